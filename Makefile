@@ -1,0 +1,55 @@
+# Everything a developer runs. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV ?= .venv
+SEEDS ?= 2000
+WORKERS ?= 2
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint types imports unit demo bench simulate clean
+
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make the virtual environment and install the exact versions (instant when repeated)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[dev,tasks]'
+	@touch $@
+
+test: lint types imports unit ## Run everything that passes without network or accelerator
+
+lint: $(STAMP) ## Check rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP) ## Check types
+	$(BIN)/mypy
+
+imports: $(STAMP) ## Check that imports point one way
+	$(BIN)/lint-imports --no-logo
+
+unit: $(STAMP) ## Run the tests only
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal --quiet
+
+demo: $(STAMP) ## Train a small model on this machine: three learners, one of them drops out and returns
+	$(BIN)/python -m islands.cli demo
+
+bench: $(STAMP) ## Run the benchmarks, one after the other
+	@set -e; for file in tests/benchmarks/[a-z]*.py; do \
+		name=$${file##*/}; name=$${name%.py}; \
+		echo "== $$name"; $(BIN)/python -m tests.benchmarks.$$name; \
+	done
+
+simulate: $(STAMP) ## Run fault schedules on the virtual clock, SEEDS of them
+	$(BIN)/pytest tests/simulation --seeds $(SEEDS) --numprocesses $(WORKERS) --quiet
+
+clean: ## Remove the virtual environment and everything generated
+	rm -rf $(VENV) build dist *.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .jax_cache .benchmarks
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Islands: Decoupled DiLoCo training across islands of compute that fail."""

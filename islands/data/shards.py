@@ -1,0 +1,74 @@
+"""Virtual shards: how records are dealt out within a pass (SPEC §9).
+
+The corpus has a fixed number of records and is cut in a fixed number of virtual shards. In each
+pass all records are shuffled by (seed, pass) and dealt to the shards in consecutive ranges. So a
+shard is the same list of records on every machine, any position in it is found without reading
+what lies before, and all shards of a pass together hold every record exactly once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ShardKey:
+    """A virtual shard of one pass over the data."""
+
+    pass_index: int
+    shard: int
+
+    def __str__(self) -> str:
+        """Render as ``pass/shard``."""
+        return f"{self.pass_index}/{self.shard}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """How `records` records are dealt to `shards` shards.
+
+    Attributes:
+        records: Records in the corpus.
+        shards: Virtual shards per pass; at most one per record is of use.
+        seed: Of the shuffle.
+    """
+
+    records: int
+    shards: int
+    seed: int = 0
+
+    def size(self, shard: int) -> int:
+        """Number of records in a shard; sizes differ by at most one."""
+        return self._start(shard + 1) - self._start(shard)
+
+    def members(self, key: ShardKey) -> NDArray[np.int64]:
+        """The records of a shard, in order.
+
+        Raises:
+            IndexError: There is no such shard.
+        """
+        if not 0 <= key.shard < self.shards or key.pass_index < 0:
+            raise IndexError(f"no shard {key} among {self.shards}")
+        order = np.random.default_rng((self.seed, key.pass_index)).permutation(self.records)
+        return order[self._start(key.shard) : self._start(key.shard + 1)]
+
+    def groups(
+        self, key: ShardKey, position: int, size: int
+    ) -> Iterator[tuple[NDArray[np.int64], int]]:
+        """Groups of up to `size` records from a position on, each with the position after it.
+
+        Raises:
+            IndexError: The position lies outside of the shard.
+        """
+        members = self.members(key)
+        if not 0 <= position <= len(members):
+            raise IndexError(f"shard {key} has {len(members)} records, no position {position}")
+        while position < len(members):
+            group = members[position : position + size]
+            position += len(group)
+            yield group, position
+
+    def _start(self, shard: int) -> int:
+        return shard * self.records // self.shards

@@ -1,0 +1,47 @@
+"""The exceptions of `islands`.
+
+::
+
+    IslandsError
+    ├── UserError            the user can mend it; one sentence, exit code 2
+    │   ├── SettingsError    a setting is wrong: names the key, the value and what is allowed
+    │   ├── TaskError        the user's Task is wrong: names the path or the method
+    │   └── DataError        the corpus is missing, unreadable or not the one of the run
+    ├── RefusedError         a peer refused us; its sentence is passed on
+    ├── JournalError         the journal on disk cannot be used; says which file and why
+    └── InvariantError       a bug of ours: an invariant that must always hold did not
+
+Faults of links and frames are in `messaging.errors`.
+"""
+
+
+class IslandsError(Exception):
+    """Base of all errors of this package."""
+
+
+class UserError(IslandsError):
+    """Something the user can mend; the message is one sentence: what, where, how to mend it."""
+
+
+class SettingsError(UserError):
+    """A setting has a value that cannot work."""
+
+
+class TaskError(UserError):
+    """The user's Task does not keep its contract."""
+
+
+class DataError(UserError):
+    """The training data is missing, unreadable, or not what the run was started with."""
+
+
+class RefusedError(IslandsError):
+    """A supervisor or syncer refused this process for good."""
+
+
+class JournalError(IslandsError):
+    """The syncer's journal cannot be read or written."""
+
+
+class InvariantError(IslandsError):
+    """An invariant of FAULTS.md does not hold. This is a bug: please report the event tape."""

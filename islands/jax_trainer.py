@@ -1,0 +1,280 @@
+"""A `Trainer` that trains a `Task` with JAX on one device.
+
+Donation: the parameters, the optimizer's and the task's state are donated to every step, and the
+leaves of a fragment to every adoption, so a learner holds its model once. What leaves the device
+(a snapshot, a value) is therefore always a new buffer, which nothing donates: copying a buffer to
+the host that the next step consumes would fail, and a NumPy view of a live buffer would silently
+turn its donation into a copy. The base is kept as one flat float32 buffer per fragment.
+
+Trainers of equal tasks in one process share their compiled functions (`islands.program`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import numpy as np
+from jax.sharding import SingleDeviceSharding
+from jaxtyping import Array, PyTree
+from numpy.typing import NDArray
+
+from islands.data.shards import ShardKey
+from islands.errors import InvariantError
+from islands.fragments import MIN_PIECE_BYTES
+from islands.layout import Layout, Pattern
+from islands.program import (
+    Program,
+    all_finite,
+    blend,
+    difference,
+    gather,
+    program_for,
+    touched,
+)
+from islands.task import Task
+from islands.trainer import PendingStep, Snapshot, Trainer, WirePrecision
+
+
+@dataclass(frozen=True, slots=True)
+class JaxStep:
+    """A dispatched step."""
+
+    array: Array
+
+    def loss(self) -> float:
+        """Wait for the step and return its loss."""
+        return float(self.array)
+
+    def ready(self) -> bool:
+        """Whether the loss is there."""
+        return _is_ready(self.array)
+
+
+@dataclass(frozen=True, slots=True)
+class JaxSnapshot:
+    """A difference in a buffer of its own, on its way to the host."""
+
+    array: Array
+
+    def buffer(self) -> memoryview:
+        """Wait for the bytes; they stay valid as long as the view is held."""
+        return np.asarray(self.array).view(np.uint8).data.toreadonly()
+
+    def ready(self) -> bool:
+        """Whether the device has finished the buffer."""
+        return _is_ready(self.array)
+
+
+@dataclass(slots=True)
+class _Model:
+    """What lives on the device."""
+
+    local: tuple[Array, ...]
+    optimizer_state: PyTree
+    state: PyTree
+    frozen: tuple[Array, ...]
+    base: list[Array]
+
+
+class JaxTrainer:
+    """One learner's arithmetic.
+
+    Args:
+        task: What is trained.
+        fragments: P asked for.
+        pattern: How leaves are spread over fragments.
+        seed: Of the run: the initial parameters.
+        learner_seed: Of this learner: the randomness inside its losses.
+        device: Where it lives; JAX's first device when None.
+        precision: The wire's, so that `setup` compiles the snapshots that will be asked for.
+        min_piece_bytes: Least size of a fragment's largest piece.
+
+    Raises:
+        TaskError: The task's parameters cannot be trained; the sentence says which and why.
+    """
+
+    def __init__(
+        self,
+        task: Task[PyTree],
+        fragments: int = 24,
+        *,
+        pattern: Pattern = "balanced",
+        seed: int = 0,
+        learner_seed: int = 0,
+        device: jax.Device | None = None,
+        precision: WirePrecision = "float32",
+        min_piece_bytes: int = MIN_PIECE_BYTES,
+    ) -> None:
+        self._task = task
+        self._program: Program = program_for(task, fragments, pattern, min_piece_bytes)
+        self.layout: Layout = self._program.layout
+        self.shards: int = task.shards
+        self._seed = seed
+        self._learner_seed = learner_seed
+        self._device = device or jax.local_devices()[0]
+        self._precision = precision
+        self._model: _Model | None = None
+        self._steps = 0
+
+    def setup(self) -> None:
+        """Initialise the model and compile all that steps and boundaries need."""
+        model = self._initialised()
+        first_shards = (ShardKey(0, shard) for shard in range(self.shards))
+        batches = (batch for key in first_shards for batch, _ in self._task.batches(key, 0))
+        batch = next(batches, None)
+        if batch is not None:
+            self._compiled_step(batch)
+        for fragment in range(len(self.layout.fragments)):
+            leaves = self._touched(model, fragment)
+            self._compiled_difference(fragment, self._precision, model.base[fragment], leaves)
+            self._compiled_blend(fragment, leaves)
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
+        """Batches of a shard from a position, each with the position after it."""
+        return self._task.batches(shard, position)
+
+    def tokens(self, batch: object) -> int:
+        """Tokens that a step on this batch counts as processed."""
+        return self._task.tokens(batch)
+
+    def step(self, batch: object, learning_rate: float) -> PendingStep:
+        """Dispatch one inner step."""
+        model = self._ready()
+        compiled = self._compiled_step(batch)
+        model.local, model.optimizer_state, model.state, loss = compiled(
+            *self._step_arguments(batch, learning_rate)
+        )
+        self._steps += 1
+        return JaxStep(loss)
+
+    def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
+        """Dispatch base − local of a fragment and its copy to the host."""
+        model = self._ready()
+        base, leaves = model.base[fragment], self._touched(model, fragment)
+        array = self._compiled_difference(fragment, precision, base, leaves)(base, leaves)
+        array.copy_to_host_async()
+        return JaxSnapshot(array)
+
+    def value(self, fragment: int) -> NDArray[np.float32]:
+        """The local value of a fragment, on the host."""
+        leaves = self._touched(self._ready(), fragment)
+        function = partial(gather, self.layout.fragments[fragment])
+        compiled = self._compile(("gather", fragment), function, (leaves,))
+        return np.array(compiled(leaves))
+
+    def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
+        """Dispatch base := value and local := keep · local + (1 − keep) · value."""
+        model = self._ready()
+        size = self.layout.fragments[fragment].size
+        if value.shape != (size,) or value.dtype != np.float32:
+            raise InvariantError(f"fragment {fragment} is float32[{size}], not {value.dtype}")
+        # The copy is what the device may alias for good; the caller's buffer is free again.
+        base = jax.device_put(np.array(value), self._sharding)
+        leaves = self._touched(model, fragment)
+        adopted = self._compiled_blend(fragment, leaves)(leaves, base, np.float32(keep))
+        local = list(model.local)
+        for place, leaf in enumerate(touched(self.layout.fragments[fragment])):
+            local[leaf] = adopted[place]
+        model.local = tuple(local)
+        model.base[fragment] = base
+
+    def finite(self) -> bool:
+        """Whether parameters, moments and state are finite; waits for the device."""
+        model = self._ready()
+        tree = (model.local, model.optimizer_state, model.state)
+        return bool(self._compile("finite", all_finite, (tree,))(tree))
+
+    def reset_moments(self) -> None:
+        """Dispatch a fresh state of the inner optimizer."""
+        model = self._ready()
+        model.optimizer_state = self._fresh_moments(model.local)
+
+    def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
+        """The task's figures of merit for a whole model; needs no `setup`."""
+        return self._task.evaluate(self.params_of(values))
+
+    def params_of(self, values: Sequence[NDArray[np.float32]]) -> PyTree:
+        """The task's tree of parameters for a whole model, one flat value per fragment."""
+        frozen = self._initialised().frozen
+        arrays = self.layout.assemble(values).values()
+        pairs = zip(arrays, self.layout.leaves, strict=True)
+        leaves = [jax.device_put(x.astype(leaf.dtype), self._sharding) for x, leaf in pairs]
+        return self._program.join(leaves, frozen)
+
+    @property
+    def _sharding(self) -> SingleDeviceSharding:
+        return SingleDeviceSharding(self._device)
+
+    def _ready(self) -> _Model:
+        if self._model is None:
+            raise InvariantError("a trainer was used before its setup")
+        return self._model
+
+    def _initialised(self) -> _Model:
+        if self._model is None:
+            key = jax.random.key(self._seed)
+            start = self._program.init(key)
+            local, frozen, state = jax.device_put(start, self._sharding)
+            self._key = jax.device_put(jax.random.key(self._learner_seed), self._sharding)
+            moments = self._fresh_moments(local)
+            self._model = _Model(local, moments, state, frozen, self._initial_base(local))
+        return self._model
+
+    def _initial_base(self, local: tuple[Array, ...]) -> list[Array]:
+        """The initial values; replaced by the first adoption of each fragment."""
+        function = lambda leaves: tuple(  # noqa: E731
+            gather(fragment, [leaves[leaf] for leaf in touched(fragment)])
+            for fragment in self.layout.fragments
+        )
+        return list(self._compile("base", function, (local,))(local))
+
+    def _fresh_moments(self, local: tuple[Array, ...]) -> PyTree:
+        return self._compile("moments", self._program.optimizer_state, (local,))(local)
+
+    def _touched(self, model: _Model, fragment: int) -> tuple[Array, ...]:
+        return tuple(model.local[leaf] for leaf in touched(self.layout.fragments[fragment]))
+
+    def _step_arguments(self, batch: object, learning_rate: float) -> tuple[PyTree, ...]:
+        model = self._ready()
+        moments, count = model.optimizer_state, np.uint32(self._steps)
+        rate = np.float32(learning_rate)
+        return model.local, moments, model.state, model.frozen, batch, self._key, count, rate
+
+    def _compiled_step(self, batch: object) -> Callable[..., PyTree]:
+        shapes = tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(batch))
+        arguments = self._step_arguments(batch, 0.0)
+        return self._compile(("step", shapes), self._program.step, arguments, donate=(0, 1, 2))
+
+    def _compiled_difference(
+        self, fragment: int, precision: str, base: Array, leaves: tuple[Array, ...]
+    ) -> Callable[..., Array]:
+        function = partial(difference, self.layout.fragments[fragment], precision)
+        return self._compile(("difference", fragment, precision), function, (base, leaves))
+
+    def _compiled_blend(
+        self, fragment: int, leaves: tuple[Array, ...]
+    ) -> Callable[..., tuple[Array, ...]]:
+        chosen = self.layout.fragments[fragment]
+        value = self._ready().base[fragment]
+        arguments = (leaves, value, np.float32(0))
+        return self._compile(("blend", fragment), partial(blend, chosen), arguments, donate=(0,))
+
+    def _compile(
+        self,
+        name: object,
+        function: Callable[..., PyTree],
+        arguments: tuple[PyTree, ...],
+        donate: tuple[int, ...] = (),
+    ) -> Callable[..., PyTree]:
+        return self._program.compile((name, self._device), function, arguments, donate)
+
+
+def _is_ready(array: Array) -> bool:
+    ready: bool = array.is_ready()  # type: ignore[attr-defined]  # untyped in JAX
+    return ready
+
+
+def _keeps_the_contract(trainer: JaxTrainer) -> Trainer:
+    """A `JaxTrainer` is a `Trainer`; mypy proves it here."""
+    return trainer

@@ -1,0 +1,105 @@
+"""A learner's own account of one fragment: what it holds, sent, discarded, and is not sure about.
+
+Adopting a published value overwrites the local one. Of the tokens done since the base was adopted,
+those in a contribution that the new version contains were merged; the rest is overwritten.
+
+There is one subtlety. A contribution may still be under way to a later round when an older version
+is adopted. Its tokens are no longer in the local value, but they are not overwritten either: they
+are **in doubt** until an update tells. The syncer decides each round once, so an update of round r
+decides every ticket up to r, and an update from a later epoch decides every older ticket.
+"""
+
+from dataclasses import dataclass, field
+
+from islands.messages import FragmentProgress, FragmentUpdate, Merged, Version
+
+SENT_MAX = 16
+"""Tickets answered from one base; a learner with two unanswered pulls is not asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One answered ticket; `tokens` since the base of its group."""
+
+    epoch: int
+    round: int
+    tokens: int
+
+    def decided_by(self, update: FragmentUpdate) -> bool:
+        """Whether the syncer had decided this ticket when it made or sent the update."""
+        return self.epoch < update.epoch or self.round <= update.round
+
+
+@dataclass(slots=True)
+class Account:
+    """One fragment of one incarnation. Marks are the incarnation's totals at adoption."""
+
+    version: Version | None = None
+    digest: str = ""
+    base_steps: int = 0
+    base_tokens: int = 0
+    overwritten_tokens: int = 0
+    sent: list[Sent] = field(default_factory=list)
+    doubtful: list[list[Sent]] = field(default_factory=list)
+    merged_newest: tuple[int, int] = (-1, -1)
+
+    def answered(self, epoch: int, round_: int, tokens: int) -> None:
+        """A contribution was sent."""
+        self.sent = [*self.sent, Sent(epoch, round_, tokens)][-SENT_MAX:]
+
+    def adopt(self, update: FragmentUpdate, *, steps: int, tokens: int) -> None:
+        """The local value was overwritten at a boundary with these totals."""
+        merged = self._news(update.merged)
+        done = tokens - self.base_tokens
+        if merged is not None and self._contains(self.sent, merged):
+            done -= merged.tokens
+        else:
+            undecided = [sent for sent in self.sent if not sent.decided_by(update)]
+            if undecided:
+                done -= _largest(undecided)
+                self.doubtful.append(undecided)
+        self.overwritten_tokens += done
+        self._settle(update, merged)
+        self.version, self.digest = update.version, update.digest
+        self.base_steps, self.base_tokens = steps, tokens
+        self.sent = []
+
+    def _news(self, merged: Merged | None) -> Merged | None:
+        """The merged contribution, if it was not known before."""
+        if merged is None or (merged.epoch, merged.round) <= self.merged_newest:
+            return None
+        self.merged_newest = (merged.epoch, merged.round)
+        return merged
+
+    @staticmethod
+    def _contains(group: list[Sent], merged: Merged | None) -> bool:
+        if merged is None:
+            return False
+        return any((s.epoch, s.round) == (merged.epoch, merged.round) for s in group)
+
+    def _settle(self, update: FragmentUpdate, merged: Merged | None) -> None:
+        """Decide what was in doubt, as far as this update tells."""
+        remaining: list[list[Sent]] = []
+        for group in self.doubtful:
+            if merged is not None and self._contains(group, merged):
+                self.overwritten_tokens += _largest(group) - merged.tokens
+            elif all(sent.decided_by(update) for sent in group):
+                self.overwritten_tokens += _largest(group)
+            else:
+                remaining.append(group)
+        self.doubtful = remaining
+
+    def progress(self, *, steps: int, tokens: int) -> FragmentProgress:
+        """The report of this fragment at a boundary with these totals."""
+        in_doubt = sum(_largest(group) for group in self.doubtful)
+        return FragmentProgress(
+            version=self.version,
+            pending_steps=steps - self.base_steps if self.version is not None else 0,
+            pending_tokens=tokens - self.base_tokens + in_doubt,
+            overwritten_tokens=self.overwritten_tokens,
+        )
+
+
+def _largest(group: list[Sent]) -> int:
+    """Tickets of one base are nested: the largest contains the others."""
+    return max(sent.tokens for sent in group)

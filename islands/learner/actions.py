@@ -1,0 +1,113 @@
+"""What a learner's state asks of the world, performed in order."""
+
+from dataclasses import dataclass
+
+from islands.messages import (
+    Contribution,
+    ContributionDeclined,
+    FragmentIndex,
+    FragmentRequest,
+    Heartbeat,
+    Hello,
+    Incarnation,
+    Join,
+    Lease,
+    Leave,
+    Progress,
+    Version,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToSupervisor:
+    """Send to the supervisor."""
+
+    message: Join | Heartbeat | Leave
+
+
+@dataclass(frozen=True, slots=True)
+class ToSyncer:
+    """Send to the syncer."""
+
+    message: Hello | Progress | ContributionDeclined | Leave
+
+
+@dataclass(frozen=True, slots=True)
+class DialSyncer:
+    """Keep a link to the syncer at this address from now on."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropSyncerLink:
+    """Close the link to the syncer; a new one is dialled while an address is known."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contribute:
+    """Send the snapshot last taken of this fragment; the actor fills in precision and digest."""
+
+    message: Contribution
+
+
+@dataclass(frozen=True, slots=True)
+class OfferSeed:
+    """Read the local value of a fragment and send it as its version 0."""
+
+    request: FragmentRequest
+    incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptValue:
+    """Overwrite a fragment at the next boundary with the value that arrived for this version."""
+
+    fragment: FragmentIndex
+    version: Version
+    clock: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSnapshots:
+    """At every boundary from now on, take snapshots of these fragments."""
+
+    fragments: tuple[FragmentIndex, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowSteps:
+    """Step on these leases until so many tokens, over the life of the process, are processed."""
+
+    until_tokens: int
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResetMoments:
+    """Forget the inner optimizer's state: it is not finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """End this process; `failed` if the user must do something."""
+
+    reason: str
+    failed: bool
+
+
+Action = (
+    ToSupervisor
+    | ToSyncer
+    | DialSyncer
+    | DropSyncerLink
+    | Contribute
+    | OfferSeed
+    | AdoptValue
+    | PlanSnapshots
+    | AllowSteps
+    | ResetMoments
+    | Exit
+)

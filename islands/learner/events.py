@@ -1,0 +1,147 @@
+"""What can happen to a learner."""
+
+from dataclasses import dataclass
+
+from islands.messages import (
+    ContributionFate,
+    Evicted,
+    FinalRound,
+    FragmentIndex,
+    FragmentRequest,
+    FragmentUpdate,
+    HeartbeatAck,
+    Joined,
+    Lease,
+    LeaseGranted,
+    PullFragment,
+    Quarantined,
+    Refused,
+    Stop,
+    Version,
+    Welcome,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorLinkChanged:
+    """The link to the supervisor opened or closed."""
+
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerLinkChanged:
+    """The link to the syncer opened or closed."""
+
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FromSupervisor:
+    """A message from the supervisor."""
+
+    message: Joined | Refused | Evicted | HeartbeatAck | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class FromSyncer:
+    """A control message from the syncer."""
+
+    message: (
+        Welcome
+        | Refused
+        | Evicted
+        | LeaseGranted
+        | PullFragment
+        | ContributionFate
+        | FragmentRequest
+        | FinalRound
+        | Quarantined
+        | Stop
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateArrived:
+    """A published value is here, in a buffer; `intact` tells whether length and digest match."""
+
+    message: FragmentUpdate
+    intact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerReady:
+    """The model is built and compiled; one step takes so many tokens."""
+
+    batch_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished:
+    """One inner step is complete. Totals are over the life of the process.
+
+    `finite` is False if the loss was not a finite number; `leases` are the positions after it.
+    """
+
+    steps: int
+    tokens: int
+    step_time_s: float
+    finite: bool
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Idled:
+    """Compute stopped at a boundary: no quota, no data, or told to."""
+
+    steps: int
+    tokens: int
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """base − local of one fragment, at a boundary with these totals, is on the host."""
+
+    fragment: FragmentIndex
+    base: Version
+    steps: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ValueAdopted:
+    """A published value has become base and local value, at a boundary with these totals."""
+
+    fragment: FragmentIndex
+    version: Version
+    steps: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A heartbeat is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveRequested:
+    """The host wants this learner to go (a signal, a drain command)."""
+
+    reason: str
+
+
+Event = (
+    SupervisorLinkChanged
+    | SyncerLinkChanged
+    | FromSupervisor
+    | FromSyncer
+    | UpdateArrived
+    | TrainerReady
+    | StepFinished
+    | Idled
+    | SnapshotTaken
+    | ValueAdopted
+    | Ticked
+    | LeaveRequested
+)

@@ -1,0 +1,69 @@
+"""When a learner answers a pull, and with what.
+
+Answers come from a snapshot of the last completed boundary, taken before the pull arrived: the
+order of fragments is known, so after a pull of fragment p the next ones are p+1, p+2, …, and only
+those are snapshotted at every boundary. A pull that no snapshot can answer (the first one, or one
+out of order) is answered from the next boundary.
+
+A snapshot is usable while its base is still the one held; an adoption makes it worthless.
+
+Reference: Decoupled DiLoCo copies all parameters to host memory after every step.
+Deviation: only the fragments next due are copied.
+"""
+
+from dataclasses import dataclass, field
+
+from islands.learner.events import SnapshotTaken
+from islands.messages import FragmentIndex, PullFragment, Version
+
+AGE_MAX_STEPS = 1
+"""The copy to the host overlaps the next step, so the newest snapshot may be one step behind."""
+
+
+@dataclass(slots=True)
+class Pulls:
+    """Open pulls and the snapshots to answer them with.
+
+    `lookahead` is how many fragments are snapshotted ahead; `fragments` is P.
+    """
+
+    fragments: int
+    lookahead: int
+    wanted: dict[int, PullFragment] = field(default_factory=dict)
+    snapshots: dict[int, SnapshotTaken] = field(default_factory=dict)
+    next_due: int = 0
+
+    def asked(self, pull: PullFragment) -> None:
+        """A pull arrived: it is open, and its successors are due next."""
+        self.wanted[pull.fragment] = pull
+        self.next_due = (pull.fragment + 1) % self.fragments
+
+    def taken(self, snapshot: SnapshotTaken) -> None:
+        """A snapshot is on the host; a newer one replaces it."""
+        self.snapshots[snapshot.fragment] = snapshot
+
+    def forget(self) -> None:
+        """A new incarnation or a new syncer: earlier pulls and snapshots are void."""
+        self.wanted.clear()
+        self.snapshots.clear()
+
+    def answerable(
+        self, fragment: int, *, base: Version | None, base_steps: int, steps: int
+    ) -> SnapshotTaken | None:
+        """The snapshot that answers the open pull of a fragment now, if there is one.
+
+        Args:
+            fragment: index.
+            base: version held.
+            base_steps: total steps when it was adopted; at least one more must have been done.
+            steps: total steps at the last completed boundary.
+        """
+        snapshot = self.snapshots.get(fragment)
+        if snapshot is None or snapshot.base != base or snapshot.steps <= base_steps:
+            return None
+        return snapshot if steps - snapshot.steps <= AGE_MAX_STEPS else None
+
+    def plan(self) -> tuple[FragmentIndex, ...]:
+        """Fragments to snapshot at each boundary: those wanted, and those due next."""
+        ahead = [(self.next_due + i) % self.fragments for i in range(self.lookahead)]
+        return tuple(FragmentIndex(index) for index in sorted({*self.wanted, *ahead}))

@@ -1,0 +1,239 @@
+"""What became of every token, per fragment.
+
+Every inner step trains all fragments, so each fragment has its own complete account of all tokens:
+
+    processed = applied + rejected + late + stale + overwritten + lost + pending
+
+The two sides are kept by different actors. A learner counts what it processed, what its adoptions
+discarded (`overwritten_tokens`) and what it still holds (`pending_tokens`). The syncer counts what
+it applied and the fate of what it did not. `Book.imbalance` compares the two: it is zero at every
+report, or there is a bug.
+
+Three rules decide where a token goes:
+
+1. A contribution that is merged is **applied**. Until its sender reports a version that contains
+   it, the sender still counts it as pending; the difference is `unsettled`.
+2. A contribution that is not merged leaves a **claim**. Its tokens are still in the sender's local
+   value, so nothing is lost yet: a later contribution from the same base contains them. Only when
+   the sender reports that it discarded tokens is the claim's fate charged; what no claim covers is
+   **overwritten** (done during the overlap, or sent and never arrived).
+3. When an incarnation ends, what it processed and nobody applied or discarded is **lost**.
+"""
+
+from dataclasses import dataclass, field
+
+from islands.errors import InvariantError
+from islands.messages import Fate, Incarnation, LearnerName, Merged, Progress, Version
+
+
+@dataclass(slots=True)
+class Totals:
+    """Tokens of one fragment by fate, over all incarnations that ever were."""
+
+    applied: int = 0
+    rejected: int = 0
+    late: int = 0
+    stale: int = 0
+    overwritten: int = 0
+    lost: int = 0
+
+    def charge(self, fate: Fate, tokens: int) -> None:
+        """Add discarded tokens to the fate of the contribution that held them."""
+        match fate:
+            case Fate.REJECTED:
+                self.rejected += tokens
+            case Fate.LATE:
+                self.late += tokens
+            case Fate.STALE:
+                self.stale += tokens
+            case Fate.APPLIED:
+                message = "an applied contribution cannot be charged as discarded"
+                raise InvariantError(message)
+
+
+@dataclass(slots=True)
+class Claim:
+    """The newest contribution of an account that was not merged."""
+
+    fate: Fate
+    tokens: int
+
+
+@dataclass(slots=True)
+class Account:
+    """One fragment of one incarnation, as its syncer and its learner know it."""
+
+    applied: int = 0
+    merged: Merged | None = None
+    merged_version: Version | None = None
+    held: Version | None = None
+    pending: int = 0
+    overwritten: int = 0
+    claim: Claim | None = None
+
+    @property
+    def unsettled(self) -> int:
+        """Applied tokens that the learner still counts as pending."""
+        if self.merged is None or self.merged_version is None:
+            return 0
+        settled = self.held is not None and self.held >= self.merged_version
+        return 0 if settled else self.merged.tokens
+
+
+@dataclass(slots=True)
+class Book:
+    """All accounts of one incarnation."""
+
+    incarnation: Incarnation
+    processed: int = 0
+    reported: int = 0
+    accounts: list[Account] = field(default_factory=list)
+
+    def imbalance(self, fragment: int) -> int:
+        """Tokens by which learner and syncer differ at the learner's last report: always 0."""
+        account = self.accounts[fragment]
+        settled = account.applied - account.unsettled
+        return self.reported - (settled + account.overwritten + account.pending)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The account of one fragment over the whole run; all fields in tokens."""
+
+    processed: int
+    applied: int
+    rejected: int
+    late: int
+    stale: int
+    overwritten: int
+    lost: int
+    pending: int
+
+    @property
+    def imbalance(self) -> int:
+        """Processed minus all fates: 0."""
+        fates = self.applied + self.rejected + self.late + self.stale
+        return self.processed - (fates + self.overwritten + self.lost + self.pending)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The syncer's ledger. `books` holds live incarnations; closed ones live on in the totals."""
+
+    totals: list[Totals]
+    closed_processed: int = 0
+    books: dict[LearnerName, Book] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, fragments: int) -> "Ledger":
+        """An empty ledger for so many fragments."""
+        return cls(totals=[Totals() for _ in range(fragments)])
+
+    def open(self, name: LearnerName, incarnation: Incarnation) -> None:
+        """Begin the book of an incarnation; the one before it must have been closed."""
+        if name in self.books:
+            message = f"the book of {name} is still open"
+            raise InvariantError(message)
+        self.books[name] = Book(incarnation, accounts=[Account() for _ in self.totals])
+
+    def close(self, name: LearnerName) -> None:
+        """End an incarnation: whatever has no fate yet is lost."""
+        book = self.books.pop(name)
+        self.closed_processed += book.processed
+        for totals, account in zip(self.totals, book.accounts, strict=True):
+            totals.lost += book.processed - account.applied - account.overwritten
+
+    def report(self, progress: Progress) -> None:
+        """Take in a learner's cumulative report.
+
+        Raises:
+            InvariantError: the learner's count and ours differ.
+        """
+        book = self.books[progress.name]
+        book.processed = max(book.processed, progress.tokens)
+        book.reported = progress.tokens
+        for index, told in enumerate(progress.fragments):
+            account = book.accounts[index]
+            discarded = told.overwritten_tokens - account.overwritten
+            account.held = told.version
+            account.pending = told.pending_tokens
+            account.overwritten = told.overwritten_tokens
+            if discarded:
+                self._charge(index, account, discarded)
+            if book.imbalance(index):
+                message = (
+                    f"ledger of {progress.name}/{progress.incarnation}, fragment {index}: "
+                    f"{book.imbalance(index)} tokens unaccounted for ({account}, {told})"
+                )
+                raise InvariantError(message)
+
+    def _charge(self, index: int, account: Account, discarded: int) -> None:
+        claim = account.claim
+        claimed = 0 if claim is None else max(0, min(claim.tokens, discarded))
+        if claim is not None:
+            self.totals[index].charge(claim.fate, claimed)
+            account.claim = None
+        self.totals[index].overwritten += discarded - claimed
+
+    def attest(self, name: LearnerName, processed_tokens: int) -> None:
+        """A contribution proves that its sender processed at least so much."""
+        book = self.books[name]
+        book.processed = max(book.processed, processed_tokens)
+
+    def apply(
+        self,
+        name: LearnerName,
+        incarnation: Incarnation,
+        fragment: int,
+        merged: Merged,
+        version: Version,
+    ) -> None:
+        """A contribution is part of `version`.
+
+        Its sender's book may have been closed while the merge was computed; then its tokens had
+        been counted as lost, and are not.
+
+        Raises:
+            InvariantError: the sender has not adopted its previous merged contribution.
+        """
+        totals = self.totals[fragment]
+        totals.applied += merged.tokens
+        book = self.books.get(name)
+        if book is None or book.incarnation != incarnation:
+            totals.lost -= merged.tokens
+            return
+        account = book.accounts[fragment]
+        if account.unsettled:
+            message = f"fragment {fragment} of {name} would be applied twice before adoption"
+            raise InvariantError(message)
+        account.applied += merged.tokens
+        account.merged = merged
+        account.merged_version = version
+        account.claim = None
+
+    def claim(self, name: LearnerName, fragment: int, fate: Fate, tokens: int) -> None:
+        """A contribution was not merged; its tokens are charged when their sender discards them."""
+        self.books[name].accounts[fragment].claim = Claim(fate, tokens)
+
+    def row(self, fragment: int) -> Row:
+        """The account of one fragment."""
+        totals = self.totals[fragment]
+        pending = 0
+        for book in self.books.values():
+            account = book.accounts[fragment]
+            pending += account.pending + (book.processed - book.reported) - account.unsettled
+        return Row(
+            processed=self.processed,
+            applied=totals.applied,
+            rejected=totals.rejected,
+            late=totals.late,
+            stale=totals.stale,
+            overwritten=totals.overwritten,
+            lost=totals.lost,
+            pending=pending,
+        )
+
+    @property
+    def processed(self) -> int:
+        """Tokens processed by all incarnations, as far as reported."""
+        return self.closed_processed + sum(book.processed for book in self.books.values())

@@ -1,0 +1,130 @@
+"""A decoder as functions of its parameters: initial values, loss, bits per byte, samples.
+
+Parameters are nested dictionaries of arrays, as `flax.nnx.to_pure_dict` makes them. The functions
+are jitted with the configuration as a static argument, so equal configurations compile once.
+"""
+
+from collections.abc import Iterable
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from islands.data.windows import ByteBatch
+from islands.models.decoder import Decoder, DecoderConfig
+
+
+@partial(jax.jit, static_argnums=0)
+def initial(config: DecoderConfig, key: PRNGKeyArray) -> PyTree:
+    """The initial parameters, float32."""
+    _, params = nnx.split(Decoder(config, rngs=nnx.Rngs(key)))
+    return nnx.to_pure_dict(params)
+
+
+def logits(config: DecoderConfig, params: PyTree, tokens: Int[Array, "b t"]) -> Float[Array, "..."]:
+    """Logits of the token after each position, [b, t, vocabulary]."""
+    model: Decoder = nnx.merge(_graph(config), params)
+    return model(tokens)
+
+
+def nats(
+    config: DecoderConfig,
+    params: PyTree,
+    tokens: Int[Array, "b t_plus_1"],
+    weight: Float[Array, " b"],
+) -> Float[Array, ""]:
+    """Cross-entropy in nats per token, averaged over positions and over rows by weight.
+
+    Args:
+        config: Shape of the decoder.
+        params: Its parameters.
+        tokens: Inputs are all but the last of each row, targets all but the first.
+        weight: One per row; their sum must not be 0.
+    """
+    tokens = tokens.astype(jnp.int32)
+    predicted = logits(config, params, tokens[:, :-1])
+    rows = optax.softmax_cross_entropy_with_integer_labels(predicted, tokens[:, 1:]).mean(axis=1)
+    return jnp.sum(rows * weight) / jnp.sum(weight)
+
+
+def bits_per_byte(config: DecoderConfig, params: PyTree, batches: Iterable[ByteBatch]) -> float:
+    """Mean of −log₂ p(byte | the bytes before it in its window), over all rows that count.
+
+    Each window starts without context, so the figure is a little above that of a longer context.
+    """
+    sums = [(_nats(config, params, b.tokens, b.weight), b.predicted) for b in batches]
+    total = sum(predicted for _, predicted in sums)
+    return sum(float(mean) * predicted for mean, predicted in sums) / total / float(np.log(2))
+
+
+def sample(
+    config: DecoderConfig,
+    params: PyTree,
+    prompt: bytes,
+    count: int,
+    *,
+    context: int = 128,
+    temperature: float = 0.8,
+    seed: int = 0,
+) -> bytes:
+    """Continue a prompt.
+
+    Args:
+        config: Shape of the decoder; its vocabulary must be bytes.
+        params: Its parameters.
+        prompt: At least one byte.
+        count: Bytes to add.
+        context: Bytes the decoder sees, at most.
+        temperature: Of the softmax; towards 0 the likeliest byte is taken.
+        seed: Of the draws.
+
+    Returns:
+        The prompt and what follows it.
+    """
+    tokens = np.zeros(max(context, len(prompt) + count), np.int32)
+    tokens[: len(prompt)] = np.frombuffer(prompt, np.uint8)
+    key = jax.random.key(seed)
+    filled = _continue(
+        config, params, jnp.asarray(tokens), len(prompt), count, context, temperature, key
+    )
+    return np.asarray(filled)[: len(prompt) + count].astype(np.uint8).tobytes()
+
+
+_nats = jax.jit(nats, static_argnums=0)
+
+
+@partial(jax.jit, static_argnums=(0, 4, 5))
+def _continue(
+    config: DecoderConfig,
+    params: PyTree,
+    tokens: Int[Array, " n"],
+    start: Int[Array, ""],
+    count: int,
+    context: int,
+    temperature: Float[Array, ""],
+    key: PRNGKeyArray,
+) -> Int[Array, " n"]:
+    def add(index: Int[Array, ""], tokens: Int[Array, " n"]) -> Int[Array, " n"]:
+        place = start + index
+        first = jnp.maximum(0, place - context)
+        window = jax.lax.dynamic_slice(tokens, (first,), (context,))
+        # What lies right of `place` is zeros, which a causal decoder does not look at.
+        scores = logits(config, params, window[None])[0, place - first - 1]
+        drawn = jax.random.categorical(
+            jax.random.fold_in(key, index), scores / jnp.maximum(temperature, 1e-6)
+        )
+        return tokens.at[place].set(drawn.astype(tokens.dtype))
+
+    filled: Array = jax.lax.fori_loop(0, count, add, tokens)
+    return filled
+
+
+@cache
+def _graph(config: DecoderConfig) -> nnx.GraphDef[Decoder]:
+    """The module's structure, made without computing any parameter."""
+    graph, _ = nnx.split(nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0))))
+    return graph

@@ -1,0 +1,304 @@
+"""The compiled loops of the merge: measure, combine, step. `islands.numerics.merge` calls them.
+
+**Passes.** Memory traffic is what a merge costs, so each unit is walked as seldom as possible, in
+blocks that stay in the nearest cache:
+
+1. `measure`, when a contribution arrives: its norm per unit (and so whether it is finite).
+2. `_combine` reads all contributions once and writes the unscaled direction D where the new value
+   will stand; the lengths of D and of the plain average, which its scale needs, come along.
+3. `_step` reads D, the old value and the momentum once, and writes the new value over D.
+
+An averaged unit needs no scale, so 2 and 3 follow each other within a block and D never leaves the
+cache. Directional units are stepped last block first: the end of D is still in a cache then.
+
+**Repeatable.** One thread, a fixed order. Element-wise loops are compiled to the letter (no fused
+multiply-add), so they give the same bits everywhere. Sums of squares may be reordered to use
+vector registers: within a block in float32, across blocks in float64. They are the same from run
+to run on one kind of processor; on another they may differ in the last bits.
+
+**Addresses.** Arrays come in as integers, because a read-only array, or one more contribution,
+would otherwise be another type and compile for seconds in the middle of a run. Callers keep the
+arrays alive, contiguous, float32 and aligned.
+"""
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from numba import carray, njit, types
+from numba.core.base import BaseContext
+from numba.core.cgutils import ir
+from numba.core.typing import Context, Signature
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float32]
+DoubleArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+_Loop = TypeVar("_Loop", bound=Callable[..., object])
+
+BLOCK = 4096  # elements; 16 KiB of each array
+_SQUARES_MIN, _SQUARES_MAX = 1e-30, 1e37  # of a block, in float32; outside, squares lose digits
+_DIRECTION_MIN = 1e-6  # below it, D is what rounding left of directions that cancel
+_NORM_MIN = 1.2e-38  # below it, a norm has no inverse in float32
+
+# Columns of `units`; entries of `buffers` (addresses), `settings` and `totals`.
+OFFSET, SIZE, DIRECTIONAL = range(3)
+VALUE, MOMENTUM, VALUE_OUT, MOMENTUM_OUT = range(4)
+LEARNING_RATE, DECAY, NESTEROV = range(3)
+DIRECTION_SQUARES, DIRECTION_DOT_MOMENTUM, MOMENTUM_SQUARES = range(3)
+
+
+def _exact(function: _Loop) -> _Loop:
+    """Compile to the letter; the machine code is kept beside this file for the next start."""
+    loop: _Loop = njit(cache=True, nogil=True)(function)
+    return loop
+
+
+def _reordered(function: _Loop) -> _Loop:
+    """Compile a sum whose terms may be added in another order."""
+    loop: _Loop = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})(function)
+    return loop
+
+
+def _pointer(_: Context, address: types.Integer) -> tuple[Signature, Callable[..., ir.Value]]:
+    """Integer to pointer to float32, in the compiler's own terms."""
+
+    def generate(
+        context: BaseContext,
+        builder: ir.IRBuilder,
+        signature: Signature,
+        arguments: tuple[ir.Value, ...],
+    ) -> ir.Value:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(types.float32)(address), generate
+
+
+_as_pointer = intrinsic(_pointer)
+
+
+@_exact
+def _view(address: int, start: int, size: int) -> FloatArray:
+    """Elements `start` to `start + size` of the float32 array at an address."""
+    view: FloatArray = carray(_as_pointer(address + 4 * start), (size,))
+    return view
+
+
+# --- sums -------------------------------------------------------------------------------------
+
+
+@_reordered
+def _dot(x: FloatArray, y: FloatArray) -> np.float32:
+    """Σ xy of one block."""
+    total = np.float32(0)
+    for k in range(x.size):
+        total += x[k] * y[k]
+    return total
+
+
+@_reordered
+def _two_dots(x: FloatArray, y: FloatArray) -> tuple[np.float32, np.float32]:
+    """Σ xy and Σ yy of one block."""
+    xy = np.float32(0)
+    yy = np.float32(0)
+    for k in range(x.size):
+        xy += x[k] * y[k]
+        yy += y[k] * y[k]
+    return xy, yy
+
+
+@_reordered
+def _careful_squares(x: FloatArray) -> float:
+    """Σ x² of one block where float32 would over- or underflow; nan or inf if an element is."""
+    total = 0.0
+    for k in range(x.size):
+        total += np.float64(x[k]) * np.float64(x[k])
+    return total
+
+
+@_exact
+def measure(contribution: int, units: IntArray, norms: DoubleArray) -> None:
+    """Write ‖x‖ of each unit into `norms`; nan or inf where an element is not finite."""
+    for u in range(units.shape[0]):
+        total = 0.0
+        stop = units[u, OFFSET] + units[u, SIZE]
+        for start in range(units[u, OFFSET], stop, BLOCK):
+            x = _view(contribution, start, min(BLOCK, stop - start))
+            squares = np.float64(_dot(x, x))
+            if not _SQUARES_MIN < squares < _SQUARES_MAX:
+                squares = _careful_squares(x)
+            total += squares
+        norms[u] = math.sqrt(total)
+
+
+# --- combine ----------------------------------------------------------------------------------
+
+
+@_exact
+def _mix_one(out: FloatArray, x: FloatArray, factor: np.float32) -> None:
+    for k in range(out.size):
+        out[k] += factor * x[k]
+
+
+@_exact
+def _mix_four(
+    out: FloatArray, contributions: IntArray, start: int, first: int, factors: FloatArray
+) -> None:
+    """Add four contributions to one block at once; the same bits as one after another."""
+    a = _view(contributions[first], start, out.size)
+    b = _view(contributions[first + 1], start, out.size)
+    c = _view(contributions[first + 2], start, out.size)
+    d = _view(contributions[first + 3], start, out.size)
+    p, q, r, s = factors[first], factors[first + 1], factors[first + 2], factors[first + 3]
+    for k in range(out.size):
+        out[k] = out[k] + p * a[k] + q * b[k] + r * c[k] + s * d[k]
+
+
+@_exact
+def _mix(out: FloatArray, contributions: IntArray, start: int, factors: FloatArray) -> None:
+    """One block of Σ factor · contribution, summed in the order given."""
+    out[:] = 0
+    count = contributions.size
+    fours = count - count % 4
+    for first in range(0, fours, 4):
+        _mix_four(out, contributions, start, first, factors)
+    for i in range(fours, count):
+        _mix_one(out, _view(contributions[i], start, out.size), factors[i])
+
+
+@_exact
+def _average(
+    out: int, contributions: IntArray, weights: DoubleArray, start: int, size: int
+) -> None:
+    """Write Σ wx / Σ w of at most one block; of a single contribution, the contribution itself."""
+    target = _view(out, start, size)
+    if contributions.size == 1:
+        target[:] = _view(contributions[0], start, size)
+    else:
+        _mix(target, contributions, start, (weights / weights.sum()).astype(np.float32))
+
+
+@_exact
+def _direction(
+    out: int,
+    contributions: IntArray,
+    weights: DoubleArray,
+    norms: DoubleArray,
+    start: int,
+    size: int,
+) -> tuple[float, float]:
+    """Write D = Σ w φ(x) / Σ w of a unit; return the scale that makes it the merge, and Σ D²."""
+    shares = weights / weights.sum()
+    largest = norms.max()
+    towards = np.zeros(weights.size, np.float32)
+    plainly = np.zeros(weights.size, np.float32)
+    for i in range(weights.size):
+        if norms[i] > _NORM_MIN:
+            towards[i] = shares[i] / norms[i]
+            plainly[i] = shares[i] / largest
+    squares = 0.0
+    average_squares = 0.0
+    average = np.empty(BLOCK, np.float32)
+    for block in range(start, start + size, BLOCK):
+        length = min(BLOCK, start + size - block)
+        target = _view(out, block, length)
+        _mix(target, contributions, block, towards)
+        squares += _dot(target, target)
+        _mix(average[:length], contributions, block, plainly)
+        average_squares += _dot(average[:length], average[:length])
+    if squares <= _DIRECTION_MIN**2:
+        return 0.0, squares
+    radius = (shares * norms).sum()
+    cap = math.sqrt(average_squares / (shares * shares).sum()) * largest
+    return min(radius, cap) / math.sqrt(squares), squares
+
+
+@_exact
+def combine(
+    out: int,
+    contributions: IntArray,
+    weights: DoubleArray,
+    norms: DoubleArray,
+    units: IntArray,
+) -> None:
+    """Write the merged direction of all units; `norms` has a row per contribution."""
+    for u in range(units.shape[0]):
+        start, size = units[u, OFFSET], units[u, SIZE]
+        if units[u, DIRECTIONAL] and contributions.size > 1:
+            scale, _ = _direction(out, contributions, weights, norms[:, u], start, size)
+            target = _view(out, start, size)
+            factor = np.float32(scale)
+            for k in range(size):
+                target[k] *= factor
+        else:
+            for block in range(start, start + size, BLOCK):
+                length = min(BLOCK, start + size - block)
+                _average(out, contributions, weights, block, length)
+
+
+# --- step -------------------------------------------------------------------------------------
+
+
+@_exact
+def _step(
+    buffers: IntArray,
+    start: int,
+    size: int,
+    scale: float,
+    settings: FloatArray,
+    totals: DoubleArray,
+) -> None:
+    """v ← μv + Δ; Θ ← Θ − η(Δ + μv) for one block, Δ = scale · D, where D stands in Θ's place."""
+    value = _view(buffers[VALUE], start, size)
+    direction = _view(buffers[VALUE_OUT], start, size)
+    momentum = _view(buffers[MOMENTUM_OUT], start, size)
+    if buffers[MOMENTUM_OUT] != buffers[MOMENTUM]:
+        momentum[:] = _view(buffers[MOMENTUM], start, size)
+    dot, squares = _two_dots(direction, momentum)
+    totals[DIRECTION_DOT_MOMENTUM] += scale * dot
+    totals[MOMENTUM_SQUARES] += squares
+    factor, rate, decay = np.float32(scale), settings[LEARNING_RATE], settings[DECAY]
+    if settings[NESTEROV] > 0:
+        for k in range(size):
+            delta = factor * direction[k]
+            moved = decay * momentum[k] + delta
+            momentum[k] = moved
+            direction[k] = value[k] - rate * (delta + decay * moved)
+    else:
+        for k in range(size):
+            moved = decay * momentum[k] + factor * direction[k]
+            momentum[k] = moved
+            direction[k] = value[k] - rate * moved
+
+
+@_exact
+def merge_and_step(
+    buffers: IntArray,
+    contributions: IntArray,
+    weights: DoubleArray,
+    norms: DoubleArray,
+    units: IntArray,
+    settings: FloatArray,
+    totals: DoubleArray,
+) -> None:
+    """Merge all units and take the outer step; sums for the tape are added to `totals`."""
+    out = buffers[VALUE_OUT]
+    for u in range(units.shape[0]):
+        start, size = units[u, OFFSET], units[u, SIZE]
+        blocks = -(-size // BLOCK)
+        if units[u, DIRECTIONAL] and contributions.size > 1:
+            scale, squares = _direction(out, contributions, weights, norms[:, u], start, size)
+            totals[DIRECTION_SQUARES] += scale * scale * squares
+            for block in range(blocks - 1, -1, -1):
+                first = start + block * BLOCK
+                _step(buffers, first, min(BLOCK, start + size - first), scale, settings, totals)
+        else:
+            for block in range(blocks):
+                first = start + block * BLOCK
+                length = min(BLOCK, start + size - first)
+                _average(out, contributions, weights, first, length)
+                target = _view(out, first, length)
+                totals[DIRECTION_SQUARES] += _dot(target, target)
+                _step(buffers, first, length, 1.0, settings, totals)

@@ -1,0 +1,65 @@
+"""How much a contribution counts in a merge."""
+
+import math
+from collections.abc import Sequence
+
+from islands.config import Weighting
+from islands.errors import InvariantError
+
+
+def weight(
+    tokens: int, steps: int, rule: Weighting | str = Weighting.TOKENS_SQUARED_PER_STEP
+) -> float:
+    """Weight of a contribution from the work behind it.
+
+    ::
+
+        tokens_squared_per_step    w = tokens² / steps
+        tokens                     w = tokens
+        uniform                    w = 1
+
+    The default is tokens times tokens per step: of two learners that saw the same data, the one
+    with the larger batches, whose gradients are less noisy, counts for more.
+
+    Args:
+        tokens: Tokens processed since the value last sent or adopted, ≥ 0.
+        steps: Inner steps since then, ≥ 1.
+        rule: One of `Weighting`, by member or by name.
+
+    Returns:
+        The weight in float64, not normalised; only ratios of weights matter.
+
+    Raises:
+        InvariantError: No step, or a negative number of tokens: such a learner is not eligible and
+            must not be asked.
+
+    Reference:
+        Decoupled DiLoCo (arXiv 2604.21428), weighting of contributions; SPEC §3.5.
+    """
+    if steps < 1 or tokens < 0:
+        raise InvariantError(f"a contribution of {tokens} tokens in {steps} steps has no weight")
+    match Weighting(rule):
+        case Weighting.TOKENS_SQUARED_PER_STEP:
+            return tokens * tokens / steps
+        case Weighting.TOKENS:
+            return float(tokens)
+        case Weighting.UNIFORM:
+            return 1.0
+
+
+def effective_count(weights: Sequence[float]) -> float:
+    """Number of equal contributions that would average as well as these: (Σw)² / Σw².
+
+    It is M for M equal weights, 1 when one outweighs all others, and 0 when there is no weight.
+
+    Args:
+        weights: At least one, each finite and ≥ 0.
+
+    Returns:
+        A number between 0 and `len(weights)`; its root is √M_eff = Σw / √(Σw²) of SPEC §3.6.
+    """
+    largest = max(weights)
+    if largest == 0:
+        return 0.0
+    shares = [share / largest for share in weights]  # so that squares neither over- nor underflow
+    return math.fsum(shares) ** 2 / math.fsum(share * share for share in shares)

@@ -1,0 +1,47 @@
+"""What a supervisor's state asks of the world, performed in order."""
+
+from dataclasses import dataclass, field
+
+from islands.messages import Evicted, HeartbeatAck, Joined, MembershipChanged, Refused, Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send on a link; a `Joined` gets its credential signed on the way out."""
+
+    connection: int
+    message: Joined | Refused | Evicted | HeartbeatAck | MembershipChanged | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class StartProcess:
+    """Launch the process of this name, after a delay."""
+
+    name: str
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class KillProcess:
+    """Kill the process of this name; only processes that we launched."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write one entry to the event tape."""
+
+    kind: str
+    fields: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishRun:
+    """The run is over."""
+
+    reason: str
+
+
+Action = Send | StartProcess | KillProcess | Record | FinishRun

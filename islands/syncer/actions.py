@@ -1,0 +1,131 @@
+"""What a syncer's state asks of the world. Imperatives; the actor performs them in order.
+
+The order carries a promise: whatever `WriteJournal` covers is sent only by actions that follow
+the matching `JournalFinished`.
+"""
+
+from dataclasses import dataclass, field
+
+from islands.messages import (
+    ContributionFate,
+    Evicted,
+    FinalRound,
+    FragmentRequest,
+    FragmentUpdate,
+    LeaseGranted,
+    PullFragment,
+    Quarantined,
+    Refused,
+    Stop,
+    Ticket,
+    Version,
+    Welcome,
+)
+
+Outgoing = (
+    Welcome
+    | LeaseGranted
+    | PullFragment
+    | ContributionFate
+    | FragmentRequest
+    | FinalRound
+    | Quarantined
+    | Stop
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a control message over a learner's or observer's link."""
+
+    connection: int
+    message: Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class SendValue:
+    """Send a committed version: the actor adds the published value of that version."""
+
+    connection: int
+    message: FragmentUpdate
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """Answer with a last message and close the link."""
+
+    connection: int
+    message: Refused | Evicted
+
+
+@dataclass(frozen=True, slots=True)
+class MergePart:
+    """One contribution to a merge; `scale` clips its norm (1 leaves it alone)."""
+
+    ticket: Ticket
+    base: Version
+    steps: int
+    tokens: int
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class BeginMerge:
+    """Merge these contributions (sorted by name) and take one outer step from `current`."""
+
+    fragment: int
+    round: int
+    current: Version
+    target: Version
+    parts: tuple[MergePart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropContribution:
+    """The payload of this ticket is not needed any more."""
+
+    ticket: Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class InstallSeed:
+    """All fragments of the initial value are here: they become these versions."""
+
+    versions: tuple[Version, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJournal:
+    """Make the durable state (and this fragment's newest value, if given) survive a crash."""
+
+    sequence: int
+    fragment: int | None
+    version: Version | None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write one entry to the event tape."""
+
+    kind: str
+    fields: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishRun:
+    """The final cut is durable: export it and end."""
+
+    reason: str
+
+
+Action = (
+    Send
+    | SendValue
+    | Dismiss
+    | BeginMerge
+    | DropContribution
+    | InstallSeed
+    | WriteJournal
+    | Record
+    | FinishRun
+)

@@ -1,0 +1,128 @@
+"""How a run ends: every token that can still count does.
+
+    draining ──all have stopped──▶ rounds ──one per fragment──▶ adopting ──▶ cutting ──▶ finished
+
+1. *Draining*: nothing is granted any more; learners use up their quota, or are told to stop.
+2. *Rounds*: one closing round per fragment, with K = all. Who cannot be reached is not waited for;
+   who has yet to adopt its own merged contribution is.
+3. *Adopting*: learners report the last versions, so that the ledger has nothing pending.
+4. *Cutting*: the final state is journalled; then it is exported.
+
+`final_s` bounds 1 to 3 together.
+"""
+
+from islands.messages import FinalRound, Phase, Role, Status, Stop
+from islands.syncer.actions import FinishRun, Send
+from islands.syncer.core import Closing, ClosingStage, Core
+from islands.syncer.scheduling import open_round
+
+
+def advance_closing(core: Core, now_s: float) -> None:
+    """Begin the end when it is due, and take it one stage further if possible."""
+    if core.closing is None:
+        reason = _due(core, now_s)
+        if reason is None:
+            return
+        begin_closing(core, reason, now_s)
+    closing = core.closing
+    assert closing is not None, "the end has begun"
+    overdue = now_s >= closing.deadline_s
+    if closing.stage is ClosingStage.DRAINING and (overdue or _drained(core)):
+        closing.stage = ClosingStage.ROUNDS
+    if closing.stage is ClosingStage.ROUNDS:
+        _closing_rounds(core, closing, now_s, overdue=overdue)
+    if closing.stage is ClosingStage.ADOPTING and (overdue or _adopted(core)):
+        closing.stage = ClosingStage.CUTTING
+        core.durable.finished = closing.reason
+        core.write_journal()
+    elif closing.stage is ClosingStage.CUTTING and not core.journalling:
+        closing.stage = ClosingStage.FINISHED
+        _finish(core, closing)
+
+
+def _due(core: Core, now_s: float) -> str | None:
+    if not core.seeded:
+        return None
+    if core.durable.finished is not None:
+        return core.durable.finished
+    limit_s = core.settings.budget_s
+    if limit_s is not None and now_s - core.started_s >= limit_s:
+        return "time"
+    batches = [
+        learner.progress.batch_tokens
+        for learner in core.learners.values()
+        if learner.role is Role.LEARNER and learner.progress.batch_tokens > 0
+    ]
+    if batches and core.durable.leases.exhausted(min(batches)):
+        return "tokens"
+    return None
+
+
+def begin_closing(core: Core, reason: str, now_s: float) -> None:
+    """Begin the end of the run."""
+    timing = core.settings.timing
+    deadline_s = now_s + timing.scaled(timing.final_s)
+    core.closing = Closing(reason, deadline_s, list(range(core.fragments)))
+    core.record("closing", reason=reason)
+    for name in core.names():
+        connection = core.learners[name].connection
+        if connection is not None:
+            core.actions.append(Send(connection, FinalRound(core.durable.epoch, reason)))
+
+
+def _drained(core: Core) -> bool:
+    """No round is open, and nobody who could still contribute is stepping."""
+    stepping = (Phase.STEPPING, Phase.STARVED)
+    return not core.rounds and not any(
+        learner.role is Role.LEARNER
+        and learner.status is Status.LIVE
+        and learner.connection is not None
+        and learner.phase in stepping
+        for learner in core.learners.values()
+    )
+
+
+def _closing_rounds(core: Core, closing: Closing, now_s: float, *, overdue: bool) -> None:
+    """One round for each fragment on which somebody has something left."""
+    for fragment in list(closing.left):
+        if fragment in core.rounds:
+            continue
+        names = core.eligible(fragment)
+        if overdue or (not names and not _adoption_pending(core, fragment)):
+            closing.left.remove(fragment)
+        elif names and not _adoption_pending(core, fragment):
+            open_round(core, fragment, names, None, now_s)
+            closing.left.remove(fragment)
+    if overdue:
+        for fragment in sorted(core.rounds):
+            core.rounds[fragment].timeout_s = 0.0
+    if not closing.left and not core.rounds:
+        closing.stage = ClosingStage.ADOPTING
+
+
+def _adoption_pending(core: Core, fragment: int) -> bool:
+    """Whether a ready learner has yet to adopt the version with its own contribution."""
+    for name in core.ready():
+        merged = core.merged_version(name, fragment)
+        held = core.learners[name].holds(fragment)
+        if merged is not None and (held is None or held < merged):
+            return True
+    return False
+
+
+def _adopted(core: Core) -> bool:
+    """Every learner that can be reached holds the last version of every fragment."""
+    return all(
+        core.learners[name].holds(index) == core.version(index)
+        for name in core.ready()
+        for index in range(core.fragments)
+    )
+
+
+def _finish(core: Core, closing: Closing) -> None:
+    core.record("finished", reason=closing.reason)
+    for name in core.names():
+        connection = core.learners[name].connection
+        if connection is not None:
+            core.actions.append(Send(connection, Stop(closing.reason)))
+    core.actions.append(FinishRun(closing.reason))

@@ -1,0 +1,155 @@
+"""New versions: after a merge, journal first, then send. And version 0, fetched from one learner."""
+
+from islands.messages import (
+    Fate,
+    FragmentIndex,
+    FragmentRequest,
+    FragmentSeed,
+    LearnerName,
+    Merged,
+    Phase,
+    Role,
+    Version,
+)
+from islands.syncer.actions import DropContribution, InstallSeed, Send
+from islands.syncer.core import Adoption, Core, Published, Seeding
+from islands.syncer.events import MergeFacts
+from islands.syncer.rounds import Round, Stage
+
+SEED_ROUND = -1
+
+
+def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts) -> None:
+    """A fragment's next value is computed: account for it, and make both durable at once."""
+    round_ = core.rounds[fragment]
+    assert round_.number == number, "a fragment has one round at a time"
+    durable = core.durable
+    version = Version(durable.epoch, round_.version.number + 1)
+    for name in sorted(round_.arrived):
+        _apply(core, round_, name, version)
+    durable.published[fragment] = Published(version, facts.digest, number)
+    durable.merges += 1
+    round_.stage = Stage.JOURNALLING
+    core.record(
+        "merged",
+        round=number,
+        fragment=fragment,
+        version=str(version),
+        participants=sorted(round_.arrived),
+        tokens=[round_.arrived[name].contribution.tokens for name in sorted(round_.arrived)],
+        steps=[round_.arrived[name].contribution.steps for name in sorted(round_.arrived)],
+        weights=list(facts.weights),
+        norms=list(facts.norms),
+        direction_norm=facts.direction_norm,
+        cosine=facts.cosine_to_previous,
+        digest=facts.digest,
+        asked=len(round_.asked),
+        learners=len(core.learners),
+        opened_s=round_.opened_s,
+        closed_s=round_.closed_s,
+    )
+    core.write_journal(fragment)
+
+
+def _apply(core: Core, round_: Round, name: LearnerName, version: Version) -> None:
+    contribution = round_.arrived[name].contribution
+    ticket = contribution.ticket
+    merged = Merged(ticket.epoch, ticket.round, contribution.steps, contribution.tokens)
+    core.durable.ledger.apply(name, ticket.incarnation, round_.fragment, merged, version)
+    core.durable.staleness_sum += round_.version.number - contribution.base.number
+    core.durable.participants_sum += 1
+    core.actions.append(DropContribution(ticket))
+    core.record(
+        "fate",
+        ticket=str(ticket),
+        fragment=round_.fragment,
+        fate=Fate.APPLIED.value,
+        tokens=contribution.tokens,
+        version=str(version),
+    )
+
+
+def take_journalled(core: Core, sequence: int, now_s: float) -> None:
+    """Records up to `sequence` are durable: commit what they hold, and tell everybody."""
+    while core.journalling and core.journalling[0][0] <= sequence:
+        _, fragment = core.journalling.popleft()
+        if fragment is not None and core.seeded:
+            _commit(core, fragment, now_s)
+    if not core.seeded and core.seeding is None and not core.journalling:
+        _publish_seed(core, now_s)
+    for name in [n for n in sorted(core.grants) if core.grants[n] <= sequence]:
+        del core.grants[name]
+        if name in core.learners:
+            core.send_grant(core.learners[name])
+
+
+def _commit(core: Core, fragment: int, now_s: float) -> None:
+    newest = core.durable.published[fragment]
+    assert newest is not None, "what is journalled has a version"
+    core.publish(fragment, newest)
+    round_ = core.rounds.pop(fragment)
+    assert round_.closed_s is not None, "a round is closed before it is merged"
+    quorum = round_.quorum or len(round_.arrived)
+    core.adoptions[fragment] = Adoption(newest.version, round_.closed_s, quorum)
+    core.record("committed", fragment=fragment, version=str(newest.version), digest=newest.digest)
+    for name in core.names():
+        if core.learners[name].reachable:
+            core.send_update(core.learners[name], fragment, now_s)
+
+
+def request_seed(core: Core, now_s: float) -> None:
+    """Without a version 0, ask the first learner (by name) that has one to offer."""
+    if core.seeded or core.journalling or core.seeding is not None:
+        return
+    for name in core.names():
+        learner = core.learners[name]
+        able = learner.role is Role.LEARNER and learner.phase is Phase.HEALING
+        if able and learner.reachable and learner.connection is not None:
+            core.seeding = Seeding(name, learner.incarnation, now_s)
+            ask_for_seed(core, now_s)
+            return
+
+
+def ask_for_seed(core: Core, now_s: float) -> None:
+    """Ask the seeding learner for every fragment that has not arrived."""
+    seeding = core.seeding
+    assert seeding is not None, "somebody was chosen"
+    seeding.asked_s = now_s
+    connection = core.learners[seeding.name].connection
+    assert connection is not None, "the seeding learner is reachable"
+    for index in range(core.fragments):
+        if index not in seeding.digests:
+            request = FragmentRequest(core.durable.epoch, FragmentIndex(index))
+            core.actions.append(Send(connection, request))
+
+
+def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
+    """One fragment of the initial value; when all are here, they become version 0 together."""
+    seeding = core.seeding
+    if seeding is None or seed.epoch != core.durable.epoch or not intact:
+        return
+    if (seed.name, seed.incarnation) != (seeding.name, seeding.incarnation):
+        return
+    seeding.digests[seed.fragment] = seed.digest
+    if len(seeding.digests) < core.fragments:
+        return
+    version = Version(core.durable.epoch, 0)
+    for index in range(core.fragments):
+        core.durable.published[index] = Published(version, seeding.digests[index], SEED_ROUND)
+    core.actions.append(InstallSeed(tuple(version for _ in core.published)))
+    core.record("seeded", name=seed.name, version=str(version))
+    core.seeding = None
+    for index in range(core.fragments):
+        core.write_journal(index)
+
+
+def _publish_seed(core: Core, now_s: float) -> None:
+    for index, newest in enumerate(core.durable.published):
+        if newest is not None:
+            core.publish(index, newest)
+    if not core.seeded:
+        return
+    for name in core.names():
+        if core.learners[name].reachable:
+            for index in range(core.fragments):
+                core.send_update(core.learners[name], index, now_s)

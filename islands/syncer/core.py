@@ -1,0 +1,235 @@
+"""The syncer's memory, and the few operations on it that several rules share.
+
+`Core` is plain data plus the list of actions being collected while one event is handled. The rules
+are functions over it: `sessions.py` (who is here), `scheduling.py` (rounds), `commits.py` (new
+versions), `closing.py` (the end). `Durable` is the part that the journal keeps.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from islands.config import RunSettings
+from islands.ledger import Ledger
+from islands.messages import (
+    FragmentIndex,
+    FragmentUpdate,
+    Incarnation,
+    LearnerName,
+    LeaseGranted,
+    Merged,
+    Version,
+)
+from islands.syncer.actions import Action, Record, Send, SendValue, WriteJournal
+from islands.syncer.eligibility import ineligible_because, unready_because
+from islands.syncer.fate import NormGauge
+from islands.syncer.grace import Durations
+from islands.syncer.leases import LeaseBook
+from islands.syncer.pace import Pace
+from islands.syncer.roster import LearnerRecord
+from islands.syncer.rounds import Round
+
+
+@dataclass(slots=True)
+class Published:
+    """One fragment's newest version: its digest and the round that made it."""
+
+    version: Version
+    digest: str
+    round: int
+
+
+@dataclass(slots=True)
+class Durable:
+    """What a restarted syncer must know: exactly the metadata of a journal record.
+
+    `published` is what the record's sequence number makes durable. `retired` is the highest ended
+    incarnation per name: the fence.
+    """
+
+    epoch: int
+    sequence: int
+    round: int
+    published: list[Published | None]
+    ledger: Ledger
+    leases: LeaseBook
+    retired: dict[LearnerName, Incarnation] = field(default_factory=dict)
+    merges: int = 0
+    staleness_sum: int = 0
+    participants_sum: int = 0
+    asked_sum: int = 0
+    evictions: int = 0
+    rejoins: int = 0
+    finished: str | None = None
+
+
+class ClosingStage(StrEnum):
+    """How far the end of the run is."""
+
+    DRAINING = "draining"
+    ROUNDS = "rounds"
+    ADOPTING = "adopting"
+    CUTTING = "cutting"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True)
+class Closing:
+    """The end of the run; `left` are the fragments whose closing round is still to come."""
+
+    reason: str
+    deadline_s: float
+    left: list[int]
+    stage: ClosingStage = ClosingStage.DRAINING
+
+
+@dataclass(slots=True)
+class Adoption:
+    """Waiting for the K-th report of adoption of a version, to measure ξ_sync."""
+
+    version: Version
+    closed_s: float
+    quorum: int
+    reports: int = 0
+
+
+@dataclass(slots=True)
+class Seeding:
+    """Version 0 is being fetched from one learner; digests of what has arrived, by fragment."""
+
+    name: LearnerName
+    incarnation: Incarnation
+    asked_s: float
+    digests: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Core:
+    """All that a syncer knows."""
+
+    settings: RunSettings
+    fingerprint: str
+    durable: Durable
+    pace: Pace
+    started_s: float
+    learners: dict[LearnerName, LearnerRecord] = field(default_factory=dict)
+    published: list[Published | None] = field(default_factory=list)
+    kept: list[deque[Version]] = field(default_factory=list)
+    rounds: dict[int, Round] = field(default_factory=dict)
+    durations: Durations = field(default_factory=Durations.unknown)
+    gauges: list[NormGauge] = field(default_factory=list)
+    adoptions: dict[int, Adoption] = field(default_factory=dict)
+    journalling: deque[tuple[int, int | None]] = field(default_factory=deque)
+    grants: dict[LearnerName, int] = field(default_factory=dict)
+    supervisor_epoch: int = 0
+    seeding: Seeding | None = None
+    closing: Closing | None = None
+    swept_s: float = 0.0
+    actions: list[Action] = field(default_factory=list)
+
+    @property
+    def fragments(self) -> int:
+        """P: fragments in the plan."""
+        return len(self.published)
+
+    @property
+    def clock(self) -> float:
+        """The learning-rate clock: H/P steps per opened round."""
+        return self.durable.round * self.settings.round_interval_steps(self.fragments)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether every fragment has a committed version."""
+        return all(published is not None for published in self.published)
+
+    def version(self, fragment: int) -> Version:
+        """The committed version of a fragment of a seeded run."""
+        published = self.published[fragment]
+        assert published is not None, "the run has no version 0 yet"
+        return published.version
+
+    def names(self) -> list[LearnerName]:
+        """All known names, in the one order that decides anything."""
+        return sorted(self.learners)
+
+    def ready(self) -> list[LearnerName]:
+        """Learners that nothing speaks against (`eligibility.py`, reasons 1 to 5), by name."""
+        return [name for name in self.names() if unready_because(self.learners[name]) is None]
+
+    def merged_version(self, name: LearnerName, fragment: int) -> Version | None:
+        """The version that contains the learner's last merged contribution."""
+        book = self.durable.ledger.books.get(name)
+        return None if book is None else book.accounts[fragment].merged_version
+
+    def ineligible(self, name: LearnerName, fragment: int) -> str | None:
+        """Why a learner may not be asked for a fragment (`eligibility.py`); None if it may."""
+        return ineligible_because(
+            self.learners[name],
+            fragment,
+            kept=self.kept[fragment],
+            merged=self.merged_version(name, fragment),
+        )
+
+    def eligible(self, fragment: int) -> list[LearnerName]:
+        """Learners that may be asked for a fragment, by name."""
+        return [name for name in self.names() if self.ineligible(name, fragment) is None]
+
+    def publish(self, fragment: int, published: Published) -> None:
+        """A version is committed: it is durable, and the newest of those kept."""
+        self.published[fragment] = published
+        self.kept[fragment].append(published.version)
+
+    def record(self, kind: str, **fields: object) -> None:
+        """Put an entry on the event tape."""
+        self.actions.append(Record(kind, fields))
+
+    def send_update(self, learner: LearnerRecord, fragment: int, now_s: float) -> None:
+        """Send the committed version of a fragment, with what it contains of the receiver."""
+        published = self.published[fragment]
+        if published is None or learner.connection is None:
+            return
+        learner.sent[fragment] = (published.version, now_s)
+        message = FragmentUpdate(
+            epoch=self.durable.epoch,
+            fragment=FragmentIndex(fragment),
+            version=published.version,
+            round=published.round,
+            digest=published.digest,
+            clock=self.clock,
+            merged=self.merged_into(learner.name, fragment, published.version),
+        )
+        self.actions.append(SendValue(learner.connection, message))
+
+    def merged_into(self, name: LearnerName, fragment: int, version: Version) -> Merged | None:
+        """A learner's newest contribution that a version contains, directly or through others."""
+        book = self.durable.ledger.books.get(name)
+        if book is None:
+            return None
+        account = book.accounts[fragment]
+        contained = account.merged_version is not None and account.merged_version <= version
+        return account.merged if contained else None
+
+    def send_grant(self, learner: LearnerRecord) -> None:
+        """Send all leases and the whole quota of a learner; they are durable already."""
+        holder = self.durable.leases.holders[learner.name]
+        if learner.connection is not None:
+            message = LeaseGranted(
+                epoch=self.durable.epoch,
+                incarnation=learner.incarnation,
+                quota_tokens=holder.quota_tokens,
+                leases=tuple(holder.leases),
+            )
+            self.actions.append(Send(learner.connection, message))
+
+    def write_journal(self, fragment: int | None = None) -> int:
+        """Make the durable state (and a fragment's newest value) durable; returns the sequence."""
+        self.durable.sequence += 1
+        sequence = self.durable.sequence
+        version = None
+        if fragment is not None:
+            newest = self.durable.published[fragment]
+            assert newest is not None, "a fragment is journalled with its version"
+            version = newest.version
+        self.journalling.append((sequence, fragment))
+        self.actions.append(WriteJournal(sequence, fragment, version))
+        return sequence

@@ -1,0 +1,135 @@
+"""Who may read which records, and how many tokens each learner may still process.
+
+The corpus is cut into a fixed number of virtual shards. A shard of a pass is leased to one learner
+at a time; when its incarnation ends, the lease goes back with the last position it reported, and
+whoever is next goes on from there. So no record is skipped, and only the tail that nobody reported
+is read twice.
+
+The token budget is given out as quotas. A quota is journalled before it is sent, and what a dead
+incarnation did not use is given out again, so the tokens processed are exactly the budget (less a
+rest too small for one batch). Grants shrink towards the end, so that all learners finish together
+(guided self-scheduling).
+
+Deviation: SPEC §9 lets the supervisor hand out leases. They live with the syncer because their
+positions do: both must be in the same journal record to be exact.
+"""
+
+from dataclasses import dataclass, field
+
+from islands.messages import Incarnation, LearnerName, Lease, Progress
+
+LEASES_HELD_MIN = 2
+"""A learner always knows its next shard, so that it never waits for one."""
+
+
+@dataclass(slots=True)
+class Holder:
+    """What one incarnation was given."""
+
+    incarnation: Incarnation
+    quota_tokens: int = 0
+    used_tokens: int = 0
+    leases: list[Lease] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LeaseBook:
+    """Shards and quotas of the whole run.
+
+    `chunk_steps` is the size of an ordinary grant, in steps of the receiver's batch.
+    """
+
+    shards: int
+    budget_tokens: int | None
+    chunk_steps: int
+    pass_index: int = 0
+    next_shard: int = 0
+    closed_tokens: int = 0
+    free: list[Lease] = field(default_factory=list)
+    holders: dict[LearnerName, Holder] = field(default_factory=dict)
+
+    @property
+    def remaining_tokens(self) -> int | None:
+        """Budget that nobody holds; None without a budget."""
+        if self.budget_tokens is None:
+            return None
+        granted = sum(holder.quota_tokens for holder in self.holders.values())
+        return self.budget_tokens - self.closed_tokens - granted
+
+    def open(self, name: LearnerName, incarnation: Incarnation) -> None:
+        """An incarnation begins, with nothing."""
+        self.holders[name] = Holder(incarnation)
+
+    def close(self, name: LearnerName, processed_tokens: int) -> list[Lease]:
+        """An incarnation ended: its unused quota and its unfinished leases go back.
+
+        Returns:
+            The leases that went back, with the positions from which they go on.
+        """
+        holder = self.holders.pop(name)
+        self.closed_tokens += processed_tokens
+        returned = [lease for lease in holder.leases if not lease.done]
+        self.free = sorted([*self.free, *returned])
+        return returned
+
+    def reported(self, progress: Progress) -> None:
+        """Take in the positions and the tokens of a report."""
+        holder = self.holders[progress.name]
+        holder.used_tokens = max(holder.used_tokens, progress.tokens)
+        told = {(lease.pass_index, lease.shard): lease for lease in progress.leases}
+        holder.leases = [
+            max(lease, told.get((lease.pass_index, lease.shard), lease)) for lease in holder.leases
+        ]
+
+    def top_up(self, name: LearnerName, *, batch_tokens: int, members: int) -> bool:
+        """Give a learner what it will need next.
+
+        Args:
+            name: of the learner.
+            batch_tokens: tokens of one of its steps.
+            members: learners among whom the rest of the budget is to be shared.
+
+        Returns:
+            Whether anything changed, so that a grant must be journalled and sent.
+        """
+        holder = self.holders[name]
+        changed = self._renew_leases(holder)
+        chunk = self.chunk_steps * batch_tokens
+        amount = chunk
+        remaining = self.remaining_tokens
+        if remaining is not None:
+            fair = remaining // (2 * max(1, members))
+            amount = min(chunk, max(fair, batch_tokens), remaining)
+        amount -= amount % batch_tokens
+        if holder.quota_tokens - holder.used_tokens > min(chunk // 2, amount):
+            return changed
+        holder.quota_tokens += amount
+        return changed or amount > 0
+
+    def _renew_leases(self, holder: Holder) -> bool:
+        unfinished = [lease for lease in holder.leases if not lease.done]
+        if len(unfinished) >= LEASES_HELD_MIN:
+            return False
+        while len(unfinished) < LEASES_HELD_MIN:
+            unfinished.append(self._next_lease())
+        holder.leases = unfinished
+        return True
+
+    def _next_lease(self) -> Lease:
+        if self.free:
+            return self.free.pop(0)
+        lease = Lease(self.pass_index, self.next_shard, 0)
+        self.next_shard += 1
+        if self.next_shard == self.shards:
+            self.pass_index, self.next_shard = self.pass_index + 1, 0
+        return lease
+
+    def exhausted(self, batch_tokens: int) -> bool:
+        """Whether the budget is too small for one more batch and every quota is used up."""
+        remaining = self.remaining_tokens
+        if remaining is None or remaining >= batch_tokens:
+            return False
+        return all(
+            holder.quota_tokens - holder.used_tokens < batch_tokens
+            for holder in self.holders.values()
+        )

@@ -1,0 +1,75 @@
+"""One round: the attempt to move one fragment to its next version.
+
+    collecting ──close──▶ merging ──merged──▶ journalling ──journalled──▶ (committed, forgotten)
+        └──timeout──▶ (abandoned, forgotten; the fragment keeps its version)
+
+While collecting, every asked learner is `waiting`, has `arrived`, or is `excused` (it declined, or
+it was refused, or it cannot be reached). The quorum is complete when K contributions have arrived.
+The round closes when nobody is waited for, or when the grace after the K-th arrival is over.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from islands.messages import Contribution, LearnerName, Ticket, Version
+
+
+class Stage(StrEnum):
+    """Where a round is in its life."""
+
+    COLLECTING = "collecting"
+    MERGING = "merging"
+    JOURNALLING = "journalling"
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A contribution that passed its checks; `excess` is its norm over the limit."""
+
+    contribution: Contribution
+    excess: float
+    arrived_s: float
+
+
+@dataclass(slots=True)
+class Round:
+    """State of one open round. `quorum` is K; None stands for everyone who was asked."""
+
+    number: int
+    fragment: int
+    version: Version
+    quorum: int | None
+    opened_s: float
+    timeout_s: float
+    stage: Stage = Stage.COLLECTING
+    asked: dict[LearnerName, Ticket] = field(default_factory=dict)
+    asked_s: dict[LearnerName, float] = field(default_factory=dict)
+    arrived: dict[LearnerName, Admitted] = field(default_factory=dict)
+    excused: dict[LearnerName, str] = field(default_factory=dict)
+    quorum_s: float | None = None
+    closed_s: float | None = None
+
+    @property
+    def waiting(self) -> list[LearnerName]:
+        """Asked, neither arrived nor excused."""
+        return [n for n in self.asked if n not in self.arrived and n not in self.excused]
+
+    @property
+    def quorum_complete(self) -> bool:
+        """Whether K contributions have arrived; with K = all, everyone who is not excused."""
+        if self.quorum is None:
+            return bool(self.arrived) and not self.waiting
+        return len(self.arrived) >= self.quorum
+
+    def may_close(self, now_s: float, grace_s: float) -> bool:
+        """Whether to close now: the quorum is complete and nobody is worth waiting for."""
+        if self.stage is not Stage.COLLECTING or not self.quorum_complete:
+            return False
+        if not self.waiting or self.quorum_s is None:
+            return True
+        return now_s >= self.quorum_s + grace_s
+
+    def timed_out(self, now_s: float) -> bool:
+        """Whether to abandon it: below its quorum for too long."""
+        collecting = self.stage is Stage.COLLECTING
+        return collecting and now_s >= self.opened_s + self.timeout_s

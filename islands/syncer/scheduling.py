@@ -1,0 +1,287 @@
+"""Rounds: opening them, asking, admitting what arrives, closing or abandoning them."""
+
+from math import sqrt
+from statistics import fmean
+
+from islands.messages import (
+    Contribution,
+    ContributionFate,
+    Fate,
+    FragmentIndex,
+    LearnerName,
+    PullFragment,
+    Quarantined,
+    Ticket,
+    Version,
+)
+from islands.schedule import learning_rate
+from islands.syncer.actions import BeginMerge, DropContribution, MergePart, Send
+from islands.syncer.core import Core
+from islands.syncer.eligibility import stale_because
+from islands.syncer.fate import Check, Refusal, excessive, refusal
+from islands.syncer.grace import grace_s
+from islands.syncer.roster import LearnerRecord
+from islands.syncer.rounds import Admitted, Round, Stage
+
+ROUND_TIMEOUT_PERIODS = 4
+
+
+def open_rounds(core: Core, now_s: float) -> None:
+    """Open as many rounds as compute has earned and the overlap can hide (`pace.py`)."""
+    limit = core.settings.open_rounds_max(core.fragments)
+    while len(core.rounds) < limit and core.pace.ready(core.ready()):
+        fragment = core.durable.round % core.fragments
+        names = core.eligible(fragment)
+        if fragment in core.rounds or not names:
+            return
+        open_round(core, fragment, names, core.settings.quorum, now_s)
+        core.pace.opened()
+
+
+def open_round(
+    core: Core, fragment: int, names: list[LearnerName], quorum: int | None, now_s: float
+) -> None:
+    """Open one round on a fragment and ask these learners."""
+    round_ = Round(
+        number=core.durable.round,
+        fragment=fragment,
+        version=core.version(fragment),
+        quorum=quorum,
+        opened_s=now_s,
+        timeout_s=round_timeout_s(core),
+    )
+    core.durable.round += 1
+    core.rounds[fragment] = round_
+    core.record("opened", round=round_.number, fragment=fragment, asked=list(names))
+    for name in names:
+        ask(core, round_, core.learners[name], now_s)
+
+
+def round_timeout_s(core: Core) -> float:
+    """After which a round below its quorum is abandoned: 4·P·ξ_step, at least 10 s."""
+    timing = core.settings.timing
+    step_s = core.durations.step_s.value or 0.0
+    return max(timing.scaled(timing.round_s), ROUND_TIMEOUT_PERIODS * core.fragments * step_s)
+
+
+def ask(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> None:
+    """Send a pull, or send it again; the ticket stays the same."""
+    assert learner.connection is not None, "only reachable learners are asked"
+    ticket = Ticket(core.durable.epoch, round_.number, learner.name, learner.incarnation)
+    round_.asked[learner.name] = ticket
+    round_.asked_s[learner.name] = now_s
+    learner.unanswered[round_.number] = now_s
+    pull = PullFragment(ticket, FragmentIndex(round_.fragment), round_.version)
+    core.actions.append(Send(learner.connection, pull))
+
+
+def excuse(core: Core, round_: Round, name: LearnerName, reason: str) -> None:
+    """Wait for a learner no longer; what has arrived from it stays."""
+    if name in round_.asked and name not in round_.arrived:
+        round_.excused[name] = reason
+
+
+def take_decline(core: Core, ticket: Ticket, fragment: int, reason: str) -> None:
+    """A learner has nothing for this pull."""
+    learner = core.learners.get(ticket.name)
+    if learner is not None and learner.incarnation == ticket.incarnation:
+        learner.unanswered.pop(ticket.round, None)
+    round_ = core.rounds.get(fragment)
+    if round_ is not None and round_.asked.get(ticket.name) == ticket:
+        excuse(core, round_, ticket.name, reason)
+
+
+def take_contribution(
+    core: Core, contribution: Contribution, check: Check, connection: int, now_s: float
+) -> None:
+    """Admit a contribution to its round or give it its other fate (`fate.py`)."""
+    ticket = contribution.ticket
+    learner = core.learners.get(ticket.name)
+    if not 0 <= contribution.fragment < core.fragments:
+        core.actions.append(DropContribution(ticket))
+        return
+    if learner is None or learner.incarnation != ticket.incarnation:
+        core.actions.append(DropContribution(ticket))
+        core.record("fate", ticket=str(ticket), fate=Fate.REJECTED.value, reason="fenced")
+        return
+    if ticket.epoch == core.durable.epoch and ticket.round in learner.answered:
+        core.record("duplicate", ticket=str(ticket))
+        return
+    learner.unanswered.pop(ticket.round, None)
+    if ticket.epoch == core.durable.epoch:
+        learner.answered.append(ticket.round)
+    core.durable.ledger.attest(ticket.name, contribution.processed_tokens)
+    round_ = core.rounds.get(contribution.fragment)
+    refused = _refusal(core, learner, contribution, check, round_)
+    if refused is not None or round_ is None:
+        assert refused is not None, "without a round the ticket is not open"
+        refuse(core, contribution, refused, now_s, connection)
+        if round_ is not None and round_.asked.get(ticket.name) == ticket:
+            excuse(core, round_, ticket.name, refused.reason)
+        return
+    rate = learning_rate(core.settings, core.clock)
+    excess = core.gauges[contribution.fragment].excess(
+        check.norm / (sqrt(contribution.steps) * rate)
+    )
+    round_.excused.pop(ticket.name, None)
+    round_.arrived[ticket.name] = Admitted(contribution, excess, now_s)
+    if round_.quorum_s is None and round_.quorum_complete:
+        round_.quorum_s = now_s
+        core.durations.quorum_s.add(now_s - round_.opened_s)
+
+
+def _refusal(
+    core: Core,
+    learner: LearnerRecord,
+    contribution: Contribution,
+    check: Check,
+    round_: Round | None,
+) -> Refusal | None:
+    fragment = contribution.fragment
+    ticket_open = (
+        round_ is not None
+        and round_.stage is Stage.COLLECTING
+        and round_.asked.get(learner.name) == contribution.ticket
+    )
+    return refusal(
+        contribution,
+        check,
+        fenced="quarantined" if learner.quarantined else None,
+        ticket_open=ticket_open,
+        stale=stale_because(
+            contribution.base,
+            kept=core.kept[fragment],
+            merged=core.merged_version(learner.name, fragment),
+        ),
+    )
+
+
+def refuse(
+    core: Core, contribution: Contribution, refused: Refusal, now_s: float, connection: int | None
+) -> None:
+    """Give a contribution a fate other than applied; strikes may quarantine its sender."""
+    ticket = contribution.ticket
+    core.actions.append(DropContribution(ticket))
+    core.durable.ledger.claim(ticket.name, contribution.fragment, refused.fate, contribution.tokens)
+    core.record(
+        "fate",
+        ticket=str(ticket),
+        fragment=contribution.fragment,
+        fate=refused.fate.value,
+        reason=refused.reason,
+        tokens=contribution.tokens,
+    )
+    learner = core.learners[ticket.name]
+    if connection is None:
+        connection = learner.connection
+    if connection is None:
+        return
+    fate = ContributionFate(ticket, contribution.fragment, refused.fate, refused.reason)
+    core.actions.append(Send(connection, fate))
+    if refused.strike and learner.strike(now_s):
+        notice = Quarantined(ticket.name, ticket.incarnation, f"third strike: {refused.reason}")
+        core.actions.append(Send(connection, notice))
+        core.record("quarantined", name=ticket.name, reason=refused.reason)
+
+
+def close_rounds(core: Core, now_s: float) -> None:
+    """Close every round that waits for nobody worth waiting for; abandon those in vain."""
+    waited_s = current_grace_s(core)
+    for fragment in sorted(core.rounds):
+        round_ = core.rounds[fragment]
+        if round_.may_close(now_s, waited_s):
+            _close(core, round_, now_s)
+        elif round_.timed_out(now_s):
+            _abandon(core, round_)
+        elif round_.stage is Stage.COLLECTING and not round_.waiting:
+            _ask_newly_eligible(core, round_, now_s)
+            if round_.quorum is None and not round_.waiting:
+                _abandon(core, round_)
+
+
+def current_grace_s(core: Core) -> float:
+    """Seconds that a round waits after its quorum now (`grace.py`)."""
+    settings = core.settings
+    return grace_s(
+        core.durations, overlap_steps=settings.overlap_steps, safety=settings.grace_safety
+    )
+
+
+def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
+    for name in core.eligible(round_.fragment):
+        if name not in round_.asked:
+            ask(core, round_, core.learners[name], now_s)
+
+
+def _abandon(core: Core, round_: Round) -> None:
+    """Below its quorum for too long: contributions go back to their senders' pending tokens."""
+    del core.rounds[round_.fragment]
+    for name in sorted(round_.arrived):
+        core.actions.append(DropContribution(round_.arrived[name].contribution.ticket))
+    core.record("abandoned", round=round_.number, fragment=round_.fragment)
+
+
+def _close(core: Core, round_: Round, now_s: float) -> None:
+    """Judge norms and fences for the last time, then merge what is left."""
+    admitted = _still_admitted(core, round_, now_s)
+    if not admitted:
+        round_.arrived.clear()
+        round_.quorum_s = None
+        return
+    round_.stage = Stage.MERGING
+    round_.closed_s = now_s
+    _record_closing(core, round_)
+    target = Version(core.durable.epoch, round_.version.number + 1)
+    parts = tuple(
+        MergePart(
+            ticket=admitted[name][0].ticket,
+            base=admitted[name][0].base,
+            steps=admitted[name][0].steps,
+            tokens=admitted[name][0].tokens,
+            scale=admitted[name][1],
+        )
+        for name in sorted(admitted)
+    )
+    core.actions.append(BeginMerge(round_.fragment, round_.number, round_.version, target, parts))
+
+
+def _still_admitted(
+    core: Core, round_: Round, now_s: float
+) -> dict[LearnerName, tuple[Contribution, float]]:
+    for name in sorted(round_.arrived):
+        ticket = round_.asked[name]
+        learner = core.learners.get(name)
+        if learner is None or learner.incarnation != ticket.incarnation:
+            del round_.arrived[name]
+            core.actions.append(DropContribution(ticket))
+            core.record("fate", ticket=str(ticket), fate=Fate.REJECTED.value, reason="fenced")
+    excesses = {str(name): round_.arrived[name].excess for name in sorted(round_.arrived)}
+    over, scales = excessive(excesses)
+    for text in over:
+        name = LearnerName(text)
+        contribution = round_.arrived.pop(name).contribution
+        round_.excused[name] = "norm"
+        reason = Refusal(Fate.REJECTED, f"norm {excesses[text]:.1f} times over", strike=True)
+        refuse(core, contribution, reason, now_s, None)
+    return {
+        name: (round_.arrived[name].contribution, scales[str(name)])
+        for name in sorted(round_.arrived)
+    }
+
+
+def _record_closing(core: Core, round_: Round) -> None:
+    learners = max(1, len(core.learners))
+    behind = [
+        round_.version.number - admitted.contribution.base.number
+        for admitted in round_.arrived.values()
+    ]
+    core.record(
+        "closed",
+        round=round_.number,
+        fragment=round_.fragment,
+        arrived=sorted(round_.arrived),
+        excused=sorted(round_.excused),
+        waiting=sorted(round_.waiting),
+        share=len(round_.arrived) / learners,
+        staleness=fmean(behind),
+    )

@@ -1,0 +1,275 @@
+"""The syncer's decisions: `handle(event, now_s)` returns what is to be done, and does nothing.
+
+The rules live in the modules that the package's docstring lists; this one applies them. After each
+event the rules run to a fixed point: closing a round frees a place in which the next one may open.
+
+Time enters only as `now_s`, seconds on any clock that never goes back. `deadline_s` tells by when
+the state wants to be asked again; asking earlier, or more often, is harmless.
+"""
+
+from collections import deque
+from typing import assert_never
+
+from islands.config import RunSettings
+from islands.errors import InvariantError
+from islands.ledger import Ledger, Row
+from islands.messages import LearnerName, Version
+from islands.syncer.actions import Action
+from islands.syncer.closing import advance_closing, begin_closing
+from islands.syncer.commits import (
+    ask_for_seed,
+    request_seed,
+    take_journalled,
+    take_merge,
+    take_seed,
+)
+from islands.syncer.core import Core, Durable, Published
+from islands.syncer.events import (
+    ContributionArrived,
+    Event,
+    JournalFinished,
+    LeaveArrived,
+    LinkClosed,
+    LinkOpened,
+    MembershipArrived,
+    MergeFinished,
+    ProgressArrived,
+    PullDeclined,
+    SeedArrived,
+    StopRequested,
+    Ticked,
+)
+from islands.syncer.fate import NormGauge
+from islands.syncer.leases import LeaseBook
+from islands.syncer.pace import Pace
+from islands.syncer.rounds import Stage
+from islands.syncer.scheduling import (
+    ask,
+    close_rounds,
+    current_grace_s,
+    open_rounds,
+    round_timeout_s,
+    take_contribution,
+    take_decline,
+)
+from islands.syncer.sessions import close_link, open_link, retire, take_membership, take_progress
+
+FIXED_POINT_LIMIT = 1000
+GRANT_INTERVALS = 2
+SWEEPS_PER_RESEND = 2
+
+
+def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> Durable:
+    """The durable state of a run that has not begun."""
+    chunk_steps = max(8, GRANT_INTERVALS * settings.interval_steps)
+    return Durable(
+        epoch=epoch,
+        sequence=0,
+        round=0,
+        published=[None] * fragments,
+        ledger=Ledger.of(fragments),
+        leases=LeaseBook(shards, settings.budget_tokens, chunk_steps),
+    )
+
+
+class SyncerState:
+    """One start of the syncer.
+
+    Args:
+        settings: of the run.
+        fingerprint: of the layout; peers must have the same.
+        durable: from the journal with a higher epoch, or `fresh`.
+        now_s: the time of the start.
+    """
+
+    def __init__(
+        self, settings: RunSettings, fingerprint: str, durable: Durable, *, now_s: float
+    ) -> None:
+        """Take up the run where the durable state left it."""
+        fragments = len(durable.published)
+        complete = all(published is not None for published in durable.published)
+        published: list[Published | None] = list(durable.published) if complete else []
+        self._core = Core(
+            settings=settings,
+            fingerprint=fingerprint,
+            durable=durable,
+            pace=Pace(settings.pace_by, settings.round_interval_steps(fragments)),
+            started_s=now_s,
+            published=published or [None] * fragments,
+            kept=[deque(maxlen=settings.staleness_max + 1) for _ in range(fragments)],
+            gauges=[NormGauge(settings.norm_limit) for _ in range(fragments)],
+            swept_s=now_s,
+        )
+        for index, held in enumerate(published):
+            if held is not None:
+                self._core.kept[index].append(held.version)
+
+    @property
+    def core(self) -> Core:
+        """The memory, to be read by the actor, the tests and the summary; never written."""
+        return self._core
+
+    @property
+    def durable(self) -> Durable:
+        """What a journal record holds besides a fragment's value."""
+        return self._core.durable
+
+    def ledger_rows(self) -> list[Row]:
+        """The account of every fragment."""
+        return [self.durable.ledger.row(index) for index in range(self._core.fragments)]
+
+    def version(self, fragment: int) -> Version | None:
+        """The committed version of a fragment, if there is one."""
+        published = self._core.published[fragment]
+        return None if published is None else published.version
+
+    def handle(self, event: Event, *, now_s: float) -> list[Action]:
+        """Take in one event.
+
+        Raises:
+            InvariantError: a bug; the actor must end, so that its supervisor restarts it.
+        """
+        core = self._core
+        core.actions = []
+        self._take(event, now_s)
+        self._advance(now_s)
+        self._assert_invariants()
+        return core.actions
+
+    def _take(self, event: Event, now_s: float) -> None:
+        core = self._core
+        match event:
+            case LinkOpened(hello, connection, trusted):
+                open_link(core, hello, connection, trusted=trusted, now_s=now_s)
+            case LinkClosed(name, connection):
+                close_link(core, LearnerName(name), connection)
+            case MembershipArrived(message):
+                take_membership(core, message)
+            case ProgressArrived(progress, connection):
+                take_progress(core, progress, connection, now_s)
+            case ContributionArrived(contribution, check, connection):
+                take_contribution(core, contribution, check, connection, now_s)
+            case PullDeclined(message):
+                take_decline(core, message.ticket, message.fragment, message.reason)
+            case SeedArrived(seed, intact):
+                take_seed(core, seed, intact=intact)
+            case LeaveArrived(message):
+                learner = core.learners.get(message.name)
+                if learner is not None and learner.incarnation == message.incarnation:
+                    retire(core, message.name, message.reason)
+            case MergeFinished(fragment, number, facts):
+                take_merge(core, fragment, number, facts)
+            case JournalFinished(sequence):
+                take_journalled(core, sequence, now_s)
+            case Ticked():
+                self._sweep(now_s)
+            case StopRequested(reason):
+                if core.closing is None and core.seeded:
+                    begin_closing(core, reason, now_s)
+            case _:
+                assert_never(event)
+
+    def _advance(self, now_s: float) -> None:
+        """Apply the rules until none of them has anything more to do."""
+        core = self._core
+        for _ in range(FIXED_POINT_LIMIT):
+            before = len(core.actions)
+            request_seed(core, now_s)
+            close_rounds(core, now_s)
+            advance_closing(core, now_s)
+            if core.closing is None and core.seeded:
+                open_rounds(core, now_s)
+                self._grant()
+            if len(core.actions) == before:
+                return
+        message = "the syncer's rules do not come to rest"
+        raise InvariantError(message)
+
+    def _grant(self) -> None:
+        """Give learners the data and tokens they will need next; journalled before it is sent."""
+        core = self._core
+        members = [name for name in core.names() if core.learners[name].progress.batch_tokens > 0]
+        changed: list[LearnerName] = []
+        for name in members:
+            learner = core.learners[name]
+            if name not in core.durable.leases.holders or not learner.reachable:
+                continue
+            batch = learner.progress.batch_tokens
+            if core.durable.leases.top_up(name, batch_tokens=batch, members=len(members)):
+                changed.append(name)
+        if changed:
+            sequence = core.write_journal()
+            core.grants.update(dict.fromkeys(changed, sequence))
+
+    def _sweep(self, now_s: float) -> None:
+        """Repeat what may have been lost: pulls, updates, grants, seeds; forget old pulls."""
+        core = self._core
+        interval_s = self._resend_s()
+        if now_s - core.swept_s < interval_s / SWEEPS_PER_RESEND:
+            return
+        core.swept_s = now_s
+        expiry_s = round_timeout_s(core)
+        if core.seeding is not None and now_s - core.seeding.asked_s >= interval_s:
+            ask_for_seed(core, now_s)
+        for name in core.names():
+            learner = core.learners[name]
+            expired = [r for r, at_s in learner.unanswered.items() if now_s - at_s >= expiry_s]
+            for number in expired:
+                del learner.unanswered[number]
+            if not learner.reachable:
+                continue
+            holder = core.durable.leases.holders.get(name)
+            if holder is not None and name not in core.grants:
+                if learner.progress.quota_tokens < holder.quota_tokens:
+                    core.send_grant(learner)
+            for index in range(core.fragments):
+                self._resend_update(name, index, now_s, interval_s)
+        for fragment in sorted(core.rounds):
+            round_ = core.rounds[fragment]
+            for name in round_.waiting if round_.stage is Stage.COLLECTING else []:
+                if now_s - round_.asked_s[name] >= interval_s and core.learners[name].reachable:
+                    ask(core, round_, core.learners[name], now_s)
+
+    def _resend_s(self) -> float:
+        timing = self._core.settings.timing
+        step_s = self._core.durations.step_s.value or 0.0
+        return max(timing.scaled(timing.resend_s), self._core.settings.overlap_steps * step_s)
+
+    def _resend_update(
+        self, name: LearnerName, fragment: int, now_s: float, interval_s: float
+    ) -> None:
+        core = self._core
+        learner, current = core.learners[name], self.version(fragment)
+        if current is None or learner.holds(fragment) == current:
+            return
+        sent = learner.sent.get(fragment)
+        if sent is None or sent[0] < current or now_s - sent[1] >= interval_s:
+            core.send_update(learner, fragment, now_s)
+
+    def deadline_s(self, now_s: float) -> float:
+        """By when to send `Ticked`: the end of a grace, a timeout, or the next sweep."""
+        core = self._core
+        due = [core.swept_s + self._resend_s() / SWEEPS_PER_RESEND]
+        waited_s = current_grace_s(core)
+        for round_ in core.rounds.values():
+            if round_.stage is Stage.COLLECTING:
+                due.append(round_.opened_s + round_.timeout_s)
+                if round_.quorum_s is not None:
+                    due.append(round_.quorum_s + waited_s)
+        if core.closing is not None:
+            due.append(core.closing.deadline_s)
+        return max(now_s, min(due))
+
+    def _assert_invariants(self) -> None:
+        """Cheap invariants, after every event."""
+        core = self._core
+        if core.closing is None and len(core.rounds) > core.settings.open_rounds_max(
+            core.fragments
+        ):
+            message = f"{len(core.rounds)} rounds are open"
+            raise InvariantError(message)
+        for published, durable in zip(core.published, core.durable.published, strict=True):
+            ahead = published is not None and durable is not None
+            if ahead and published.version > durable.version:  # type: ignore[union-attr]
+                message = f"version {published} is published and not durable ({durable})"
+                raise InvariantError(message)

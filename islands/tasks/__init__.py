@@ -1,0 +1,1 @@
+"""Models joined to data, ready to be named in the settings."""

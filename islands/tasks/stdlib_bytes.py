@@ -1,0 +1,100 @@
+"""The default task: a byte decoder learns Python's own standard-library source."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from islands.data.corpus import standard_library
+from islands.data.shards import ShardKey
+from islands.data.windows import ByteBatch, ByteWindows
+from islands.models.decoder import DecoderConfig
+from islands.models.language import bits_per_byte, initial, nats, sample
+from islands.task import Task, TaskState
+
+
+@dataclass(frozen=True)
+class StdlibBytes(Task[ByteBatch]):
+    """Next-byte prediction.
+
+    Attributes:
+        decoder: Shape of the model.
+        length: Bytes predicted per window.
+        rows: Windows per batch; a host's own choice.
+        shard_count: Virtual shards of one pass.
+        seed: Of the order of the data.
+        validation_windows: Windows an evaluation reads.
+    """
+
+    decoder: DecoderConfig = field(default_factory=DecoderConfig)
+    length: int = 128
+    rows: int = 4
+    shard_count: int = 64
+    seed: int = 0
+    validation_windows: int = 512
+
+    @property
+    def shards(self) -> int:
+        """Virtual shards of one pass over the data."""
+        return self.shard_count
+
+    def init(self, key: PRNGKeyArray) -> TaskState:
+        """The decoder's initial parameters."""
+        return TaskState(initial(self.decoder, key))
+
+    def loss(
+        self, params: PyTree, state: PyTree, batch: ByteBatch, key: PRNGKeyArray
+    ) -> tuple[Float[Array, ""], PyTree]:
+        """Cross-entropy in nats per byte."""
+        tokens, weight = jnp.asarray(batch.tokens), jnp.asarray(batch.weight)
+        return nats(self.decoder, params, tokens, weight), state
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        """AdamW after a clip by global norm."""
+        adamw = optax.adamw(learning_rate, b1=0.9, b2=0.99, weight_decay=0.1)
+        return optax.chain(optax.clip_by_global_norm(1.0), adamw)
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[ByteBatch, int]]:
+        """Batches of a shard; a position counts windows."""
+        return _training(self).batches(shard, position)
+
+    def tokens(self, batch: ByteBatch) -> int:
+        """Bytes predicted."""
+        return batch.predicted
+
+    def evaluate(self, params: PyTree) -> dict[str, float]:
+        """Bits per byte on files that were never trained on."""
+        return {"val_bits_per_byte": bits_per_byte(self.decoder, params, _validation(self))}
+
+    def labels(self) -> Mapping[str, str]:
+        """What every host must share beside the shapes."""
+        shuffle = f"windows of {self.length}, {self.shard_count} shards, seed {self.seed}"
+        return {
+            "tokenizer": "bytes",
+            "corpus": standard_library().digest,
+            "data": shuffle,
+            "decoder": str(self.decoder),
+        }
+
+    def sample(self, params: PyTree, prompt: bytes, count: int) -> bytes:
+        """The prompt and `count` bytes that the model adds to it."""
+        return sample(self.decoder, params, prompt, count, context=self.length)
+
+
+@cache
+def _training(task: StdlibBytes) -> ByteWindows:
+    data = standard_library().train
+    return ByteWindows(
+        data, length=task.length, rows=task.rows, shards=task.shard_count, seed=task.seed
+    )
+
+
+@cache
+def _validation(task: StdlibBytes) -> tuple[ByteBatch, ...]:
+    data = standard_library().validation
+    windows = ByteWindows(data, length=task.length, rows=32, shards=1, seed=task.seed)
+    return tuple(windows.spread(task.validation_windows))

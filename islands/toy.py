@@ -1,0 +1,243 @@
+"""Learners without JAX: cheap arithmetic for simulations, and a step that only sleeps.
+
+`NumpyTrainer` minimises `½‖w − (target + noise)‖²`, where the noise belongs to the batch, by SGD
+with momentum. Its optimum is the target, the same for all learners; a step costs microseconds
+and repeats to the bit. So thousands of simulated learners run real rounds with real arithmetic.
+
+`SleepingTrainer` behaves like an accelerator: steps queue up behind one another on a thread that
+sleeps, so a step leaves the processor alone. Its arithmetic is that of the trainer it wraps.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.data.shards import ShardKey, ShardPlan
+from islands.errors import InvariantError
+from islands.fragments import Layout, Leaf, default_role, plan
+from islands.trainer import PendingStep, Snapshot, Trainer, WirePrecision
+
+TOY_SHAPES: tuple[tuple[str, tuple[int, ...]], ...] = (
+    ("embedding", (16, 8)),
+    ("layers/0/weight", (8, 24)),
+    ("layers/0/bias", (24,)),
+    ("layers/1/weight", (24, 8)),
+    ("layers/1/bias", (8,)),
+    ("scale", ()),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToyBatch:
+    """One batch: only its identity matters, the noise follows from it."""
+
+    seed: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToyStep:
+    """A step that was done at once."""
+
+    value: float
+
+    def loss(self) -> float:
+        """Return the loss."""
+        return self.value
+
+    def ready(self) -> bool:
+        """Always."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class ToySnapshot:
+    """A contribution that is on the host already."""
+
+    array: NDArray[np.generic]
+
+    def buffer(self) -> memoryview:
+        """The bytes, read-only."""
+        return self.array.view(np.uint8).data.toreadonly()
+
+    def ready(self) -> bool:
+        """Always."""
+        return True
+
+
+class NumpyTrainer:
+    """A learner of a noisy quadratic, deterministic and without JAX.
+
+    Args:
+        fragments: P asked for.
+        seed: Of the initial value, the target and the noise.
+        shapes: The leaves, as (path, shape).
+        min_piece_bytes: Least size of a fragment's largest piece; small, as the model is small.
+        batch_tokens: Tokens that one step counts.
+        shards: Virtual shards per pass.
+        batches_per_shard: Batches in each shard.
+        noise: Standard deviation of a batch's target around the true one.
+        momentum: Of the inner SGD, so that there are moments to keep or lose.
+    """
+
+    def __init__(
+        self,
+        fragments: int = 4,
+        *,
+        seed: int = 0,
+        shapes: Sequence[tuple[str, tuple[int, ...]]] = TOY_SHAPES,
+        min_piece_bytes: int = 4,
+        batch_tokens: int = 8,
+        shards: int = 64,
+        batches_per_shard: int = 64,
+        noise: float = 0.1,
+        momentum: float = 0.5,
+    ) -> None:
+        leaves = [Leaf(path, shape, "float32", default_role(path)) for path, shape in shapes]
+        self.layout: Layout = plan(
+            leaves,
+            count=fragments,
+            min_piece_bytes=min_piece_bytes,
+            labels={"task": "toy", "seed": str(seed)},
+        )
+        self.shards: int = shards
+        self._plan = ShardPlan(shards * batches_per_shard, shards, seed)
+        self._batch_tokens = batch_tokens
+        self._momentum = np.float32(momentum)
+        rng = np.random.default_rng(seed)
+        size = self.layout.size
+        self._initial = rng.standard_normal(size, np.float32)
+        self._target = rng.standard_normal(size, np.float32)
+        self._noise = rng.standard_normal((61, size), np.float32) * np.float32(noise)
+        self._ranges: list[slice] = []
+        start = 0
+        for fragment in self.layout.fragments:
+            self._ranges.append(slice(start, start + fragment.size))
+            start += fragment.size
+        self._local = self._initial.copy()
+        self._base = self._initial.copy()
+        self._moment = np.zeros_like(self._initial)
+
+    def setup(self) -> None:
+        """Nothing to compile."""
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
+        """Batches of a shard from a position, each with the position after it."""
+        for record, after in self._plan.groups(shard, position, 1):
+            yield ToyBatch(int(record[0]), self._batch_tokens), after
+
+    def tokens(self, batch: object) -> int:
+        """Tokens that a step on this batch counts as processed."""
+        return _toy(batch).tokens
+
+    def step(self, batch: object, learning_rate: float) -> PendingStep:
+        """Take one step of SGD with momentum: m ← μm + g; w ← w − ηm."""
+        noise = self._noise[_toy(batch).seed % len(self._noise)]
+        gradient = self._local - self._target - noise
+        self._moment = self._momentum * self._moment + gradient
+        self._local = self._local - np.float32(learning_rate) * self._moment
+        return ToyStep(0.5 * float(gradient @ gradient))
+
+    def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
+        """Base − local of a fragment, cast to the wire's precision."""
+        where = self._ranges[fragment]
+        difference = self._base[where] - self._local[where]
+        if precision == "bfloat16":
+            return ToySnapshot(difference.astype(ml_dtypes.bfloat16))
+        return ToySnapshot(difference)
+
+    def value(self, fragment: int) -> NDArray[np.float32]:
+        """The local value of a fragment, copied."""
+        return self._local[self._ranges[fragment]].copy()
+
+    def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
+        """Base := value; local := keep · local + (1 − keep) · value."""
+        where = self._ranges[fragment]
+        self._base[where] = value
+        if keep:
+            mixed = np.float32(keep) * self._local[where] + np.float32(1 - keep) * value
+            self._local[where] = mixed
+        else:
+            self._local[where] = value
+
+    def finite(self) -> bool:
+        """Whether weights and moments are finite."""
+        return bool(np.isfinite(self._local).all() and np.isfinite(self._moment).all())
+
+    def reset_moments(self) -> None:
+        """Forget the momentum."""
+        self._moment = np.zeros_like(self._local)
+
+    def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
+        """The noiseless loss of a whole model."""
+        error = np.concatenate(list(values)) - self._target
+        return {"loss": 0.5 * float(error @ error)}
+
+
+@dataclass(frozen=True, slots=True)
+class SleepingStep:
+    """A step that is done when its sleep is over."""
+
+    done: Future[float]
+
+    def loss(self) -> float:
+        """Wait for the end of the sleep and return the loss."""
+        return self.done.result()
+
+    def ready(self) -> bool:
+        """Whether the sleep is over."""
+        return self.done.done()
+
+
+class SleepingTrainer(NumpyTrainer):
+    """A `NumpyTrainer` each of whose steps occupies a device that only sleeps.
+
+    Args:
+        step_s: Duration of a step.
+        fragments: P asked for.
+        seed: As of `NumpyTrainer`.
+        shapes: As of `NumpyTrainer`; large ones make traffic.
+        min_piece_bytes: As of `NumpyTrainer`.
+    """
+
+    def __init__(
+        self,
+        step_s: float,
+        fragments: int = 4,
+        *,
+        seed: int = 0,
+        shapes: Sequence[tuple[str, tuple[int, ...]]] = TOY_SHAPES,
+        min_piece_bytes: int = 4,
+    ) -> None:
+        super().__init__(fragments, seed=seed, shapes=shapes, min_piece_bytes=min_piece_bytes)
+        self._step_s = step_s
+        self._device = ThreadPoolExecutor(1, thread_name_prefix="sleeping-device")
+
+    def step(self, batch: object, learning_rate: float) -> PendingStep:
+        """Dispatch a sleep behind the earlier ones; the arithmetic is done at once."""
+        loss = super().step(batch, learning_rate).loss()
+        return SleepingStep(self._device.submit(self._sleep, loss))
+
+    def close(self) -> None:
+        """End the device's thread."""
+        self._device.shutdown(wait=True)
+
+    def _sleep(self, loss: float) -> float:
+        time.sleep(self._step_s)
+        return loss
+
+
+def _toy(batch: object) -> ToyBatch:
+    if not isinstance(batch, ToyBatch):
+        raise InvariantError(f"a toy trainer was given a {type(batch).__name__}")
+    return batch
+
+
+def _keeps_the_contract(numpy: NumpyTrainer, sleeping: SleepingTrainer) -> tuple[Trainer, ...]:
+    """Both are trainers; mypy proves it here."""
+    return numpy, sleeping

@@ -1,0 +1,53 @@
+"""Clocks. This file is the only one that reads a clock of the system.
+
+Durations and deadlines come from a monotonic clock and are never compared across hosts. Wall time
+serves only as a label in files that people read; nothing is decided by it.
+"""
+
+import asyncio
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Anything that tells a time in seconds."""
+
+    def now_s(self) -> float:
+        """Return the present time in seconds; only differences mean anything."""
+        ...
+
+
+class LoopClock:
+    """The clock of the running event loop: real seconds, or those of a virtual loop."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Take the clock of `loop`, or of whichever loop runs when the time is asked for."""
+        self._loop = loop
+
+    def now_s(self) -> float:
+        """Return the loop's time in seconds."""
+        if self._loop is None:
+            return asyncio.get_running_loop().time()
+        return self._loop.time()
+
+
+class MonotonicClock:
+    """The system's monotonic clock, for threads that run beside the loop."""
+
+    __slots__ = ()
+
+    def now_s(self) -> float:
+        """Return monotonic seconds; on an ordinary loop the same scale as `LoopClock`."""
+        return time.monotonic()
+
+
+class WallClock:
+    """Seconds since 1970, for timestamps in files. It may jump; decide nothing by it."""
+
+    __slots__ = ()
+
+    def now_s(self) -> float:
+        """Return seconds since the epoch of Unix."""
+        return time.time()

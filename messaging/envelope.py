@@ -1,0 +1,39 @@
+"""The envelope: what travels between two actors, in one process or across hosts."""
+
+from dataclasses import dataclass
+
+NOMINAL_HEADER_BYTES = 256
+"""Size that accounts take for the header of an envelope which has not been encoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One message with its addresses.
+
+    Inside one process an envelope is handed over as it is: neither the body nor the payload is
+    copied. Both are read-only by agreement.
+
+    Attributes:
+        sender: Name of the actor that sent it.
+        recipient: Name of the actor that is to handle it.
+        id: Number given by the sender, unique among the sender's envelopes of one incarnation.
+        body: A frozen slotted dataclass that both sides have registered with their codec.
+        reply_to: The `id` of the envelope that this one answers.
+        cause: The `id` of the envelope that made the sender send this one; for tracing only.
+        payload: Bulk bytes that belong to the body, such as a fragment's values.
+    """
+
+    sender: str
+    recipient: str
+    id: int
+    body: object
+    reply_to: int | None = None
+    cause: int | None = None
+    payload: tuple[memoryview, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes this envelope is taken to occupy on a wire: its payload and a nominal header."""
+        if not self.payload:
+            return NOMINAL_HEADER_BYTES
+        return NOMINAL_HEADER_BYTES + sum(buffer.nbytes for buffer in self.payload)

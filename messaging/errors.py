@@ -1,0 +1,87 @@
+"""Every exception of this package, in one tree.
+
+The three branches answer the only question a caller has: whose fault is it?
+
+    MessagingError
+    ├── LocalFault              ours: a mistake in this process; mend the program or the settings
+    │   ├── EncodeError         an envelope that cannot be put on a wire
+    │   ├── MailboxClosed       a mailbox that will never hold another message
+    │   ├── ActorStopped        the actor asked has ended, or ended before it answered
+    │   ├── AskTimedOut         the actor asked did not answer in time
+    │   └── VirtualTimeError    a run on the virtual clock that cannot go on
+    │       ├── VirtualDeadlock     nothing is ready and no timer is set
+    │       ├── VirtualLivelock     endless callbacks without the clock moving
+    │       └── VirtualTimeLimit    the run took longer than its limit of virtual seconds
+    ├── RemoteFault             the peer's: bytes that no honest peer of this version sends
+    │   ├── FrameError          not a valid frame, or beyond the limits
+    │   └── SchemaError         a valid frame whose buffer is not of the agreed shape
+    └── LinkLost                nobody's: links break; an event to handle, never a crash
+        ├── LinkClosed          the session is over
+        └── DialFailed          no session came about
+"""
+
+# ruff: noqa: N818 -- the tree says that these are errors; a name says what has happened.
+
+
+class MessagingError(Exception):
+    """Root of every exception that this package raises on purpose."""
+
+
+class LocalFault(MessagingError):
+    """A mistake in this process. Not to be retried: the same call fails again."""
+
+
+class EncodeError(LocalFault):
+    """An envelope cannot be encoded: unregistered body, value out of range, or over the limits."""
+
+
+class MailboxClosed(LocalFault):
+    """The mailbox is closed and empty: no message will ever come."""
+
+
+class ActorStopped(LocalFault):
+    """The actor has ended, or ended before it answered."""
+
+
+class AskTimedOut(LocalFault):
+    """The actor did not answer within the time that the caller allowed."""
+
+
+class VirtualTimeError(LocalFault):
+    """A run on the virtual clock cannot go on."""
+
+
+class VirtualDeadlock(VirtualTimeError):
+    """Nothing is ready to run and no timer is set: every task waits for another one."""
+
+
+class VirtualLivelock(VirtualTimeError):
+    """Callbacks follow upon callbacks while the virtual clock stands still."""
+
+
+class VirtualTimeLimit(VirtualTimeError):
+    """The run did not end within its limit of virtual seconds."""
+
+
+class RemoteFault(MessagingError):
+    """The peer sent what it must not send. Close its link; do not retry with the same bytes."""
+
+
+class FrameError(RemoteFault):
+    """Bytes that are no valid frame, or a frame beyond the limits."""
+
+
+class SchemaError(RemoteFault):
+    """A buffer whose length, type or shape is not the agreed one."""
+
+
+class LinkLost(MessagingError):
+    """The connection is gone or never was. Dial again, with back-off."""
+
+
+class LinkClosed(LinkLost):
+    """The session is over; the message says who closed it and why."""
+
+
+class DialFailed(LinkLost):
+    """No session came about: nobody listens there, or no answer came in time."""

@@ -1,0 +1,115 @@
+"""Bounds on what a peer may make us hold, and a check of a document before anything is built.
+
+msgpack believes a length before it sees the bytes, makes a list of the claimed size, and nests as
+deep as it is told: a few kilobytes can claim gigabytes. `check_document` therefore walks the bytes
+first. It allocates nothing but a stack of at most `depth` counters and stops at the first breach.
+"""
+
+from dataclasses import dataclass
+
+from messaging.errors import FrameError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that one peer may send.
+
+    Attributes:
+        frame_bytes: Size of one frame.
+        header_bytes: Size of an envelope without its payload, encoded.
+        depth: Nesting of lists and maps in it.
+        items: Values in it, keys of maps included.
+        name_characters: Length of the name of an actor or of a message type.
+        payload_buffers: Number of bulk buffers of one envelope.
+        payload_bytes: Size of all of them together.
+    """
+
+    frame_bytes: int = (1 << 20) + 64
+    header_bytes: int = 1 << 16
+    depth: int = 16
+    items: int = 8192
+    name_characters: int = 256
+    payload_buffers: int = 64
+    payload_bytes: int = 1 << 28
+
+
+# What follows a type byte: how many bytes of length, how many fixed bytes, and whether the length
+# counts bytes (0), elements (1) or pairs (2). None: a type that is refused.
+_Form = tuple[int, int, int]
+
+
+def _forms() -> tuple[_Form | None, ...]:
+    """Return the form of a value for each first byte, after the msgpack specification."""
+    forms: list[_Form | None] = [None] * 256  # 0xC1 is unused; extension types are not for us
+    for first in (*range(0x80), *range(0xE0, 0x100), 0xC0, 0xC2, 0xC3):  # integers, nil, booleans
+        forms[first] = (0, 0, 0)
+    for length in range(16):  # short maps and lists
+        forms[0x80 + length] = (0, length, 2)
+        forms[0x90 + length] = (0, length, 1)
+    for length in range(32):  # short strings
+        forms[0xA0 + length] = (0, length, 0)
+    for step, width in enumerate((1, 2, 4, 8)):  # integers
+        forms[0xCC + step] = forms[0xD0 + step] = (0, width, 0)
+    for step, width in enumerate((1, 2, 4)):  # bytes and strings
+        forms[0xC4 + step] = forms[0xD9 + step] = (width, 0, 0)
+    for step, width in enumerate((2, 4)):  # numbers, lists, maps
+        forms[0xCA + step] = (0, 2 * width, 0)
+        forms[0xDC + step] = (width, 0, 1)
+        forms[0xDE + step] = (width, 0, 2)
+    return tuple(forms)
+
+
+_FORMS = _forms()
+
+
+def check_document(data: bytes, limits: Limits) -> None:
+    """Walk one msgpack document without building it.
+
+    Raises:
+        FrameError: It is too large, too deep, has too many values, is cut short, is followed by
+            something, or holds a type that this protocol does not use.
+    """
+    end = len(data)
+    if end > limits.header_bytes:
+        raise FrameError(f"a document of {end} bytes; at most {limits.header_bytes} are allowed")
+    position = 0
+    items = 0
+    open_counts = [1]  # values that are still to come, per nesting level
+    while open_counts:
+        if open_counts[-1] == 0:
+            open_counts.pop()
+            continue
+        open_counts[-1] -= 1
+        items += 1
+        if items > limits.items:
+            raise FrameError(f"a document of more than {limits.items} values")
+        position, children = _step(data, position, end)
+        if children:
+            open_counts.append(children)
+            if len(open_counts) > limits.depth + 1:
+                raise FrameError(f"a document nested deeper than {limits.depth}")
+    if position != end:
+        raise FrameError(f"{end - position} bytes follow the document")
+
+
+def _step(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """Pass one value; return where the next begins and how many values it contains."""
+    if position >= end:
+        raise FrameError("a document that is cut short")
+    form = _FORMS[data[position]]
+    if form is None:
+        raise FrameError(f"a value of the unused type {data[position]:#04x}")
+    width, length, counted = form
+    position += 1
+    if width:
+        length = int.from_bytes(data[position : position + width], "big")
+        position += width
+    if counted:
+        length *= counted
+        if length > end - position:  # each value takes at least one byte
+            raise FrameError("a list or map that claims more values than there are bytes")
+        return position, length
+    position += length
+    if position > end:
+        raise FrameError("a document that is cut short")
+    return position, 0

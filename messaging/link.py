@@ -1,0 +1,109 @@
+"""What a link is, whatever carries it.
+
+A link is a session: envelopes in order, from its opening to its loss, and never again after that.
+Reconnecting makes another link, on which both sides say anew what they hold. Two lanes run beside
+each other, so that a heartbeat never queues behind a fragment. Order holds within a lane, between
+the lanes there is none.
+
+Nothing here waits for a slow peer. A full bulk queue skips what is offered, for the peer gets a
+later full value instead; a full control queue means that the peer does not read at all, and the
+link closes.
+"""
+
+from enum import StrEnum
+from typing import Protocol
+
+from messaging.envelope import Envelope
+
+
+class Lane(StrEnum):
+    """Which of a link's two queues an envelope takes."""
+
+    CONTROL = "control"
+    BULK = "bulk"
+
+
+class Link(Protocol):
+    """One end of a session with a peer."""
+
+    @property
+    def local(self) -> str:
+        """Name of this end."""
+        ...
+
+    @property
+    def remote(self) -> str:
+        """Name of the other end, as it gave it or as it was dialled."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session is over; what has arrived before can still be received."""
+        ...
+
+    @property
+    def close_reason(self) -> str | None:
+        """Why the session is over; None while it is not."""
+        ...
+
+    def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL) -> bool:
+        """Offer an envelope; never waits.
+
+        Returns:
+            False if it was not taken: the link is closed, or the bulk queue is full. True does
+            not say that it will arrive.
+        """
+        ...
+
+    async def receive(self) -> Envelope:
+        """Wait for the next envelope; control goes before bulk.
+
+        Raises:
+            LinkClosed: The session is over and everything that arrived has been received.
+        """
+        ...
+
+    def close(self, reason: str) -> None:
+        """End the session; what waits here unread is forgotten. Only the first call counts."""
+        ...
+
+
+class Listener(Protocol):
+    """Where others can dial."""
+
+    @property
+    def address(self) -> str:
+        """The address to dial."""
+        ...
+
+    async def accept(self) -> Link:
+        """Wait for the next session that a peer opened.
+
+        Raises:
+            LinkClosed: The listener is closed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Accept nobody any more; sessions already accepted stay."""
+        ...
+
+
+class Network(Protocol):
+    """A way to open sessions."""
+
+    async def dial(self, address: str, *, local: str) -> Link:
+        """Open a session with whoever listens at `address`, under the name `local`.
+
+        Raises:
+            DialFailed: Nobody listens there, or no answer came in time.
+        """
+        ...
+
+    def listen(self, address: str) -> Listener:
+        """Let others dial `address`.
+
+        Raises:
+            LocalFault: The address is taken.
+        """
+        ...

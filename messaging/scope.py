@@ -1,0 +1,131 @@
+"""Tasks with one owner, ended in one order.
+
+A scope cancels its tasks in the reverse order of their start and waits for each to end before it
+turns to the next. `asyncio.TaskGroup` keeps its tasks in a set, so its order changes from run to
+run, and a seeded simulation would change with it.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from messaging.errors import LocalFault
+
+T = TypeVar("T")
+
+FailureReport = Callable[[str, BaseException], None]
+
+
+class Scope:
+    """Owner of tasks.
+
+    Use it as an async context manager, or call `close`. A task that fails does not end the
+    others: who reports the failure decides that.
+
+    Attributes:
+        name: For the names of the tasks and the texts of errors.
+        failure: The first exception with which a task ended, other than being cancelled.
+    """
+
+    def __init__(self, name: str = "scope", on_failure: FailureReport | None = None) -> None:
+        """Make an empty scope.
+
+        Args:
+            name: Prefix of the tasks' names.
+            on_failure: Called with the task's name and its exception as soon as a task fails.
+                Without it `close` raises the first failure.
+        """
+        self.name = name
+        self.failure: BaseException | None = None
+        self._on_failure = on_failure
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order of their start
+        self._closed = False
+
+    def __len__(self) -> int:
+        """Return how many tasks have not ended."""
+        return len(self._tasks)
+
+    async def __aenter__(self) -> Self:
+        """Enter; nothing is started by it."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close; an error of the body has precedence over a failure of a task."""
+        await self._cancel_all()
+        if error is None:
+            self._raise_failure()
+
+    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """Start a task that this scope owns.
+
+        Raises:
+            LocalFault: The scope is closed.
+        """
+        if self._closed:
+            work.close()
+            raise LocalFault(f"scope {self.name!r} is closed and starts nothing")
+        task = asyncio.get_running_loop().create_task(work, name=f"{self.name}/{name}")
+        self._tasks[task] = None
+        task.add_done_callback(self._task_ended)
+        return task
+
+    async def close(self) -> None:
+        """End every task, newest first, each one fully before the next.
+
+        Raises:
+            BaseException: The first failure of a task, if no `on_failure` was given.
+        """
+        await self._cancel_all()
+        self._raise_failure()
+
+    async def _cancel_all(self) -> None:
+        self._closed = True
+        interrupted = False
+        current = asyncio.current_task()
+        while self._tasks:  # ends: nothing can be spawned any more
+            task = next(reversed(self._tasks))
+            if task is current:
+                del self._tasks[task]
+                continue
+            task.cancel()
+            try:
+                await _ended(task)
+            except asyncio.CancelledError:
+                interrupted = True  # the owner was cancelled meanwhile: still end the rest
+        if interrupted:
+            raise asyncio.CancelledError
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None and self._on_failure is None:
+            raise self.failure
+
+    def _task_ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        if self.failure is None:
+            self.failure = error
+        if self._on_failure is not None:
+            self._on_failure(task.get_name(), error)
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    """Wait for a task to end without taking over its result or its cancellation."""
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tell(_: asyncio.Task[Any]) -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    task.add_done_callback(tell)
+    try:
+        await ended
+    finally:
+        task.remove_done_callback(tell)

@@ -1,0 +1,195 @@
+"""A network that misbehaves to order: slow, narrow, cut, healed, and the same for the same seed.
+
+Modelled after TCP, per direction of each session:
+
+    latency     latency_s, plus up to jitter_s; order within a lane holds
+    bandwidth   envelopes of a lane leave one after the other, each after size / bandwidth seconds;
+                the control lane does not wait for the bulk lane
+    drop        bulk: the envelope is skipped (`send` returns False); control: the session breaks
+                there, what is sent later is swallowed, and both ends learn of it a latency later
+    duplicate   the envelope is delivered twice in a row
+    cut         what comes due waits; after healing it arrives as retransmission would bring it, up
+                to retransmit_s late, and so possibly after its sender has opened a new session.
+                Nobody is told of a cut: liveness is for the ends to judge
+    crash       every link and listener of a host dies. Its peers learn of it a latency later, or
+                when the cut heals, or never (silent: a machine without power)
+
+A host is named by what it dials as (`local`) and by the part of an address before a colon.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from messaging.envelope import Envelope
+from messaging.errors import DialFailed
+from messaging.memory_link import (
+    BULK_CAPACITY,
+    CONTROL_CAPACITY,
+    LaneQueue,
+    MemoryNetwork,
+    Way,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What lies on the way from one host to another.
+
+    Attributes:
+        latency_s: Least seconds from leaving to arriving.
+        jitter_s: Up to so many seconds more, evenly distributed.
+        bandwidth_bytes_per_s: Per lane and session.
+        drop: Probability that an envelope is dropped.
+        duplicate: Probability that an envelope is delivered twice.
+        keep_tail: Probability that what is in flight arrives although its sender has gone.
+        retransmit_s: After healing, what was held arrives up to so many seconds late.
+        connect_timeout_s: How long dialling a host that cannot answer takes to fail.
+    """
+
+    latency_s: float = 0.01
+    jitter_s: float = 0.0
+    bandwidth_bytes_per_s: float = float("inf")
+    drop: float = 0.0
+    duplicate: float = 0.0
+    keep_tail: float = 0.5
+    retransmit_s: float = 1.0
+    connect_timeout_s: float = 3.0
+
+
+def host_of(address: str) -> str:
+    """Return the host of an address: what stands before its first colon."""
+    return address.partition(":")[0]
+
+
+class SimulatedNetwork(MemoryNetwork):
+    """Memory links under seeded conditions, and the verbs to disturb them.
+
+    Attributes:
+        path: What lies between hosts for which `set_path` says nothing else.
+    """
+
+    def __init__(
+        self,
+        rng: random.Random,
+        path: Path | None = None,
+        *,
+        control_capacity: int = CONTROL_CAPACITY,
+        bulk_capacity: int = BULK_CAPACITY,
+    ) -> None:
+        """Make a network without faults.
+
+        Args:
+            rng: The only source of chance; seed it.
+            path: What lies between hosts unless told otherwise.
+            control_capacity: See `MemoryNetwork`.
+            bulk_capacity: See `MemoryNetwork`.
+        """
+        super().__init__(
+            conditions=_SimulatedConditions(self),
+            control_capacity=control_capacity,
+            bulk_capacity=bulk_capacity,
+        )
+        self.path = path or Path()
+        self.rng = rng
+        self.ways: dict[Way, None] = {}  # in the order of their opening
+        self._paths: dict[tuple[str, str], Path] = {}
+        self._cuts: dict[tuple[str, str], None] = {}
+
+    def path_between(self, source: str, target: str) -> Path:
+        """Return what lies on the way from one host to another."""
+        return self._paths.get((source, target), self.path)
+
+    def set_path(self, source: str, target: str, path: Path) -> None:
+        """Change what lies on the way from `source` to `target`, for open sessions as well."""
+        self._paths[source, target] = path
+
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether nothing travels from `source` to `target`."""
+        return (source, target) in self._cuts
+
+    def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
+        """Let nothing through from host `a` to host `b`, nor back unless `one_way`."""
+        self._cuts[a, b] = None
+        if not one_way:
+            self._cuts[b, a] = None
+        for way in self.ways:
+            if self.is_cut(host_of(way.source), host_of(way.target)):
+                way.hold()
+
+    def heal(self, a: str, b: str) -> None:
+        """Undo every cut between two hosts, in both directions."""
+        self._cuts.pop((a, b), None)
+        self._cuts.pop((b, a), None)
+        self._release_healed()
+
+    def heal_all(self) -> None:
+        """Undo every cut. Drops, duplicates and paths stay as they are set."""
+        self._cuts.clear()
+        self._release_healed()
+
+    def crash(self, host: str, *, silent: bool = False) -> None:
+        """Kill every link and listener of a host; it may dial and listen again at once.
+
+        Args:
+            host: Whose.
+            silent: The machine vanishes: its peers are never told.
+        """
+        for listener in self.listeners():
+            if host_of(listener.address) == host:
+                listener.close()
+        for way in tuple(self.ways):
+            if host_of(way.target) == host:
+                way.receiver.die(silent=silent)
+
+    def _release_healed(self) -> None:
+        for way in tuple(self.ways):
+            source, target = host_of(way.source), host_of(way.target)
+            if way.held and not self.is_cut(source, target):
+                path = self.path_between(source, target)
+                way.release(path.latency_s + path.retransmit_s * self.rng.random())
+
+
+class _SimulatedConditions:
+    """The network's answers to what its links ask; see `messaging.memory_link.Conditions`."""
+
+    def __init__(self, network: SimulatedNetwork) -> None:
+        self._network = network
+
+    async def connect(self, source: str, target: str) -> None:
+        network, a, b = self._network, host_of(source), host_of(target)
+        path = network.path_between(a, b)
+        await asyncio.sleep(path.latency_s + network.path_between(b, a).latency_s)
+        if network.is_cut(a, b) or network.is_cut(b, a):
+            await asyncio.sleep(path.connect_timeout_s)
+            raise DialFailed(f"no answer from {target!r} within {path.connect_timeout_s} s")
+
+    def opened(self, there: Way, back: Way) -> None:
+        self._network.ways[there] = None
+        self._network.ways[back] = None
+
+    def ended(self, way: Way) -> None:
+        self._network.ways.pop(way, None)
+
+    def arrivals(self, way: Way, queue: LaneQueue, envelope: Envelope) -> tuple[float, ...]:
+        path, rng = self._path_of(way), self._network.rng
+        if path.drop and rng.random() < path.drop:
+            return ()
+        now_s = asyncio.get_running_loop().time()
+        queue.free_at_s = max(now_s, queue.free_at_s)
+        queue.free_at_s += envelope.size_bytes / path.bandwidth_bytes_per_s
+        arrival_s = queue.free_at_s + path.latency_s
+        if path.jitter_s:
+            arrival_s += path.jitter_s * rng.random()
+        if path.duplicate and rng.random() < path.duplicate:
+            return (arrival_s, arrival_s)
+        return (arrival_s,)
+
+    def notice_s(self, way: Way) -> float:
+        return self._path_of(way).latency_s
+
+    def keeps_tail(self, way: Way, queue: LaneQueue) -> bool:
+        return self._network.rng.random() < self._path_of(way).keep_tail
+
+    def _path_of(self, way: Way) -> Path:
+        return self._network.path_between(host_of(way.source), host_of(way.target))

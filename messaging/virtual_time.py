@@ -1,0 +1,265 @@
+"""An asyncio loop whose clock jumps.
+
+When nothing is ready to run, the clock of a `VirtualTimeLoop` moves to the next timer at once, so
+an hour of a simulated cluster passes in the time its callbacks take. There is no selector, no
+thread and no system clock, so what happens is a function of the program alone:
+
+- Callbacks run in the order in which they became ready.
+- Timers run in the order of their time, and those of one instant in the order of their making
+  (an ordinary loop leaves the order of equal times to the shape of its heap).
+- What an ordinary loop would only log is raised: an exception in a callback, a task whose failure
+  nobody looked at, everybody waiting for somebody else, callbacks without end.
+
+The loop is single-threaded: compute runs inline while virtual time stands still, and its cost is
+a timer.
+"""
+
+import asyncio
+import contextlib
+import heapq
+import threading
+from asyncio import base_events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, Never, TypeVar
+
+from messaging.errors import (
+    LocalFault,
+    VirtualDeadlock,
+    VirtualLivelock,
+    VirtualTimeError,
+    VirtualTimeLimit,
+)
+
+T = TypeVar("T")
+
+MAX_EVENTS_PER_INSTANT = 1_000_000
+"""Callbacks that may run without the clock moving before the run is given up."""
+
+_NAMED_IN_ERRORS = 12
+_KEPT_CANCELLED_TIMERS = 512
+
+
+def run_virtual(main: Coroutine[Any, Any, T], *, limit_s: float) -> T:
+    """Run `main` on a virtual clock that starts at 0, and return its result.
+
+    Tasks that are left over when `main` ends are cancelled in the reverse order of their making.
+
+    Args:
+        main: What to run. It may start tasks, set timers and call anything of asyncio except
+            sockets, threads, processes and signals.
+        limit_s: Virtual seconds after which the run is given up.
+
+    Raises:
+        VirtualDeadlock: Everybody waits for somebody else; the message names the tasks.
+        VirtualLivelock: Callbacks follow upon callbacks while the clock stands still.
+        VirtualTimeLimit: `main` did not end within `limit_s`.
+        BaseException: What `main` or a bare callback raised, or a failure of a task that nobody
+            looked at.
+    """
+    loop = VirtualTimeLoop(limit_s=limit_s)
+    try:
+        try:
+            result = loop.run_until_complete(main)
+        finally:
+            loop.cancel_all_tasks()
+            loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+    if loop.unhandled:
+        raise loop.unhandled[0]
+    return result
+
+
+class VirtualTimeLoop(base_events.BaseEventLoop):
+    """Event loop on a virtual clock.
+
+    Attributes:
+        events: How many callbacks have run.
+        unhandled: What asyncio would have logged, such as a failed task that nobody awaited.
+    """
+
+    def __init__(self, *, limit_s: float = float("inf")) -> None:
+        """Make a loop whose clock stands at 0.
+
+        Args:
+            limit_s: The clock does not move beyond this time; `VirtualTimeLimit` is raised.
+        """
+        super().__init__()
+        self.events = 0
+        self.unhandled: list[BaseException] = []
+        self._now_s = 0.0
+        self._limit_s = limit_s
+        self._made = 0  # timers made so far: decides between equal times
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._cancelled_timers = 0
+        self._events_at_instant = 0
+        self._ready: deque[asyncio.Handle] = deque()
+        self._living: dict[asyncio.Task[Any], None] = {}  # in the order of their making
+        self.set_exception_handler(_collect)
+
+    @property
+    def pending_timers(self) -> int:
+        """How many timers are kept, cancelled ones included."""
+        return len(self._timers)
+
+    def time(self) -> float:
+        """Return the virtual time in seconds since the loop was made."""
+        return self._now_s
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run a callback as soon as what is ready before it has run."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run a callback after `delay` virtual seconds."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run a callback at the virtual time `when`; a past time means now."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001
+        self._made += 1
+        heapq.heappush(self._timers, (when, self._made, timer))
+        return timer
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Do as `call_soon`, and refuse other threads: their timing cannot be repeated.
+
+        Raises:
+            LocalFault: Called from another thread than the loop's.
+        """
+        owner: int | None = self._thread_id  # type: ignore[attr-defined]
+        if owner is not None and owner != threading.get_ident():
+            raise LocalFault("the virtual loop has one thread: run compute inline on it")
+        return self.call_soon(callback, *args, context=context)
+
+    def run_in_executor(
+        self, executor: object, func: Callable[..., T], *args: object
+    ) -> asyncio.Future[T]:
+        """Refuse: a thread's timing cannot be repeated.
+
+        Raises:
+            LocalFault: Always.
+        """
+        raise LocalFault("the virtual loop has one thread: run compute inline on it")
+
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[T]:
+        """Start a task; the loop remembers the order in which tasks were made."""
+        task: asyncio.Task[T] = super().create_task(coro, name=name, context=context)
+        self._living[task] = None
+        task.add_done_callback(self._forget)
+        return task
+
+    def cancel_all_tasks(self) -> None:
+        """End every task, newest first, each one fully before the next."""
+        for task in reversed(tuple(self._living)):
+            if not task.done():
+                task.cancel()
+                ended = self.create_future()
+                task.add_done_callback(lambda _, ended=ended: ended.set_result(None))
+                self._events_at_instant = 0
+                with contextlib.suppress(VirtualTimeError):  # a task that will not be cancelled
+                    self.run_until_complete(ended)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._living.pop(task, None)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Count a timer that was cancelled; asyncio's handles call this."""
+        if not handle._scheduled:  # type: ignore[attr-defined]  # noqa: SLF001
+            return
+        self._cancelled_timers += 1
+        if self._cancelled_timers > _KEPT_CANCELLED_TIMERS + len(self._timers) // 2:
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled_timers = 0
+
+    def _run_once(self) -> None:
+        """Run what is ready until the loop is told to stop; `run_forever` calls this."""
+        ready = self._ready
+        while not self._stopping:  # type: ignore[attr-defined]
+            self._gather()
+            count = len(ready)
+            for _ in range(count):
+                handle = ready.popleft()
+                if not handle._cancelled:  # noqa: SLF001
+                    handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # noqa: SLF001
+            self.events += count
+            self._events_at_instant += count
+
+    def _gather(self) -> None:
+        """Move the timers that are due to the ready queue; jump if there is nothing else to do."""
+        ready = self._ready
+        if not ready:
+            self._jump()
+        elif self._events_at_instant > MAX_EVENTS_PER_INSTANT:
+            self._give_up_livelock()
+        while self._timers and self._timers[0][0] <= self._now_s:
+            timer = heapq.heappop(self._timers)[2]
+            timer._scheduled = False  # type: ignore[attr-defined]  # noqa: SLF001
+            if timer.cancelled():
+                self._cancelled_timers -= 1
+            else:
+                ready.append(timer)
+
+    def _jump(self) -> None:
+        """Move the clock to the next timer that is still wanted."""
+        while self._timers and self._timers[0][2].cancelled():
+            heapq.heappop(self._timers)
+            self._cancelled_timers -= 1
+        if not self._timers:
+            raise VirtualDeadlock(f"nothing is ready and no timer is set; {self._who_waits()}")
+        when = self._timers[0][0]
+        if when > self._limit_s:
+            raise VirtualTimeLimit(f"not done after {self._limit_s} s; {self._who_waits()}")
+        if when > self._now_s:
+            self._now_s = when
+            self._events_at_instant = 0
+
+    def _give_up_livelock(self) -> Never:
+        raise VirtualLivelock(
+            f"{self._events_at_instant} callbacks at {self._now_s} s without end; "
+            f"{self._who_waits()}"
+        )
+
+    def _who_waits(self) -> str:
+        names = [task.get_name() for task in self._living if not task.done()]
+        more = (
+            "" if len(names) <= _NAMED_IN_ERRORS else f" and {len(names) - _NAMED_IN_ERRORS} more"
+        )
+        return f"waiting: {', '.join(names[:_NAMED_IN_ERRORS])}{more}"
+
+
+def _collect(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Keep what asyncio would have logged (the loop's exception handler)."""
+    assert isinstance(loop, VirtualTimeLoop)
+    error = context.get("exception")
+    if not isinstance(error, BaseException):
+        error = LocalFault(str(context.get("message", "asyncio reported a problem")))
+    loop.unhandled.append(error)

@@ -1,0 +1,92 @@
+"""What every test runs under: strict arrays, checked shapes, one thread each, and seeds to replay.
+
+Seeds: a test that takes the `seed` fixture runs once for each of `--seeds` seeds (20 unless told;
+`make simulate` asks for 2000), or for the single one named by `--seed`. A failure prints the line
+that runs it again.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Generator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DEFAULT_SEEDS = 20
+SHAPED = re.compile(r"\b(Bool|B?Float(16|32|64)?|U?Int(8|16|32|64)?|Num|Shaped)\[")
+
+# Before anything imports JAX, NumPy or numba; child processes of tests inherit it.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"  # float32 + bfloat16 is an error, not a guess
+os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+os.environ["NPROC"] = "1"  # the size of XLA's pool of CPU threads
+for pool in ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(pool, "1")
+
+import pytest  # noqa: E402  (after the environment, as all imports below)
+from hypothesis import settings as hypothesis_settings  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
+
+
+def modules_with_shapes() -> list[str]:
+    """Names of our modules whose annotations carry shapes: the numerics, and users of jaxtyping.
+
+    Two kinds are left out. In a module that compiles with numba, the hook's decorator would stand
+    between a kernel and its compiler. A module that takes no more than `PyTree` has no shapes to
+    check, but may have annotations that cannot be checked at run time.
+    """
+    names = []
+    for path in sorted((ROOT / "islands").rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        shaped = "numerics" in path.parts or SHAPED.search(source)
+        if shaped and "numba" not in source and path.stem != "__init__":
+            names.append(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    return names
+
+
+install_import_hook(modules_with_shapes(), "beartype.beartype")
+
+# No test is timed, also not by hypothesis; the printed blob replays a failing example.
+hypothesis_settings.register_profile("islands", deadline=None, print_blob=True)
+hypothesis_settings.register_profile(
+    "ci", parent=hypothesis_settings.get_profile("islands"), derandomize=True
+)
+hypothesis_settings.load_profile("ci" if os.environ.get("CI") else "islands")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options that choose seeds."""
+    group = parser.getgroup("seeds")
+    group.addoption(
+        "--seeds", type=int, default=DEFAULT_SEEDS, help="run seeded tests with seeds 0 to N-1"
+    )
+    group.addoption("--seed", type=int, default=None, help="run seeded tests with this seed only")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes `seed` once for each chosen seed."""
+    if "seed" not in metafunc.fixturenames:
+        return
+    one = metafunc.config.getoption("--seed")
+    seeds = range(metafunc.config.getoption("--seeds")) if one is None else [one]
+    metafunc.parametrize("seed", seeds, ids=lambda seed: f"seed{seed}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to a failed test's report its seed and the line that replays it."""
+    report = yield
+    if report.failed:
+        report.sections.append(("replay", replay_line(item)))
+    return report
+
+
+def replay_line(item: pytest.Item) -> str:
+    """The command that runs `item` again, with its seed if it has one."""
+    command = ["python", "-m", "pytest", item.nodeid]
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    if "seed" in parameters:
+        command += ["--seed", str(parameters["seed"])]
+    return shlex.join(command)

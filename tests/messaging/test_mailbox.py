@@ -1,0 +1,79 @@
+"""Mailboxes: bounded, with three rules for being full, one reader and no lost message."""
+
+import asyncio
+
+import pytest
+
+from messaging.errors import LocalFault, MailboxClosed
+from messaging.mailbox import Mailbox, Overflow
+
+
+@pytest.mark.parametrize(
+    ("overflow", "answers", "left"),
+    [
+        (Overflow.REFUSE, [True, True, False], [1, 2]),
+        (Overflow.DROP_OLDEST, [True, True, True], [2, 3]),
+        (Overflow.DROP_NEWEST, [True, True, True], [1, 2]),
+    ],
+)
+def test_full_mailbox_follows_its_rule(
+    overflow: Overflow,
+    answers: list[bool],
+    left: list[int],
+) -> None:
+    """A third message to a mailbox of two is refused, replaces the oldest, or is forgotten."""
+    mailbox: Mailbox[int] = Mailbox(2, overflow)
+    assert [mailbox.put_nowait(number) for number in (1, 2, 3)] == answers
+    assert mailbox.clear() == left
+    assert mailbox.dropped == 1
+    assert mailbox.high_water == 2
+
+
+def test_capacity_is_positive() -> None:
+    """A mailbox that could hold nothing is a mistake."""
+    with pytest.raises(LocalFault, match="at least 1"):
+        Mailbox(0)
+
+
+async def test_get_waits_for_a_message() -> None:
+    """A reader that came first gets the message as soon as there is one."""
+    mailbox: Mailbox[str] = Mailbox(1)
+    reader = asyncio.create_task(mailbox.get())
+    await asyncio.sleep(0)
+    assert mailbox.put_nowait("hello")
+    assert await reader == "hello"
+
+
+async def test_cancelled_reader_loses_nothing() -> None:
+    """A reader that is cancelled in the moment of delivery leaves the message to the next one."""
+    mailbox: Mailbox[str] = Mailbox(1)
+    reader = asyncio.create_task(mailbox.get())
+    await asyncio.sleep(0)
+    mailbox.put_nowait("hello")
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert await mailbox.get() == "hello"
+
+
+async def test_second_reader_is_refused() -> None:
+    """Two tasks reading one mailbox is a mistake that shows at once."""
+    mailbox: Mailbox[str] = Mailbox(1)
+    reader = asyncio.create_task(mailbox.get())
+    await asyncio.sleep(0)
+    with pytest.raises(LocalFault, match="one reader"):
+        await mailbox.get()
+    mailbox.close()
+    with pytest.raises(MailboxClosed):
+        await reader
+
+
+async def test_closed_mailbox_is_read_to_its_end() -> None:
+    """Closing refuses what is new, and keeps what waits."""
+    mailbox: Mailbox[int] = Mailbox(4)
+    mailbox.put_nowait(1)
+    mailbox.close()
+    assert not mailbox.put_nowait(2)
+    assert await mailbox.get() == 1
+    with pytest.raises(MailboxClosed):
+        await mailbox.get()

@@ -1,0 +1,41 @@
+"""Seeded tests run once per chosen seed, and a failure prints the line that replays it."""
+
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+CONFTEST = Path(__file__).with_name("conftest.py")
+UNLUCKY = """
+    def test_unlucky(seed):
+        assert seed != 3
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A project with our conftest and one test that fails for seed 3."""
+    pytester.makeconftest(CONFTEST.read_text(encoding="utf-8"))
+    pytester.makepyfile(test_luck=UNLUCKY)
+    return pytester
+
+
+def test_runs_as_many_seeds_as_asked(project: pytest.Pytester) -> None:
+    """`--seeds 3` runs the seeds 0, 1 and 2."""
+    project.runpytest_subprocess("--seeds", "3").assert_outcomes(passed=3)
+
+
+def test_failure_names_the_line_that_replays_it(project: pytest.Pytester) -> None:
+    """The printed line, run as it stands, runs the failing seed alone."""
+    result = project.runpytest_subprocess("--seeds", "5")
+    result.assert_outcomes(passed=4, failed=1)
+    line = "python -m pytest 'test_luck.py::test_unlucky[seed3]' --seed 3"
+    result.stdout.fnmatch_lines([line.replace("[", "[[]")])
+    again = project.runpytest_subprocess("test_luck.py::test_unlucky[seed3]", "--seed", "3")
+    again.assert_outcomes(failed=1)
+
+
+def test_one_seed_may_lie_beyond_the_quick_run(project: pytest.Pytester) -> None:
+    """`--seed` takes any seed, whatever `--seeds` is."""
+    project.runpytest_subprocess("--seed", "1999", "--seeds", "1").assert_outcomes(passed=1)

@@ -1,0 +1,177 @@
+"""The tree keeps its own rules, and each rule can tell a breach when it sees one."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import tidy_rules
+from tests.tidy_rules import FILE_RULES, FileRule, Source, purity, read_tree
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def tracked(root: Path) -> list[Source]:
+    """The files that git keeps or would keep; all of them where there is no git."""
+    sources = read_tree(root)
+    answer = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],  # noqa: S607 (git is where the developer has it)
+        cwd=root,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    kept = dict.fromkeys(answer.stdout.split("\0")) if answer.returncode == 0 else None
+    return [source for source in sources if kept is None or source.path in kept]
+
+
+@pytest.fixture(scope="module")
+def tree() -> list[Source]:
+    """Every text file of the repository."""
+    return tracked(ROOT)
+
+
+@pytest.mark.parametrize("rule", FILE_RULES, ids=lambda rule: rule.__name__)
+def test_tree_keeps_rule(rule: FileRule, tree: list[Source]) -> None:
+    """No file of the repository breaks this rule."""
+    breaches = [sentence for source in tree for sentence in rule(source)]
+    assert not breaches, f"{rule.__doc__}\n" + "\n".join(breaches)
+
+
+def test_pure_modules_are_pure(tree: list[Source]) -> None:
+    """States decide without loop, clock, chance, arrays or environment, also inside functions."""
+    breaches = list(purity(tree))
+    assert not breaches, f"{purity.__doc__}\n" + "\n".join(breaches)
+
+
+LONG_FUNCTION = '"""D."""\n\n\ndef f() -> None:\n' + "    x = 1\n" * 70
+
+# A file that breaks each rule, and what the sentence must mention.
+PLANTED = [
+    (tidy_rules.file_length, "islands/a.py", "x = 1\n" * 501, "501 lines"),
+    (tidy_rules.file_length, "tests/test_a.py", "x = 1\n" * 701, "701 lines"),
+    (tidy_rules.function_length, "islands/a.py", LONG_FUNCTION, "`f` has 71 lines"),
+    (tidy_rules.module_name, "islands/utils.py", "", "`utils`"),
+    (tidy_rules.module_name, "messaging/common/a.py", "", "`common`"),
+    (tidy_rules.module_docstring, "islands/a.py", "x = 1\n", "no module docstring"),
+    (tidy_rules.debris, "train.log", "", "leftover"),
+    (tidy_rules.debris, "docs/NOTES.md", "", "leftover"),
+    (tidy_rules.debris, "reports/first.md", "", "leftover"),
+    (tidy_rules.places, "Makefile", f"pip install --{'index'}-url x\n", "registry"),
+    (tidy_rules.places, "README.md", f"see https://{'pypi'}.org/x\n", "registry"),
+    (tidy_rules.places, "deploy/a.sh", f"cd /{'root'}/islands\n", "one machine"),
+    (tidy_rules.reserved_imports, "islands/system.py", "import msgpack\n", "messaging/codec.py"),
+    (tidy_rules.one_clock, "islands/compute.py", "from time import monotonic\n", "a clock"),
+    (tidy_rules.one_clock, "islands/tape.py", "import time\nt = time.time_ns()\n", "a clock"),
+    (tidy_rules.reserved_imports, "islands/journal.py", "import pickle\n", "run code"),
+    (
+        tidy_rules.shapes_are_real,
+        "islands/numerics/a.py",
+        "from __future__ import annotations\nfrom jaxtyping import Float\n",
+        "never checked",
+    ),
+    (tidy_rules.fixed_order, "islands/a.py", "asyncio.wait(tasks)\n", "`asyncio.wait`"),
+    (tidy_rules.fixed_order, "islands/a.py", "asyncio.as_completed(tasks)\n", "as_completed"),
+    (tidy_rules.fixed_order, "messaging/a.py", "asyncio.TaskGroup()\n", "TaskGroup"),
+    (tidy_rules.fixed_order, "messaging/a.py", "from asyncio import TaskGroup\n", "TaskGroup"),
+    (tidy_rules.fixed_order, "islands/a.py", "for x in {1, 2}:\n    x()\n", "a set"),
+    (tidy_rules.fixed_order, "islands/a.py", "names = set(y)\nlist(names)\n", "a set"),
+    (tidy_rules.fixed_order, "islands/a.py", "def f(a: set[int]):\n    return [*a]\n", "a set"),
+    (tidy_rules.fixed_order, "islands/a.py", "a = {1}\nfor x in a - {2}:\n    x()\n", "a set"),
+    (
+        tidy_rules.fixed_order,
+        "islands/a.py",
+        "class A:\n    live: set[str]\n\n    def f(self):\n        return tuple(self.live)\n",
+        "a set",
+    ),
+    (tidy_rules.test_docstrings, "tests/test_a.py", "def test_a():\n    pass\n", "`test_a`"),
+    (tidy_rules.honest_tests, "tests/test_a.py", "import time\ntime.sleep(1)\n", "sleeps"),
+    (tidy_rules.honest_tests, "tests/test_a.py", "from time import sleep\n", "time.sleep"),
+    (tidy_rules.honest_tests, "tests/a.py", "from unittest import mock\n", "unittest.mock"),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text", "says"),
+    PLANTED,
+    ids=[f"{number}-{case[0].__name__}" for number, case in enumerate(PLANTED)],
+)
+def test_rule_sees_a_breach(rule: FileRule, path: str, text: str, says: str) -> None:
+    """A file that breaks the rule gets one sentence that names the place and the reason."""
+    breaches = list(rule(Source(path, text)))
+    assert len(breaches) == 1
+    assert breaches[0].startswith(f"{path}:")
+    assert says in breaches[0]
+
+
+def test_every_rule_has_a_planted_breach() -> None:
+    """No rule is added without an example that it refuses."""
+    shown = [case[0] for case in PLANTED]
+    assert [rule.__name__ for rule in FILE_RULES if rule not in shown] == []
+
+
+# What only looks like a breach.
+GOOD = [
+    (tidy_rules.file_length, "tests/test_a.py", "x = 1\n" * 700),
+    (tidy_rules.places, "README.md", "an index of work, a home, the root\n"),
+    (tidy_rules.reserved_imports, "messaging/codec.py", "import msgpack\n"),
+    (tidy_rules.one_clock, "messaging/clock.py", "import time\nt = time.time()\n"),
+    (tidy_rules.one_clock, "islands/toy.py", "import time\ntime.sleep(1)\n"),
+    (tidy_rules.one_clock, "tests/benchmarks/a.py", "import time\nt = time.time()\n"),
+    (tidy_rules.fixed_order, "islands/a.py", "a = {1}\nfor x in sorted(a):\n    x()\n"),
+    (tidy_rules.fixed_order, "islands/a.py", "a = {1}\nb = all(x > 0 for x in a)\n"),
+    (tidy_rules.fixed_order, "islands/a.py", "a = {1: 2}\nfor x in a:\n    x()\n"),
+    (tidy_rules.honest_tests, "tests/benchmarks/a.py", "import time\ntime.sleep(1)\n"),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    GOOD,
+    ids=[f"{number}-{case[0].__name__}" for number, case in enumerate(GOOD)],
+)
+def test_rule_lets_good_code_pass(rule: FileRule, path: str, text: str) -> None:
+    """What only looks like a breach is left alone."""
+    assert list(rule(Source(path, text))) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "says"),
+    [
+        ("islands/syncer/state.py", "def f():\n    import time\n", "`time`"),
+        ("islands/syncer/pace.py", "import jax.numpy as jnp\n", "`jax.numpy`"),
+        ("islands/learner/state.py", "from numpy import zeros\n", "`numpy`"),
+        ("islands/ledger.py", "from islands import noise\n", "islands.noise -> random)"),
+        ("messaging/link_state.py", "from islands.noise import draw\n", "islands.noise -> random)"),
+    ],
+    ids=["in a function", "jax", "numpy", "detour by package", "detour by module"],
+)
+def test_impure_import_is_seen(path: str, text: str, says: str) -> None:
+    """A pure module may not reach the world: not at the top, not in a function, not by a detour."""
+    noise = Source("islands/noise.py", "from random import random as draw\n")
+    breaches = list(purity([Source(path, text), noise]))
+    assert breaches
+    assert all(says in sentence for sentence in breaches)
+
+
+def test_actors_and_facts_may_touch_what_states_may_not() -> None:
+    """Purity is asked of states alone: an actor may use the loop, and facts may hold arrays."""
+    actor = Source("islands/syncer/actor.py", "import asyncio\n")
+    facts = Source("islands/fragments.py", "import numpy as np\n")
+    state = Source("islands/syncer/state.py", "from islands.fragments import Layout\n")
+    assert list(purity([actor, facts, state])) == []
+
+
+def test_tree_reader_skips_what_is_generated(tmp_path: Path) -> None:
+    """Hidden folders, caches and binary files are not part of the tree; `.ci` is."""
+    for name in (
+        ".venv/a.py",
+        "islands/__pycache__/a.py",
+        "x.egg-info/a",
+        ".ci/run",
+        "islands/a.py",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n")
+    (tmp_path / "islands" / "weights.bin").write_bytes(b"\xff\xfe\xff")
+    assert [source.path for source in read_tree(tmp_path)] == [".ci/run", "islands/a.py"]

@@ -1,0 +1,435 @@
+"""The rules that `tests/test_tidy.py` holds the tree to, beyond ruff, mypy and import-linter.
+
+A rule takes one file (or all of them) and returns a sentence, with its place, for every breach.
+Rules read syntax trees and import nothing of ours, so an import inside a function is seen as well.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+FILE_LINES_MAX = 500
+TEST_FILE_LINES_MAX = 700
+FUNCTION_LINES_MAX = 70
+
+BANNED_STEMS = ("common", "helper", "helpers", "manager", "managers", "misc", "util", "utils")
+SKIPPED_FOLDERS = ("__pycache__", "build", "dist", "htmlcov", "node_modules", "runs")
+DEBRIS_FOLDERS = ("logs", "notes", "plans", "reports", "runs")
+DEBRIS_SUFFIXES = (".bak", ".log", ".orig", ".rej", ".swp", ".tmp")
+DEBRIS_STEMS = ("notes", "plan", "progress", "scratch", "status", "todo")
+
+ROLES = ("learner", "observer", "supervisor", "syncer")
+# The modules of a role that act on the world; every other one of its package decides, and is pure.
+ACTING_STEMS = ("__main__", "actor")
+PURE_MODULES = ("islands.ledger", "islands.messages", "messaging.link_state")
+
+# A pure module reaches none of these, however many of our own modules lie between.
+IMPURE = (
+    "asyncio",
+    "concurrent",
+    "datetime",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+    "uuid",
+)
+# A pure module does not import these itself; the facts it reads (fragments) may.
+ARRAYS = ("flax", "jax", "jaxlib", "ml_dtypes", "numba", "numpy", "optax")
+
+# Each may be imported only where it is named.
+RESERVED_IMPORTS: Mapping[str, tuple[str, str]] = {
+    "msgpack": ("messaging/codec.py", "the codec alone knows what bytes look like"),
+    "pickle": ("", "what is unpickled can run code"),
+    "cloudpickle": ("", "what is unpickled can run code"),
+    "shelve": ("", "it pickles"),
+    "marshal": ("", "what is unmarshalled can crash the interpreter"),
+}
+
+CLOCK_MODULE = "messaging/clock.py"
+CLOCK_READS = (
+    "datetime.date.today",
+    "datetime.datetime.now",
+    "datetime.datetime.utcnow",
+    "datetime.now",
+    "datetime.utcnow",
+    "time.monotonic",
+    "time.monotonic_ns",
+    "time.perf_counter",
+    "time.perf_counter_ns",
+    "time.time",
+    "time.time_ns",
+)
+
+# Iterating over a set inside one of these calls cannot show the set's order.
+ORDERLESS_CALLS = ("all", "any", "frozenset", "len", "set", "sorted")
+SET_METHODS = ("difference", "intersection", "symmetric_difference", "union")
+
+# Brackets around a letter keep these lines from matching themselves.
+REGISTRY = re.compile(
+    r"[p]ypi\.(org|python)|[p]ythonhosted\.org|[i]ndex-url|[f]ind-links|--[t]rusted-host"
+    r"|https?://[^\s\"']*/[s]imple\b|[r]egistry\.(npmjs|yarnpkg)"
+)
+MACHINE_PATH = re.compile(r"(?<![\w.])/([r]oot|[h]ome/\w+|[w]ork/(main|shared)|[o]pt/pypi)\b")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One text file of the tree: `path` from the root, with forward slashes, and its text."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree."""
+        return ast.parse(self.text, filename=self.path)
+
+    @property
+    def name(self) -> PurePosixPath:
+        """The path, taken apart."""
+        return PurePosixPath(self.path)
+
+    @property
+    def is_python(self) -> bool:
+        """Whether this is a Python file."""
+        return self.name.suffix == ".py"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is part of the program itself."""
+        return self.is_python and self.name.parts[0] in ("islands", "messaging")
+
+    @property
+    def is_test(self) -> bool:
+        """Whether this lies in the tests, but is no benchmark."""
+        return (
+            self.is_python and self.name.parts[0] == "tests" and "benchmarks" not in self.name.parts
+        )
+
+    @property
+    def module(self) -> str:
+        """The dotted name, of the package for an `__init__`."""
+        parts = self.name.with_suffix("").parts
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the design asks this module to decide without touching the world."""
+        parts = self.module.split(".")
+        in_role = len(parts) > 1 and parts[0] == "islands" and parts[1] in ROLES
+        return self.module in PURE_MODULES or (in_role and self.name.stem not in ACTING_STEMS)
+
+
+def read_tree(root: Path) -> list[Source]:
+    """Every text file under `root`, except generated and hidden folders."""
+    sources = []
+    for path in sorted(root.rglob("*")):
+        parts = path.relative_to(root).parts
+        hidden = any(part.startswith(".") and part not in (".ci", ".github") for part in parts[:-1])
+        generated = any(part in SKIPPED_FOLDERS or part.endswith(".egg-info") for part in parts)
+        if hidden or generated or not path.is_file():
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        sources.append(Source("/".join(parts), text))
+    return sources
+
+
+def breach(source: Source, node: ast.AST | int, sentence: str) -> str:
+    """A sentence with its place in front."""
+    line = node if isinstance(node, int) else getattr(node, "lineno", 1)
+    return f"{source.path}:{line}: {sentence}"
+
+
+# ------------------------------------------------------------------------------ size and names
+
+
+def file_length(source: Source) -> Iterator[str]:
+    """A file is short enough to be read in one go."""
+    limit = TEST_FILE_LINES_MAX if source.name.parts[0] == "tests" else FILE_LINES_MAX
+    lines = source.text.count("\n")
+    if source.is_python and lines > limit:
+        yield breach(source, limit, f"{lines} lines, over {limit}; split it by concept.")
+
+
+def function_length(source: Source) -> Iterator[str]:
+    """A function fits on one screen."""
+    if not source.is_python:
+        return
+    for node in functions(source.tree):
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        if lines > FUNCTION_LINES_MAX:
+            yield breach(
+                source,
+                node,
+                f"`{node.name}` has {lines} lines, over {FUNCTION_LINES_MAX}; split it.",
+            )
+
+
+def module_name(source: Source) -> Iterator[str]:
+    """A module is named after its concept, not after being useful."""
+    for part in source.name.with_suffix("").parts:
+        if source.is_python and part in BANNED_STEMS:
+            yield breach(source, 1, f"`{part}` names no concept; say what it holds.")
+
+
+def module_docstring(source: Source) -> Iterator[str]:
+    """A module says what it is."""
+    if source.is_python and not ast.get_docstring(source.tree):
+        yield breach(source, 1, "no module docstring; say in one sentence what this file is.")
+
+
+def debris(source: Source) -> Iterator[str]:
+    """The tree holds the product, not the process that made it."""
+    name = source.name
+    left_over = name.suffix in DEBRIS_SUFFIXES or (
+        name.suffix in (".md", ".txt") and name.stem.lower() in DEBRIS_STEMS
+    )
+    if left_over or any(part in DEBRIS_FOLDERS for part in name.parts[:-1]):
+        yield breach(source, 1, "looks like a log, note or leftover; keep it out of the tree.")
+
+
+def places(source: Source) -> Iterator[str]:
+    """The tree names no package registry and no path of somebody's machine."""
+    for number, line in enumerate(source.text.splitlines(), start=1):
+        if REGISTRY.search(line):
+            yield breach(
+                source, number, "names a package registry; leave that to pip's own settings."
+            )
+        if MACHINE_PATH.search(line):
+            yield breach(source, number, "names a path of one machine; take it from the caller.")
+
+
+# -------------------------------------------------------------------------- what imports what
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[ast.stmt, str]]:
+    """Each absolute import anywhere in `tree`, as (statement, dotted name).
+
+    `from a import b` yields both `a` and `a.b`, since `b` may be a module.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node, node.module
+            yield from ((node, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def reserved_imports(source: Source) -> Iterator[str]:
+    """Some packages have one place, and some have none."""
+    if not source.is_ours:
+        return
+    for node, name in imports(source.tree):
+        where, why = RESERVED_IMPORTS.get(name, (source.path, ""))
+        if source.path != where:
+            place = f"only {where} imports" if where else "nothing here imports"
+            yield breach(source, node, f"{place} `{name}`: {why}.")
+
+
+def one_clock(source: Source) -> Iterator[str]:
+    """Only the clock reads the time; everything else is told, and so can be replayed."""
+    if not source.is_ours or source.path == CLOCK_MODULE:
+        return
+    reads: list[tuple[ast.AST, str]] = [*imports(source.tree)]
+    reads += [(node, dotted(node)) for node in ast.walk(source.tree)]
+    for node, name in reads:
+        if name in CLOCK_READS:
+            yield breach(source, node, f"`{name}` reads a clock; ask the one that was passed in.")
+
+
+def shapes_are_real(source: Source) -> Iterator[str]:
+    """Annotations with shapes must exist at run time, or nothing can check them."""
+    if not source.is_ours or not any(name == "jaxtyping" for _, name in imports(source.tree)):
+        return
+    for node, name in imports(source.tree):
+        if name == "__future__.annotations":
+            yield breach(source, node, "turns the shapes into strings that are never checked.")
+
+
+def purity(sources: Sequence[Source]) -> Iterator[str]:
+    """Pure modules import nothing that touches the world, directly or through our own modules."""
+    by_module = {source.module: source for source in sources if source.is_ours}
+    for source in by_module.values():
+        if not source.is_pure:
+            continue
+        reported: dict[ast.stmt, str] = {}
+        for node, name in imports(source.tree):
+            chain = impure_chain(name, by_module, seen=[source.module])
+            if name.partition(".")[0] in ARRAYS:
+                reported.setdefault(node, f"a pure module imports `{name}`; hold no arrays here.")
+            elif chain:
+                path = " -> ".join(chain)
+                reported.setdefault(node, f"a pure module reaches `{chain[-1]}` ({path}).")
+        yield from (breach(source, node, sentence) for node, sentence in reported.items())
+
+
+def impure_chain(name: str, by_module: Mapping[str, Source], seen: list[str]) -> list[str]:
+    """The chain of imports from `name` to something impure; empty when there is none."""
+    if name.partition(".")[0] in IMPURE:
+        return [name]
+    if name in seen or name not in by_module:
+        return []
+    seen.append(name)
+    for _, further in imports(by_module[name].tree):
+        chain = impure_chain(further, by_module, seen)
+        if chain:
+            return [name, *chain]
+    return []
+
+
+# ------------------------------------------------------------------------------- fixed order
+
+
+def fixed_order(source: Source) -> Iterator[str]:
+    """Nothing whose order differs from run to run decides anything."""
+    if not source.is_ours:
+        return
+    for node in ast.walk(source.tree):
+        called = dotted(node) if isinstance(node, ast.Attribute) else ""
+        if called in ("asyncio.wait", "asyncio.as_completed", "asyncio.TaskGroup"):
+            yield breach(source, node, f"`{called}` has no fixed order; use a Scope and events.")
+        if isinstance(node, ast.ImportFrom) and node.module == "asyncio":
+            for alias in node.names:
+                if alias.name in ("wait", "as_completed", "TaskGroup"):
+                    yield breach(source, node, f"`{alias.name}` has no fixed order; use a Scope.")
+    for iterated in set_iterations(source.tree):
+        yield breach(
+            source, iterated, "iterates over a set, whose order changes; use `sorted` or a dict."
+        )
+
+
+def set_iterations(tree: ast.Module) -> Iterator[ast.expr]:
+    """Each expression known to be a set that something iterates over in its own order."""
+    known = set_names(tree)
+    harmless = {
+        id(argument)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and dotted(node.func) in ORDERLESS_CALLS
+        for argument in node.args
+    }
+    for node in ast.walk(tree):
+        iterated: list[ast.expr] = []
+        if isinstance(node, ast.For | ast.AsyncFor):
+            iterated = [node.iter]
+        elif isinstance(node, ast.ListComp | ast.DictComp | ast.GeneratorExp):
+            if id(node) not in harmless:
+                iterated = [generator.iter for generator in node.generators]
+        elif isinstance(node, ast.Call) and dotted(node.func) in (
+            "list",
+            "tuple",
+            "enumerate",
+            "iter",
+        ):
+            iterated = node.args[:1]
+        elif isinstance(node, ast.Starred):
+            iterated = [node.value]
+        yield from (expression for expression in iterated if is_set(expression, known))
+
+
+def set_names(tree: ast.Module) -> list[str]:
+    """Names and attributes that are annotated as sets or assigned one, anywhere in the file."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign) and annotates_set(node.annotation):
+            names.append(dotted(node.target))
+        elif isinstance(node, ast.arg) and node.annotation and annotates_set(node.annotation):
+            names.append(node.arg)
+        elif isinstance(node, ast.Assign) and is_set(node.value, names):
+            names.extend(dotted(target) for target in node.targets)
+    fields = [f"self.{name}" for name in names if name and "." not in name]
+    return [name for name in names if name] + fields
+
+
+def annotates_set(annotation: ast.expr) -> bool:
+    """Whether an annotation says set, as in `set[int]` or `frozenset`."""
+    base = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+    return dotted(base) in ("set", "frozenset", "AbstractSet", "Set", "MutableSet", "abc.Set")
+
+
+def is_set(expression: ast.expr, known: Sequence[str]) -> bool:
+    """Whether an expression is surely a set."""
+    match expression:
+        case ast.Set() | ast.SetComp():
+            return True
+        case ast.Call(func=ast.Name(id="set" | "frozenset")):
+            return True
+        case ast.Call(func=ast.Attribute(value=value, attr=attr)):
+            return attr in SET_METHODS and is_set(value, known)
+        case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr() | ast.BitXor() | ast.Sub()):
+            return is_set(left, known)
+        case ast.Name() | ast.Attribute():
+            return dotted(expression) in known
+    return False
+
+
+# -------------------------------------------------------------------------------------- tests
+
+
+def test_docstrings(source: Source) -> Iterator[str]:
+    """A test says which behaviour it shows."""
+    if not (source.is_test and source.name.name.startswith("test_")):
+        return
+    for node in functions(source.tree):
+        if node.name.startswith("test_") and not ast.get_docstring(node):
+            yield breach(source, node, f"`{node.name}` has no docstring; state the behaviour.")
+
+
+def honest_tests(source: Source) -> Iterator[str]:
+    """Tests wait for events and use doubles that keep the contract: no sleeping, no mocks."""
+    if not source.is_test:
+        return
+    for statement, name in imports(source.tree):
+        if name in ("time.sleep", "unittest.mock", "mock"):
+            yield breach(source, statement, f"`{name}` in a test; wait for events, write a double.")
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and dotted(node) == "time.sleep":
+            yield breach(
+                source, node, "a test sleeps; wait for the event, or use the virtual clock."
+            )
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function and method in `tree`, nested ones as well."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` for a name or a chain of attributes; empty for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = dotted(node.value)
+        return f"{base}.{node.attr}" if base else ""
+    return ""
+
+
+FileRule = Callable[[Source], Iterator[str]]
+
+FILE_RULES: tuple[FileRule, ...] = (
+    file_length,
+    function_length,
+    module_name,
+    module_docstring,
+    debris,
+    places,
+    reserved_imports,
+    one_clock,
+    shapes_are_real,
+    fixed_order,
+    test_docstrings,
+    honest_tests,
+)
