@@ -19,21 +19,26 @@ from jax.sharding import SingleDeviceSharding
 from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
 
+from islands.boundary import (
+    FragmentShape,
+    Leaves,
+    all_finite,
+    blend,
+    difference,
+    first_rows,
+    gather,
+    shape_of,
+    touched,
+)
 from islands.data.shards import ShardKey
 from islands.errors import InvariantError
 from islands.fragments import MIN_PIECE_BYTES
 from islands.layout import Layout, Pattern
-from islands.program import (
-    Program,
-    all_finite,
-    blend,
-    difference,
-    gather,
-    program_for,
-    touched,
-)
+from islands.program import Program, program_for
 from islands.task import Task
 from islands.trainer import PendingStep, Snapshot, Trainer, WirePrecision
+
+_Call = tuple[Callable[..., PyTree], tuple[PyTree, ...]]  # a compiled function, its arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +75,10 @@ class JaxSnapshot:
 class _Model:
     """What lives on the device."""
 
-    local: tuple[Array, ...]
+    local: Leaves
     optimizer_state: PyTree
     state: PyTree
-    frozen: tuple[Array, ...]
+    frozen: Leaves
     base: list[Array]
 
 
@@ -110,6 +115,9 @@ class JaxTrainer:
         self._program: Program = program_for(task, fragments, pattern, min_piece_bytes)
         self.layout: Layout = self._program.layout
         self.shards: int = task.shards
+        self._shapes = [shape_of(self.layout, each) for each in self.layout.fragments]
+        self._touched = [touched(each) for each in self.layout.fragments]
+        self._first_rows = [first_rows(each) for each in self.layout.fragments]
         self._seed = seed
         self._learner_seed = learner_seed
         self._device = device or jax.local_devices()[0]
@@ -124,11 +132,10 @@ class JaxTrainer:
         batches = (batch for key in first_shards for batch, _ in self._task.batches(key, 0))
         batch = next(batches, None)
         if batch is not None:
-            self._compiled_step(batch)
+            self._step(model, batch, 0.0)
         for fragment in range(len(self.layout.fragments)):
-            leaves = self._touched(model, fragment)
-            self._compiled_difference(fragment, self._precision, model.base[fragment], leaves)
-            self._compiled_blend(fragment, leaves)
+            self._difference(model, fragment, self._precision)
+            self._blend(model, fragment, model.base[fragment], 0.0)
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
         """Batches of a shard from a position, each with the position after it."""
@@ -141,27 +148,21 @@ class JaxTrainer:
     def step(self, batch: object, learning_rate: float) -> PendingStep:
         """Dispatch one inner step."""
         model = self._ready()
-        compiled = self._compiled_step(batch)
-        model.local, model.optimizer_state, model.state, loss = compiled(
-            *self._step_arguments(batch, learning_rate)
-        )
+        compiled, arguments = self._step(model, batch, learning_rate)
+        model.local, model.optimizer_state, model.state, loss = compiled(*arguments)
         self._steps += 1
         return JaxStep(loss)
 
     def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
         """Dispatch base − local of a fragment and its copy to the host."""
-        model = self._ready()
-        base, leaves = model.base[fragment], self._touched(model, fragment)
-        array = self._compiled_difference(fragment, precision, base, leaves)(base, leaves)
+        compiled, arguments = self._difference(self._ready(), fragment, precision)
+        array = compiled(*arguments)
         array.copy_to_host_async()
         return JaxSnapshot(array)
 
     def value(self, fragment: int) -> NDArray[np.float32]:
         """The local value of a fragment, on the host."""
-        leaves = self._touched(self._ready(), fragment)
-        function = partial(gather, self.layout.fragments[fragment])
-        compiled = self._compile(("gather", fragment), function, (leaves,))
-        return np.array(compiled(leaves))
+        return np.array(self._gather(self._ready().local, fragment))
 
     def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
         """Dispatch base := value and local := keep · local + (1 − keep) · value."""
@@ -171,11 +172,11 @@ class JaxTrainer:
             raise InvariantError(f"fragment {fragment} is float32[{size}], not {value.dtype}")
         # The copy is what the device may alias for good; the caller's buffer is free again.
         base = jax.device_put(np.array(value), self._sharding)
-        leaves = self._touched(model, fragment)
-        adopted = self._compiled_blend(fragment, leaves)(leaves, base, np.float32(keep))
+        compiled, arguments = self._blend(model, fragment, base, keep)
+        adopted = compiled(*arguments)
         local = list(model.local)
-        for place, leaf in enumerate(touched(self.layout.fragments[fragment])):
-            local[leaf] = adopted[place]
+        for leaf, array in zip(self._touched[fragment], adopted, strict=True):
+            local[leaf] = array
         model.local = tuple(local)
         model.base[fragment] = base
 
@@ -218,47 +219,48 @@ class JaxTrainer:
             local, frozen, state = jax.device_put(start, self._sharding)
             self._key = jax.device_put(jax.random.key(self._learner_seed), self._sharding)
             moments = self._fresh_moments(local)
-            self._model = _Model(local, moments, state, frozen, self._initial_base(local))
+            base = [self._gather(local, index) for index in range(len(self.layout.fragments))]
+            self._model = _Model(local, moments, state, frozen, base)
         return self._model
 
-    def _initial_base(self, local: tuple[Array, ...]) -> list[Array]:
-        """The initial values; replaced by the first adoption of each fragment."""
-        function = lambda leaves: tuple(  # noqa: E731
-            gather(fragment, [leaves[leaf] for leaf in touched(fragment)])
-            for fragment in self.layout.fragments
-        )
-        return list(self._compile("base", function, (local,))(local))
-
-    def _fresh_moments(self, local: tuple[Array, ...]) -> PyTree:
+    def _fresh_moments(self, local: Leaves) -> PyTree:
         return self._compile("moments", self._program.optimizer_state, (local,))(local)
 
-    def _touched(self, model: _Model, fragment: int) -> tuple[Array, ...]:
-        return tuple(model.local[leaf] for leaf in touched(self.layout.fragments[fragment]))
-
-    def _step_arguments(self, batch: object, learning_rate: float) -> tuple[PyTree, ...]:
-        model = self._ready()
-        moments, count = model.optimizer_state, np.uint32(self._steps)
-        rate = np.float32(learning_rate)
-        return model.local, moments, model.state, model.frozen, batch, self._key, count, rate
-
-    def _compiled_step(self, batch: object) -> Callable[..., PyTree]:
+    def _step(self, model: _Model, batch: object, learning_rate: float) -> _Call:
         shapes = tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(batch))
-        arguments = self._step_arguments(batch, 0.0)
-        return self._compile(("step", shapes), self._program.step, arguments, donate=(0, 1, 2))
+        count, rate = np.uint32(self._steps), np.float32(learning_rate)
+        arguments = (
+            *(model.local, model.optimizer_state, model.state, model.frozen),
+            *(batch, self._key, count, rate),
+        )
+        name = ("step", shapes)
+        return self._compile(name, self._program.step, arguments, donate=(0, 1, 2)), arguments
 
-    def _compiled_difference(
-        self, fragment: int, precision: str, base: Array, leaves: tuple[Array, ...]
-    ) -> Callable[..., Array]:
-        function = partial(difference, self.layout.fragments[fragment], precision)
-        return self._compile(("difference", fragment, precision), function, (base, leaves))
+    def _gather(self, local: Leaves, fragment: int) -> Array:
+        name, arguments = self._pieces(local, fragment)
+        function = partial(gather, name[0])
+        value: Array = self._compile(("gather", name), function, arguments)(*arguments)
+        return value
 
-    def _compiled_blend(
-        self, fragment: int, leaves: tuple[Array, ...]
-    ) -> Callable[..., tuple[Array, ...]]:
-        chosen = self.layout.fragments[fragment]
-        value = self._ready().base[fragment]
-        arguments = (leaves, value, np.float32(0))
-        return self._compile(("blend", fragment), partial(blend, chosen), arguments, donate=(0,))
+    def _difference(self, model: _Model, fragment: int, precision: WirePrecision) -> _Call:
+        name, pieces = self._pieces(model.local, fragment)
+        arguments = (model.base[fragment], *pieces)
+        function = partial(difference, name[0], precision)
+        return self._compile(("difference", precision, name), function, arguments), arguments
+
+    def _blend(self, model: _Model, fragment: int, value: Array, keep: float) -> _Call:
+        name, pieces = self._pieces(model.local, fragment)
+        arguments = (*pieces, value, np.float32(keep))
+        function = partial(blend, name[0])
+        return self._compile(("blend", name), function, arguments, donate=(0,)), arguments
+
+    def _pieces(
+        self, local: Leaves, fragment: int
+    ) -> tuple[tuple[FragmentShape, object], tuple[Leaves, NDArray[np.int32]]]:
+        """What names the functions of a fragment, and the arguments that all of them take."""
+        leaves = tuple(local[leaf] for leaf in self._touched[fragment])
+        shapes = tuple((x.shape, str(x.dtype)) for x in leaves)
+        return (self._shapes[fragment], shapes), (leaves, self._first_rows[fragment])
 
     def _compile(
         self,

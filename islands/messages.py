@@ -177,9 +177,14 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAck:
-    """The supervisor hears the sender; carries its epoch, so that an old supervisor is fenced."""
+    """The sender of a heartbeat is heard.
+
+    The supervisor's carries its epoch, so that an old supervisor is fenced, and where syncers
+    are now; a syncer's only shows its peers that it lives.
+    """
 
     supervisor_epoch: int
+    syncers: tuple[SyncerAddress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,20 @@ Where an optimizer needs a tree it gets the task's own, with `None` in the place
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from contextlib import AbstractContextManager
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.stages import Compiled
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt
 
+from islands.boundary import Leaves
 from islands.errors import TaskError
 from islands.fragments import plan
-from islands.layout import Fragment, Layout, Leaf, Pattern
+from islands.layout import Layout, Leaf, Pattern
 from islands.task import Task, TaskState, path_of
-
-Leaves = tuple[Array, ...]
 
 
 class Program:
@@ -64,8 +64,7 @@ class Program:
 
     def init(self, key: PRNGKeyArray) -> tuple[Leaves, Leaves, PyTree]:
         """Trainable leaves, frozen leaves and state, each in a buffer of its own."""
-        own = partial(jax.tree.map, lambda x: jnp.array(x, dtype=jnp.asarray(x).dtype, copy=True))
-        params, state = own(_tree(self.task.init(key)))
+        params, state = _copied(_tree(self.task.init(key)))
         trainable, frozen = self.split(params)
         return trainable, frozen, state
 
@@ -88,6 +87,9 @@ class Program:
         donate: tuple[int, ...] = (),
     ) -> Compiled:
         """The function compiled for arguments of these shapes; at most once for a key."""
+        compiled = self._compiled.get(key)  # without the lock, so no step waits for a compilation
+        if compiled is not None:
+            return compiled
         with self._lock:
             if key not in self._compiled:
                 jitted = jax.jit(function, donate_argnums=donate)
@@ -96,7 +98,8 @@ class Program:
 
     def optimizer_state(self, trainable: Leaves) -> PyTree:
         """A fresh state of the inner optimizer. Nothing is donated."""
-        return self.task.optimizer(0.0).init(self._trainable_tree(trainable))
+        with _optax_promotion():
+            return self.task.optimizer(0.0).init(self._trainable_tree(trainable))
 
     def step(
         self,
@@ -106,7 +109,7 @@ class Program:
         frozen: Leaves,
         batch: PyTree,
         key: PRNGKeyArray,
-        count: Int[Array, ""],
+        count: UInt[Array, ""],
         learning_rate: Float[Array, ""],
     ) -> tuple[Leaves, PyTree, PyTree, Float[Array, ""]]:
         """One inner step. The first three arguments are donated."""
@@ -117,74 +120,39 @@ class Program:
 
         (loss, next_state), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
         tree = self._trainable_tree(trainable)
-        updates, optimizer_state = self.task.optimizer(learning_rate).update(
-            self._trainable_tree(gradients), optimizer_state, tree
-        )
-        stepped = optax.apply_updates(tree, updates)
+        with _optax_promotion():
+            updates, optimizer_state = self.task.optimizer(learning_rate).update(
+                self._trainable_tree(gradients), optimizer_state, tree
+            )
+            stepped = optax.apply_updates(tree, updates)
         return tuple(jax.tree.leaves(stepped)), optimizer_state, next_state, loss
 
     def _trainable_tree(self, trainable: Leaves) -> PyTree:
         return self.join(trainable, [None] * self._trains.count(False))
 
 
-@lru_cache(maxsize=8)
 def program_for(task: Task[PyTree], count: int, pattern: Pattern, min_piece_bytes: int) -> Program:
-    """The one program of this process for a task and a plan."""
-    return Program(task, count, pattern, min_piece_bytes)
+    """The one program of this process for a task and a plan; a new one for an unhashable task."""
+    if type(task).__hash__ is None:
+        return Program(task, count, pattern, min_piece_bytes)
+    with _PROGRAMS_LOCK:
+        return _program(task, count, pattern, min_piece_bytes)
 
 
-def gather(fragment: Fragment, leaves: Sequence[Array]) -> Float[Array, " n"]:
-    """A fragment's flat float32 value, from the leaves it touches. Nothing is donated."""
-    places = _places(fragment)
-    parts = [
-        leaves[places[piece.leaf]].reshape(-1)[piece.start : piece.stop].astype(jnp.float32)
-        for piece in fragment.pieces
-    ]
-    return jnp.concatenate(parts)
+_PROGRAMS_LOCK = threading.Lock()
+_program = lru_cache(maxsize=8)(Program)
 
 
-def difference(
-    fragment: Fragment, dtype: str, base: Float[Array, " n"], leaves: Sequence[Array]
-) -> Float[Array, " n"]:
-    """Base − local, subtracted in float32 and cast to `dtype`. Nothing is donated."""
-    return (base - gather(fragment, leaves)).astype(dtype)
+def _optax_promotion() -> AbstractContextManager[object]:
+    """JAX's ordinary promotion, which Optax relies on, also where a host asks for a strict one."""
+    promotion: AbstractContextManager[object] = jax.numpy_dtype_promotion("standard")
+    return promotion
 
 
-def blend(
-    fragment: Fragment,
-    leaves: Sequence[Array],
-    value: Float[Array, " n"],
-    keep: Float[Array, ""],
-) -> Leaves:
-    """Mix: keep · local + (1 − keep) · value, in float32, cast to each leaf's dtype.
-
-    The leaves are donated. With `keep` 0 the value is taken as it is, whatever the leaves hold.
-    """
-    local = gather(fragment, leaves)
-    mixed = jnp.where(keep == 0, value, keep * local + (1 - keep) * value)
-    places = _places(fragment)
-    adopted = list(leaves)
-    for piece in fragment.pieces:
-        leaf = adopted[places[piece.leaf]]
-        part = mixed[piece.offset : piece.offset + piece.size].astype(leaf.dtype)
-        flat = jax.lax.dynamic_update_slice(leaf.reshape(-1), part, (piece.start,))
-        adopted[places[piece.leaf]] = flat.reshape(leaf.shape)
-    return tuple(adopted)
-
-
-def touched(fragment: Fragment) -> list[int]:
-    """Indices of the leaves a fragment touches, ascending."""
-    return sorted({piece.leaf for piece in fragment.pieces})
-
-
-def all_finite(tree: PyTree) -> Bool[Array, ""]:
-    """Whether every floating element of a tree is finite."""
-    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
-    return jnp.all(jnp.stack([jnp.isfinite(x).all() for x in leaves]))
-
-
-def _places(fragment: Fragment) -> dict[int, int]:
-    return {leaf: place for place, leaf in enumerate(touched(fragment))}
+@jax.jit
+def _copied(tree: PyTree) -> PyTree:
+    """The leaves as arrays in new buffers: what a task hands out twice could not be donated."""
+    return jax.tree.map(lambda x: jnp.array(x, dtype=x.dtype, copy=True), tree)
 
 
 def _tree(start: object) -> tuple[PyTree, PyTree]:

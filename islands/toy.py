@@ -135,6 +135,7 @@ class NumpyTrainer:
         """Tokens that a step on this batch counts as processed."""
         return _toy(batch).tokens
 
+    @np.errstate(invalid="ignore", over="ignore")  # a broken learner is a case to simulate
     def step(self, batch: object, learning_rate: float) -> PendingStep:
         """Take one step of SGD with momentum: m ← μm + g; w ← w − ηm."""
         noise = self._noise[_toy(batch).seed % len(self._noise)]

@@ -14,7 +14,7 @@ Liveness: a session on which nothing was heard for `liveness_s` is closed, for a
 cut looks exactly like one on which nobody speaks. To be heard oneself one speaks every
 `heartbeat_s`. There is one timer; it is moved only when it fires, so that hearing costs nothing.
 A timer that fires late means that this process itself stood still, and that what came meanwhile
-waits unread: the peer is not blamed for the gap.
+waits unread: the peer gets its full time anew.
 """
 
 from dataclasses import dataclass
@@ -263,7 +263,7 @@ class LinkState:
             return
         late_s = now_s - self._deadline_s
         if late_s >= OWN_PAUSE * liveness_s:
-            self._heard_s = min(now_s, self._heard_s + late_s)
+            self._heard_s = now_s
 
     def _set_deadline(self) -> float | None:
         settings = self._settings

@@ -23,17 +23,12 @@ from dataclasses import dataclass
 
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed
-from messaging.memory_link import (
-    BULK_CAPACITY,
-    CONTROL_CAPACITY,
-    LaneQueue,
-    MemoryNetwork,
-    Way,
-)
+from messaging.memory_link import BULK_CAPACITY, CONTROL_CAPACITY, MemoryNetwork
+from messaging.way import LaneQueue, Way
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class Route:
     """What lies on the way from one host to another.
 
     Attributes:
@@ -66,13 +61,13 @@ class SimulatedNetwork(MemoryNetwork):
     """Memory links under seeded conditions, and the verbs to disturb them.
 
     Attributes:
-        path: What lies between hosts for which `set_path` says nothing else.
+        route: What lies between hosts for which `set_route` says nothing else.
     """
 
     def __init__(
         self,
         rng: random.Random,
-        path: Path | None = None,
+        route: Route | None = None,
         *,
         control_capacity: int = CONTROL_CAPACITY,
         bulk_capacity: int = BULK_CAPACITY,
@@ -81,7 +76,7 @@ class SimulatedNetwork(MemoryNetwork):
 
         Args:
             rng: The only source of chance; seed it.
-            path: What lies between hosts unless told otherwise.
+            route: What lies between hosts unless told otherwise.
             control_capacity: See `MemoryNetwork`.
             bulk_capacity: See `MemoryNetwork`.
         """
@@ -90,19 +85,19 @@ class SimulatedNetwork(MemoryNetwork):
             control_capacity=control_capacity,
             bulk_capacity=bulk_capacity,
         )
-        self.path = path or Path()
+        self.route = route or Route()
         self.rng = rng
         self.ways: dict[Way, None] = {}  # in the order of their opening
-        self._paths: dict[tuple[str, str], Path] = {}
+        self._routes: dict[tuple[str, str], Route] = {}
         self._cuts: dict[tuple[str, str], None] = {}
 
-    def path_between(self, source: str, target: str) -> Path:
+    def route_between(self, source: str, target: str) -> Route:
         """Return what lies on the way from one host to another."""
-        return self._paths.get((source, target), self.path)
+        return self._routes.get((source, target), self.route)
 
-    def set_path(self, source: str, target: str, path: Path) -> None:
+    def set_route(self, source: str, target: str, route: Route) -> None:
         """Change what lies on the way from `source` to `target`, for open sessions as well."""
-        self._paths[source, target] = path
+        self._routes[source, target] = route
 
     def is_cut(self, source: str, target: str) -> bool:
         """Whether nothing travels from `source` to `target`."""
@@ -146,23 +141,23 @@ class SimulatedNetwork(MemoryNetwork):
         for way in tuple(self.ways):
             source, target = host_of(way.source), host_of(way.target)
             if way.held and not self.is_cut(source, target):
-                path = self.path_between(source, target)
-                way.release(path.latency_s + path.retransmit_s * self.rng.random())
+                route = self.route_between(source, target)
+                way.release(route.latency_s + route.retransmit_s * self.rng.random())
 
 
 class _SimulatedConditions:
-    """The network's answers to what its links ask; see `messaging.memory_link.Conditions`."""
+    """The network's answers to what its links ask; see `messaging.way.Conditions`."""
 
     def __init__(self, network: SimulatedNetwork) -> None:
         self._network = network
 
     async def connect(self, source: str, target: str) -> None:
         network, a, b = self._network, host_of(source), host_of(target)
-        path = network.path_between(a, b)
-        await asyncio.sleep(path.latency_s + network.path_between(b, a).latency_s)
+        route = network.route_between(a, b)
+        await asyncio.sleep(route.latency_s + network.route_between(b, a).latency_s)
         if network.is_cut(a, b) or network.is_cut(b, a):
-            await asyncio.sleep(path.connect_timeout_s)
-            raise DialFailed(f"no answer from {target!r} within {path.connect_timeout_s} s")
+            await asyncio.sleep(route.connect_timeout_s)
+            raise DialFailed(f"no answer from {target!r} within {route.connect_timeout_s} s")
 
     def opened(self, there: Way, back: Way) -> None:
         self._network.ways[there] = None
@@ -172,24 +167,24 @@ class _SimulatedConditions:
         self._network.ways.pop(way, None)
 
     def arrivals(self, way: Way, queue: LaneQueue, envelope: Envelope) -> tuple[float, ...]:
-        path, rng = self._path_of(way), self._network.rng
-        if path.drop and rng.random() < path.drop:
+        route, rng = self._route_of(way), self._network.rng
+        if route.drop and rng.random() < route.drop:
             return ()
         now_s = asyncio.get_running_loop().time()
         queue.free_at_s = max(now_s, queue.free_at_s)
-        queue.free_at_s += envelope.size_bytes / path.bandwidth_bytes_per_s
-        arrival_s = queue.free_at_s + path.latency_s
-        if path.jitter_s:
-            arrival_s += path.jitter_s * rng.random()
-        if path.duplicate and rng.random() < path.duplicate:
+        queue.free_at_s += envelope.size_bytes / route.bandwidth_bytes_per_s
+        arrival_s = queue.free_at_s + route.latency_s
+        if route.jitter_s:
+            arrival_s += route.jitter_s * rng.random()
+        if route.duplicate and rng.random() < route.duplicate:
             return (arrival_s, arrival_s)
         return (arrival_s,)
 
     def notice_s(self, way: Way) -> float:
-        return self._path_of(way).latency_s
+        return self._route_of(way).latency_s
 
     def keeps_tail(self, way: Way, queue: LaneQueue) -> bool:
-        return self._network.rng.random() < self._path_of(way).keep_tail
+        return self._network.rng.random() < self._route_of(way).keep_tail
 
-    def _path_of(self, way: Way) -> Path:
-        return self._network.path_between(host_of(way.source), host_of(way.target))
+    def _route_of(self, way: Way) -> Route:
+        return self._network.route_between(host_of(way.source), host_of(way.target))

@@ -99,6 +99,7 @@ class LearnerState:
         self.steps = 0
         self.tokens = 0
         self.accounts = [Account() for _ in range(fragments)]
+        self._missing = fragments
         self._fingerprint = fingerprint
         self._credential = ""
         self._origin_steps = 0
@@ -127,7 +128,7 @@ class LearnerState:
             return Phase.JOINING
         if not self._ready:
             return Phase.COMPILING
-        if any(account.version is None for account in self.accounts):
+        if self._missing:
             return Phase.HEALING
         if not self._idle:
             return Phase.STEPPING
@@ -205,6 +206,7 @@ class LearnerState:
         if not adopted:
             return
         whole = self.phase is not Phase.HEALING
+        self._missing -= self.accounts[event.fragment].version is None
         self.accounts[event.fragment].adopt(
             adopted[0],
             steps=event.steps - self._origin_steps,
@@ -225,8 +227,10 @@ class LearnerState:
                     self._actions.append(Exit(f"the supervisor refused: {reason}", failed=True))
             case Evicted():
                 self._evicted(message)
-            case HeartbeatAck(epoch):
-                self.supervisor_epoch = max(self.supervisor_epoch, epoch)
+            case HeartbeatAck(epoch, syncers):
+                if epoch >= self.supervisor_epoch:
+                    self.supervisor_epoch = epoch
+                    self._actions.extend(DialSyncer(syncer.address) for syncer in syncers)
             case Stop(reason):
                 self._actions.append(Exit(reason, failed=False))
             case _:
@@ -257,6 +261,7 @@ class LearnerState:
         self._leases, self._quota = (), 0
         self._actions.append(AllowSteps(0, ()))
         self.accounts = [Account() for _ in self.accounts]
+        self._missing = len(self.accounts)
         self._adopting.clear()
         self._pulls.forget()
         self._join()
@@ -349,6 +354,9 @@ class LearnerState:
         elif epoch > self.epoch_seen:
             self.epoch_seen = epoch
             self._pulls.wanted.clear()
+            if self._closing:  # a new syncer says itself whether the run is still closing
+                self._closing = False
+                self._allow()
 
     def _take_grant(self, message: LeaseGranted) -> None:
         if message.epoch < self.epoch_seen or message.incarnation != self.incarnation:

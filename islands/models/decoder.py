@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Integer
 
 from islands.errors import SettingsError
 
@@ -41,11 +41,11 @@ class DecoderConfig:
 
     vocabulary: int = 256
     width: int = 128
-    layers: int = 4
+    layers: int = 3
     heads: int = 4
     kv_heads: int = 1
     head_width: int = 32
-    hidden: int = 256
+    hidden: int = 384
     windows: tuple[int | None, ...] = (None,)
     soft_cap: float = 30.0
     rotary_base: float = 10_000.0
@@ -149,7 +149,7 @@ class Decoder(nnx.Module):
         self.layers = nnx.List([Layer(config, window, rngs=rngs) for window in windows])
         self.final_norm = RmsNorm(config.width)
 
-    def __call__(self, tokens: Int[Array, "b t"]) -> Float[Array, "b t v"]:
+    def __call__(self, tokens: Integer[Array, "b t"]) -> Float[Array, "b t v"]:
         """Logits of the token after each position."""
         table = self.embedding[...]
         x = table[tokens.astype(jnp.int32)] * jnp.sqrt(self.config.width).astype(table.dtype)
@@ -162,9 +162,10 @@ class Decoder(nnx.Module):
 def _rotate(x: Float[Array, "b t *heads h"], base: float) -> Float[Array, "b t *heads h"]:
     """Turn pairs (i, i + h/2) of each head by position · base^(−2i/h)."""
     half = x.shape[-1] // 2
-    angle = jnp.arange(x.shape[1])[:, None] * base ** (-jnp.arange(half) / half)
+    wavelength = base ** (jnp.arange(half, dtype=jnp.float32) / half)
+    angle = jnp.arange(x.shape[1], dtype=jnp.float32)[:, None] / wavelength
     angle = angle.reshape(x.shape[1], *(1 for _ in x.shape[2:-1]), half)
-    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    cos, sin = jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype)
     first, second = x[..., :half], x[..., half:]
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 

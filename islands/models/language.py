@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 
 from islands.data.windows import ByteBatch
 from islands.models.decoder import Decoder, DecoderConfig
@@ -25,7 +25,9 @@ def initial(config: DecoderConfig, key: PRNGKeyArray) -> PyTree:
     return nnx.to_pure_dict(params)
 
 
-def logits(config: DecoderConfig, params: PyTree, tokens: Int[Array, "b t"]) -> Float[Array, "..."]:
+def logits(
+    config: DecoderConfig, params: PyTree, tokens: Integer[Array, "b t"]
+) -> Float[Array, "..."]:
     """Logits of the token after each position, [b, t, vocabulary]."""
     model: Decoder = nnx.merge(_graph(config), params)
     return model(tokens)
@@ -34,7 +36,7 @@ def logits(config: DecoderConfig, params: PyTree, tokens: Int[Array, "b t"]) -> 
 def nats(
     config: DecoderConfig,
     params: PyTree,
-    tokens: Int[Array, "b t_plus_1"],
+    tokens: Integer[Array, "b t_plus_1"],
     weight: Float[Array, " b"],
 ) -> Float[Array, ""]:
     """Cross-entropy in nats per token, averaged over positions and over rows by weight.
@@ -101,14 +103,14 @@ _nats = jax.jit(nats, static_argnums=0)
 def _continue(
     config: DecoderConfig,
     params: PyTree,
-    tokens: Int[Array, " n"],
-    start: Int[Array, ""],
+    tokens: Integer[Array, " n"],
+    start: Integer[Array, ""],
     count: int,
     context: int,
     temperature: Float[Array, ""],
     key: PRNGKeyArray,
-) -> Int[Array, " n"]:
-    def add(index: Int[Array, ""], tokens: Int[Array, " n"]) -> Int[Array, " n"]:
+) -> Integer[Array, " n"]:
+    def add(index: Integer[Array, ""], tokens: Integer[Array, " n"]) -> Integer[Array, " n"]:
         place = start + index
         first = jnp.maximum(0, place - context)
         window = jax.lax.dynamic_slice(tokens, (first,), (context,))

@@ -18,24 +18,24 @@ to run on one kind of processor; on another they may differ in the last bits.
 
 **Addresses.** Arrays come in as integers, because a read-only array, or one more contribution,
 would otherwise be another type and compile for seconds in the middle of a run. Callers keep the
-arrays alive, contiguous, float32 and aligned.
+arrays alive, contiguous, float32 and aligned. Contributions come alone or in fours: a single one is
+the identity; others are filled up to a multiple of four by repeating one with weight and norm 0.
 """
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
-from numba import carray, njit, types
-from numba.core.base import BaseContext
-from numba.core.cgutils import ir
-from numba.core.typing import Context, Signature
+from numba import njit, types
 from numba.extending import intrinsic
+from numba.np.numpy_support import carray
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float32]
 DoubleArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+Compiler = Any  # objects of the compiler, whose own annotations cover little of it
 _Loop = TypeVar("_Loop", bound=Callable[..., object])
 
 BLOCK = 4096  # elements; 16 KiB of each array
@@ -51,39 +51,44 @@ DIRECTION_SQUARES, DIRECTION_DOT_MOMENTUM, MOMENTUM_SQUARES = range(3)
 
 
 def _exact(function: _Loop) -> _Loop:
-    """Compile to the letter; the machine code is kept beside this file for the next start."""
-    loop: _Loop = njit(cache=True, nogil=True)(function)
-    return loop
+    """Compile to the letter."""
+    return _compile(function, fastmath=False)
 
 
 def _reordered(function: _Loop) -> _Loop:
     """Compile a sum whose terms may be added in another order."""
-    loop: _Loop = njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})(function)
-    return loop
+    return _compile(function, fastmath={"reassoc", "contract"})
 
 
-def _pointer(_: Context, address: types.Integer) -> tuple[Signature, Callable[..., ir.Value]]:
-    """Integer to pointer to float32, in the compiler's own terms."""
+def _compile(function: _Loop, *, fastmath: bool | set[str]) -> _Loop:
+    """Compile at the first call, and keep the machine code beside this file for the next start."""
+    try:
+        return cast("_Loop", njit(cache=True, nogil=True, fastmath=fastmath)(function))
+    except RuntimeError:  # nowhere to keep it (a read-only disk): compile at every start
+        return cast("_Loop", njit(nogil=True, fastmath=fastmath)(function))
+
+
+def _pointer(_: Compiler, address: Compiler) -> tuple[Compiler, Compiler]:
+    """Integer to pointer to float32: the signature, and how to generate it."""
+    compiler: Compiler = types
+    signature = compiler.CPointer(compiler.float32)(address)
 
     def generate(
-        context: BaseContext,
-        builder: ir.IRBuilder,
-        signature: Signature,
-        arguments: tuple[ir.Value, ...],
-    ) -> ir.Value:
+        context: Compiler, builder: Compiler, _: Compiler, arguments: Compiler
+    ) -> Compiler:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
-    return types.CPointer(types.float32)(address), generate
+    return signature, generate
 
 
-_as_pointer = intrinsic(_pointer)
+_as_pointer = cast("Callable[[int], object]", intrinsic(_pointer))
+_as_array = cast("Callable[[object, tuple[int]], FloatArray]", carray)
 
 
 @_exact
 def _view(address: int, start: int, size: int) -> FloatArray:
     """Elements `start` to `start + size` of the float32 array at an address."""
-    view: FloatArray = carray(_as_pointer(address + 4 * start), (size,))
-    return view
+    return _as_array(_as_pointer(address + 4 * start), (size,))
 
 
 # --- sums -------------------------------------------------------------------------------------
@@ -126,7 +131,7 @@ def measure(contribution: int, units: IntArray, norms: DoubleArray) -> None:
         stop = units[u, OFFSET] + units[u, SIZE]
         for start in range(units[u, OFFSET], stop, BLOCK):
             x = _view(contribution, start, min(BLOCK, stop - start))
-            squares = np.float64(_dot(x, x))
+            squares = float(_dot(x, x))
             if not _SQUARES_MIN < squares < _SQUARES_MAX:
                 squares = _careful_squares(x)
             total += squares
@@ -137,35 +142,31 @@ def measure(contribution: int, units: IntArray, norms: DoubleArray) -> None:
 
 
 @_exact
-def _mix_one(out: FloatArray, x: FloatArray, factor: np.float32) -> None:
-    for k in range(out.size):
-        out[k] += factor * x[k]
-
-
-@_exact
-def _mix_four(
-    out: FloatArray, contributions: IntArray, start: int, first: int, factors: FloatArray
+def _mix(
+    d: FloatArray,
+    a: FloatArray,
+    contributions: IntArray,
+    start: int,
+    towards: FloatArray,
+    plainly: FloatArray,
 ) -> None:
-    """Add four contributions to one block at once; the same bits as one after another."""
-    a = _view(contributions[first], start, out.size)
-    b = _view(contributions[first + 1], start, out.size)
-    c = _view(contributions[first + 2], start, out.size)
-    d = _view(contributions[first + 3], start, out.size)
-    p, q, r, s = factors[first], factors[first + 1], factors[first + 2], factors[first + 3]
-    for k in range(out.size):
-        out[k] = out[k] + p * a[k] + q * b[k] + r * c[k] + s * d[k]
-
-
-@_exact
-def _mix(out: FloatArray, contributions: IntArray, start: int, factors: FloatArray) -> None:
-    """One block of Σ factor · contribution, summed in the order given."""
-    out[:] = 0
-    count = contributions.size
-    fours = count - count % 4
-    for first in range(0, fours, 4):
-        _mix_four(out, contributions, start, first, factors)
-    for i in range(fours, count):
-        _mix_one(out, _view(contributions[i], start, out.size), factors[i])
+    """One block of D = Σ towards · x and A = Σ plainly · x, each summed in the order given."""
+    size = d.size
+    for i in range(0, contributions.size, 4):
+        w = _view(contributions[i], start, size)
+        x = _view(contributions[i + 1], start, size)
+        y = _view(contributions[i + 2], start, size)
+        z = _view(contributions[i + 3], start, size)
+        p, q, r, s = towards[i], towards[i + 1], towards[i + 2], towards[i + 3]
+        e, f, g, h = plainly[i], plainly[i + 1], plainly[i + 2], plainly[i + 3]
+        if i == 0:
+            for k in range(size):
+                d[k] = p * w[k] + q * x[k] + r * y[k] + s * z[k]
+                a[k] = e * w[k] + f * x[k] + g * y[k] + h * z[k]
+        else:
+            for k in range(size):
+                d[k] = d[k] + p * w[k] + q * x[k] + r * y[k] + s * z[k]
+                a[k] = a[k] + e * w[k] + f * x[k] + g * y[k] + h * z[k]
 
 
 @_exact
@@ -177,7 +178,8 @@ def _average(
     if contributions.size == 1:
         target[:] = _view(contributions[0], start, size)
     else:
-        _mix(target, contributions, start, (weights / weights.sum()).astype(np.float32))
+        shares = (weights / weights.sum()).astype(np.float32)
+        _mix(target, np.empty_like(target), contributions, start, shares, shares)
 
 
 @_exact
@@ -200,14 +202,14 @@ def _direction(
             plainly[i] = shares[i] / largest
     squares = 0.0
     average_squares = 0.0
-    average = np.empty(BLOCK, np.float32)
+    scratch = np.empty(min(BLOCK, size), np.float32)
     for block in range(start, start + size, BLOCK):
         length = min(BLOCK, start + size - block)
         target = _view(out, block, length)
-        _mix(target, contributions, block, towards)
-        squares += _dot(target, target)
-        _mix(average[:length], contributions, block, plainly)
-        average_squares += _dot(average[:length], average[:length])
+        average = scratch[:length]
+        _mix(target, average, contributions, block, towards, plainly)
+        squares += float(_dot(target, target))
+        average_squares += float(_dot(average, average))
     if squares <= _DIRECTION_MIN**2:
         return 0.0, squares
     radius = (shares * norms).sum()
@@ -250,7 +252,7 @@ def _step(
     settings: FloatArray,
     totals: DoubleArray,
 ) -> None:
-    """v ← μv + Δ; Θ ← Θ − η(Δ + μv) for one block, Δ = scale · D, where D stands in Θ's place."""
+    """Step one block: v ← μv + Δ; Θ ← Θ − η(Δ + μv), Δ = scale · D, D where Θ will stand."""
     value = _view(buffers[VALUE], start, size)
     direction = _view(buffers[VALUE_OUT], start, size)
     momentum = _view(buffers[MOMENTUM_OUT], start, size)

@@ -26,5 +26,5 @@ UnitNorms = Float64[NDArray[np.float64], "u"]
 Bytes = UInt8[NDArray[np.uint8], "size_bytes"]
 """An encoded contribution."""
 
-ArrayT = TypeVar("ArrayT", NDArray[np.float32], "jax.Array")
+ArrayT = TypeVar("ArrayT", np.ndarray, "jax.Array")
 """NumPy or JAX alike, for functions that also run under jit. (JAX is imported by those who jit.)"""

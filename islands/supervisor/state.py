@@ -200,7 +200,7 @@ class SupervisorState:
         member.address = beat.address
         member.heard(beat.phase, beat.step, now_s)
         self._set_status(member, judge(member, self.settings.timing, now_s))
-        self._actions.append(Send(connection, HeartbeatAck(self.epoch)))
+        self._actions.append(Send(connection, HeartbeatAck(self.epoch, self._addresses())))
         if beat.role is Role.SYNCER:
             self._actions.append(Send(connection, self.view()))
 

@@ -6,7 +6,8 @@
 2. *Rounds*: one closing round per fragment, with K = all. Who cannot be reached is not waited for;
    who has yet to adopt its own merged contribution is.
 3. *Adopting*: learners report the last versions, so that the ledger has nothing pending.
-4. *Cutting*: the final state is journalled; then it is exported.
+4. *Cutting*: who cannot be reached is ended, so that its tokens have a fate; the final state is
+   journalled; then it is exported.
 
 `final_s` bounds 1 to 3 together.
 """
@@ -14,7 +15,10 @@
 from islands.messages import FinalRound, Phase, Role, Status, Stop
 from islands.syncer.actions import FinishRun, Send
 from islands.syncer.core import Closing, ClosingStage, Core
-from islands.syncer.scheduling import open_round
+from islands.syncer.eligibility import BUSY, unready_because
+from islands.syncer.rounds import Stage
+from islands.syncer.scheduling import abandon, excuse, open_round
+from islands.syncer.sessions import end_unreachable
 
 
 def advance_closing(core: Core, now_s: float) -> None:
@@ -33,6 +37,7 @@ def advance_closing(core: Core, now_s: float) -> None:
         _closing_rounds(core, closing, now_s, overdue=overdue)
     if closing.stage is ClosingStage.ADOPTING and (overdue or _adopted(core)):
         closing.stage = ClosingStage.CUTTING
+        end_unreachable(core)
         core.durable.finished = closing.reason
         core.write_journal()
     elif closing.stage is ClosingStage.CUTTING and not core.journalling:
@@ -43,8 +48,8 @@ def advance_closing(core: Core, now_s: float) -> None:
 def _due(core: Core, now_s: float) -> str | None:
     if not core.seeded:
         return None
-    if core.durable.finished is not None:
-        return core.durable.finished
+    if core.durable.stopping is not None:
+        return core.durable.stopping
     limit_s = core.settings.budget_s
     if limit_s is not None and now_s - core.started_s >= limit_s:
         return "time"
@@ -63,7 +68,9 @@ def begin_closing(core: Core, reason: str, now_s: float) -> None:
     timing = core.settings.timing
     deadline_s = now_s + timing.scaled(timing.final_s)
     core.closing = Closing(reason, deadline_s, list(range(core.fragments)))
+    core.durable.stopping = reason
     core.record("closing", reason=reason)
+    core.write_journal()
     for name in core.names():
         connection = core.learners[name].connection
         if connection is not None:
@@ -84,27 +91,49 @@ def _drained(core: Core) -> bool:
 
 def _closing_rounds(core: Core, closing: Closing, now_s: float, *, overdue: bool) -> None:
     """One round for each fragment on which somebody has something left."""
+    limit = core.settings.open_rounds_max(core.fragments)
     for fragment in list(closing.left):
-        if fragment in core.rounds:
-            continue
-        names = core.eligible(fragment)
-        if overdue or (not names and not _adoption_pending(core, fragment)):
+        if overdue:
             closing.left.remove(fragment)
-        elif names and not _adoption_pending(core, fragment):
-            open_round(core, fragment, names, None, now_s)
+        elif fragment in core.rounds or len(core.rounds) >= limit or _awaited(core, fragment):
+            continue
+        else:
+            names = core.eligible(fragment)
+            if names:
+                open_round(core, fragment, names, None, now_s)
             closing.left.remove(fragment)
     if overdue:
-        for fragment in sorted(core.rounds):
-            core.rounds[fragment].timeout_s = 0.0
+        _hurry(core, now_s)
     if not closing.left and not core.rounds:
         closing.stage = ClosingStage.ADOPTING
 
 
-def _adoption_pending(core: Core, fragment: int) -> bool:
-    """Whether a ready learner has yet to adopt the version with its own contribution."""
-    for name in core.ready():
+def _hurry(core: Core, now_s: float) -> None:
+    """The time is up: merge what has arrived."""
+    for fragment in sorted(core.rounds):
+        round_ = core.rounds[fragment]
+        if round_.stage is Stage.COLLECTING:
+            round_.quorum = None
+            for name in round_.waiting:
+                excuse(round_, name, "the run ends")
+            if not round_.arrived:
+                abandon(core, round_, now_s)
+
+
+def _awaited(core: Core, fragment: int) -> bool:
+    """Whether somebody who can be reached will have something left, but not just now.
+
+    It has yet to answer other pulls, or to adopt the version with its own contribution.
+    """
+    for name in core.names():
+        learner = core.learners[name]
+        reason = unready_because(learner)
+        if reason == BUSY:
+            return True
+        if reason is not None:
+            continue
         merged = core.merged_version(name, fragment)
-        held = core.learners[name].holds(fragment)
+        held = learner.holds(fragment)
         if merged is not None and (held is None or held < merged):
             return True
     return False

@@ -1,4 +1,4 @@
-"""New versions: after a merge, journal first, then send. And version 0, fetched from one learner."""
+"""New versions: after a merge, journal first, then send. And version 0, from one learner."""
 
 from islands.messages import (
     Fate,
@@ -29,6 +29,7 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts) -> Non
         _apply(core, round_, name, version)
     durable.published[fragment] = Published(version, facts.digest, number)
     durable.merges += 1
+    durable.present_sum += len(durable.ledger.books)
     round_.stage = Stage.JOURNALLING
     core.record(
         "merged",
@@ -75,8 +76,8 @@ def take_journalled(core: Core, sequence: int, now_s: float) -> None:
         _, fragment = core.journalling.popleft()
         if fragment is not None and core.seeded:
             _commit(core, fragment, now_s)
-    if not core.seeded and core.seeding is None and not core.journalling:
-        _publish_seed(core, now_s)
+    if core.seeding is not None and core.seeding.journalled is not None and not core.journalling:
+        _journal_seed(core, core.seeding, now_s)
     for name in [n for n in sorted(core.grants) if core.grants[n] <= sequence]:
         del core.grants[name]
         if name in core.learners:
@@ -92,14 +93,19 @@ def _commit(core: Core, fragment: int, now_s: float) -> None:
     quorum = round_.quorum or len(round_.arrived)
     core.adoptions[fragment] = Adoption(newest.version, round_.closed_s, quorum)
     core.record("committed", fragment=fragment, version=str(newest.version), digest=newest.digest)
+    _send_to_all(core, [fragment], now_s)
+
+
+def _send_to_all(core: Core, fragments: list[int], now_s: float) -> None:
     for name in core.names():
-        if core.learners[name].reachable:
-            core.send_update(core.learners[name], fragment, now_s)
+        if core.learners[name].adopting:
+            for fragment in fragments:
+                core.send_update(core.learners[name], fragment, now_s)
 
 
 def request_seed(core: Core, now_s: float) -> None:
     """Without a version 0, ask the first learner (by name) that has one to offer."""
-    if core.seeded or core.journalling or core.seeding is not None:
+    if core.seeded or core.seeding is not None:
         return
     for name in core.names():
         learner = core.learners[name]
@@ -113,7 +119,8 @@ def request_seed(core: Core, now_s: float) -> None:
 def ask_for_seed(core: Core, now_s: float) -> None:
     """Ask the seeding learner for every fragment that has not arrived."""
     seeding = core.seeding
-    assert seeding is not None, "somebody was chosen"
+    if seeding is None or seeding.journalled is not None:
+        return
     seeding.asked_s = now_s
     connection = core.learners[seeding.name].connection
     assert connection is not None, "the seeding learner is reachable"
@@ -126,30 +133,40 @@ def ask_for_seed(core: Core, now_s: float) -> None:
 def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
     """One fragment of the initial value; when all are here, they become version 0 together."""
     seeding = core.seeding
-    if seeding is None or seed.epoch != core.durable.epoch or not intact:
+    if seeding is None or seeding.journalled is not None or not intact:
         return
-    if (seed.name, seed.incarnation) != (seeding.name, seeding.incarnation):
+    sender = (seed.epoch, seed.name, seed.incarnation)
+    if sender != (core.durable.epoch, seeding.name, seeding.incarnation):
+        return
+    if not 0 <= seed.fragment < core.fragments:
         return
     seeding.digests[seed.fragment] = seed.digest
     if len(seeding.digests) < core.fragments:
         return
     version = Version(core.durable.epoch, 0)
-    for index in range(core.fragments):
-        core.durable.published[index] = Published(version, seeding.digests[index], SEED_ROUND)
     core.actions.append(InstallSeed(tuple(version for _ in core.published)))
     core.record("seeded", name=seed.name, version=str(version))
-    core.seeding = None
-    for index in range(core.fragments):
-        core.write_journal(index)
+    seeding.journalled = 0
+    _journal_next(core, seeding)
 
 
-def _publish_seed(core: Core, now_s: float) -> None:
-    for index, newest in enumerate(core.durable.published):
-        if newest is not None:
-            core.publish(index, newest)
-    if not core.seeded:
+def _journal_next(core: Core, seeding: Seeding) -> None:
+    index = seeding.journalled
+    assert index is not None, "the seed is complete"
+    version = Version(core.durable.epoch, 0)
+    core.durable.published[index] = Published(version, seeding.digests[index], SEED_ROUND)
+    core.write_journal(index)
+
+
+def _journal_seed(core: Core, seeding: Seeding, now_s: float) -> None:
+    """One fragment of version 0 is durable: the next one, or all are committed together."""
+    assert seeding.journalled is not None, "the seed is complete"
+    seeding.journalled += 1
+    if seeding.journalled < core.fragments:
+        _journal_next(core, seeding)
         return
-    for name in core.names():
-        if core.learners[name].reachable:
-            for index in range(core.fragments):
-                core.send_update(core.learners[name], index, now_s)
+    core.seeding = None
+    for index, newest in enumerate(core.durable.published):
+        assert newest is not None, "every fragment is journalled"
+        core.publish(index, newest)
+    _send_to_all(core, list(range(core.fragments)), now_s)

@@ -44,7 +44,8 @@ class Durable:
     """What a restarted syncer must know: exactly the metadata of a journal record.
 
     `published` is what the record's sequence number makes durable. `retired` is the highest ended
-    incarnation per name: the fence.
+    incarnation per name: the fence. `stopping` is why the run is closing: an end that was begun is
+    begun again after a restart.
     """
 
     epoch: int
@@ -57,9 +58,10 @@ class Durable:
     merges: int = 0
     staleness_sum: int = 0
     participants_sum: int = 0
-    asked_sum: int = 0
+    present_sum: int = 0
     evictions: int = 0
     rejoins: int = 0
+    stopping: str | None = None
     finished: str | None = None
 
 
@@ -95,12 +97,17 @@ class Adoption:
 
 @dataclass(slots=True)
 class Seeding:
-    """Version 0 is being fetched from one learner; digests of what has arrived, by fragment."""
+    """Version 0 is being fetched from one learner; digests of what has arrived, by fragment.
+
+    Once complete, the fragments are `journalled` one after the other: a record names no version
+    whose value an earlier record, or itself, does not hold.
+    """
 
     name: LearnerName
     incarnation: Incarnation
     asked_s: float
     digests: dict[int, str] = field(default_factory=dict)
+    journalled: int | None = None
 
 
 @dataclass(slots=True)
@@ -121,6 +128,7 @@ class Core:
     adoptions: dict[int, Adoption] = field(default_factory=dict)
     journalling: deque[tuple[int, int | None]] = field(default_factory=deque)
     grants: dict[LearnerName, int] = field(default_factory=dict)
+    absent: dict[LearnerName, float] = field(default_factory=dict)
     supervisor_epoch: int = 0
     seeding: Seeding | None = None
     closing: Closing | None = None

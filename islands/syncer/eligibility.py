@@ -23,6 +23,7 @@ from islands.messages import Phase, Role, Status, Version
 from islands.syncer.roster import LearnerRecord
 
 UNANSWERED_MAX = 2
+BUSY = "two pulls unanswered"
 
 
 def unready_because(learner: LearnerRecord) -> str | None:
@@ -37,10 +38,10 @@ def unready_because(learner: LearnerRecord) -> str | None:
         return "link down"
     if learner.phase not in (Phase.STEPPING, Phase.STARVED, Phase.FINISHED):
         return learner.phase.value
-    if any(held.version is None for held in learner.progress.fragments):
+    if not learner.whole:
         return "has not adopted every fragment"
     if len(learner.unanswered) >= UNANSWERED_MAX:
-        return "two pulls unanswered"
+        return BUSY
     return None
 
 

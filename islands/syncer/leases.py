@@ -15,8 +15,12 @@ positions do: both must be in the same journal record to be exact.
 """
 
 from dataclasses import dataclass, field
+from math import ceil
 
 from islands.messages import Incarnation, LearnerName, Lease, Progress
+
+OUTAGE_S = 60.0
+"""Learners go on while the syncer is away, so a grant lasts for at least so long."""
 
 LEASES_HELD_MIN = 2
 """A learner always knows its next shard, so that it never waits for one."""
@@ -36,7 +40,7 @@ class Holder:
 class LeaseBook:
     """Shards and quotas of the whole run.
 
-    `chunk_steps` is the size of an ordinary grant, in steps of the receiver's batch.
+    `chunk_steps` is the least size of an ordinary grant, in steps of the receiver's batch.
     """
 
     shards: int
@@ -81,20 +85,23 @@ class LeaseBook:
             max(lease, told.get((lease.pass_index, lease.shard), lease)) for lease in holder.leases
         ]
 
-    def top_up(self, name: LearnerName, *, batch_tokens: int, members: int) -> bool:
+    def top_up(
+        self, name: LearnerName, *, batch_tokens: int, members: int, chunk_steps: int
+    ) -> bool:
         """Give a learner what it will need next.
 
         Args:
             name: of the learner.
             batch_tokens: tokens of one of its steps.
             members: learners among whom the rest of the budget is to be shared.
+            chunk_steps: size of an ordinary grant to it (`grant_steps`).
 
         Returns:
             Whether anything changed, so that a grant must be journalled and sent.
         """
         holder = self.holders[name]
         changed = self._renew_leases(holder)
-        chunk = self.chunk_steps * batch_tokens
+        chunk = chunk_steps * batch_tokens
         amount = chunk
         remaining = self.remaining_tokens
         if remaining is not None:
@@ -133,3 +140,8 @@ class LeaseBook:
             holder.quota_tokens - holder.used_tokens < batch_tokens
             for holder in self.holders.values()
         )
+
+
+def grant_steps(least: int, step_time_s: float) -> int:
+    """Steps of an ordinary grant: at least `least`, and half of it is left after `OUTAGE_S`."""
+    return max(least, ceil(2 * OUTAGE_S / step_time_s)) if step_time_s > 0 else least

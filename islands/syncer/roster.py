@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from islands.messages import Incarnation, LearnerName, Phase, Progress, Role, Status, Version
 
+ENDED = (Status.EVICTED, Status.LEFT)
+
 ANSWERED_REMEMBERED = 64
 """Tickets per learner whose repeated answers are recognised as duplicates of the link."""
 
@@ -23,10 +25,22 @@ class LearnerRecord:
     connection: int | None
     status: Status = Status.LIVE
     unanswered: dict[int, float] = field(default_factory=dict)
-    answered: deque[int] = field(default_factory=lambda: deque(maxlen=ANSWERED_REMEMBERED))
+    answered: deque[tuple[int, int]] = field(
+        default_factory=lambda: deque(maxlen=ANSWERED_REMEMBERED)
+    )
     sent: dict[int, tuple[Version, float]] = field(default_factory=dict)
     strikes: list[float] = field(default_factory=list)
     quarantined: bool = False
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        """Take in the first report."""
+        self.report(self.progress)
+
+    def report(self, progress: Progress) -> None:
+        """Take in a report; `whole` tells whether it holds a version of every fragment."""
+        self.progress = progress
+        self.whole = all(told.version is not None for told in progress.fragments)
 
     @property
     def phase(self) -> Phase:
@@ -36,8 +50,12 @@ class LearnerRecord:
     @property
     def reachable(self) -> bool:
         """Whether its link to this syncer is up and the supervisor has not ended it."""
-        ended = self.status in (Status.EVICTED, Status.LEFT)
-        return self.connection is not None and not ended
+        return self.connection is not None and self.status not in ENDED
+
+    @property
+    def adopting(self) -> bool:
+        """Whether to send it updates: while it compiles, it would only pile them up."""
+        return self.reachable and self.phase not in (Phase.JOINING, Phase.COMPILING)
 
     def holds(self, fragment: int) -> Version | None:
         """The version of a fragment that it reported as its base."""

@@ -24,6 +24,8 @@ from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Admitted, Round, Stage
 
 ROUND_TIMEOUT_PERIODS = 4
+LEARNING_RATE_MIN = 1e-12
+"""Norms are compared per unit of learning rate, which a schedule may end at 0."""
 
 
 def open_rounds(core: Core, now_s: float) -> None:
@@ -75,7 +77,7 @@ def ask(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> None
     core.actions.append(Send(learner.connection, pull))
 
 
-def excuse(core: Core, round_: Round, name: LearnerName, reason: str) -> None:
+def excuse(round_: Round, name: LearnerName, reason: str) -> None:
     """Wait for a learner no longer; what has arrived from it stays."""
     if name in round_.asked and name not in round_.arrived:
         round_.excused[name] = reason
@@ -88,7 +90,7 @@ def take_decline(core: Core, ticket: Ticket, fragment: int, reason: str) -> None
         learner.unanswered.pop(ticket.round, None)
     round_ = core.rounds.get(fragment)
     if round_ is not None and round_.asked.get(ticket.name) == ticket:
-        excuse(core, round_, ticket.name, reason)
+        excuse(round_, ticket.name, reason)
 
 
 def take_contribution(
@@ -101,25 +103,28 @@ def take_contribution(
         core.actions.append(DropContribution(ticket))
         return
     if learner is None or learner.incarnation != ticket.incarnation:
-        core.actions.append(DropContribution(ticket))
-        core.record("fate", ticket=str(ticket), fate=Fate.REJECTED.value, reason="fenced")
+        _fence(core, ticket)
         return
-    if ticket.epoch == core.durable.epoch and ticket.round in learner.answered:
-        core.record("duplicate", ticket=str(ticket))
-        return
-    learner.unanswered.pop(ticket.round, None)
-    if ticket.epoch == core.durable.epoch:
-        learner.answered.append(ticket.round)
-    core.durable.ledger.attest(ticket.name, contribution.processed_tokens)
     round_ = core.rounds.get(contribution.fragment)
+    if (ticket.epoch, ticket.round) in learner.answered:
+        core.record("duplicate", ticket=str(ticket))
+        if round_ is None or ticket.name not in round_.arrived or round_.number != ticket.round:
+            core.actions.append(DropContribution(ticket))
+        return
+    if ticket.epoch == core.durable.epoch:
+        learner.unanswered.pop(ticket.round, None)
+    learner.answered.append((ticket.epoch, ticket.round))
+    core.durable.ledger.attest(ticket.name, contribution.processed_tokens)
     refused = _refusal(core, learner, contribution, check, round_)
+    if connection != learner.connection:
+        refused = Refusal(Fate.LATE, "it came over a link that is gone", strike=False)
     if refused is not None or round_ is None:
         assert refused is not None, "without a round the ticket is not open"
         refuse(core, contribution, refused, now_s, connection)
         if round_ is not None and round_.asked.get(ticket.name) == ticket:
-            excuse(core, round_, ticket.name, refused.reason)
+            excuse(round_, ticket.name, refused.reason)
         return
-    rate = learning_rate(core.settings, core.clock)
+    rate = max(learning_rate(core.settings, core.clock), LEARNING_RATE_MIN)
     excess = core.gauges[contribution.fragment].excess(
         check.norm / (sqrt(contribution.steps) * rate)
     )
@@ -162,7 +167,9 @@ def refuse(
     """Give a contribution a fate other than applied; strikes may quarantine its sender."""
     ticket = contribution.ticket
     core.actions.append(DropContribution(ticket))
-    core.durable.ledger.claim(ticket.name, contribution.fragment, refused.fate, contribution.tokens)
+    if not _discarded(core, contribution):
+        ledger = core.durable.ledger
+        ledger.claim(ticket.name, contribution.fragment, refused.fate, contribution.tokens)
     core.record(
         "fate",
         ticket=str(ticket),
@@ -184,6 +191,19 @@ def refuse(
         core.record("quarantined", name=ticket.name, reason=refused.reason)
 
 
+def _discarded(core: Core, contribution: Contribution) -> bool:
+    """Whether its sender has already reported that it discarded these tokens.
+
+    A report may overtake a contribution: if it tells of a version that decided the ticket, the
+    tokens were counted as overwritten then.
+    """
+    ticket, fragment = contribution.ticket, contribution.fragment
+    held, published = core.learners[ticket.name].holds(fragment), core.published[fragment]
+    if published is None or held != published.version or held <= contribution.base:
+        return False
+    return ticket.epoch < core.durable.epoch or ticket.round <= published.round
+
+
 def close_rounds(core: Core, now_s: float) -> None:
     """Close every round that waits for nobody worth waiting for; abandon those in vain."""
     waited_s = current_grace_s(core)
@@ -192,11 +212,11 @@ def close_rounds(core: Core, now_s: float) -> None:
         if round_.may_close(now_s, waited_s):
             _close(core, round_, now_s)
         elif round_.timed_out(now_s):
-            _abandon(core, round_)
+            abandon(core, round_, now_s)
         elif round_.stage is Stage.COLLECTING and not round_.waiting:
             _ask_newly_eligible(core, round_, now_s)
             if round_.quorum is None and not round_.waiting:
-                _abandon(core, round_)
+                abandon(core, round_, now_s)
 
 
 def current_grace_s(core: Core) -> float:
@@ -208,24 +228,44 @@ def current_grace_s(core: Core) -> float:
 
 
 def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
+    """Ask who was not asked yet, and after a while again who had nothing to answer with."""
+    timing = core.settings.timing
     for name in core.eligible(round_.fragment):
-        if name not in round_.asked:
-            ask(core, round_, core.learners[name], now_s)
+        learner = core.learners[name]
+        answered = (core.durable.epoch, round_.number) in learner.answered
+        asked_s = round_.asked_s.get(name)
+        if asked_s is None or (not answered and now_s - asked_s >= timing.scaled(timing.resend_s)):
+            round_.excused.pop(name, None)
+            ask(core, round_, learner, now_s)
 
 
-def _abandon(core: Core, round_: Round) -> None:
-    """Below its quorum for too long: contributions go back to their senders' pending tokens."""
+def abandon(core: Core, round_: Round, now_s: float) -> None:
+    """Below its quorum for too long: its contributions are late, their tokens still pending."""
     del core.rounds[round_.fragment]
-    for name in sorted(round_.arrived):
-        core.actions.append(DropContribution(round_.arrived[name].contribution.ticket))
     core.record("abandoned", round=round_.number, fragment=round_.fragment)
+    for name in sorted(round_.arrived):
+        contribution = round_.arrived[name].contribution
+        if _still_here(core, contribution.ticket):
+            reason = Refusal(Fate.LATE, "its round was abandoned", strike=False)
+            refuse(core, contribution, reason, now_s, None)
+        else:
+            _fence(core, contribution.ticket)
+
+
+def _still_here(core: Core, ticket: Ticket) -> bool:
+    learner = core.learners.get(ticket.name)
+    return learner is not None and learner.incarnation == ticket.incarnation
+
+
+def _fence(core: Core, ticket: Ticket) -> None:
+    core.actions.append(DropContribution(ticket))
+    core.record("fate", ticket=str(ticket), fate=Fate.REJECTED.value, reason="fenced")
 
 
 def _close(core: Core, round_: Round, now_s: float) -> None:
     """Judge norms and fences for the last time, then merge what is left."""
     admitted = _still_admitted(core, round_, now_s)
-    if not admitted:
-        round_.arrived.clear()
+    if len(admitted) < (round_.quorum or 1):
         round_.quorum_s = None
         return
     round_.stage = Stage.MERGING
@@ -249,12 +289,11 @@ def _still_admitted(
     core: Core, round_: Round, now_s: float
 ) -> dict[LearnerName, tuple[Contribution, float]]:
     for name in sorted(round_.arrived):
-        ticket = round_.asked[name]
-        learner = core.learners.get(name)
-        if learner is None or learner.incarnation != ticket.incarnation:
+        ticket = round_.arrived[name].contribution.ticket
+        if not _still_here(core, ticket):
             del round_.arrived[name]
-            core.actions.append(DropContribution(ticket))
-            core.record("fate", ticket=str(ticket), fate=Fate.REJECTED.value, reason="fenced")
+            round_.excused[name] = "fenced"
+            _fence(core, ticket)
     excesses = {str(name): round_.arrived[name].excess for name in sorted(round_.arrived)}
     over, scales = excessive(excesses)
     for text in over:

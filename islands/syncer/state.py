@@ -40,7 +40,7 @@ from islands.syncer.events import (
     Ticked,
 )
 from islands.syncer.fate import NormGauge
-from islands.syncer.leases import LeaseBook
+from islands.syncer.leases import LeaseBook, grant_steps
 from islands.syncer.pace import Pace
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import (
@@ -144,7 +144,7 @@ class SyncerState:
             case LinkClosed(name, connection):
                 close_link(core, LearnerName(name), connection)
             case MembershipArrived(message):
-                take_membership(core, message)
+                take_membership(core, message, now_s)
             case ProgressArrived(progress, connection):
                 take_progress(core, progress, connection, now_s)
             case ContributionArrived(contribution, check, connection):
@@ -194,8 +194,12 @@ class SyncerState:
             learner = core.learners[name]
             if name not in core.durable.leases.holders or not learner.reachable:
                 continue
-            batch = learner.progress.batch_tokens
-            if core.durable.leases.top_up(name, batch_tokens=batch, members=len(members)):
+            if learner.quarantined:
+                continue
+            progress, leases = learner.progress, core.durable.leases
+            batch, step_s = progress.batch_tokens, progress.step_time_s
+            chunk = grant_steps(leases.chunk_steps, step_s)
+            if leases.top_up(name, batch_tokens=batch, members=len(members), chunk_steps=chunk):
                 changed.append(name)
         if changed:
             sequence = core.write_journal()
@@ -205,7 +209,7 @@ class SyncerState:
         """Repeat what may have been lost: pulls, updates, grants, seeds; forget old pulls."""
         core = self._core
         interval_s = self._resend_s()
-        if now_s - core.swept_s < interval_s / SWEEPS_PER_RESEND:
+        if now_s < core.swept_s + interval_s / SWEEPS_PER_RESEND:
             return
         core.swept_s = now_s
         expiry_s = round_timeout_s(core)
@@ -219,9 +223,9 @@ class SyncerState:
             if not learner.reachable:
                 continue
             holder = core.durable.leases.holders.get(name)
-            if holder is not None and name not in core.grants:
-                if learner.progress.quota_tokens < holder.quota_tokens:
-                    core.send_grant(learner)
+            granted = 0 if holder is None or name in core.grants else holder.quota_tokens
+            if learner.progress.quota_tokens < granted:
+                core.send_grant(learner)
             for index in range(core.fragments):
                 self._resend_update(name, index, now_s, interval_s)
         for fragment in sorted(core.rounds):
@@ -240,16 +244,20 @@ class SyncerState:
     ) -> None:
         core = self._core
         learner, current = core.learners[name], self.version(fragment)
-        if current is None or learner.holds(fragment) == current:
+        if current is None or learner.holds(fragment) == current or not learner.adopting:
             return
         sent = learner.sent.get(fragment)
         if sent is None or sent[0] < current or now_s - sent[1] >= interval_s:
             core.send_update(learner, fragment, now_s)
 
     def deadline_s(self, now_s: float) -> float:
-        """By when to send `Ticked`: the end of a grace, a timeout, or the next sweep."""
+        """By when to send `Ticked`: the end of a grace, a timeout, or the next sweep.
+
+        What was due before has been acted upon by the last event, so only the sweep can be overdue.
+        """
         core = self._core
-        due = [core.swept_s + self._resend_s() / SWEEPS_PER_RESEND]
+        sweep_s = max(now_s, core.swept_s + self._resend_s() / SWEEPS_PER_RESEND)
+        due: list[float] = []
         waited_s = current_grace_s(core)
         for round_ in core.rounds.values():
             if round_.stage is Stage.COLLECTING:
@@ -258,7 +266,7 @@ class SyncerState:
                     due.append(round_.quorum_s + waited_s)
         if core.closing is not None:
             due.append(core.closing.deadline_s)
-        return max(now_s, min(due))
+        return min([sweep_s, *(at_s for at_s in due if at_s > now_s)])
 
     def _assert_invariants(self) -> None:
         """Cheap invariants, after every event."""

@@ -35,7 +35,7 @@ class StdlibBytes(Task[ByteBatch]):
     rows: int = 4
     shard_count: int = 64
     seed: int = 0
-    validation_windows: int = 512
+    validation_windows: int = 256
 
     @property
     def shards(self) -> int:

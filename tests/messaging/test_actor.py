@@ -8,6 +8,7 @@ import pytest
 from messaging.actor import Actor
 from messaging.errors import ActorStopped, AskTimedOut, LocalFault
 from messaging.scope import Scope
+from messaging.testing import RecordingActor
 from messaging.virtual_time import run_virtual
 
 
@@ -222,3 +223,23 @@ def test_telling_an_ended_loop_is_harmless() -> None:
     actor.ref.stop("done")
     asyncio.run(actor.run())
     assert not actor.ref.tell_threadsafe("hello")
+
+
+def test_recording_actor_keeps_what_it_is_told() -> None:
+    """The double keeps messages in order, lets one wait for them, and answers with their number."""
+
+    async def main() -> None:
+        actor: RecordingActor[str] = RecordingActor()
+        async with Scope() as scope:
+            running = scope.spawn(actor.run(), "recorder")
+            actor.ref.tell_later(5, "b")
+            assert await actor.ref.ask("a", timeout_s=1) == 1
+            assert await actor.wait_messages(2, timeout_s=10) == ["a", "b"]
+            assert await actor.wait_messages(1, timeout_s=10) == ["a"]
+            with pytest.raises(TimeoutError):
+                await actor.wait_messages(3, timeout_s=10)
+            actor.ref.stop("done")
+            await running
+        assert actor.stop_reason == "done"
+
+    run_virtual(main(), limit_s=60)

@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from pathlib import Path as FilePath
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +16,10 @@ from messaging.errors import DialFailed, LinkClosed
 from messaging.link import Lane
 from messaging.memory_link import MemoryLink, MemoryListener
 from messaging.scope import Scope
-from messaging.simulated_network import Path, SimulatedNetwork, host_of
+from messaging.simulated_network import Route, SimulatedNetwork, host_of
 from messaging.virtual_time import run_virtual
 
-ROOT = FilePath(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def numbered(number: int, size_bytes: int = 0) -> Envelope:
@@ -48,12 +48,12 @@ async def received(link: MemoryLink) -> tuple[list[tuple[float, int]], str]:
 
 
 def simulate(
-    scenario: Callable[[SimulatedNetwork], Awaitable[None]], path: Path, seed: int = 0
+    scenario: Callable[[SimulatedNetwork], Awaitable[None]], route: Route, seed: int = 0
 ) -> None:
     """Run a scenario on a network of its own."""
 
     async def main() -> None:
-        await scenario(SimulatedNetwork(random.Random(seed), path))
+        await scenario(SimulatedNetwork(random.Random(seed), route))
 
     run_virtual(main(), limit_s=1000)
 
@@ -64,7 +64,7 @@ def test_host_of_an_address() -> None:
 
 
 def test_latency_and_bandwidth_add_up() -> None:
-    """Bulk leaves one after the other at the path's rate; each then takes the latency."""
+    """Bulk leaves one after the other at the route's rate; each then takes the latency."""
 
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
@@ -79,7 +79,7 @@ def test_latency_and_bandwidth_add_up() -> None:
         assert len(arrived) == 4
         assert start == 0.2  # there and back
 
-    simulate(scenario, Path(latency_s=0.1, bandwidth_bytes_per_s=1000))
+    simulate(scenario, Route(latency_s=0.1, bandwidth_bytes_per_s=1000))
 
 
 def test_control_does_not_wait_for_bulk() -> None:
@@ -95,7 +95,7 @@ def test_control_does_not_wait_for_bulk() -> None:
         assert (await far.receive()).id == 1
         assert asyncio.get_running_loop().time() - start > 100
 
-    simulate(scenario, Path(latency_s=0.1, bandwidth_bytes_per_s=10_000))
+    simulate(scenario, Route(latency_s=0.1, bandwidth_bytes_per_s=10_000))
 
 
 def test_jitter_keeps_the_order_of_a_lane(seed: int) -> None:
@@ -112,11 +112,11 @@ def test_jitter_keeps_the_order_of_a_lane(seed: int) -> None:
         assert [number for _, number in arrived] == list(range(200))
         assert reason == "closed by learner: done"
 
-    simulate(scenario, Path(jitter_s=0.1), seed)
+    simulate(scenario, Route(jitter_s=0.1), seed)
 
 
 def test_duplicates_come_twice_in_a_row() -> None:
-    """A path that duplicates everything delivers everything twice, in order."""
+    """A route that duplicates everything delivers everything twice, in order."""
 
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
@@ -126,7 +126,7 @@ def test_duplicates_come_twice_in_a_row() -> None:
         arrived, _ = await received(far)
         assert [number for _, number in arrived] == [1, 1, 2, 2]
 
-    simulate(scenario, Path(duplicate=1.0))
+    simulate(scenario, Route(duplicate=1.0))
 
 
 def test_dropped_bulk_is_skipped() -> None:
@@ -139,7 +139,7 @@ def test_dropped_bulk_is_skipped() -> None:
         assert not near.closed
         assert not far.closed
 
-    simulate(scenario, Path(drop=1.0))
+    simulate(scenario, Route(drop=1.0))
 
 
 def test_dropped_control_breaks_the_session() -> None:
@@ -148,9 +148,9 @@ def test_dropped_control_breaks_the_session() -> None:
     async def scenario(network: SimulatedNetwork) -> None:
         near, far = await session(network)
         near.send(numbered(1))
-        network.set_path("learner", "syncer", Path(drop=1.0))
+        network.set_route("learner", "syncer", Route(drop=1.0))
         near.send(numbered(2))
-        network.set_path("learner", "syncer", Path())
+        network.set_route("learner", "syncer", Route())
         near.send(numbered(3))
         arrived, reason = await received(far)
         assert [number for _, number in arrived] in ([], [1])
@@ -159,7 +159,7 @@ def test_dropped_control_breaks_the_session() -> None:
         assert near.close_reason == "connection lost"
         assert not network.ways
 
-    simulate(scenario, Path())
+    simulate(scenario, Route())
 
 
 def test_cut_holds_and_healing_delivers_in_order() -> None:
@@ -183,7 +183,7 @@ def test_cut_holds_and_healing_delivers_in_order() -> None:
         assert [number for _, number in arrived] == [0, 1, 2, 3, 4, 5]
         assert arrived[0][0] > 4
 
-    simulate(scenario, Path())
+    simulate(scenario, Route())
 
 
 def test_one_way_cut_stops_one_direction() -> None:
@@ -205,7 +205,7 @@ def test_one_way_cut_stops_one_direction() -> None:
         network.heal_all()
         assert (await far.receive()).id == 1
 
-    simulate(scenario, Path())
+    simulate(scenario, Route())
 
 
 def test_data_of_an_old_session_arrives_late() -> None:
@@ -241,7 +241,7 @@ def test_data_of_an_old_session_arrives_late() -> None:
             await server
             orders.add(tuple(seen))
 
-        simulate(scenario, Path(keep_tail=1.0), seed)
+        simulate(scenario, Route(keep_tail=1.0), seed)
 
     for seed in range(20):
         run(seed)
@@ -264,7 +264,7 @@ def test_crash_is_noticed_by_peers() -> None:
         network.listen("syncer")
         await network.dial("syncer", local="learner")
 
-    simulate(scenario, Path())
+    simulate(scenario, Route())
 
 
 def test_crash_behind_a_cut_is_noticed_after_healing() -> None:
@@ -280,7 +280,7 @@ def test_crash_behind_a_cut_is_noticed_after_healing() -> None:
         with pytest.raises(LinkClosed, match="died"):
             await near.receive()
 
-    simulate(scenario, Path())
+    simulate(scenario, Route())
 
 
 def test_silent_crash_is_never_noticed() -> None:
@@ -295,7 +295,7 @@ def test_silent_crash_is_never_noticed() -> None:
         await asyncio.sleep(5)
         assert not network.ways
 
-    simulate(scenario, Path())
+    simulate(scenario, Route())
 
 
 def test_ended_sessions_leave_nothing_behind(seed: int) -> None:
@@ -324,7 +324,7 @@ def test_ended_sessions_leave_nothing_behind(seed: int) -> None:
             assert not network.ways
             assert not network.listeners()
 
-    simulate(scenario, Path(jitter_s=0.05, drop=0.05, duplicate=0.1), seed)
+    simulate(scenario, Route(jitter_s=0.05, drop=0.05, duplicate=0.1), seed)
 
 
 class Soup:
@@ -390,8 +390,8 @@ class Soup:
 
 def soup_digest(seed: int) -> str:
     """Run the soup and return the digest of everything that was seen, to the nanosecond."""
-    path = Path(jitter_s=0.02, bandwidth_bytes_per_s=1e5, drop=0.002, duplicate=0.02)
-    soup = Soup(SimulatedNetwork(random.Random(seed), path))
+    route = Route(jitter_s=0.02, bandwidth_bytes_per_s=1e5, drop=0.002, duplicate=0.02)
+    soup = Soup(SimulatedNetwork(random.Random(seed), route))
     run_virtual(soup.run(), limit_s=1000)
     assert len(soup.log) > 500
     return hashlib.sha256("\n".join(soup.log).encode()).hexdigest()

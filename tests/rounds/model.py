@@ -1,13 +1,18 @@
 """An event model of rounds: the real states of syncer and learners over a heap of future events.
 
-Nothing else is real. A step takes a drawn time and trains nothing; a value is its version; links
-have a latency; the supervisor is three lines. It answers, in milliseconds, what the rules of a
-round do to the interval, to participation and to progress.
+Nothing else is real. A step takes a drawn time; links have a latency; the supervisor is a few
+lines. It answers, in milliseconds, what the rules of a round do to the interval, to participation
+and to progress.
+
+Values are not numbers but proofs: a contribution is the range of its sender's steps that are in
+it. So every merge is checked: it applies no step twice, and what a contribution says about itself
+is what it is. The journal is honest: a restarted syncer knows what was durable, and no more.
 """
 
 import heapq
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from islands.config import RunSettings
@@ -15,18 +20,23 @@ from islands.learner import actions as learner_actions
 from islands.learner import events as learner_events
 from islands.learner.state import LearnerState
 from islands.messages import (
+    Contribution,
+    ContributionDeclined,
+    FragmentIndex,
     FragmentSeed,
-    FragmentUpdate,
     Hello,
     Incarnation,
+    Join,
     Joined,
     LearnerName,
     Lease,
+    Leave,
     Member,
     MembershipChanged,
     Progress,
     Status,
     SyncerAddress,
+    Ticket,
     Version,
 )
 from islands.syncer import actions as syncer_actions
@@ -37,12 +47,25 @@ from islands.syncer.state import SyncerState, fresh
 
 FINGERPRINT = "model"
 BATCH_TOKENS = 100
+SHARDS = 64
+SHARD_RECORDS = 50
+TICK_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The payload of a contribution: steps of one process after `start`, up to `stop`."""
+
+    process: int
+    start: int
+    stop: int
 
 
 @dataclass(slots=True)
 class FakeCompute:
     """Steps that only take time. Totals are over the life of the process."""
 
+    process: int
     step_s: float
     noise: float
     steps: int = 0
@@ -50,10 +73,35 @@ class FakeCompute:
     until_tokens: int = 0
     running: bool = False
     leases: tuple[Lease, ...] = ()
-    plan: tuple[int, ...] = ()
+    plan: tuple[FragmentIndex, ...] = ()
     commands: list[learner_actions.Action] = field(default_factory=list)
     bases: dict[int, Version] = field(default_factory=dict)
+    marks: dict[int, int] = field(default_factory=dict)
+    snapshots: dict[int, Work] = field(default_factory=dict)
     alive: bool = True
+
+    def allow(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
+        """Take new leases; positions reached here are newer than those that come back."""
+        reached = {(lease.pass_index, lease.shard): lease for lease in self.leases}
+        self.until_tokens = until_tokens
+        self.leases = tuple(
+            max(lease, reached.get((lease.pass_index, lease.shard), lease)) for lease in leases
+        )
+
+    def may_step(self) -> bool:
+        """Whether quota and data allow one more step."""
+        enough = self.tokens + BATCH_TOKENS <= self.until_tokens
+        return enough and any(not lease.done for lease in self.leases)
+
+    def read(self) -> None:
+        """Read one record from the first lease that is not done."""
+        for index, lease in enumerate(self.leases):
+            if not lease.done:
+                position = lease.position + 1
+                done = position == SHARD_RECORDS
+                moved = Lease(lease.pass_index, lease.shard, position, done)
+                self.leases = (*self.leases[:index], moved, *self.leases[index + 1 :])
+                return
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +114,17 @@ class Link:
 
 
 class Model:
-    """A run: `step_times` gives each learner's mean seconds per step."""
+    """A run: `step_times` gives each learner's mean seconds per step.
+
+    Args:
+        settings: of the run.
+        step_times: one per learner, in seconds.
+        fragments: P of the plan, if it makes fewer than the settings want.
+        noise: standard deviation of a step's time, as share of its mean.
+        seed: of phases and noise.
+        link: times of the model.
+        journal: keep what is durable, so that the syncer may be restarted (slower).
+    """
 
     def __init__(
         self,
@@ -77,6 +135,7 @@ class Model:
         noise: float = 0.1,
         seed: int = 0,
         link: Link | None = None,
+        journal: bool = False,
     ) -> None:
         """Start the syncer and all learners at once, with random phases."""
         self.settings = settings
@@ -86,26 +145,35 @@ class Model:
         self.rng = random.Random(seed)
         self.tape: list[tuple[float, str, dict[str, object]]] = []
         self.finished: str | None = None
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = 0
-        self._admissions = 0
-        self._connections = 0
-        self._noise = noise
         self.learners: dict[LearnerName, LearnerState] = {}
         self.computes: dict[LearnerName, FakeCompute] = {}
         self.connected: dict[int, LearnerName] = {}
-        self.durable = fresh(settings, fragments=self.fragments, shards=64, epoch=1)
-        self.syncer = self._start_syncer(self.durable)
+        self.processed = 0
+        self.payloads: dict[Ticket, Work] = {}
+        self.view: dict[LearnerName, Member] = {}
+        self.cut: set[LearnerName] = set()
+        self._applied: dict[tuple[int, int], int] = {}
+        self._merging: dict[int, list[Work]] = {}
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._counts = {"event": 0, "admission": 0, "connection": 0, "process": 0}
+        self._noise = noise
+        self._journal = journal
+        self._journalled: Durable | None = None
+        self._due_s = 0.0
         self.syncer_up = True
+        self.syncer = self._start_syncer(epoch=1)
         for index, step_s in enumerate(step_times):
             self.add_learner(f"learner-{index}", step_s)
         self._at(0.0, self._tick)
 
     # --- the world ----------------------------------------------------------------------------
 
+    def _next(self, what: str) -> int:
+        self._counts[what] += 1
+        return self._counts[what]
+
     def _at(self, delay_s: float, call: Callable[[], None]) -> None:
-        self._count += 1
-        heapq.heappush(self._heap, (self.now_s + delay_s, self._count, call))
+        heapq.heappush(self._heap, (self.now_s + delay_s, self._next("event"), call))
 
     def run(self, seconds: float) -> None:
         """Let the model run for so many seconds, or until the run is finished."""
@@ -116,80 +184,110 @@ class Model:
         self.now_s = end_s if self.finished is None else self.now_s
 
     def _tick(self) -> None:
-        if self.syncer_up:
-            self._syncer(syncer_events.Ticked())
         for name in list(self.learners):
             self._learner(name, learner_events.Ticked())
-        self._at(0.25, self._tick)
+        self._at(TICK_S, self._tick)
 
     def add_learner(self, text: str, step_s: float) -> None:
-        """A process of this name starts."""
+        """A process of this name starts, and asks to be admitted."""
         name = LearnerName(text)
         self.learners[name] = LearnerState(self.settings, name, FINGERPRINT, self.fragments)
-        compute = FakeCompute(step_s, self._noise)
+        compute = FakeCompute(self._next("process"), step_s, self._noise)
         self.computes[name] = compute
-        self._admit(name)
-        self._at(self.rng.uniform(0, step_s), lambda: self._ready(name, compute))
-
-    def _ready(self, name: LearnerName, compute: FakeCompute) -> None:
-        if compute.alive:
-            self._learner(name, learner_events.TrainerReady(BATCH_TOKENS))
-
-    def _admit(self, name: LearnerName) -> None:
-        self._admissions += 1
-        joined = Joined(
-            self.settings.run,
-            name,
-            Incarnation(1, self._admissions),
-            "",
-            1,
-            (SyncerAddress("syncer"),),
-        )
         self._learner(name, learner_events.SupervisorLinkChanged(up=True))
+        ready = learner_events.TrainerReady(BATCH_TOKENS)
+        self._at(
+            self.rng.uniform(0, step_s),
+            lambda: self._learner(name, ready) if compute.alive else None,
+        )
+
+    def _admit(self, join: Join) -> None:
+        name = LearnerName(join.name)
+        incarnation = Incarnation(1, self._next("admission"))
+        self.view[name] = Member(name, incarnation, Status.LIVE)
+        self._publish()
+        where = (SyncerAddress("syncer"),)
+        joined = Joined(self.settings.run, name, incarnation, "", 1, where)
         self._learner(name, learner_events.FromSupervisor(joined))
+
+    def _publish(self) -> None:
+        if self.syncer_up:
+            members = tuple(self.view[name] for name in sorted(self.view))
+            view = MembershipChanged(1, members)
+            self._syncer(syncer_events.MembershipArrived(view))
+
+    def set_status(self, text: str, status: Status) -> None:
+        """The supervisor changes its mind about a learner's incarnation."""
+        name = LearnerName(text)
+        self.view[name] = Member(name, self.view[name].incarnation, status)
+        self._publish()
 
     def kill_learner(self, text: str) -> None:
         """Its process is gone; the supervisor evicts it."""
         name = LearnerName(text)
-        incarnation = self.learners.pop(name).incarnation
-        assert incarnation is not None
+        self.learners.pop(name)
         self.computes.pop(name).alive = False
+        self._unlink(name)
+        self.set_status(text, Status.EVICTED)
+
+    def cut_link(self, text: str) -> None:
+        """The link between a learner and the syncer is lost, and cannot be opened."""
+        name = LearnerName(text)
+        self.cut.add(name)
+        self._unlink(name)
+        self._learner(name, learner_events.SyncerLinkChanged(up=False))
+
+    def heal_link(self, text: str) -> None:
+        """The learner can reach the syncer again."""
+        name = LearnerName(text)
+        self.cut.discard(name)
+        self._dial(name)
+
+    def _unlink(self, name: LearnerName) -> None:
         for connection in [c for c, n in self.connected.items() if n == name]:
             del self.connected[connection]
-            self._syncer(syncer_events.LinkClosed(name, connection))
-        member = Member(name, incarnation, Status.EVICTED)
-        self._syncer(syncer_events.MembershipArrived(MembershipChanged(1, (member,))))
-
-    def restart_syncer(self) -> None:
-        """The syncer dies and starts again from what it journalled; learners redial."""
-        self.connected.clear()
-        self.syncer = self._start_syncer(self.durable)
-        for name in list(self.learners):
-            self._learner(name, learner_events.SyncerLinkChanged(up=False))
-            self._at(self.link.latency_s, lambda name=name: self._dial(name))  # type: ignore[misc]
-
-    def _start_syncer(self, durable: Durable) -> SyncerState:
-        return SyncerState(self.settings, FINGERPRINT, durable, now_s=self.now_s)
+            if self.syncer_up:
+                self._syncer(syncer_events.LinkClosed(name, connection))
 
     # --- the syncer ---------------------------------------------------------------------------
+
+    def restart_syncer(self, down_s: float = 0.0) -> None:
+        """The syncer dies, and starts again from what it journalled; learners redial."""
+        assert self._journal, "this model keeps no journal"
+        self.syncer_up = False
+        self.connected.clear()
+        self.payloads.clear()
+        self._merging.clear()
+        for name in list(self.learners):
+            self._learner(name, learner_events.SyncerLinkChanged(up=False))
+        self._at(down_s, self._resume_syncer)
+
+    def _resume_syncer(self) -> None:
+        self.syncer = self._start_syncer(epoch=self.syncer.durable.epoch + 1)
+        self.syncer_up = True
+        self._publish()
+        for name in list(self.learners):
+            self._at(self.link.latency_s, lambda name=name: self._dial(name))  # type: ignore[misc]
+
+    def _start_syncer(self, epoch: int) -> SyncerState:
+        durable = deepcopy(self._journalled)
+        if durable is None or None in durable.published:
+            durable = fresh(self.settings, fragments=self.fragments, shards=SHARDS, epoch=epoch)
+        durable.epoch = epoch
+        self._due_s = self.now_s
+        syncer = SyncerState(self.settings, FINGERPRINT, durable, now_s=self.now_s)
+        self._later(0.0, syncer, syncer_events.Ticked())
+        return syncer
 
     def _syncer(self, event: syncer_events.Event) -> None:
         for action in self.syncer.handle(event, now_s=self.now_s):
             self._perform_for_syncer(action)
         deadline_s = self.syncer.deadline_s(self.now_s)
-        if deadline_s > self.now_s:
-            self._at(deadline_s - self.now_s, lambda: self._deadline(deadline_s))
-
-    def _deadline(self, deadline_s: float) -> None:
-        if self.syncer.deadline_s(self.now_s) <= deadline_s:
-            self._syncer_quiet(syncer_events.Ticked())
-
-    def _syncer_quiet(self, event: syncer_events.Event) -> None:
-        for action in self.syncer.handle(event, now_s=self.now_s):
-            self._perform_for_syncer(action)
+        if deadline_s < self._due_s or self._due_s <= self.now_s:
+            self._due_s = deadline_s
+            self._later(deadline_s - self.now_s, self.syncer, syncer_events.Ticked())
 
     def _perform_for_syncer(self, action: syncer_actions.Action) -> None:
-        syncer = self.syncer
         match action:
             case syncer_actions.Send(connection, message):
                 self._deliver(connection, learner_events.FromSyncer(message))
@@ -197,59 +295,97 @@ class Model:
                 self._deliver(connection, learner_events.UpdateArrived(message, intact=True))
             case syncer_actions.Dismiss(connection, message):
                 self._deliver(connection, learner_events.FromSyncer(message))
-            case syncer_actions.BeginMerge(fragment, number, _, target, parts):
-                n = len(parts)
-                facts = syncer_events.MergeFacts(str(target), (1.0,) * n, (1.0,) * n, 1.0, 0.0)
-                done = syncer_events.MergeFinished(fragment, number, facts)
-                self._later(self.link.merge_s, syncer, done)
-            case syncer_actions.WriteJournal(sequence):
-                self._later(self.link.journal_s, syncer, syncer_events.JournalFinished(sequence))
+                name = self.connected.pop(connection, None)
+                if name is not None:
+                    self._at(2 * self.link.latency_s, lambda: self._redial(name))
+            case syncer_actions.BeginMerge():
+                self._merge(action)
+            case syncer_actions.WriteJournal(sequence, fragment):
+                self._write(sequence, fragment)
             case syncer_actions.Record(kind, fields):
                 self.tape.append((self.now_s, kind, fields))
             case syncer_actions.FinishRun(reason):
                 self.finished = reason
-            case syncer_actions.DropContribution() | syncer_actions.InstallSeed():
+            case syncer_actions.DropContribution(ticket):
+                self.payloads.pop(ticket, None)
+            case syncer_actions.InstallSeed():
                 pass
 
     def _later(self, delay_s: float, syncer: SyncerState, event: syncer_events.Event) -> None:
-        self._at(delay_s, lambda: self._syncer(event) if self.syncer is syncer else None)
+        def arrive() -> None:
+            if self.syncer is syncer and self.syncer_up:
+                self._syncer(event)
+
+        self._at(delay_s, arrive)
+
+    def _merge(self, action: syncer_actions.BeginMerge) -> None:
+        """Apply steps; none of them for a second time."""
+        merging = [self.payloads[part.ticket] for part in action.parts]
+        for part, work in zip(action.parts, merging, strict=True):
+            applied = self._applied.get((work.process, action.fragment), 0)
+            assert work.stop - work.start == part.steps, "a contribution is what it says"
+            assert work.start >= applied, "a step would be applied twice"
+        self._merging[action.fragment] = merging
+        count, target = len(action.parts), action.target
+        facts = syncer_events.MergeFacts(str(target), (1.0,) * count, (1.0,) * count, 1.0, 0.0)
+        done = syncer_events.MergeFinished(action.fragment, action.round, facts)
+        self._later(self.link.merge_s, self.syncer, done)
+
+    def _write(self, sequence: int, fragment: int | None) -> None:
+        syncer = self.syncer
+        copy = deepcopy(syncer.durable) if self._journal else None
+
+        def durable() -> None:
+            if self.syncer is syncer and self.syncer_up:
+                self._journalled = copy
+                for work in [] if fragment is None else self._merging.pop(fragment, []):
+                    self._applied[work.process, fragment] = work.stop  # type: ignore[index]
+                self._syncer(syncer_events.JournalFinished(sequence))
+
+        self._at(self.link.journal_s, durable)
 
     def _deliver(self, connection: int, event: learner_events.Event) -> None:
         name = self.connected.get(connection)
-        if name is not None:
-            target = self.learners[name]
-            self._at(
-                self.link.latency_s,
-                lambda: self._learner(name, event) if self.learners.get(name) is target else None,
-            )
+        if name is None:
+            return
+        target = self.learners[name]
+
+        def arrive() -> None:
+            if self.learners.get(name) is target:
+                self._learner(name, event)
+
+        self._at(self.link.latency_s, arrive)
 
     # --- the learners -------------------------------------------------------------------------
 
-    def _dial(self, name: LearnerName) -> None:
+    def _redial(self, name: LearnerName) -> None:
         if name in self.learners:
-            self._connections += 1
-            self.connected[self._connections] = name
+            self._learner(name, learner_events.SyncerLinkChanged(up=False))
+            self._dial(name)
+
+    def _dial(self, name: LearnerName) -> None:
+        linked = name in self.connected.values()
+        if name in self.learners and name not in self.cut and self.syncer_up and not linked:
+            self.connected[self._next("connection")] = name
             self._learner(name, learner_events.SyncerLinkChanged(up=True))
 
     def _learner(self, name: LearnerName, event: learner_events.Event) -> None:
         learner = self.learners.get(name)
-        if learner is None:
-            return
-        for action in learner.handle(event, now_s=self.now_s):
-            self._perform_for_learner(name, action)
+        if learner is not None:
+            for action in learner.handle(event, now_s=self.now_s):
+                self._perform_for_learner(name, action)
 
     def _perform_for_learner(self, name: LearnerName, action: learner_actions.Action) -> None:
         compute = self.computes[name]
         match action:
+            case learner_actions.ToSupervisor(Join() as join):
+                self._join(name, join)
             case learner_actions.DialSyncer():
                 self._dial(name)
             case learner_actions.ToSyncer(message):
                 self._to_syncer(name, message)
             case learner_actions.Contribute(message):
-                check = Check(
-                    schema_ok=True, digest_ok=True, finite=True, norm=float(message.steps) ** 0.5
-                )
-                self._up(name, lambda c: syncer_events.ContributionArrived(message, check, c))
+                self._contribute(name, compute, message)
             case learner_actions.OfferSeed(request, incarnation):
                 seed = FragmentSeed(request.epoch, request.fragment, name, incarnation, "seed")
                 self._up(name, lambda _: syncer_events.SeedArrived(seed, intact=True))
@@ -262,14 +398,33 @@ class Model:
             case _:
                 pass
 
+    def _join(self, name: LearnerName, join: Join) -> None:
+        known = self.view.get(name)
+        waiting = known is not None and known.status is Status.LIVE
+        if not waiting or known is None or join.previous == known.incarnation:
+            self._admit(join)
+
+    def _contribute(self, name: LearnerName, compute: FakeCompute, message: Contribution) -> None:
+        work = compute.snapshots[message.fragment]
+        norm = float(message.steps) ** 0.5
+        check = Check(schema_ok=True, digest_ok=True, finite=True, norm=norm)
+
+        def arrive(connection: int) -> syncer_events.Event:
+            self.payloads.setdefault(message.ticket, work)
+            return syncer_events.ContributionArrived(message, check, connection)
+
+        self._up(name, arrive)
+
     def _to_syncer(self, name: LearnerName, message: object) -> None:
         match message:
             case Hello():
                 self._up(name, lambda c: syncer_events.LinkOpened(message, c, trusted=True))
             case Progress():
                 self._up(name, lambda c: syncer_events.ProgressArrived(message, c))
-            case learner_actions.ContributionDeclined():
+            case ContributionDeclined():
                 self._up(name, lambda _: syncer_events.PullDeclined(message))
+            case Leave():
+                self._up(name, lambda _: syncer_events.LeaveArrived(message))
             case _:
                 pass
 
@@ -295,40 +450,53 @@ class Model:
 
     def _boundary(self, name: LearnerName, compute: FakeCompute) -> None:
         """Between two steps: commands, snapshots, then the next step if there is quota."""
-        told_to_stop = False
+        allowed = self._obey(name, compute)
+        for index in compute.plan:
+            if index in compute.bases:
+                self._snapshot(name, compute, index)
+        was_running, compute.running = compute.running, False
+        if compute.may_step():
+            compute.running = True
+            duration_s = max(0.1, self.rng.gauss(1.0, compute.noise)) * compute.step_s
+            self._at(duration_s, lambda: self._stepped(name, compute, duration_s))
+        elif was_running or allowed:
+            idled = learner_events.Idled(compute.steps, compute.tokens, compute.leases)
+            self._learner(name, idled)
+
+    def _obey(self, name: LearnerName, compute: FakeCompute) -> bool:
+        allowed = False
         while compute.commands:
             command = compute.commands.pop(0)
             if isinstance(command, learner_actions.AdoptValue):
                 compute.bases[command.fragment] = command.version
+                compute.marks[command.fragment] = compute.steps
                 adopted = learner_events.ValueAdopted(
                     command.fragment, command.version, compute.steps, compute.tokens
                 )
                 self._learner(name, adopted)
             elif isinstance(command, learner_actions.AllowSteps):
-                compute.until_tokens, compute.leases = command.until_tokens, command.leases
-                told_to_stop = True
-        for index in compute.plan:
-            if index in compute.bases:
-                taken = learner_events.SnapshotTaken(
-                    index,  # type: ignore[arg-type]
-                    compute.bases[index],
-                    compute.steps,
-                    compute.tokens,
-                )
-                self._at(0.0, lambda taken=taken: self._learner(name, taken))  # type: ignore[misc]
-        was_running, compute.running = compute.running, False
-        if compute.tokens + BATCH_TOKENS <= compute.until_tokens and compute.leases:
-            compute.running = True
-            duration_s = max(0.1, self.rng.gauss(1.0, compute.noise)) * compute.step_s
-            self._at(duration_s, lambda: self._stepped(name, compute, duration_s))
-        elif was_running or told_to_stop:
-            self._learner(name, learner_events.Idled(compute.steps, compute.tokens, compute.leases))
+                compute.allow(command.until_tokens, command.leases)
+                allowed = True
+        return allowed
+
+    def _snapshot(self, name: LearnerName, compute: FakeCompute, index: FragmentIndex) -> None:
+        base, steps = compute.bases[index], compute.steps
+        work = Work(compute.process, compute.marks[index], steps)
+        taken = learner_events.SnapshotTaken(index, base, steps, compute.tokens)
+
+        def arrive() -> None:
+            compute.snapshots[index] = work
+            self._learner(name, taken)
+
+        self._at(0.0, arrive)
 
     def _stepped(self, name: LearnerName, compute: FakeCompute, duration_s: float) -> None:
         if not compute.alive:
             return
         compute.steps += 1
         compute.tokens += BATCH_TOKENS
+        self.processed += BATCH_TOKENS
+        compute.read()
         step = learner_events.StepFinished(
             compute.steps, compute.tokens, duration_s, finite=True, leases=compute.leases
         )
@@ -337,9 +505,17 @@ class Model:
 
     # --- what came of it ----------------------------------------------------------------------
 
+    def steps(self) -> dict[LearnerName, int]:
+        """Steps of every running process."""
+        return {name: compute.steps for name, compute in self.computes.items()}
+
     def merges(self, since_s: float = 0.0) -> list[dict[str, object]]:
         """Tape entries of merges since a time."""
         return [fields for at_s, kind, fields in self.tape if kind == "merged" and at_s >= since_s]
+
+    def count(self, kind: str, since_s: float = 0.0) -> int:
+        """Tape entries of a kind since a time."""
+        return sum(1 for at_s, k, _ in self.tape if k == kind and at_s >= since_s)
 
     def effective_interval(self, since_s: float, steps: float) -> float:
         """H as it came out: steps of a learner per merge of one fragment."""
@@ -352,7 +528,7 @@ class Model:
         present = sum(int(str(m["learners"])) for m in merges)
         return arrived / present
 
-
-def updates_of(action: syncer_actions.Action) -> FragmentUpdate | None:
-    """The update in an action, if it sends one."""
-    return action.message if isinstance(action, syncer_actions.SendValue) else None
+    def share_of(self, text: str, since_s: float) -> float:
+        """Share of merges in which one learner took part."""
+        merges = self.merges(since_s)
+        return sum(text in str(m["participants"]) for m in merges) / len(merges)

@@ -1,0 +1,34 @@
+"""Signed admissions: a syncer knows a learner that the supervisor admitted without asking it.
+
+A credential is HMAC-SHA256 under the run's key over run, name and incarnation. It is a control
+value: it goes over links, and never into logs, tapes, addresses or process arguments.
+"""
+
+import hashlib
+import hmac
+
+from islands.messages import Incarnation
+
+
+class Credentials:
+    """Signs and checks with one run's key."""
+
+    def __init__(self, run: str, key: bytes) -> None:
+        """Use a key of at least 16 bytes.
+
+        Raises:
+            ValueError: the key is shorter.
+        """
+        if len(key) < 16:
+            raise ValueError(f"the run's key has {len(key)} bytes; it must have at least 16")
+        self._run = run
+        self._key = key
+
+    def sign(self, name: str, incarnation: Incarnation) -> str:
+        """The credential of one incarnation, in hexadecimal."""
+        text = f"{self._run}\0{name}\0{incarnation}".encode()
+        return hmac.new(self._key, text, hashlib.sha256).hexdigest()
+
+    def genuine(self, name: str, incarnation: Incarnation, credential: str) -> bool:
+        """Whether a credential is one of ours; takes the same time either way."""
+        return hmac.compare_digest(self.sign(name, incarnation).encode(), credential.encode())

@@ -1,0 +1,349 @@
+"""The learner's actor: performs what `state.py` decides, and turns the world into events.
+
+Two sessions are kept alive by dialling out: one to the supervisor, one to the syncer. The device
+belongs to `compute`; values that arrive are checked by the worker, off the loop.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.errors import RefusedError
+from islands.learner.actions import (
+    Action,
+    AdoptValue,
+    AllowSteps,
+    Contribute,
+    DialSyncer,
+    DropSyncerLink,
+    Exit,
+    OfferSeed,
+    PlanSnapshots,
+    ResetMoments,
+    ToSupervisor,
+    ToSyncer,
+)
+from islands.learner.compute import (
+    Compute,
+    ComputeEvent,
+    ComputeFailed,
+    SnapshotReady,
+    StepReport,
+)
+from islands.learner.engine import Adopt, Allow, Plan, ReadValue, Reset
+from islands.learner.events import (
+    Event,
+    FromSupervisor,
+    FromSyncer,
+    LeaveRequested,
+    SupervisorLinkChanged,
+    SyncerLinkChanged,
+    Ticked,
+    UpdateArrived,
+)
+from islands.learner.state import LearnerState
+from islands.messages import (
+    ContributionFate,
+    Evicted,
+    FinalRound,
+    FragmentRequest,
+    FragmentSeed,
+    FragmentUpdate,
+    HeartbeatAck,
+    Incarnation,
+    Joined,
+    LearnerName,
+    LeaseGranted,
+    PullFragment,
+    Quarantined,
+    Refused,
+    Stop,
+    Version,
+    Welcome,
+)
+from islands.ports import Worker
+from islands.role import RoleActor, Surroundings
+from messaging.dialer import Dialer
+from messaging.envelope import NOMINAL_HEADER_BYTES, Envelope
+from messaging.link import Lane, Link
+from messaging.scope import Scope
+from messaging.tensors import as_buffer, digest
+
+Item = Event | ComputeEvent
+
+
+class LearnerActor(RoleActor[Item]):
+    """One learner.
+
+    Args:
+        name: unique in the run.
+        around: where it lives.
+        compute: its device.
+        worker: for digests.
+        rng: jitter of its dialling.
+        observe: receives every finished step, for the metrics.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        around: Surroundings,
+        compute: Compute,
+        worker: Worker,
+        rng: random.Random,
+        observe: Callable[[StepReport], None] | None = None,
+    ) -> None:
+        """Prepare; `run` begins."""
+        super().__init__(name, around)
+        layout = around.layout
+        self.state = LearnerState(
+            around.settings, LearnerName(name), layout.fingerprint, len(layout.fragments)
+        )
+        self.exit: Exit | None = None
+        self._compute = compute
+        self._worker = worker
+        self._rng = rng
+        self._observe = observe
+        self._scope = Scope(name, self._failed)
+        self._failure: BaseException | None = None
+        self._supervisor: Dialer | None = None
+        self._syncer: Dialer | None = None
+        self._syncer_address: str | None = None
+        self._values: dict[tuple[int, Version], NDArray[np.float32]] = {}
+        self._snapshots: dict[int, SnapshotReady] = {}
+        self.bytes_up = 0
+        self.bytes_down = 0
+
+    async def on_start(self) -> None:
+        """Dial the supervisor, start the device."""
+        self._supervisor = self._dialer(
+            self.around.supervisor, self._from_supervisor, SupervisorLinkChanged
+        )
+        self._scope.spawn(self._supervisor.run(), "supervisor")
+        self._compute.start(self.post)
+        self._tick_later()
+
+    async def on_message(self, message: Item) -> None:
+        """Handle one event and perform what follows."""
+        match message:
+            case StepReport(event):
+                if self._observe is not None:
+                    self._observe(message)
+                self._handle(event)
+            case SnapshotReady(event):
+                self._snapshots[event.fragment] = message
+                self._handle(event)
+            case ComputeFailed(error):
+                raise error
+            case Ticked():
+                self._tick_later()
+                self._handle(message)
+            case _:
+                self._handle(message)
+
+    async def on_stop(self, reason: str) -> None:
+        """End what was started."""
+        await self._close()
+        if self._failure is not None:
+            raise self._failure
+        if self.exit is not None and self.exit.failed:
+            raise RefusedError(self.exit.reason)
+
+    async def on_failure(self, error: BaseException) -> None:
+        """End what was started; the error is raised from `run`."""
+        self.record("failed", {"error": repr(error)})
+        await self._close()
+
+    async def _close(self) -> None:
+        self._compute.stop()
+        self._worker.close()
+        await self._scope.close()
+
+    async def kill(self) -> None:
+        """Die as a process dies: nothing is said to anybody."""
+        await self._close()
+
+    def leave(self, reason: str) -> None:
+        """Depart on one's own will: report, return the leases, end."""
+        self.post(LeaveRequested(reason))
+
+    def _failed(self, name: str, error: BaseException) -> None:
+        self._failure = error
+        self.ref.stop(f"{name} failed: {error!r}")
+
+    def _tick_later(self) -> None:
+        timing = self.around.settings.timing
+        self.ref.tell_later(timing.scaled(timing.heartbeat_s), Ticked())
+
+    def _handle(self, event: Event) -> None:
+        for action in self.state.handle(event, now_s=self.now_s()):
+            self._perform(action)
+
+    # --- actions ------------------------------------------------------------------------------
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case ToSupervisor(message):
+                self.send(self._link(self._supervisor), message)
+            case ToSyncer(message):
+                self._send_up(message)
+            case DialSyncer(address):
+                self._dial_syncer(address)
+            case DropSyncerLink(reason):
+                link = self._link(self._syncer)
+                if link is not None:
+                    link.close(reason)
+            case Contribute():
+                self._contribute(action)
+            case OfferSeed(request, incarnation):
+                self._offer_seed(request, incarnation)
+            case AdoptValue(fragment, version, clock):
+                value = self._values.pop((fragment, version))
+                self._compute.command(Adopt(fragment, version, value, clock))
+                self.record("adopt", {"fragment": fragment, "version": str(version)})
+            case PlanSnapshots(fragments):
+                self._compute.command(Plan(fragments))
+            case AllowSteps(until_tokens, leases):
+                self._compute.command(Allow(until_tokens, leases))
+            case ResetMoments():
+                self._compute.command(Reset())
+                self.record("moments_reset", {})
+            case Exit(reason, failed):
+                self.exit = action
+                self.record("exit", {"reason": reason, "failed": failed})
+                self.ref.stop(reason)
+            case _:
+                assert_never(action)
+
+    @staticmethod
+    def _link(dialer: Dialer | None) -> Link | None:
+        return None if dialer is None else dialer.link
+
+    def _dial_syncer(self, address: str) -> None:
+        if address == self._syncer_address:
+            return
+        if self._syncer is not None:
+            self._syncer.stop("the syncer moved")
+        self._syncer_address = address
+        self._syncer = self._dialer(address, self._from_syncer, SyncerLinkChanged)
+        self._scope.spawn(self._syncer.run(), "syncer")
+
+    def _dialer(
+        self,
+        address: str,
+        receive: Callable[[Envelope], None],
+        changed: type[SupervisorLinkChanged | SyncerLinkChanged],
+    ) -> Dialer:
+        return Dialer(
+            self.around.network,
+            address,
+            local=self.name,
+            on_open=lambda _: self.post(changed(up=True)),
+            on_envelope=lambda _, envelope: receive(envelope),
+            on_close=lambda _, __: self.post(changed(up=False)),
+            rng=self._rng,
+            settings=self.around.dialling,
+        )
+
+    def _contribute(self, action: Contribute) -> None:
+        """Send the snapshot that the state chose; its digest is computed off the loop."""
+        message = action.message
+        ready = self._snapshots[message.fragment]
+        link = self._link(self._syncer)
+
+        def send(computed: str) -> None:
+            complete = replace(message, digest=computed)
+            if link is self._link(self._syncer):
+                self._send_up(complete, (ready.buffer,))
+
+        self.record(
+            "contribute",
+            {
+                "ticket": str(message.ticket),
+                "fragment": message.fragment,
+                "base": str(message.base),
+                "steps": message.steps,
+                "tokens": message.tokens,
+            },
+        )
+        self._worker.submit(lambda: digest(ready.buffer), send)
+
+    def _offer_seed(self, request: FragmentRequest, incarnation: Incarnation) -> None:
+        """Read a fragment at the next boundary, and send it."""
+
+        def offer(value: NDArray[np.float32]) -> None:
+            buffer = as_buffer(value)
+            self._worker.submit(
+                lambda: digest(buffer),
+                lambda computed: self._send_up(
+                    FragmentSeed(
+                        request.epoch,
+                        request.fragment,
+                        self.state.name,
+                        incarnation,
+                        computed,
+                    ),
+                    (buffer,),
+                ),
+            )
+
+        def deliver(value: NDArray[np.float32]) -> None:
+            loop.call_soon_threadsafe(offer, value)
+
+        loop = asyncio.get_running_loop()
+        self._compute.command(ReadValue(request.fragment, deliver))
+
+    def _send_up(self, message: object, payload: tuple[memoryview, ...] = ()) -> None:
+        """Send to the syncer, bulk if there is a payload."""
+        lane = Lane.BULK if payload else Lane.CONTROL
+        if self.send(self._link(self._syncer), message, payload, lane):
+            self.bytes_up += NOMINAL_HEADER_BYTES + sum(buffer.nbytes for buffer in payload)
+
+    # --- events -------------------------------------------------------------------------------
+
+    def _from_supervisor(self, envelope: Envelope) -> None:
+        body = envelope.body
+        if isinstance(body, Joined | Refused | Evicted | HeartbeatAck | Stop):
+            self.post(FromSupervisor(body))
+
+    def _from_syncer(self, envelope: Envelope) -> None:
+        body = envelope.body
+        self.bytes_down += envelope.size_bytes
+        if isinstance(body, FragmentUpdate):
+            self._check_update(body, envelope.payload)
+        elif isinstance(
+            body,
+            Welcome
+            | Refused
+            | Evicted
+            | LeaseGranted
+            | PullFragment
+            | ContributionFate
+            | FragmentRequest
+            | FinalRound
+            | Quarantined
+            | Stop,
+        ):
+            self.post(FromSyncer(body))
+
+    def _check_update(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
+        """Measure an update off the loop, and keep its value until the state decides."""
+        fragments = self.around.layout.fragments
+        if not 0 <= update.fragment < len(fragments) or len(payload) != 1:
+            return
+        if payload[0].nbytes != 4 * fragments[update.fragment].size:
+            return
+
+        def arrive(computed: str) -> None:
+            intact = computed == update.digest
+            if intact:
+                key = (int(update.fragment), update.version)
+                self._values[key] = np.frombuffer(payload[0], np.float32)
+            self.post(UpdateArrived(update, intact=intact))
+
+        self._worker.submit(lambda: digest(payload[0]), arrive)

@@ -1,0 +1,307 @@
+"""Who drives the engine: the thread that owns a device, or the virtual clock.
+
+`ComputeThread` dispatches step t+1 before it waits for step t, so the device never waits for
+Python. Snapshots are awaited by a second thread, outside of the step's path. Everything is
+reported by events, posted to the learner's actor.
+
+`InlineCompute` runs the same engine without a thread: the arithmetic is done while virtual time
+stands still, and a cost model says how long it took.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from math import isfinite
+from typing import Protocol
+
+from islands.config import RunSettings
+from islands.learner.engine import Command, Engine, Running, Taken
+from islands.learner.events import (
+    Idled,
+    SnapshotTaken,
+    StepFinished,
+    TrainerReady,
+    ValueAdopted,
+)
+from islands.trainer import Trainer
+from messaging.clock import Clock, MonotonicClock
+
+FIRST_STEPS_COMPILE = 1
+"""Steps whose time is not reported: they may contain compilation."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReady:
+    """A snapshot is on the host; `buffer` holds it."""
+
+    event: SnapshotTaken
+    buffer: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """A finished step with what only the log wants to know.
+
+    `gap_s` is an upper bound of the time in which the device had nothing to do before the next
+    step was dispatched, `data_wait_s` of it spent on the batch.
+    """
+
+    event: StepFinished
+    loss: float
+    gap_s: float
+    data_wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeFailed:
+    """The trainer raised; the learner cannot go on."""
+
+    error: Exception
+
+
+ComputeEvent = TrainerReady | StepReport | Idled | SnapshotReady | ValueAdopted | ComputeFailed
+Post = Callable[[ComputeEvent], object]
+
+
+class Compute(Protocol):
+    """What a learner's actor sees of its device."""
+
+    def start(self, post: Post) -> None:
+        """Build and compile, then obey commands; report through `post` on the actor's loop."""
+
+    def command(self, command: Command) -> None:
+        """Carry this out at the next step boundary."""
+
+    def stop(self) -> None:
+        """End at the next boundary, without another report."""
+
+
+class ComputeThread:
+    """The one thread that owns a device.
+
+    Args:
+        make_trainer: called on that thread.
+        settings: of the run.
+        name: of the learner, for the thread's name.
+    """
+
+    def __init__(
+        self, make_trainer: Callable[[], Trainer], settings: RunSettings, name: str
+    ) -> None:
+        """Prepare; `start` begins."""
+        self._make_trainer = make_trainer
+        self._settings = settings
+        self._clock: Clock = MonotonicClock()
+        self._wake = threading.Condition()
+        self._inbox: list[Command] = []
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"compute-{name}", daemon=True)
+        self._copier = ThreadPoolExecutor(1, thread_name_prefix=f"copy-{name}")
+        self._copying: set[int] = set()
+        self._post: Post = _nobody
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self, post: Post) -> None:
+        """Start the thread."""
+        self._post = post
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def command(self, command: Command) -> None:
+        """Hand a command over; never waits for the device."""
+        with self._wake:
+            self._inbox.append(command)
+            self._wake.notify()
+
+    def stop(self) -> None:
+        """Ask the thread to end; it does so at its next boundary."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread's end. Returns whether it has ended."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _tell(self, event: ComputeEvent) -> None:
+        loop = self._loop
+        if loop is not None and not self._stopping and not loop.is_closed():
+            try:
+                loop.call_soon_threadsafe(self._post, event)
+            except RuntimeError:  # the loop closed between the question and the call
+                self._stopping = True
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
+            self._tell(ComputeFailed(error))
+        finally:
+            self._copier.shutdown(wait=False)
+
+    def _work(self) -> None:
+        engine = Engine(
+            self._make_trainer(),
+            self._settings,
+            report=self._tell,
+            snapshot_taken=self._copy,
+        )
+        engine.trainer.setup()
+        self._tell(TrainerReady(engine.trainer.tokens(engine.probe_batch())))
+        running: Running | None = None
+        ready_s = self._clock.now_s()
+        while not self._stopping:  # each turn is one boundary
+            self._take_commands(engine)
+            allowed = engine.boundary()
+            before_data_s = self._clock.now_s()
+            if engine.has_work():
+                data_wait_s = self._clock.now_s() - before_data_s
+                drained = running is not None and running.pending.ready()
+                gap_s = self._clock.now_s() - ready_s - data_wait_s if drained else 0.0
+                following = engine.dispatch()
+                if running is not None:
+                    ready_s = self._finish(running, ready_s, gap_s, data_wait_s)
+                else:
+                    ready_s = self._clock.now_s()
+                running = following
+                continue
+            if running is not None:
+                ready_s = self._finish(running, ready_s, 0.0, 0.0)
+                running, allowed = None, True
+            if allowed:
+                self._tell(Idled(engine.steps, engine.tokens, engine.leases))
+            self._sleep()
+
+    def _take_commands(self, engine: Engine) -> None:
+        with self._wake:
+            inbox, self._inbox = self._inbox, []
+        engine.commands.extend(inbox)
+
+    def _sleep(self) -> None:
+        with self._wake:
+            while not self._inbox and not self._stopping:
+                self._wake.wait()
+
+    def _finish(self, running: Running, before_s: float, gap_s: float, data_wait_s: float) -> float:
+        """Wait for a step and report it; returns when it was ready."""
+        loss = running.pending.loss()
+        now_s = self._clock.now_s()
+        step_time_s = now_s - before_s if running.steps > FIRST_STEPS_COMPILE else 0.0
+        event = StepFinished(
+            running.steps, running.tokens, step_time_s, isfinite(loss), running.leases
+        )
+        self._tell(StepReport(event, loss, gap_s, data_wait_s))
+        return now_s
+
+    def _copy(self, taken: Taken) -> None:
+        """Wait for a snapshot elsewhere; skip it if the last one of its fragment still copies."""
+        if taken.fragment in self._copying or self._stopping:
+            return
+        self._copying.add(taken.fragment)
+        self._copier.submit(self._await_copy, taken)
+
+    def _await_copy(self, taken: Taken) -> None:
+        try:
+            buffer = taken.snapshot.buffer()
+        finally:
+            self._copying.discard(taken.fragment)
+        event = SnapshotTaken(taken.fragment, taken.base, taken.steps, taken.tokens)
+        self._tell(SnapshotReady(event, buffer))
+
+
+class InlineCompute:
+    """The engine on an asyncio loop, usually a virtual one.
+
+    Args:
+        trainer: its arithmetic runs while the loop's time stands still.
+        settings: of the run.
+        step_s: called before each step; how many seconds of the loop's time it takes.
+        setup_s: seconds that building and compiling take.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        settings: RunSettings,
+        *,
+        step_s: Callable[[], float],
+        setup_s: float = 0.0,
+    ) -> None:
+        """Prepare; `start` begins."""
+        self._engine = Engine(
+            trainer, settings, report=self._adopted, snapshot_taken=self._snapshot_taken
+        )
+        self._step_s = step_s
+        self._setup_s = setup_s
+        self._post: Post = _nobody
+        self._running: Running | None = None
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._stopped = False
+        self._ready = False
+
+    def start(self, post: Post) -> None:
+        """Begin after the set-up time."""
+        self._post = post
+        self._timer = asyncio.get_running_loop().call_later(self._setup_s, self._set_up)
+
+    def command(self, command: Command) -> None:
+        """Carry it out at the next boundary, at once if no step is running."""
+        self._engine.commands.append(command)
+        self._wake()
+
+    def stop(self) -> None:
+        """End at once."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set_up(self) -> None:
+        self._timer, self._ready = None, True
+        self._engine.trainer.setup()
+        batch = self._engine.probe_batch()
+        self._post(TrainerReady(self._engine.trainer.tokens(batch)))
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._ready and not self._stopped and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_soon(self._boundary, False)
+
+    def _boundary(self, was_running: bool) -> None:  # noqa: FBT001  a callback of the loop
+        self._timer = None
+        allowed = self._engine.boundary()
+        if self._stopped:
+            return
+        if self._engine.has_work():
+            duration_s = self._step_s()
+            self._running = self._engine.dispatch()
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(duration_s, self._finish, duration_s)
+        elif was_running or allowed:
+            engine = self._engine
+            self._post(Idled(engine.steps, engine.tokens, engine.leases))
+
+    def _finish(self, duration_s: float) -> None:
+        running = self._running
+        assert running is not None, "a step is finished once"
+        self._running, self._timer = None, None
+        loss = running.pending.loss()
+        event = StepFinished(
+            running.steps, running.tokens, duration_s, isfinite(loss), running.leases
+        )
+        self._post(StepReport(event, loss, 0.0, 0.0))
+        if not self._stopped:
+            self._boundary(was_running=True)
+
+    def _adopted(self, event: ValueAdopted) -> None:
+        self._post(event)
+
+    def _snapshot_taken(self, taken: Taken) -> None:
+        event = SnapshotTaken(taken.fragment, taken.base, taken.steps, taken.tokens)
+        self._post(SnapshotReady(event, taken.snapshot.buffer()))
+
+
+def _nobody(_: ComputeEvent) -> None:
+    """No actor has started this compute."""

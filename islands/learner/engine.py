@@ -1,0 +1,241 @@
+"""What happens at a step boundary, whoever drives it: a device's thread or the virtual clock.
+
+The engine owns the trainer. Between two steps it carries out, in order: commands that arrived
+(adopt, allow, plan, read, reset), then snapshots of the planned fragments, then the dispatch of
+the next step if quota and data allow. All of these dispatch and do not wait for the device.
+
+Totals are of dispatched steps over the life of the process, so a snapshot or an adoption at a
+boundary carries exactly the steps that it contains.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.config import Precision, RunSettings
+from islands.data.shards import ShardKey
+from islands.learner.events import ValueAdopted
+from islands.messages import FragmentIndex, Lease, Version
+from islands.schedule import learning_rate
+from islands.trainer import PendingStep, Snapshot, Trainer
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Overwrite a fragment with a published value (flat float32)."""
+
+    fragment: FragmentIndex
+    version: Version
+    value: NDArray[np.float32]
+    clock: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Snapshot these fragments at every boundary."""
+
+    fragments: tuple[FragmentIndex, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """Step on these leases until so many tokens in total."""
+
+    until_tokens: int
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadValue:
+    """Hand over the local value of a fragment."""
+
+    fragment: FragmentIndex
+    deliver: Callable[[NDArray[np.float32]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Forget the inner optimizer's moments."""
+
+
+Command = Adopt | Plan | Allow | ReadValue | Reset
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A snapshot under way, with the boundary at which it was taken."""
+
+    fragment: FragmentIndex
+    base: Version
+    steps: int
+    tokens: int
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A dispatched step; totals and positions are those after it."""
+
+    pending: PendingStep
+    steps: int
+    tokens: int
+    leases: tuple[Lease, ...]
+    batch_tokens: int
+
+
+class Engine:
+    """A trainer between two boundaries.
+
+    Args:
+        trainer: does the arithmetic.
+        settings: of the run.
+        report: receives `ValueAdopted`.
+        snapshot_taken: receives every snapshot as soon as it is dispatched.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        settings: RunSettings,
+        *,
+        report: Callable[[ValueAdopted], None],
+        snapshot_taken: Callable[[Taken], None],
+    ) -> None:
+        """Nothing is allowed yet."""
+        self.trainer = trainer
+        self.steps = 0
+        self.tokens = 0
+        self.commands: deque[Command] = deque()
+        self._settings = settings
+        self._report = report
+        self._snapshot_taken = snapshot_taken
+        self._clock = 0.0
+        self._until_tokens = 0
+        self._leases: tuple[Lease, ...] = ()
+        self._plan: tuple[FragmentIndex, ...] = ()
+        self._bases: dict[int, Version] = {}
+        self._taken_at: dict[int, tuple[int, Version]] = {}
+        self._reader: Iterator[tuple[object, int]] | None = None
+        self._reading: Lease | None = None
+        self._next_batch: object | None = None
+        self._next_position = 0
+
+    @property
+    def leases(self) -> tuple[Lease, ...]:
+        """Leases with the positions reached by the steps dispatched so far."""
+        return self._leases
+
+    def probe_batch(self) -> object:
+        """A batch like those to come, for compiling and for counting its tokens.
+
+        Raises:
+            StopIteration: the first shard is empty.
+        """
+        return next(self.trainer.batches(ShardKey(0, 0), 0))[0]
+
+    def boundary(self) -> bool:
+        """Carry out commands and snapshots. Returns whether an `Allow` was among the commands."""
+        allowed = False
+        while self.commands:
+            command = self.commands.popleft()
+            allowed = allowed or isinstance(command, Allow)
+            self._perform(command)
+        for fragment in self._plan:
+            self._take(fragment)
+        return allowed
+
+    def _perform(self, command: Command) -> None:
+        match command:
+            case Adopt(fragment, version, value, clock):
+                self.trainer.adopt(fragment, value)
+                self._bases[fragment] = version
+                self._clock = max(self._clock, clock)
+                self._report(ValueAdopted(fragment, version, self.steps, self.tokens))
+            case Plan(fragments):
+                self._plan = fragments
+            case Allow(until_tokens, leases):
+                self._allow(until_tokens, leases)
+            case ReadValue(fragment, deliver):
+                deliver(self.trainer.value(fragment))
+            case Reset():
+                self.trainer.reset_moments()
+            case _:
+                assert_never(command)
+
+    def _take(self, fragment: FragmentIndex) -> None:
+        """Snapshot a fragment unless nothing changed since the last one."""
+        base = self._bases.get(fragment)
+        if base is None or self._taken_at.get(fragment) == (self.steps, base):
+            return
+        self._taken_at[fragment] = (self.steps, base)
+        halved = self._settings.precision is Precision.BFLOAT16
+        snapshot = self.trainer.snapshot(fragment, "bfloat16" if halved else "float32")
+        self._snapshot_taken(Taken(fragment, base, self.steps, self.tokens, snapshot))
+
+    def _allow(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
+        """Positions that we reached ourselves are newer than those that come back."""
+        self._until_tokens = until_tokens
+        reached = {(lease.pass_index, lease.shard): lease for lease in self._leases}
+        self._leases = tuple(
+            max(lease, reached.get((lease.pass_index, lease.shard), lease)) for lease in leases
+        )
+        current = self._reading
+        held = current is not None and any(
+            (lease.pass_index, lease.shard) == (current.pass_index, current.shard)
+            for lease in self._leases
+        )
+        if not held:
+            self._reader, self._reading, self._next_batch = None, None, None
+
+    def has_work(self) -> bool:
+        """Whether quota and data allow one more step; fetches its batch."""
+        if self._next_batch is None:
+            self._next_batch = self._fetch()
+        if self._next_batch is None:
+            return False
+        return self.tokens + self.trainer.tokens(self._next_batch) <= self._until_tokens
+
+    def _fetch(self) -> object | None:
+        """The next batch of the current lease, or of the next one that is not done."""
+        while True:  # each turn ends a lease, and leases are few
+            if self._reader is None:
+                open_leases = [lease for lease in self._leases if not lease.done]
+                if not open_leases:
+                    return None
+                self._reading = open_leases[0]
+                key = ShardKey(self._reading.pass_index, self._reading.shard)
+                self._reader = self.trainer.batches(key, self._reading.position)
+            batch = next(self._reader, None)
+            if batch is not None:
+                self._next_position = batch[1]
+                return batch[0]
+            self._reached(done=True)
+            self._reader = None
+
+    def _reached(self, *, done: bool) -> None:
+        current = self._reading
+        assert current is not None, "a position belongs to a lease"
+        self._leases = tuple(
+            Lease(lease.pass_index, lease.shard, self._next_position, done)
+            if (lease.pass_index, lease.shard) == (current.pass_index, current.shard)
+            else lease
+            for lease in self._leases
+        )
+
+    def dispatch(self) -> Running:
+        """Dispatch the next step; `has_work` must have said yes."""
+        batch = self._next_batch
+        assert batch is not None, "has_work() was not asked"
+        self._next_batch = None
+        batch_tokens = self.trainer.tokens(batch)
+        rate = learning_rate(self._settings, self._clock)
+        pending = self.trainer.step(batch, rate)
+        self._clock += 1
+        self.steps += 1
+        self.tokens += batch_tokens
+        self._reached(done=False)
+        return Running(pending, self.steps, self.tokens, self._leases, batch_tokens)

@@ -1,0 +1,158 @@
+"""Outer optimizers: what the syncer does with a merged direction.
+
+An optimizer is a pair of pure functions, `init` and `update`, over one flat fragment. Its state is
+a mapping of names to arrays and nothing else, so the journal writes it as it stands and a restart
+hands it back. `Sgd` is built in and has a fused path; `islands.numerics.optax_chain` makes one of
+any optax chain.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.config import OuterSettings
+from islands.errors import InvariantError
+from islands.layout import Unit
+from islands.numerics.check import Measured, measure
+from islands.numerics.merge import combine, merge_and_step
+from islands.numerics.types import Flat
+
+# Shapes are checked under test (jaxtyping).
+
+OuterState = Mapping[str, NDArray[np.generic]]
+
+
+@runtime_checkable
+class OuterOptimizer(Protocol):
+    """A pure outer optimizer of one fragment; `value` and `direction` are flat float32."""
+
+    def init(self, value: NDArray[np.float32]) -> OuterState:
+        """The state before the first merge."""
+
+    def update(
+        self, direction: NDArray[np.float32], state: OuterState, value: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], OuterState]:
+        """The next published value and state; arguments are left as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class OuterStep:
+    """A committed merge, before it has a number.
+
+    Attributes:
+        value: The next published value.
+        state: The optimizer's next state.
+        norms: Euclidean norm of each contribution, in the order given.
+        direction_norm: Of the merged direction.
+        cosine_to_previous: Between the direction and the momentum so far; 0 without a momentum.
+    """
+
+    value: Flat
+    state: OuterState
+    norms: tuple[float, ...]
+    direction_norm: float
+    cosine_to_previous: float
+
+
+def merge_with(
+    optimizer: OuterOptimizer,
+    value: Flat,
+    state: OuterState,
+    contributions: Sequence[Flat | Measured],
+    weights: Sequence[float],
+    units: Sequence[Unit],
+    *,
+    out: tuple[Flat, Flat] | None = None,
+) -> OuterStep:
+    """Merge contributions and step with any optimizer; `Sgd` takes the fused path.
+
+    Args:
+        optimizer: Of the fragment.
+        value: Θ, left as it is.
+        state: The optimizer's, left as it is.
+        contributions: As of `islands.numerics.merge.merge_and_step`.
+        weights: As there.
+        units: As there.
+        out: As there; `Sgd` writes value and momentum into it, others make new arrays.
+
+    Returns:
+        The next value and state, and what the tape records.
+
+    Raises:
+        InvariantError: As there, or the state is not this optimizer's.
+    """
+    if isinstance(optimizer, Sgd):
+        momentum = optimizer.momentum_of(state)
+        result = merge_and_step(
+            value,
+            momentum,
+            contributions,
+            weights,
+            units,
+            learning_rate=optimizer.learning_rate,
+            momentum_decay=optimizer.momentum,
+            nesterov=optimizer.nesterov,
+            out=out,
+        )
+        return OuterStep(
+            value=result.value,
+            state={"momentum": result.momentum},
+            norms=result.norms,
+            direction_norm=result.direction_norm,
+            cosine_to_previous=result.cosine_to_previous,
+        )
+    measured = [one if isinstance(one, Measured) else measure(one, units) for one in contributions]
+    direction = combine(measured, weights, units)
+    value, state = optimizer.update(direction, state, value)
+    norms = tuple(one.norm for one in measured)
+    return OuterStep(value, state, norms, float(np.linalg.norm(direction)), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sgd:
+    """SGD with (Nesterov) momentum: v ← μv + Δ; Θ ← Θ − η(Δ + μv), or Θ − ηv without Nesterov.
+
+    Attributes:
+        learning_rate: η, dimensionless.
+        momentum: μ in [0, 1). The momentum is kept also at 0, where it is the last direction.
+        nesterov: Look ahead along the momentum.
+
+    Reference:
+        DiLoCo (arXiv 2311.08105), OuterOpt; its lineage uses η = 0.7, μ = 0.9.
+    """
+
+    learning_rate: float = 0.7
+    momentum: float = 0.9
+    nesterov: bool = True
+
+    @classmethod
+    def of(cls, settings: OuterSettings) -> "Sgd":
+        """The optimizer that settings describe."""
+        return cls(float(settings.learning_rate), float(settings.momentum), settings.nesterov)
+
+    def init(self, value: NDArray[np.float32]) -> OuterState:
+        """A momentum at rest."""
+        return {"momentum": np.zeros_like(value)}
+
+    def update(
+        self, direction: NDArray[np.float32], state: OuterState, value: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], OuterState]:
+        """One step along a direction; the same bits as the fused path."""
+        rate, decay = np.float32(self.learning_rate), np.float32(self.momentum)
+        moved = decay * self.momentum_of(state) + direction
+        step = direction + decay * moved if self.nesterov else moved
+        return value - rate * step, {"momentum": moved}
+
+    def momentum_of(self, state: OuterState) -> NDArray[np.float32]:
+        """The momentum in a state.
+
+        Raises:
+            InvariantError: The state is another optimizer's: journal and settings disagree.
+        """
+        momentum = state.get("momentum")
+        if momentum is None or momentum.dtype != np.float32 or len(state) != 1:
+            raise InvariantError(f"an SGD state has one float32 momentum, not {sorted(state)}")
+        return np.asarray(momentum, np.float32)

@@ -1,0 +1,108 @@
+"""Contributions as they travel: float32 values to bytes and back.
+
+A quantizer is a pair of pure functions with a size. Each encodes a whole fragment into one flat
+buffer of bytes, codes first and then whatever scales or indices its format needs, so a new format
+is a new entry of `QUANTIZERS` and nothing else changes.
+
+Bytes are little-endian, as every accelerator host is.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import ml_dtypes
+import numpy as np
+
+from islands.config import Precision
+from islands.errors import InvariantError
+from islands.numerics.types import Bytes, Flat
+
+# Shapes are checked under test (jaxtyping).
+
+
+@dataclass(frozen=True, slots=True)
+class Quantizer:
+    """One wire format.
+
+    Attributes:
+        encode: Values to bytes.
+        decode: Bytes to values; a view of the bytes where possible.
+        size_bytes: Length of the encoding of that many values.
+    """
+
+    encode: Callable[[Flat], Bytes]
+    decode: Callable[[Bytes], Flat]
+    size_bytes: Callable[[int], int]
+
+
+def encode(values: Flat, precision: Precision | str) -> Bytes:
+    """Encode a fragment for the wire.
+
+    bfloat16 keeps 8 bits of mantissa: round to nearest, ties to even, so the relative error is at
+    most 2⁻⁹ for normal numbers; values from 3.3961776e38 on become infinite; nan stays nan.
+
+    Args:
+        values: float32.
+        precision: One of `Precision`, by member or by name.
+
+    Returns:
+        A flat buffer of `size_bytes(n, precision)`; a view of `values` where nothing changes.
+    """
+    return QUANTIZERS[Precision(precision)].encode(values)
+
+
+def decode(
+    buffer: bytes | bytearray | memoryview | Bytes, size: int, precision: Precision | str
+) -> Flat:
+    """Decode a fragment from the wire; exact for every format, since all are subsets of float32.
+
+    Args:
+        buffer: What `encode` made, in any object that offers its bytes.
+        size: Number of elements, from the receiver's own layout.
+        precision: As of `encode`.
+
+    Returns:
+        float32 values; a read-only view of the buffer where nothing changes.
+
+    Raises:
+        InvariantError: The buffer's length is not that of `size` elements. Check the schema of
+            what comes from outside before it gets here.
+    """
+    quantizer = QUANTIZERS[Precision(precision)]
+    codes = np.frombuffer(buffer, np.uint8)
+    if codes.size != quantizer.size_bytes(size):
+        raise InvariantError(f"{codes.size} bytes are not {size} elements in {precision}")
+    return quantizer.decode(codes)
+
+
+def size_bytes(size: int, precision: Precision | str) -> int:
+    """Length of the encoding of `size` elements, in bytes."""
+    return QUANTIZERS[Precision(precision)].size_bytes(size)
+
+
+def _encode_float32(values: Flat) -> Bytes:
+    return np.ascontiguousarray(values).view(np.uint8)
+
+
+def _decode_float32(codes: Bytes) -> Flat:
+    return codes.view(np.float32)
+
+
+def _encode_bfloat16(values: Flat) -> Bytes:
+    with np.errstate(over="ignore", invalid="ignore"):  # refused where they arrive, not here
+        return np.ascontiguousarray(values.astype(ml_dtypes.bfloat16)).view(np.uint8)
+
+
+def _decode_bfloat16(codes: Bytes) -> Flat:
+    with np.errstate(invalid="ignore"):
+        values: Flat = codes.view(ml_dtypes.bfloat16).astype(np.float32)
+    return values
+
+
+QUANTIZERS: Mapping[Precision, Quantizer] = MappingProxyType(
+    {
+        Precision.FLOAT32: Quantizer(_encode_float32, _decode_float32, lambda size: 4 * size),
+        Precision.BFLOAT16: Quantizer(_encode_bfloat16, _decode_bfloat16, lambda size: 2 * size),
+    }
+)

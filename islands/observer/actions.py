@@ -1,0 +1,52 @@
+"""What an observer's state asks of the world."""
+
+from dataclasses import dataclass
+
+from islands.messages import FragmentUpdate, Heartbeat, Hello, Join, Progress, Version
+
+
+@dataclass(frozen=True, slots=True)
+class ToSupervisor:
+    """Send to the supervisor."""
+
+    message: Join | Heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class ToSyncer:
+    """Send to the syncer."""
+
+    message: Hello | Progress
+
+
+@dataclass(frozen=True, slots=True)
+class DialSyncer:
+    """Keep a link to the syncer at this address from now on."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Keep the value that arrived with this update."""
+
+    message: FragmentUpdate
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Evaluate the values held; `clock` is the newest learning-rate clock seen, in steps."""
+
+    versions: tuple[Version, ...]
+    clock: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """End; `failed` if the user must do something."""
+
+    reason: str
+    failed: bool
+
+
+Action = ToSupervisor | ToSyncer | DialSyncer | Keep | Evaluate | Exit

@@ -1,0 +1,47 @@
+"""What can happen to an observer."""
+
+from dataclasses import dataclass
+
+from islands.messages import Evicted, FragmentUpdate, HeartbeatAck, Joined, Refused, Stop, Welcome
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorLinkOpened:
+    """The link to the supervisor is up."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerLinkChanged:
+    """The link to the syncer opened or closed."""
+
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A control message from the supervisor or the syncer."""
+
+    message: Joined | Refused | Evicted | HeartbeatAck | Stop | Welcome
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateArrived:
+    """A published value is here; `intact` tells whether length and digest match."""
+
+    message: FragmentUpdate
+    intact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationFinished:
+    """The figures of the last evaluation are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A heartbeat is due."""
+
+
+Event = (
+    SupervisorLinkOpened | SyncerLinkChanged | Told | UpdateArrived | EvaluationFinished | Ticked
+)

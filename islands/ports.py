@@ -1,0 +1,185 @@
+"""The ports through which actors reach the world, besides links and compute.
+
+=========  =======================================  ==========================================
+port       real                                     simulated
+=========  =======================================  ==========================================
+`Worker`   `ThreadWorker`: one thread, in order     `InlineWorker`: virtual time, in order
+`Disk`     `RealDisk`: files in one folder          `islands.simulation.disk.SimulatedDisk`
+`Launcher` `islands.system.Processes`, in process   the simulated world's hosts
+clock      `messaging.clock.LoopClock`              the same, on a virtual loop
+chance     `random.Random`, seeded by the run       the same
+=========  =======================================  ==========================================
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from islands.errors import JournalError
+
+T = TypeVar("T")
+
+
+class Worker(Protocol):
+    """Does work that would hold up the loop, one piece after the other."""
+
+    def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
+        """Do `work` elsewhere, then call `done` with its result on the loop."""
+
+    def close(self) -> None:
+        """Take no more; what has begun ends."""
+
+
+class ThreadWorker:
+    """One thread. A failure of the work is passed to `failed` on the loop."""
+
+    def __init__(self, name: str, failed: Callable[[BaseException], object]) -> None:
+        """Prepare; the thread starts with the first piece of work."""
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._failed = failed
+
+    def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
+        """Do `work` on the thread, then call `done` on the loop."""
+        loop = asyncio.get_running_loop()
+
+        def run() -> None:
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001  reported to the actor, which ends
+                _on_loop(loop, partial(self._failed, error))
+            else:
+                _on_loop(loop, lambda: done(result))
+
+        self._pool.submit(run)
+
+    def close(self) -> None:
+        """End after what has begun."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:  # the loop is closed: nobody is left to hear it
+        return
+
+
+class InlineWorker:
+    """Work on a virtual clock: done at once, complete after `cost_s`, in order.
+
+    Args:
+        cost_s: how long each piece takes.
+        complete: called when a piece is complete, before its `done`; a simulated disk makes
+            durable what was synced.
+    """
+
+    def __init__(self, cost_s: Callable[[], float], complete: Callable[[], object]) -> None:
+        """Prepare an idle worker."""
+        self._cost_s = cost_s
+        self._complete = complete
+        self._queue: list[Callable[[], None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
+        """Queue a piece of work."""
+
+        def run() -> None:
+            result = work()
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._cost_s(), finish, result)
+
+        def finish(result: T) -> None:
+            self._timer = None
+            self._complete()
+            done(result)
+            self._next()
+
+        if not self._closed:
+            self._queue.append(run)
+            if self._timer is None and len(self._queue) == 1:
+                self._next()
+
+    def _next(self) -> None:
+        if self._queue and self._timer is None and not self._closed:
+            self._queue.pop(0)()
+
+    def close(self) -> None:
+        """The host died: what is not complete never will be."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class Disk(Protocol):
+    """Small set of named files. Content is durable only after `sync`."""
+
+    def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        """Replace a file's content; a crash before `sync` may lose or tear it.
+
+        Raises:
+            JournalError: the disk is full, read-only or broken.
+        """
+
+    def sync(self, name: str) -> None:
+        """Make a file's content survive a crash."""
+
+    def read(self, name: str) -> bytes | None:
+        """A file's content; None if there is no such file."""
+
+
+class RealDisk:
+    """Files in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use a folder, which is made if it is missing.
+
+        Raises:
+            JournalError: it cannot be made.
+        """
+        self._folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise JournalError(f"the folder {folder} cannot be made: {error}") from error
+
+    def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        """Replace a file's content."""
+        try:
+            with (self._folder / name).open("wb") as file:
+                for part in parts:
+                    file.write(part)
+        except OSError as error:
+            raise JournalError(f"{self._folder / name} cannot be written: {error}") from error
+
+    def sync(self, name: str) -> None:
+        """Flush a file and its folder's entry to the device."""
+        for path, flags in ((self._folder / name, os.O_RDWR), (self._folder, os.O_RDONLY)):
+            handle = os.open(path, flags)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def read(self, name: str) -> bytes | None:
+        """A file's content; None if there is no such file."""
+        try:
+            return (self._folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise JournalError(f"{self._folder / name} cannot be read: {error}") from error
+
+
+class Launcher(Protocol):
+    """Starts and kills the processes that a supervisor launched."""
+
+    def start(self, name: str, delay_s: float) -> None:
+        """Start a process after a delay; does nothing if it runs."""
+
+    def kill(self, name: str) -> None:
+        """Kill a process at once."""

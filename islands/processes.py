@@ -1,0 +1,123 @@
+"""Actors as processes of one Python process: started, killed, and seen to end.
+
+A process table is what a launcher has when everything runs on one loop. Killing an actor takes
+away its tasks, its links and its threads, and calls none of its handlers, as a SIGKILL would.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Process(Protocol):
+    """An actor that runs as if it were a process."""
+
+    async def run(self) -> None:
+        """Live until it ends by itself."""
+
+    async def kill(self) -> None:
+        """Free what it holds, without a word to anybody."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    process: Process
+    task: asyncio.Task[Any]
+
+
+class ProcessTable:
+    """The processes that run now, by name.
+
+    Args:
+        make: builds the process of a name; called at each start.
+        ended: called when a process ended by itself or was killed; the error is None if it ended
+            as it should.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[str], Process],
+        ended: Callable[[str, BaseException | None], None],
+    ) -> None:
+        """No process runs."""
+        self._make = make
+        self._ended = ended
+        self._entries: dict[str, _Entry] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._last: dict[str, Process] = {}
+        self._killing: dict[str, asyncio.Task[None]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a process of this name runs."""
+        return name in self._entries
+
+    def names(self) -> list[str]:
+        """The processes that run, in the order of their start."""
+        return list(self._entries)
+
+    def get(self, name: str) -> Process | None:
+        """The process of a name, if it runs."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.process
+
+    def last(self, name: str) -> Process | None:
+        """The process that runs under a name, or the one that did last."""
+        return self._last.get(name)
+
+    def start(self, name: str, delay_s: float = 0.0) -> None:
+        """Start a process, after a delay; does nothing if it runs or will."""
+        if name in self._entries or name in self._timers:
+            return
+        if delay_s > 0:
+            loop = asyncio.get_running_loop()
+            self._timers[name] = loop.call_later(delay_s, self._start_now, name)
+        else:
+            self._start_now(name)
+
+    def _start_now(self, name: str) -> None:
+        self._timers.pop(name, None)
+        process = self._last[name] = self._make(name)
+        task = asyncio.get_running_loop().create_task(process.run(), name=name)
+        self._entries[name] = _Entry(process, task)
+        task.add_done_callback(lambda done: self._done(name, done))
+
+    def _done(self, name: str, task: asyncio.Task[Any]) -> None:
+        entry = self._entries.get(name)
+        if entry is None or entry.task is not task:
+            return
+        del self._entries[name]
+        self._ended(name, None if task.cancelled() else task.exception())
+
+    async def kill(self, name: str) -> None:
+        """Kill a process at once; does nothing if it does not run."""
+        entry = self._entries.pop(name, None)
+        if entry is None:
+            return
+        entry.task.cancel()
+        await entry.process.kill()
+        self._ended(name, None)
+
+    def kill_soon(self, name: str) -> None:
+        """Kill a process from code that cannot wait."""
+        killing = asyncio.get_running_loop().create_task(self.kill(name), name=f"kill-{name}")
+        self._killing[name] = killing
+
+    async def wait_ended(self, timeout_s: float) -> None:
+        """Wait until every process has ended by itself, at most so long."""
+        for name in self.names():
+            entry = self._entries.get(name)
+            if entry is not None:
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        await asyncio.shield(entry.task)
+                except TimeoutError:
+                    return
+
+    async def close(self) -> None:
+        """Kill what runs and start nothing any more."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for name in self.names():
+            await self.kill(name)

@@ -1,0 +1,8 @@
+"""The production actors on a virtual clock: simulated network, disks, hosts and faults.
+
+==========================  ============
+the machines and processes  `world.py`
+a disk that forgets         `disk.py`
+faults drawn from a seed    `faults.py`
+==========================  ============
+"""

@@ -1,0 +1,402 @@
+"""The syncer's actor: performs what `state.py` decides, and turns the world into events.
+
+All heavy work (checks, merges, the journal) goes to one worker, in order, so that a journal record
+is written before the next merge begins and the loop stays free for heartbeats.
+"""
+
+import random
+from collections.abc import Callable
+from typing import assert_never
+
+from islands.credentials import Credentials
+from islands.errors import RefusedError
+from islands.journal import Journal, Recovered, encode
+from islands.messages import (
+    PROTOCOL,
+    Contribution,
+    ContributionDeclined,
+    Evicted,
+    FragmentSeed,
+    Heartbeat,
+    HeartbeatAck,
+    Hello,
+    Incarnation,
+    Join,
+    Joined,
+    Leave,
+    MembershipChanged,
+    Phase,
+    Progress,
+    Refused,
+    Role,
+    Stop,
+)
+from islands.numerics.check import Measured
+from islands.numerics.outer import OuterOptimizer
+from islands.ports import Disk, Worker
+from islands.role import RoleActor, Surroundings
+from islands.syncer.actions import (
+    Action,
+    BeginMerge,
+    Dismiss,
+    DropContribution,
+    FinishRun,
+    InstallSeed,
+    Record,
+    Send,
+    SendValue,
+    WriteJournal,
+)
+from islands.syncer.events import (
+    ContributionArrived,
+    Event,
+    JournalFinished,
+    LeaveArrived,
+    LinkClosed,
+    LinkOpened,
+    MembershipArrived,
+    MergeFinished,
+    ProgressArrived,
+    PullDeclined,
+    SeedArrived,
+    StopRequested,
+    Ticked,
+)
+from islands.syncer.fate import Check
+from islands.syncer.state import SyncerState, fresh
+from islands.syncer.vault import Vault
+from messaging.dialer import Dialer
+from messaging.envelope import Envelope
+from messaging.errors import LinkClosed as LinkLost
+from messaging.link import Lane, Link, Listener
+from messaging.scope import Scope
+from messaging.tensors import as_buffer
+
+
+class SyncerActor(RoleActor[Event]):
+    """One start of the syncer.
+
+    Args:
+        name: its name in the run.
+        around: where it lives.
+        disk: where its journal lies.
+        worker: for all heavy work.
+        optimizer: the outer optimizer.
+        credentials: to check learners' admissions.
+        shards: virtual shards of one pass over the data.
+        address: where learners dial it.
+        rng: jitter of its dialling.
+        finished: called with the reason when the final cut is durable.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        around: Surroundings,
+        *,
+        disk: Disk,
+        worker: Worker,
+        optimizer: OuterOptimizer,
+        credentials: Credentials,
+        shards: int,
+        address: str,
+        rng: random.Random,
+        finished: Callable[[str], None] | None = None,
+    ) -> None:
+        """Prepare; `run` reads the journal and begins."""
+        super().__init__(name, around)
+        self.address = address
+        self.vault = Vault(around.settings, around.layout, optimizer)
+        self.state: SyncerState
+        self._journal = Journal(disk, len(around.layout.fragments))
+        self._worker = worker
+        self._credentials = credentials
+        self._shards = shards
+        self._rng = rng
+        self._finished = finished
+        self._scope = Scope(name, self._failed)
+        self._failure: BaseException | None = None
+        self._links: dict[int, Link] = {}
+        self._names: dict[int, str] = {}
+        self._connections = 0
+        self._listener: Listener | None = None
+        self._supervisor: Dialer | None = None
+        self._incarnation: Incarnation | None = None
+        self._credential = ""
+        self._due_s = float("inf")
+
+    async def on_start(self) -> None:
+        """Take up the journal under a new epoch, then let others in."""
+        recovered = self._journal.recover()
+        self.state = self._restored(recovered)
+        self.record("started", {"epoch": self.state.durable.epoch, "resumed": bool(recovered)})
+        self._listener = self.around.network.listen(self.address)
+        self._scope.spawn(self._accept(self._listener), "accept")
+        self._supervisor = Dialer(
+            self.around.network,
+            self.around.supervisor,
+            local=self.name,
+            on_open=lambda _: self._greet_supervisor(),
+            on_envelope=lambda _, envelope: self._from_supervisor(envelope.body),
+            on_close=lambda _, __: None,
+            rng=self._rng,
+            settings=self.around.dialling,
+        )
+        self._scope.spawn(self._supervisor.run(), "supervisor")
+        self._beat()
+        self._handle(Ticked())
+
+    def _restored(self, recovered: Recovered | None) -> SyncerState:
+        around = self.around
+        epoch = self._journal.begin_epoch(1 if recovered is None else recovered.durable.epoch + 1)
+        if recovered is None:
+            fragments = len(around.layout.fragments)
+            durable = fresh(around.settings, fragments=fragments, shards=self._shards, epoch=epoch)
+        else:
+            durable = recovered.durable
+            durable.epoch = epoch
+            for index, arrays in enumerate(recovered.fragments):
+                published = durable.published[index]
+                assert published is not None, "a recovered journal has a version of everything"
+                self.vault.restore(index, published.version, arrays)
+        fingerprint = around.layout.fingerprint
+        return SyncerState(around.settings, fingerprint, durable, now_s=self.now_s())
+
+    async def on_message(self, message: Event) -> None:
+        """Handle one event and perform what follows."""
+        self._handle(message)
+
+    async def on_stop(self, reason: str) -> None:
+        """End what was started."""
+        await self.kill()
+        if self._failure is not None:
+            raise self._failure
+
+    async def on_failure(self, error: BaseException) -> None:
+        """End what was started; the error is raised from `run`."""
+        self.record("failed", {"error": repr(error)})
+        await self.kill()
+
+    async def kill(self) -> None:
+        """Die as a process dies: nothing is said to anybody."""
+        if self._listener is not None:
+            self._listener.close()
+        self._worker.close()
+        await self._scope.close()
+        for connection in sorted(self._links):
+            self._links[connection].close("the syncer ended")
+
+    def finish(self, reason: str) -> None:
+        """Ask for a proper end of the run."""
+        self.post(StopRequested(reason))
+
+    def _failed(self, name: str, error: BaseException) -> None:
+        self._failure = error
+        self.ref.stop(f"{name} failed: {error!r}")
+
+    # --- actions ------------------------------------------------------------------------------
+
+    def _handle(self, event: Event) -> None:
+        now_s = self.now_s()
+        for action in self.state.handle(event, now_s=now_s):
+            self._perform(action)
+        deadline_s = self.state.deadline_s(now_s)
+        if deadline_s < self._due_s or self._due_s <= now_s:
+            self._due_s = deadline_s
+            self.ref.tell_later(max(0.0, deadline_s - now_s), Ticked())
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Send(connection, message):
+                self.send(self._links.get(connection), message)
+            case SendValue(connection, message):
+                value = self.vault.value(message.fragment, message.version)
+                link = self._links.get(connection)
+                self.send(link, message, (as_buffer(value),), Lane.BULK)
+            case Dismiss(connection, message):
+                link = self._links.get(connection)
+                self.send(link, message)
+                if link is not None:
+                    link.close("dismissed")
+            case BeginMerge(fragment, number):
+                self._worker.submit(
+                    lambda: self.vault.merge(action),
+                    lambda facts: self.post(MergeFinished(fragment, number, facts)),
+                )
+            case DropContribution(ticket):
+                self.vault.drop(ticket)
+            case InstallSeed(versions):
+                self.vault.install_seed(versions)
+            case WriteJournal():
+                self._write_journal(action)
+            case Record(kind, fields):
+                self.record(kind, fields)
+            case FinishRun(reason):
+                self._finish(reason)
+            case _:
+                assert_never(action)
+
+    def _write_journal(self, action: WriteJournal) -> None:
+        """Metadata is taken now, with everything that this record promises."""
+        metadata = encode(self.state.durable)
+        sequence, fragment, version = action.sequence, action.fragment, action.version
+        arrays = (
+            {}
+            if fragment is None or version is None
+            else self.vault.journal_arrays(fragment, version)
+        )
+        self._worker.submit(
+            lambda: self._journal.write(sequence, metadata, fragment, version, arrays),
+            lambda _: self.post(JournalFinished(sequence)),
+        )
+
+    def _finish(self, reason: str) -> None:
+        self.send(self._supervisor_link, Stop(reason))
+        if self._finished is not None:
+            self._finished(reason)
+        self.ref.stop(reason)
+
+    # --- the supervisor -----------------------------------------------------------------------
+
+    @property
+    def _supervisor_link(self) -> Link | None:
+        return None if self._supervisor is None else self._supervisor.link
+
+    def _greet_supervisor(self) -> None:
+        if self._incarnation is not None:
+            self._send_heartbeat()
+            return
+        around = self.around
+        join = Join(
+            protocol=PROTOCOL,
+            run=around.settings.run,
+            role=Role.SYNCER,
+            name=self.name,
+            fingerprint=around.layout.fingerprint,
+            address=self.address,
+        )
+        self.send(self._supervisor_link, join)
+
+    def _from_supervisor(self, body: object) -> None:
+        match body:
+            case Joined():
+                self._incarnation, self._credential = body.incarnation, body.credential
+                self._send_heartbeat()
+            case MembershipChanged():
+                self.post(MembershipArrived(body))
+            case Stop(reason):
+                self.post(StopRequested(reason))
+            case Evicted(_, incarnation, reason):
+                if incarnation == self._incarnation:
+                    self._incarnation = None
+                    self._greet_supervisor()
+                    self.record("evicted", {"reason": reason})
+            case Refused(_, reason, retry):
+                if not retry:
+                    self._failed("supervisor", RefusedError(reason))
+            case _:
+                pass
+
+    def _beat(self) -> None:
+        """Every heartbeat: to the supervisor, and to every peer so that it can tell we live."""
+        if self.ref.stopped:
+            return
+        if self._incarnation is None:
+            if self._supervisor_link is not None:
+                self._greet_supervisor()
+        else:
+            self._send_heartbeat()
+        for connection in sorted(self._names):
+            self.send(self._links.get(connection), HeartbeatAck(self.state.core.supervisor_epoch))
+        timing = self.around.settings.timing
+        self._scope.spawn(self._beat_later(timing.scaled(timing.heartbeat_s)), "heartbeat")
+
+    async def _beat_later(self, delay_s: float) -> None:
+        import asyncio
+
+        await asyncio.sleep(delay_s)
+        self._beat()
+
+    def _send_heartbeat(self) -> None:
+        assert self._incarnation is not None, "only an admitted syncer beats"
+        beat = Heartbeat(
+            role=Role.SYNCER,
+            name=self.name,
+            incarnation=self._incarnation,
+            phase=Phase.STARVED,
+            step=self.state.durable.merges,
+            credential=self._credential,
+            epoch=self.state.durable.epoch,
+            address=self.address,
+        )
+        self.send(self._supervisor_link, beat)
+
+    # --- links --------------------------------------------------------------------------------
+
+    async def _accept(self, listener: Listener) -> None:
+        while True:  # until the listener closes
+            try:
+                link = await listener.accept()
+            except LinkLost:
+                return
+            self._connections += 1
+            self._links[self._connections] = link
+            self._scope.spawn(self._read(self._connections, link), f"link-{self._connections}")
+
+    async def _read(self, connection: int, link: Link) -> None:
+        try:
+            while True:  # until the link is lost
+                self._receive(connection, await link.receive())
+        except LinkLost:
+            pass
+        finally:
+            self._links.pop(connection, None)
+            name = self._names.pop(connection, None)
+            if name is not None and not self.ref.stopped:
+                self.post(LinkClosed(name, connection))
+
+    def _receive(self, connection: int, envelope: Envelope) -> None:
+        body = envelope.body
+        match body:
+            case Hello():
+                self._hello(connection, body)
+            case _ if connection not in self._names:
+                self._links[connection].close("said something before hello")
+            case Progress():
+                self.post(ProgressArrived(body, connection))
+            case Contribution():
+                self._inspect(connection, body, envelope.payload)
+            case ContributionDeclined():
+                self.post(PullDeclined(body))
+            case FragmentSeed():
+                self._take_seed(body, envelope.payload)
+            case Leave():
+                self.post(LeaveArrived(body))
+            case _:
+                self.record("unexpected", {"body": type(body).__name__})
+
+    def _hello(self, connection: int, hello: Hello) -> None:
+        """A new session of a peer replaces its earlier ones."""
+        earlier = [c for c, name in self._names.items() if name == hello.name and c != connection]
+        self._names[connection] = hello.name
+        genuine = self._credentials.genuine(hello.name, hello.incarnation, hello.credential)
+        self.post(LinkOpened(hello, connection, trusted=genuine))
+        for old in earlier if genuine else []:
+            self._links[old].close("replaced by a newer link")
+
+    def _inspect(
+        self, connection: int, message: Contribution, payload: tuple[memoryview, ...]
+    ) -> None:
+        def arrive(result: tuple[Check, Measured | None]) -> None:
+            check, measured = result
+            if measured is not None and check.finite:
+                self.vault.hold(message.ticket, measured)
+            self.post(ContributionArrived(message, check, connection))
+
+        self._worker.submit(lambda: self.vault.inspect(message, payload), arrive)
+
+    def _take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> None:
+        self._worker.submit(
+            lambda: self.vault.take_seed(seed, payload),
+            lambda intact: self.post(SeedArrived(seed, intact=intact)),
+        )

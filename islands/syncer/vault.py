@@ -1,0 +1,175 @@
+"""The syncer's arrays: published values, optimizer state, contributions that wait for their merge.
+
+Nothing is decided here. Values are never written to after they were published: they are sent as
+they are, and a learner in the same process reads the same memory.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.config import Anchor, MergeRule, RunSettings
+from islands.layout import Layout
+from islands.messages import Contribution, FragmentSeed, Ticket, Version
+from islands.numerics.check import Measured, clip, measure
+from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
+from islands.numerics.outer_gradient import rebase
+from islands.numerics.quantize import decode, size_bytes
+from islands.numerics.weights import weight
+from islands.syncer.actions import BeginMerge
+from islands.syncer.events import MergeFacts
+from islands.syncer.fate import Check
+from messaging.tensors import as_buffer, digest
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """One fragment: its newest versions by number, and the optimizer's state of the newest."""
+
+    values: dict[Version, NDArray[np.float32]]
+    state: OuterState
+
+
+class Vault:
+    """All arrays of one syncer.
+
+    Args:
+        settings: of the run.
+        layout: of the model; lengths and merge units come from here, never from a message.
+        optimizer: the outer optimizer.
+    """
+
+    def __init__(self, settings: RunSettings, layout: Layout, optimizer: OuterOptimizer) -> None:
+        """Empty shelves."""
+        self._settings = settings
+        self._layout = layout
+        self._optimizer = optimizer
+        self._averaged = settings.merge is MergeRule.AVERAGE
+        self._units = [self._units_of(index) for index in range(len(layout.fragments))]
+        self._shelves: list[_Shelf] = [_Shelf({}, {}) for _ in layout.fragments]
+        self._seeds: dict[int, NDArray[np.float32]] = {}
+        self._waiting: dict[Ticket, Measured] = {}
+
+    def _units_of(self, index: int) -> tuple[object, ...]:
+        units = self._layout.fragments[index].units
+        if self._averaged:
+            return tuple(replace(unit, rule="average") for unit in units)
+        return units
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Memory held by contributions that wait for their merge."""
+        return sum(measured.values.nbytes for measured in self._waiting.values())
+
+    def restore(
+        self, fragment: int, version: Version, arrays: dict[str, NDArray[np.generic]]
+    ) -> None:
+        """Put a journalled fragment on its shelf: `value` and the optimizer's state."""
+        state = {name: array for name, array in arrays.items() if name != "value"}
+        value = np.asarray(arrays["value"], np.float32)
+        self._shelves[fragment] = _Shelf({version: value}, state)
+
+    # --- contributions ------------------------------------------------------------------------
+
+    def inspect(
+        self, contribution: Contribution, payload: tuple[memoryview, ...]
+    ) -> tuple[Check, Measured | None]:
+        """Measure a contribution against the syncer's own layout; heavy, for the worker."""
+        nothing = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)
+        if not 0 <= contribution.fragment < len(self._shelves) or len(payload) != 1:
+            return nothing, None
+        size = self._layout.fragments[contribution.fragment].size
+        precision = self._settings.precision
+        wanted_bytes = size_bytes(size, precision)
+        if contribution.precision != precision.value or payload[0].nbytes != wanted_bytes:
+            return nothing, None
+        if digest(payload[0]) != contribution.digest:
+            return replace(nothing, schema_ok=True), None
+        units = self._units[contribution.fragment]
+        measured = measure(decode(payload[0], size, precision), units)  # type: ignore[arg-type]
+        check = Check(schema_ok=True, digest_ok=True, finite=measured.finite, norm=measured.norm)
+        return check, measured
+
+    def hold(self, ticket: Ticket, measured: Measured) -> None:
+        """Keep a contribution until its round closes."""
+        self._waiting[ticket] = measured
+
+    def drop(self, ticket: Ticket) -> None:
+        """Forget a contribution."""
+        self._waiting.pop(ticket, None)
+
+    # --- version 0 ----------------------------------------------------------------------------
+
+    def take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> bool:
+        """Keep one fragment of the initial value; False if it is not what it says."""
+        if not 0 <= seed.fragment < len(self._shelves) or len(payload) != 1:
+            return False
+        size = self._layout.fragments[seed.fragment].size
+        if payload[0].nbytes != 4 * size or digest(payload[0]) != seed.digest:
+            return False
+        value = np.frombuffer(payload[0], np.float32)
+        self._seeds[seed.fragment] = value
+        return bool(np.isfinite(value).all())
+
+    def install_seed(self, versions: tuple[Version, ...]) -> None:
+        """What was seeded becomes these versions."""
+        for index, version in enumerate(versions):
+            value = self._seeds.pop(index)
+            self._shelves[index] = _Shelf({version: value}, self._optimizer.init(value))
+
+    # --- versions -----------------------------------------------------------------------------
+
+    def merge(self, action: BeginMerge) -> MergeFacts:
+        """Merge contributions and take one outer step; heavy, for the worker."""
+        shelf = self._shelves[action.fragment]
+        current = shelf.values[action.current]
+        units = self._units[action.fragment]
+        weights = [weight(p.tokens, p.steps, self._settings.weighting) for p in action.parts]
+        contributions: list[Measured] = []
+        for part in action.parts:
+            measured = self._waiting[part.ticket]
+            if part.scale < 1:
+                measured = clip(measured, measured.norm * part.scale)
+            if self._settings.anchor is Anchor.CURRENT and part.base != action.current:
+                base = shelf.values[part.base]
+                measured = measure(rebase(measured.values, base, current), units)  # type: ignore[arg-type]
+            contributions.append(measured)
+        step = merge_with(
+            self._optimizer,
+            current,
+            shelf.state,
+            contributions,
+            weights,
+            units,  # type: ignore[arg-type]
+        )
+        self._shelve(shelf, action.target, step.value, step.state)
+        return MergeFacts(
+            digest=digest(as_buffer(step.value)),
+            weights=tuple(weights),
+            norms=tuple(step.norms),
+            direction_norm=step.direction_norm,
+            cosine_to_previous=step.cosine_to_previous,
+        )
+
+    def _shelve(
+        self, shelf: _Shelf, version: Version, value: NDArray[np.float32], state: OuterState
+    ) -> None:
+        """Add the newest version; keep as many as the state calls kept, and the one before them."""
+        shelf.values[version] = value
+        shelf.state = state
+        for old in sorted(shelf.values)[: -(self._settings.staleness_max + 2)]:
+            del shelf.values[old]
+
+    def value(self, fragment: int, version: Version) -> NDArray[np.float32]:
+        """A kept version's published value."""
+        return self._shelves[fragment].values[version]
+
+    def journal_arrays(self, fragment: int, version: Version) -> dict[str, NDArray[np.generic]]:
+        """What a journal record of a fragment holds."""
+        shelf = self._shelves[fragment]
+        return {"value": shelf.values[version], **shelf.state}
+
+    def published(self, versions: list[Version]) -> list[NDArray[np.float32]]:
+        """The values of one version per fragment, in order."""
+        return [self.value(index, version) for index, version in enumerate(versions)]

@@ -1,0 +1,303 @@
+"""All actors of one run in one process, over memory links, each learner with its own device thread.
+
+    system = LocalSystem(MyTask(), RunSettings(budget_tokens=1_000_000), learners=3)
+    summary = asyncio.run(system.run(Path("runs/first")))
+
+The same actors run as processes on many hosts; this is the smallest composition of them, and the
+one that the demonstration and many tests use.
+"""
+
+import asyncio
+import json
+import random
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import PyTree
+from numpy.typing import NDArray
+
+from islands.config import Precision, RunSettings
+from islands.credentials import Credentials
+from islands.errors import IslandsError
+from islands.jax_trainer import JaxTrainer
+from islands.learner.actor import LearnerActor
+from islands.learner.compute import ComputeThread, StepReport
+from islands.numerics.merge import warm_up
+from islands.numerics.outer import OuterOptimizer, Sgd
+from islands.observer.actor import ObserverActor
+from islands.ports import RealDisk, ThreadWorker
+from islands.processes import Process, ProcessTable
+from islands.role import Surroundings
+from islands.summary import Summary, summarise
+from islands.supervisor.actor import SupervisorActor
+from islands.syncer.actor import SyncerActor
+from islands.task import Task
+from islands.telemetry import RunFolder
+from islands.trainer import Trainer, WirePrecision
+from messaging.memory_link import MemoryNetwork
+
+SUPERVISOR = "supervisor"
+SYNCER = "syncer"
+OBSERVER = "observer"
+GOODBYE_S = 5.0
+
+
+class LocalSystem:
+    """One run in this process.
+
+    Args:
+        task: what is trained, on what.
+        settings: of the run.
+        learners: how many, or their names.
+        outer: outer optimizer; by default the one in the settings.
+        evaluate_every_s: least time between two evaluations of what is published.
+    """
+
+    def __init__(
+        self,
+        task: Task[PyTree],
+        settings: RunSettings,
+        *,
+        learners: int | Sequence[str] = 3,
+        outer: OuterOptimizer | None = None,
+        evaluate_every_s: float = 10.0,
+    ) -> None:
+        """Plan the fragments; nothing runs yet.
+
+        Raises:
+            TaskError: the task's parameters cannot be trained.
+        """
+        self.task = task
+        self.settings = settings
+        self.names = (
+            [f"learner-{index}" for index in range(learners)]
+            if isinstance(learners, int)
+            else list(learners)
+        )
+        self.model = self._trainer(0)
+        self.folder: RunFolder
+        self.values: list[NDArray[np.float32]] = []
+        self.failure: IslandsError | None = None
+        self._outer = outer or Sgd.of(settings.outer)
+        self._evaluate_every_s = evaluate_every_s
+        self._credentials = Credentials(settings.run, secrets.token_bytes(32))
+        self._rng = random.Random(settings.seed)
+        self._network = MemoryNetwork()
+        self._processes = ProcessTable(self._make, self._ended)
+        self._finished = asyncio.Event()
+        self._syncer: SyncerActor | None = None
+        self._around: Surroundings
+        self._away: dict[str, asyncio.TimerHandle] = {}
+
+    def _trainer(self, index: int) -> JaxTrainer:
+        half = self.settings.precision is Precision.BFLOAT16
+        precision: WirePrecision = "bfloat16" if half else "float32"
+        return JaxTrainer(
+            self.task,
+            self.settings.fragments,
+            seed=self.settings.seed,
+            learner_seed=index,
+            precision=precision,
+        )
+
+    # --- the run ------------------------------------------------------------------------------
+
+    async def run(self, folder: Path) -> Summary:
+        """Run to the end of the budget, and leave everything in the folder.
+
+        Raises:
+            IslandsError: an actor failed in a way that the user must know about.
+        """
+        self.begin(folder)
+        try:
+            await self._finished.wait()
+            if self.failure is not None:
+                raise self.failure
+            await self._processes.wait_ended(GOODBYE_S)
+            return self._conclude()
+        finally:
+            await self._processes.close()
+            self.folder.close()
+
+    def begin(self, folder: Path) -> None:
+        """Start all processes."""
+        loop = asyncio.get_running_loop()
+        self.folder = RunFolder(folder, self.settings)
+        self._around = Surroundings(
+            settings=self.settings,
+            layout=self.model.layout,
+            network=self._network,
+            tape=self.folder,
+            supervisor=SUPERVISOR,
+            origin_s=loop.time(),
+        )
+        for name in (SUPERVISOR, SYNCER, *self.names, OBSERVER):
+            self._processes.start(name)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start of the run."""
+        return asyncio.get_running_loop().time() - self._around.origin_s
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the syncer knows to be processed."""
+        syncer = self._syncer
+        return 0 if syncer is None else syncer.state.durable.ledger.processed
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is over."""
+        return self._finished.is_set()
+
+    def drop(self, name: str, away_s: float) -> None:
+        """Kill a learner as a SIGKILL would; its host starts it again after so long."""
+        loop = asyncio.get_running_loop()
+        self._away[name] = loop.call_later(away_s, self._come_back, name)
+        self._processes.kill_soon(name)
+
+    def _come_back(self, name: str) -> None:
+        del self._away[name]
+        self._processes.start(name)
+
+    # --- processes ----------------------------------------------------------------------------
+
+    def _make(self, name: str) -> Process:
+        self.folder.write(self.elapsed_s, "system", "process_started", {"name": name})
+        rng = random.Random(self._rng.getrandbits(64))
+        if name == SUPERVISOR:
+            return self._make_supervisor()
+        if name == SYNCER:
+            self._syncer = self._make_syncer(rng)
+            return self._syncer
+        if name == OBSERVER:
+            return self._make_observer(rng)
+        return self._make_learner(name, rng)
+
+    def _make_supervisor(self) -> SupervisorActor:
+        return SupervisorActor(
+            SUPERVISOR,
+            self._around,
+            disk=RealDisk(self.folder.path / "supervisor"),
+            credentials=self._credentials,
+            launcher=self,
+            launched=(SYNCER, *self.names, OBSERVER),
+        )
+
+    def _make_syncer(self, rng: random.Random) -> SyncerActor:
+        worker = ThreadWorker(SYNCER, self._worker_failed)
+        syncer = SyncerActor(
+            SYNCER,
+            self._around,
+            disk=RealDisk(self.folder.path / "journal"),
+            worker=worker,
+            optimizer=self._outer,
+            credentials=self._credentials,
+            shards=self.task.shards,
+            address=SYNCER,
+            rng=rng,
+            finished=self._cut,
+        )
+        worker.submit(warm_up, lambda _: None)
+        return syncer
+
+    def _make_observer(self, rng: random.Random) -> ObserverActor:
+        return ObserverActor(
+            OBSERVER,
+            self._around,
+            worker=ThreadWorker(OBSERVER, self._worker_failed),
+            evaluate=self.model.evaluate,
+            report=self._evaluated,
+            interval_s=self._evaluate_every_s,
+            rng=rng,
+        )
+
+    def _make_learner(self, name: str, rng: random.Random) -> LearnerActor:
+        index = self.names.index(name)
+
+        def make_trainer() -> Trainer:
+            return self._trainer(index)
+
+        def observe(report: StepReport) -> None:
+            self.folder.step(name, self.elapsed_s, report)
+
+        self.folder.process_started(name)
+        return LearnerActor(
+            name,
+            self._around,
+            ComputeThread(make_trainer, self.settings, name),
+            ThreadWorker(name, self._worker_failed),
+            rng,
+            observe,
+        )
+
+    def _evaluated(self, clock: float, found: dict[str, float]) -> None:
+        if not self.finished:
+            self.folder.evaluation(self.elapsed_s, clock, found)
+
+    def _worker_failed(self, error: BaseException) -> None:
+        self._give_up(f"a worker failed: {error!r}", error)
+
+    def _ended(self, name: str, error: BaseException | None) -> None:
+        self.folder.write(
+            self.elapsed_s, "system", "process_ended", {"name": name, "error": _word(error)}
+        )
+        learner = self._processes.last(name)
+        if isinstance(learner, LearnerActor):
+            self.folder.traffic(name, bytes_up=learner.bytes_up, bytes_down=learner.bytes_down)
+        supervisor = self._processes.get(SUPERVISOR)
+        if isinstance(error, IslandsError) or name in (SUPERVISOR,):
+            if error is not None:
+                self._give_up(f"{name}: {error}", error)
+        if name not in self._away and isinstance(supervisor, SupervisorActor) and not self.finished:
+            supervisor.process_ended(name, _word(error))
+
+    def _give_up(self, reason: str, error: BaseException) -> None:
+        if self.failure is None and not self.finished:
+            self.failure = error if isinstance(error, IslandsError) else IslandsError(reason)
+            self.failure.__cause__ = error
+        self._finished.set()
+
+    # --- the launcher of the supervisor -------------------------------------------------------
+
+    def start(self, name: str, delay_s: float) -> None:
+        """Start a process that ended."""
+        if not self.finished:
+            self._processes.start(name, delay_s)
+
+    def kill(self, name: str) -> None:
+        """Kill a process that is stalled."""
+        self._processes.kill_soon(name)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _cut(self, reason: str) -> None:
+        """The final state is durable: keep its values before the syncer ends."""
+        syncer = self._syncer
+        assert syncer is not None, "a syncer made the cut"
+        versions = [
+            syncer.state.version(index) for index in range(len(self.model.layout.fragments))
+        ]
+        self.values = syncer.vault.published([v for v in versions if v is not None])
+        self._finished.set()
+
+    def _conclude(self) -> Summary:
+        """Evaluate and export what was published last, and sum up."""
+        from safetensors.numpy import save_file
+
+        found = self.model.evaluate(self.values)
+        self.folder.evaluation(self.elapsed_s, 0.0, found)
+        save_file(self.model.layout.assemble(self.values), self.folder.path / "final.safetensors")
+        assert self._syncer is not None, "a syncer made the cut"
+        summary = summarise(
+            self.folder.figures, self._syncer.state, wall_s=self.elapsed_s, figures=found
+        )
+        text = json.dumps(summary, indent=2) + "\n"
+        (self.folder.path / "summary.json").write_text(text)
+        return summary
+
+
+def _word(error: BaseException | None) -> str:
+    return "" if error is None else f"{type(error).__name__}: {error}"

@@ -1,0 +1,65 @@
+"""The event tape: everything that was decided, one JSON object per line, the same in every run.
+
+Times are seconds on the writer's own monotonic clock, from the start of the run; they are never
+compared between hosts. The tape is what the history checker judges, and what one reads first when
+something went wrong.
+"""
+
+from collections import deque
+from pathlib import Path
+from typing import IO, Protocol
+
+import msgspec
+
+
+class Tape(Protocol):
+    """Somewhere to write entries to."""
+
+    def write(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
+        """Write one entry."""
+
+
+class MemoryTape:
+    """Keeps entries, as the bytes that a file would hold; the newest `limit` of them."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        """An empty tape."""
+        self.lines: deque[bytes] = deque(maxlen=limit)
+
+    def write(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
+        """Keep one entry."""
+        self.lines.append(encode_entry(at_s, actor, kind, fields))
+
+
+class FileTape:
+    """Appends entries to a file; turns it over when it grows past a limit."""
+
+    def __init__(self, path: Path, *, limit_bytes: int = 256 * 2**20) -> None:
+        """Open the file for appending."""
+        self._path = path
+        self._limit_bytes = limit_bytes
+        self._file: IO[bytes] = path.open("ab")
+        self._size = path.stat().st_size
+
+    def write(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
+        """Append one entry; it reaches the disk with the next buffer."""
+        line = encode_entry(at_s, actor, kind, fields) + b"\n"
+        self._file.write(line)
+        self._size += len(line)
+        if self._size >= self._limit_bytes:
+            self._turn_over()
+
+    def close(self) -> None:
+        """Write what is buffered."""
+        self._file.close()
+
+    def _turn_over(self) -> None:
+        """Keep one full file beside the growing one."""
+        self._file.close()
+        self._path.replace(self._path.with_suffix(".1.jsonl"))
+        self._file, self._size = self._path.open("ab"), 0
+
+
+def encode_entry(at_s: float, actor: str, kind: str, fields: dict[str, object]) -> bytes:
+    """One entry in its one form: time, actor and kind first, then the fields as given."""
+    return msgspec.json.encode({"at_s": round(at_s, 6), "actor": actor, "kind": kind, **fields})

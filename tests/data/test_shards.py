@@ -1,0 +1,62 @@
+"""Virtual shards: every record once per pass, in an order that any position can resume."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from islands.data.shards import ShardKey, ShardPlan
+
+
+@given(st.integers(0, 200), st.integers(1, 20), st.integers(0, 3), st.integers(0, 5))
+def test_the_shards_of_a_pass_hold_every_record_once(
+    records: int, shards: int, seed: int, pass_index: int
+) -> None:
+    """All shards together are a permutation of the records, of almost equal sizes."""
+    plan = ShardPlan(records, shards, seed)
+    members = [plan.members(ShardKey(pass_index, shard)) for shard in range(shards)]
+    assert sorted(np.concatenate(members).tolist()) == list(range(records))
+    sizes = [plan.size(shard) for shard in range(shards)]
+    assert sizes == [len(m) for m in members]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(st.integers(1, 60), st.integers(1, 7), st.integers(0, 60))
+def test_groups_resume_at_any_position(records: int, size: int, position: int) -> None:
+    """Going on from a position yields the records that were not yet yielded, in the same order."""
+    plan = ShardPlan(records, 1)
+    position = min(position, records)
+    key = ShardKey(0, 0)
+    rest = [group for group, _ in plan.groups(key, position, size)]
+    expected = plan.members(key)[position:]
+    np.testing.assert_array_equal(np.concatenate([*rest, expected[:0]]), expected)
+
+
+def test_positions_count_records() -> None:
+    """Each group comes with the position after it; the last group may be short."""
+    positions = [after for _, after in ShardPlan(7, 1).groups(ShardKey(0, 0), 0, 3)]
+    assert positions == [3, 6, 7]
+
+
+def test_the_order_depends_on_seed_and_pass_alone() -> None:
+    """Another pass or seed shuffles anew; the same ones never do."""
+    key = ShardKey(0, 1)
+    members = ShardPlan(100, 4, seed=1).members(key).tolist()
+    assert members == ShardPlan(100, 4, seed=1).members(key).tolist()
+    assert members != ShardPlan(100, 4, seed=2).members(key).tolist()
+    assert members != ShardPlan(100, 4, seed=1).members(ShardKey(1, 1)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("key", "position"), [(ShardKey(0, 4), 0), (ShardKey(-1, 0), 0), (ShardKey(0, 0), 26)]
+)
+def test_what_does_not_exist_is_refused(key: ShardKey, position: int) -> None:
+    """An unknown shard or a position beyond its end is an error, never an empty shard."""
+    with pytest.raises(IndexError):
+        next(ShardPlan(100, 4).groups(key, position, 1))
+
+
+def test_shard_keys_order_by_pass_first() -> None:
+    """Keys sort and print in the order in which shards are leased."""
+    keys = [ShardKey(1, 0), ShardKey(0, 2), ShardKey(0, 1)]
+    assert [str(key) for key in sorted(keys)] == ["0/1", "0/2", "1/0"]

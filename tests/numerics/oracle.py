@@ -1,0 +1,80 @@
+"""The arithmetic of SPEC §3 in NumPy float64, from the formulas alone.
+
+Written apart from `islands.numerics` and sharing no code with it: straight lines, whole arrays, no
+blocks, no norms reused. Slow and plain on purpose.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from islands.layout import Unit
+
+Double = NDArray[np.float64]
+
+CANCELLED = 1e-6  # [O] directions that cancel below this count as zero
+
+
+def phi(x: Double) -> Double:
+    """φ(x) = x / ‖x‖, φ(0) = 0."""
+    length = np.linalg.norm(x)
+    return x / length if length > 0 else np.zeros_like(x)
+
+
+def average(deltas: Sequence[ArrayLike], weights: Sequence[float]) -> Double:
+    """Σ wδ / Σ w."""
+    rows = np.array(deltas, np.float64)
+    w = np.array(weights, np.float64)[:, None]
+    return np.asarray((w * rows).sum(axis=0) / w.sum())
+
+
+def rda_uncapped(deltas: Sequence[ArrayLike], weights: Sequence[float]) -> Double:
+    """(Σ w‖δ‖ / Σ w) · φ(Σ w φ(δ) / Σ w), as in the paper."""
+    rows = np.array(deltas, np.float64)
+    w = np.array(weights, np.float64)
+    radius = (w * np.linalg.norm(rows, axis=1)).sum() / w.sum()
+    direction = average([phi(row) for row in rows], weights)
+    if np.linalg.norm(direction) <= CANCELLED:
+        return np.zeros_like(direction)
+    return np.asarray(radius * phi(direction))
+
+
+def rda(deltas: Sequence[ArrayLike], weights: Sequence[float]) -> Double:
+    """The same with our cap of √M_eff · ‖average‖, and the identity for one contributor."""
+    if len(deltas) == 1:
+        return np.array(deltas[0], np.float64)
+    merged = rda_uncapped(deltas, weights)
+    w = np.array(weights, np.float64)
+    cap = w.sum() / np.sqrt((w**2).sum()) * np.linalg.norm(average(deltas, weights))
+    length = np.linalg.norm(merged)
+    return merged * (cap / length) if length > cap else merged
+
+
+def merge(deltas: Sequence[ArrayLike], weights: Sequence[float], units: Sequence[Unit]) -> Double:
+    """Each unit by its own rule."""
+    rows = np.array(deltas, np.float64)
+    merged = np.full(rows.shape[1], np.nan)
+    for unit in units:
+        part = rows[:, unit.offset : unit.offset + unit.size]
+        rule = rda if unit.rule == "rda" else average
+        merged[unit.offset : unit.offset + unit.size] = rule(list(part), weights)
+    return merged
+
+
+@dataclass
+class Syncer:
+    """One fragment of a syncer: Θ and v, stepped by SGD with momentum."""
+
+    value: Double
+    momentum: Double
+    learning_rate: float
+    decay: float
+    nesterov: bool = True
+
+    def step(self, direction: Double) -> None:
+        """One step: v ← μv + Δ; Θ ← Θ − η(Δ + μv), or Θ − ηv."""
+        self.momentum = self.decay * self.momentum + direction
+        ahead = direction + self.decay * self.momentum if self.nesterov else self.momentum
+        self.value = self.value - self.learning_rate * ahead

@@ -1,0 +1,107 @@
+"""Is a contribution finite, and how long is it."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from islands.errors import InvariantError
+from islands.layout import Unit
+from islands.numerics.check import clip, is_finite, measure, unit_table
+
+UNITS = (Unit(0, 10, "average"), Unit(10, 5000, "rda"), Unit(5010, 64, "rda"))
+SIZE = 5074
+
+
+def values(scale: float = 1.0) -> np.ndarray:
+    """A contribution of that scale."""
+    return (scale * np.random.default_rng(0).standard_normal(SIZE)).astype(np.float32)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-12, 1e-18, 1e-25, 1e-38, 1e15, 1e19, 1e37])
+def test_norms_are_right_at_every_magnitude(scale: float) -> None:
+    """Also where the square of an element, or the sum of squares, leaves float32."""
+    contribution = values(scale)
+    measured = measure(contribution, UNITS)
+    for unit, norm in zip(UNITS, measured.unit_norms, strict=True):
+        part = contribution[unit.offset : unit.offset + unit.size].astype(np.float64)
+        assert norm == pytest.approx(np.linalg.norm(part), rel=1e-6)
+    whole = np.linalg.norm(contribution.astype(np.float64))
+    assert measured.norm == pytest.approx(whole, rel=1e-6)
+    assert measured.finite
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@given(where=st.integers(0, SIZE - 1))
+def test_one_bad_element_anywhere_is_found(bad: float, where: int) -> None:
+    """FAULTS 38: a contribution with a nan or an infinity is not finite."""
+    contribution = values()
+    contribution[where] = bad
+    assert not measure(contribution, UNITS).finite
+    assert not is_finite(contribution)
+
+
+def test_the_largest_finite_numbers_are_finite() -> None:
+    """A sum of squares that leaves float32 is no reason to refuse a contribution."""
+    contribution = np.full(SIZE, np.finfo(np.float32).max, np.float32)
+    measured = measure(contribution, UNITS)
+    assert measured.finite
+    assert measured.norm == pytest.approx(float(contribution[0]) * math.sqrt(SIZE))
+
+
+def test_bfloat16_is_widened_and_then_measured() -> None:
+    """A contribution can be measured as it arrives from the wire."""
+    narrow = values().astype(ml_dtypes.bfloat16)
+    measured = measure(narrow, UNITS)
+    np.testing.assert_array_equal(measured.values, narrow.astype(np.float32))
+    assert measured.norm == measure(narrow.astype(np.float32), UNITS).norm
+    assert is_finite(narrow)
+
+
+def test_float32_is_not_copied() -> None:
+    """What arrived is what is merged."""
+    contribution = values()
+    assert measure(contribution, UNITS).values is contribution
+
+
+def test_clipping_shortens_and_does_not_turn() -> None:
+    """A contribution above the limit keeps its direction and takes the limit as its norm."""
+    measured = measure(values(), UNITS)
+    clipped = clip(measured, 0.5)
+    again = measure(clipped.values, UNITS)
+    assert again.norm == pytest.approx(0.5, rel=1e-6)
+    np.testing.assert_allclose(again.unit_norms, clipped.unit_norms, rtol=1e-6)
+    ratio = 0.5 / measured.norm
+    np.testing.assert_allclose(clipped.values, ratio * measured.values, rtol=1e-6)
+
+
+def test_what_is_short_enough_is_left_alone() -> None:
+    """No clipping, no copy."""
+    measured = measure(values(), UNITS)
+    assert clip(measured, measured.norm) is measured
+
+
+def test_what_is_not_finite_cannot_be_clipped() -> None:
+    """Scaling a nan down helps nobody."""
+    with pytest.raises(InvariantError, match="refuse"):
+        clip(measure(np.full(SIZE, np.nan, np.float32), UNITS), 1.0)
+
+
+@pytest.mark.parametrize(
+    "units",
+    [
+        (),
+        UNITS[1:],
+        UNITS[:2],
+        (UNITS[0], UNITS[2]),
+        (UNITS[0], UNITS[0], *UNITS[1:]),
+        (*UNITS, Unit(SIZE, 0, "rda")),
+    ],
+)
+def test_units_must_cover_the_fragment_in_order(units: tuple[Unit, ...]) -> None:
+    """Gaps, overlaps and units beyond the end belong to another layout."""
+    with pytest.raises(InvariantError, match="unit"):
+        unit_table(units, SIZE)

@@ -1,0 +1,405 @@
+"""What the rules of a round come to, on the real states and the event model.
+
+Figures are of SPEC §12: with equal speeds, random phases and 10 % noise the effective H is within
+5 % of H and participation is at least 0.99; one odd learner does not change the others' H; nothing
+that comes, goes or restarts leaves the run in a state without progress.
+"""
+
+import random
+
+import pytest
+
+from islands.config import RunSettings, Timing
+from islands.messages import Phase, Status
+from islands.syncer import events as syncer_events
+from tests.rounds.model import BATCH_TOKENS, Link, Model
+
+STEP_S = 0.1
+LEARNERS = 8
+WARM_S = 20.0
+
+
+def settings_of(interval: int, fragments: int, **changes: object) -> RunSettings:
+    """Settings with H and P, and what else a test changes."""
+    return RunSettings(interval_steps=interval, fragments=fragments, **changes)  # type: ignore[arg-type]
+
+
+def median_steps(model: Model, before: dict[str, int]) -> int:
+    """Steps of the median learner since `before`."""
+    done = sorted(steps - before.get(name, 0) for name, steps in model.steps().items())
+    return done[len(done) // 2]
+
+
+def measured(model: Model, seconds: float) -> tuple[float, float]:
+    """Run on; the effective H in steps of the median learner, and the participation."""
+    start_s, before = model.now_s, {str(name): steps for name, steps in model.steps().items()}
+    model.run(seconds)
+    interval = model.effective_interval(start_s, median_steps(model, before))
+    return interval, model.participation(start_s)
+
+
+def assert_balanced(model: Model) -> None:
+    """The ledger of every fragment balances to 0, and all agree on what was processed."""
+    rows = model.syncer.ledger_rows()
+    assert [row.imbalance for row in rows] == [0] * len(rows)
+    assert len({row.processed for row in rows}) == 1
+    assert min(row.lost for row in rows) >= 0
+    assert min(row.pending for row in rows) >= 0
+
+
+def assert_progress(model: Model, cycles: int = 2) -> None:
+    """Every fragment gets new versions, and every learner adopts what there was before."""
+    versions = [model.syncer.version(index) for index in range(model.fragments)]
+    seconds = 15 + (cycles + 1) * model.settings.interval_steps * STEP_S
+    model.run(seconds)
+    for index, before in enumerate(versions):
+        after = model.syncer.version(index)
+        assert after is not None
+        assert before is None or after.number >= before.number + cycles
+        for learner in model.learners.values():
+            held = learner.accounts[index].version
+            assert held is not None
+            assert before is None or held >= before
+    assert_balanced(model)
+    assert len(model.payloads) <= model.settings.open_rounds_max(model.fragments) * LEARNERS
+
+
+@pytest.mark.parametrize(
+    ("interval", "fragments", "seconds"), [(24, 24, 40.0), (96, 12, 100.0), (96, 24, 80.0)]
+)
+@pytest.mark.parametrize("phases", [0, 1])
+def test_compute_sets_the_interval(
+    interval: int, fragments: int, seconds: float, phases: int
+) -> None:
+    """Eight equal learners merge every fragment every H steps, and all of them take part."""
+    model = Model(settings_of(interval, fragments), [STEP_S] * LEARNERS, seed=phases)
+    model.run(WARM_S)
+    effective, participation = measured(model, seconds)
+    assert effective == pytest.approx(interval, rel=0.05)
+    assert participation >= 0.99
+    assert_balanced(model)
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "merge_s"), [(0.02, 0.01), (0.05, 0.02)], ids=["fast link", "slow link"]
+)
+def test_the_network_does_not_set_the_interval(latency_s: float, merge_s: float) -> None:
+    """An exchange that is not instant changes neither the interval nor who takes part."""
+    link = Link(latency_s=latency_s, merge_s=merge_s, journal_s=merge_s)
+    model = Model(settings_of(24, 12), [STEP_S] * LEARNERS, link=link)
+    model.run(WARM_S)
+    effective, participation = measured(model, 50.0)
+    assert effective == pytest.approx(24, rel=0.05)
+    assert participation >= 0.95
+    assert_balanced(model)
+
+
+def test_a_slow_learner_harms_nobody() -> None:
+    """One learner that steps ten times slower: the others keep their H and all take part."""
+    model = Model(settings_of(24, 24), [STEP_S] * 7 + [10 * STEP_S])
+    model.run(WARM_S)
+    start_s = model.now_s
+    effective, _ = measured(model, 40.0)
+    assert effective == pytest.approx(24, rel=0.05)
+    assert min(model.share_of(f"learner-{index}", start_s) for index in range(7)) >= 0.99
+    assert_progress(model)
+
+
+def test_a_slow_learner_contributes_what_it_has() -> None:
+    """A learner answers at once from its last boundary, so also a slow one is merged."""
+    model = Model(settings_of(24, 24), [STEP_S] * 7 + [4 * STEP_S])
+    model.run(WARM_S)
+    start_s = model.now_s
+    model.run(30.0)
+    assert model.share_of("learner-7", start_s) >= 0.8
+
+
+def test_a_fast_learner_harms_nobody() -> None:
+    """One learner that steps four times faster: the others keep their H and all take part."""
+    model = Model(settings_of(24, 24), [STEP_S] * 7 + [STEP_S / 4])
+    model.run(WARM_S)
+    start_s = model.now_s
+    effective, _ = measured(model, 40.0)
+    assert effective == pytest.approx(24, rel=0.05)
+    assert min(model.share_of(f"learner-{index}", start_s) for index in range(7)) >= 0.99
+    assert_progress(model)
+
+
+@pytest.mark.parametrize(
+    ("interval", "wanted", "fragments", "seconds"),
+    [(24, 1, 1, 120.0), (10, 24, 24, 20.0), (24, 24, 5, 60.0), (24, 24, 1, 120.0), (1, 1, 1, 20.0)],
+    ids=["P=1", "P>H", "five tensors", "one tensor", "H=P=1"],
+)
+def test_any_number_of_fragments(
+    interval: int, wanted: int, fragments: int, seconds: float
+) -> None:
+    """The interval holds for P = 1, for P > H, and where the plan makes fewer than were wanted."""
+    model = Model(settings_of(interval, wanted), [STEP_S] * LEARNERS, fragments=fragments)
+    model.run(WARM_S)
+    effective, participation = measured(model, seconds)
+    slack = 1.2 if interval == 1 else 0.05 * interval
+    assert effective == pytest.approx(interval, abs=slack)
+    assert participation >= 0.95
+    assert_progress(model)
+
+
+def test_learners_come_and_go() -> None:
+    """From one learner to eight and back to one: each time the interval holds."""
+    model = Model(settings_of(24, 12), [STEP_S])
+    model.run(WARM_S)
+    assert measured(model, 30.0)[0] == pytest.approx(24, rel=0.05)
+    for index in range(1, LEARNERS):
+        model.add_learner(f"learner-{index}", STEP_S)
+    model.run(WARM_S)
+    effective, participation = measured(model, 30.0)
+    assert effective == pytest.approx(24, rel=0.05)
+    assert participation >= 0.99
+    for index in range(LEARNERS - 1):
+        model.kill_learner(f"learner-{index}")
+    model.run(WARM_S)
+    assert measured(model, 30.0)[0] == pytest.approx(24, rel=0.05)
+    assert_progress(model)
+
+
+def test_nobody_left_and_one_comes_back() -> None:
+    """With no learner at all the run waits; the first one to come goes on with it."""
+    model = Model(settings_of(24, 6), [STEP_S] * 2)
+    model.run(WARM_S)
+    model.kill_learner("learner-0")
+    model.kill_learner("learner-1")
+    model.run(30.0)
+    model.add_learner("learner-1", STEP_S)
+    assert_progress(model)
+    assert model.syncer.durable.rejoins == 1
+
+
+def test_everybody_restarts() -> None:
+    """All processes die at once; the run goes on from what the syncer had journalled."""
+    model = Model(settings_of(24, 6), [STEP_S] * 4, journal=True)
+    model.run(WARM_S)
+    merges = model.syncer.durable.merges
+    model.restart_syncer(1.0)
+    for index in range(4):
+        model.kill_learner(f"learner-{index}")
+    for index in range(4):
+        model.add_learner(f"learner-{index}", STEP_S)
+    assert_progress(model)
+    assert model.syncer.durable.merges >= merges
+    assert model.syncer.durable.rejoins == 4
+
+
+@pytest.mark.parametrize("phases", range(6))
+def test_the_syncer_restarts(phases: int) -> None:
+    """A syncer that dies at any point of a round goes on; nothing is applied twice or forgotten."""
+    model = Model(settings_of(12, 4), [STEP_S] * 3, journal=True, seed=phases)
+    chance = random.Random(phases)
+    model.run(10.0)
+    for _ in range(8):
+        model.run(chance.uniform(0.5, 3.0))
+        model.restart_syncer(chance.choice([0.0, 0.5, 2.0]))
+    assert_progress(model)
+    rows = model.syncer.ledger_rows()
+    assert rows[0].lost == 0
+    steps = {str(name): done for name, done in model.steps().items()}
+    assert rows[0].processed == pytest.approx(sum(steps.values()) * BATCH_TOKENS, rel=0.01)
+
+
+@pytest.mark.parametrize("at_s", [0.0, 0.002, 0.004, 0.006, 0.009, 0.012, 0.02])
+def test_the_syncer_restarts_while_it_is_seeded(at_s: float) -> None:
+    """Version 0 is complete or does not exist; the run begins anyway."""
+    model = Model(settings_of(12, 6), [0.005] * 2, journal=True)
+    model.run(at_s)
+    model.restart_syncer()
+    assert_progress(model)
+
+
+def test_learners_step_while_the_syncer_is_away() -> None:
+    """A syncer that is gone for ten seconds costs no learner a step."""
+    model = Model(settings_of(12, 4, budget_tokens=10**9), [STEP_S] * 3, journal=True)
+    model.run(WARM_S)
+    before = {str(name): steps for name, steps in model.steps().items()}
+    model.restart_syncer(10.0)
+    model.run(10.0)
+    assert median_steps(model, before) == pytest.approx(100, abs=8)
+    assert_progress(model)
+
+
+@pytest.mark.parametrize("budget", [BATCH_TOKENS, 3_000, 250_000, 250_077])
+@pytest.mark.parametrize("times", [[1.0] * 4, [1.0, 1.0, 3.0, 0.5]], ids=["equal", "uneven"])
+def test_a_run_ends_with_its_budget(budget: int, times: list[float]) -> None:
+    """Exactly the budget is processed, and at the end every token has its fate."""
+    model = Model(settings_of(24, 6, budget_tokens=budget), [STEP_S * t for t in times])
+    model.run(400.0)
+    assert model.finished == "tokens"
+    assert_ended(model, budget)
+    assert sum(model.steps().values()) * BATCH_TOKENS == budget - budget % BATCH_TOKENS
+
+
+def assert_ended(model: Model, budget: int) -> None:
+    """The ledger holds the whole budget, nothing is pending, and everybody has the last version."""
+    assert_balanced(model)
+    for index, row in enumerate(model.syncer.ledger_rows()):
+        assert row.processed == budget - budget % BATCH_TOKENS
+        assert row.pending == 0
+        for learner in model.learners.values():
+            assert learner.accounts[index].version == model.syncer.version(index)
+    assert not model.payloads
+
+
+def test_a_run_ends_with_its_budget_although_one_dies() -> None:
+    """What the dead had not processed is processed by the others; what it lost is lost."""
+    model = Model(settings_of(24, 6, budget_tokens=200_000), [STEP_S] * 4)
+    model.run(20.0)
+    model.kill_learner("learner-2")
+    model.run(400.0)
+    assert model.finished == "tokens"
+    assert_ended(model, 200_000)
+    assert 0 < model.syncer.ledger_rows()[0].lost <= 30 * BATCH_TOKENS
+
+
+@pytest.mark.parametrize("phases", range(3))
+def test_a_run_ends_with_its_budget_although_the_syncer_restarts(phases: int) -> None:
+    """Quotas and positions are journalled before they are sent, so the budget stays exact."""
+    model = Model(settings_of(12, 4, budget_tokens=60_000), [STEP_S] * 3, journal=True, seed=phases)
+    chance = random.Random(phases)
+    for _ in range(10):
+        model.run(chance.uniform(0.5, 4.0))
+        if model.finished is None:
+            model.restart_syncer(chance.choice([0.0, 1.0]))
+    model.run(400.0)
+    assert model.finished == "tokens"
+    assert_ended(model, 60_000)
+    assert sum(model.steps().values()) * BATCH_TOKENS == 60_000
+
+
+def test_a_learner_without_link_is_not_waited_for_at_the_end() -> None:
+    """The end is reached without a learner that cannot be reached; its tokens are lost."""
+    settings = settings_of(24, 6, budget_s=20.0)
+    model = Model(settings, [STEP_S] * 3)
+    model.run(18.0)
+    model.cut_link("learner-1")
+    model.run(60.0)
+    assert model.finished == "time"
+    assert_balanced(model)
+    assert [row.pending for row in model.syncer.ledger_rows()] == [0] * 6
+    assert model.syncer.ledger_rows()[0].lost > 0
+
+
+def test_an_end_survives_the_syncer() -> None:
+    """A syncer that dies while the run closes closes it when it is back."""
+    model = Model(settings_of(24, 6), [STEP_S] * 3, journal=True)
+    model.run(15.0)
+    model._syncer(syncer_events.StopRequested("enough"))  # noqa: SLF001
+    model.run(0.01)
+    model.restart_syncer(1.0)
+    model.run(60.0)
+    assert model.finished == "enough"
+    assert_balanced(model)
+    assert [row.pending for row in model.syncer.ledger_rows()] == [0] * 6
+
+
+def test_a_zombie_comes_back_with_a_new_incarnation() -> None:
+    """Who was evicted and still lives is told so, joins again, and contributes again."""
+    model = Model(settings_of(12, 4), [STEP_S] * 3)
+    model.run(10.0)
+    first = model.learners[list(model.learners)[1]].incarnation
+    model.set_status("learner-1", Status.EVICTED)
+    assert_progress(model)
+    learner = model.learners[list(model.learners)[1]]
+    assert learner.incarnation is not None
+    assert first is not None
+    assert learner.incarnation > first
+    assert learner.phase is Phase.STEPPING
+    assert model.share_of("learner-1", model.now_s - 5) >= 0.9
+
+
+def test_a_flapping_link_applies_nothing_twice() -> None:
+    """Cut and heal, thirty times: the learner's steps go on, its work is merged in the end."""
+    model = Model(settings_of(12, 4), [STEP_S] * 3)
+    model.run(10.0)
+    for _ in range(30):
+        model.cut_link("learner-0")
+        model.run(0.7)
+        model.heal_link("learner-0")
+        model.run(0.4)
+    assert_progress(model)
+    assert model.syncer.ledger_rows()[0].lost == 0
+    assert model.share_of("learner-0", model.now_s - 5) >= 0.9
+
+
+def test_without_a_quorum_nothing_merges() -> None:
+    """Below K the fragments keep their versions and learners step on; it resumes by itself."""
+    settings = settings_of(12, 4, quorum=3, timing=Timing(round_s=2.0))
+    model = Model(settings, [STEP_S] * 3)
+    model.run(WARM_S)
+    model.kill_learner("learner-2")
+    model.run(1.0)
+    start_s, before = model.now_s, {str(name): steps for name, steps in model.steps().items()}
+    model.run(20.0)
+    assert model.merges(start_s) == []
+    assert median_steps(model, before) >= 190
+    assert_balanced(model)
+    model.add_learner("learner-2", STEP_S)
+    assert_progress(model)
+
+
+@pytest.mark.parametrize("suspect", [Status.SUSPECT, Status.STALLED])
+def test_a_suspect_is_not_waited_for(suspect: Status) -> None:
+    """With K = all, a round closes without a suspect; it takes part again when it is live."""
+    settings = settings_of(12, 4, quorum=None)
+    model = Model(settings, [STEP_S] * 3)
+    model.run(10.0)
+    model.set_status("learner-0", suspect)
+    start_s = model.now_s
+    model.run(10.0)
+    assert len(model.merges(start_s)) >= 25
+    assert model.share_of("learner-0", start_s + 1) == 0
+    model.set_status("learner-0", Status.LIVE)
+    assert_progress(model)
+    assert model.share_of("learner-0", model.now_s - 5) >= 0.9
+
+
+def test_any_order_of_faults_ends_well(seed: int) -> None:
+    """Kills, cuts, evictions and restarts in any order; then all heals, and the run ends."""
+    chance = random.Random(seed)
+    settings = settings_of(
+        chance.choice([6, 12]),
+        chance.choice([1, 3, 6]),
+        budget_tokens=60_000,
+        quorum=chance.choice([1, 1, 2, None]),
+        timing=Timing(round_s=2.0, final_s=10.0),
+    )
+    times = [STEP_S * chance.choice([0.5, 1, 1, 3]) for _ in range(3)]
+    model = Model(settings, times, journal=True, seed=seed)
+    for _ in range(12):
+        model.run(chance.uniform(0.1, 3.0))
+        if model.finished is None:
+            _disturb(model, chance)
+    for index in range(3):
+        name = f"learner-{index}"
+        if name not in {str(known) for known in model.learners}:
+            model.add_learner(name, STEP_S)
+        model.heal_link(name)
+    model.run(300.0)
+    assert model.finished == "tokens"
+    assert_balanced(model)
+    assert [row.pending for row in model.syncer.ledger_rows()] == [0] * model.fragments
+    assert model.syncer.ledger_rows()[0].processed == 60_000
+
+
+def _disturb(model: Model, chance: random.Random) -> None:
+    name = f"learner-{chance.randrange(3)}"
+    present = name in {str(known) for known in model.learners}
+    fault = chance.randrange(6)
+    if fault == 0:
+        model.restart_syncer(chance.choice([0.0, 0.3, 1.5]))
+    elif not present:
+        model.add_learner(name, STEP_S)
+    elif fault == 1:
+        model.kill_learner(name)
+    elif fault == 2:
+        model.set_status(name, Status.EVICTED)
+    elif fault == 3:
+        model.cut_link(name)
+    else:
+        model.heal_link(name)

@@ -1,0 +1,104 @@
+"""The default tasks learn, and say what hosts must share."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from jaxtyping import PyTree
+
+from islands.data.shards import ShardKey
+from islands.errors import DataError
+from islands.jax_trainer import JaxTrainer
+from islands.models.decoder import DecoderConfig
+from islands.task import Task, load_task
+from islands.tasks.digits import Digits
+from islands.tasks.stdlib_bytes import StdlibBytes
+
+TINY = StdlibBytes(
+    DecoderConfig(width=32, layers=1, heads=2, head_width=16, hidden=64),
+    length=32,
+    validation_windows=64,
+)
+
+
+def learned(task: Task[PyTree], steps: int, learning_rate: float) -> list[dict[str, float]]:
+    """Figures of merit before and after some steps over consecutive shards."""
+    trainer = JaxTrainer(task, 4)
+    trainer.setup()
+    fragments = range(len(trainer.layout.fragments))
+    figures = [trainer.evaluate([trainer.value(f) for f in fragments])]
+    keys = (ShardKey(i // task.shards, i % task.shards) for i in range(steps))
+    batches = (batch for key in keys for batch, _ in trainer.batches(key, 0))
+    for _ in range(steps):
+        trainer.step(next(batches), learning_rate)
+    figures.append(trainer.evaluate([trainer.value(f) for f in fragments]))
+    return figures
+
+
+def test_the_byte_task_learns() -> None:
+    """A tiny decoder soon beats the entropy of single bytes, about 4.9 bits."""
+    before, after = learned(TINY, 150, 1e-2)
+    assert before["val_bits_per_byte"] > 7
+    assert after["val_bits_per_byte"] < 4.5
+
+
+def test_the_digits_task_learns() -> None:
+    """A perceptron recognises nine in ten unseen digits after four passes."""
+    pytest.importorskip("sklearn")
+    before, after = learned(Digits(), 190, 3e-3)
+    assert before["val_accuracy"] < 0.5
+    assert after["val_accuracy"] > 0.9
+
+
+def test_digits_count_each_image_once() -> None:
+    """A pass over all shards counts as many tokens as there are training images."""
+    pytest.importorskip("sklearn")
+    task = Digits(rows=50)
+    batches = [b for s in range(task.shards) for b, _ in task.batches(ShardKey(0, s), 0)]
+    assert sum(task.tokens(batch) for batch in batches) == 1797 - 300
+    assert {batch.images.shape for batch in batches} == {(50, 64)}
+
+
+def test_digits_without_scikit_learn_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing optional package is one sentence, not a traceback of imports."""
+    from islands.tasks import digits
+
+    digits._load.cache_clear()  # noqa: SLF001  (other tests may have loaded them)
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(DataError, match="needs scikit-learn"):
+        next(Digits().batches(ShardKey(0, 0), 0))
+
+
+def test_the_byte_task_resumes_at_any_position() -> None:
+    """Going on from a position gives the batches that were still to come."""
+    key = ShardKey(2, 5)
+    batches = list(TINY.batches(key, 0))
+    middle = batches[len(batches) // 2][1]
+    rest = list(TINY.batches(key, middle))
+    assert rest[-1][1] == batches[-1][1]
+    for (mine, _), (theirs, _) in zip(rest, batches[-len(rest) :], strict=True):
+        np.testing.assert_array_equal(mine.tokens, theirs.tokens)
+        np.testing.assert_array_equal(mine.weight, theirs.weight)
+
+
+def test_hosts_may_choose_their_batch_but_not_their_data() -> None:
+    """The layout's fingerprint holds corpus, order and model; rows per batch are one's own."""
+    fingerprint = JaxTrainer(TINY).layout.fingerprint
+    assert fingerprint == JaxTrainer(replace(TINY, rows=8)).layout.fingerprint
+    assert fingerprint != JaxTrainer(replace(TINY, seed=1)).layout.fingerprint
+    assert "corpus" in dict(JaxTrainer(TINY).layout.labels)
+
+
+def test_the_embedding_is_averaged() -> None:
+    """The decoder's embedding has the role of one; its matrices do not."""
+    roles = {leaf.path: leaf.role for leaf in JaxTrainer(TINY).layout.leaves}
+    assert roles["embedding"] == "embedding"
+    assert set(roles.values()) == {"embedding", "matrix"}
+    assert roles["layers/0/attention/out"] == "matrix"
+
+
+def test_tasks_are_built_by_name() -> None:
+    """What settings name is what a remote host builds, equal in value."""
+    task = load_task("islands.tasks.stdlib_bytes:StdlibBytes", length=64)
+    assert task == StdlibBytes(length=64)
