@@ -10,17 +10,20 @@ import hmac
 from islands.messages import Incarnation
 
 
+KEY_BYTES_MIN = 16
+
+
 class Credentials:
     """Signs and checks with one run's key."""
 
     def __init__(self, run: str, key: bytes) -> None:
-        """Use a key of at least 16 bytes.
+        """Use a key of at least `KEY_BYTES_MIN` bytes.
 
         Raises:
             ValueError: the key is shorter.
         """
-        if len(key) < 16:
-            raise ValueError(f"the run's key has {len(key)} bytes; it must have at least 16")
+        if len(key) < KEY_BYTES_MIN:
+            raise ValueError(f"the run's key has {len(key)} bytes, fewer than {KEY_BYTES_MIN}")
         self._run = run
         self._key = key
 

@@ -248,9 +248,8 @@ class LocalSystem:
         if isinstance(learner, LearnerActor):
             self.folder.traffic(name, bytes_up=learner.bytes_up, bytes_down=learner.bytes_down)
         supervisor = self._processes.get(SUPERVISOR)
-        if isinstance(error, IslandsError) or name in (SUPERVISOR,):
-            if error is not None:
-                self._give_up(f"{name}: {error}", error)
+        if error is not None and (isinstance(error, IslandsError) or name == SUPERVISOR):
+            self._give_up(f"{name}: {error}", error)
         if name not in self._away and isinstance(supervisor, SupervisorActor) and not self.finished:
             supervisor.process_ended(name, _word(error))
 

@@ -10,6 +10,7 @@ stands still, and a cost model says how long it took.
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ from islands.learner.events import (
 )
 from islands.trainer import Trainer
 from messaging.clock import Clock, MonotonicClock
+
+COPIES_UNDER_WAY = 2
+"""Snapshots of one fragment that may wait for the device: of the running step and the next."""
 
 FIRST_STEPS_COMPILE = 1
 """Steps whose time is not reported: they may contain compilation."""
@@ -99,7 +103,7 @@ class ComputeThread:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"compute-{name}", daemon=True)
         self._copier = ThreadPoolExecutor(1, thread_name_prefix=f"copy-{name}")
-        self._copying: set[int] = set()
+        self._copying: Counter[int] = Counter()
         self._post: Post = _nobody
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -197,17 +201,17 @@ class ComputeThread:
         return now_s
 
     def _copy(self, taken: Taken) -> None:
-        """Wait for a snapshot elsewhere; skip it if the last one of its fragment still copies."""
-        if taken.fragment in self._copying or self._stopping:
+        """Wait for a snapshot elsewhere; skip it if too many of its fragment still copy."""
+        if self._copying[taken.fragment] >= COPIES_UNDER_WAY or self._stopping:
             return
-        self._copying.add(taken.fragment)
+        self._copying[taken.fragment] += 1
         self._copier.submit(self._await_copy, taken)
 
     def _await_copy(self, taken: Taken) -> None:
         try:
             buffer = taken.snapshot.buffer()
         finally:
-            self._copying.discard(taken.fragment)
+            self._copying[taken.fragment] -= 1
         event = SnapshotTaken(taken.fragment, taken.base, taken.steps, taken.tokens)
         self._tell(SnapshotReady(event, buffer))
 
@@ -267,9 +271,11 @@ class InlineCompute:
 
     def _wake(self) -> None:
         if self._ready and not self._stopped and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_soon(self._boundary, False)
+            self._timer = asyncio.get_running_loop().call_soon(
+                lambda: self._boundary(was_running=False)
+            )
 
-    def _boundary(self, was_running: bool) -> None:  # noqa: FBT001  a callback of the loop
+    def _boundary(self, *, was_running: bool) -> None:
         self._timer = None
         allowed = self._engine.boundary()
         if self._stopped:

@@ -258,9 +258,9 @@ class SupervisorState:
 
     def _leave(self, leave: Leave) -> None:
         member = self.members.get(leave.name)
-        if member is not None and member.incarnation == leave.incarnation:
-            if member.status not in ENDED:
-                self._end(member, Status.LEFT, leave.reason)
+        known = member is not None and member.incarnation == leave.incarnation
+        if member is not None and known and member.status not in ENDED:
+            self._end(member, Status.LEFT, leave.reason)
 
     # --- processes and the end ----------------------------------------------------------------
 

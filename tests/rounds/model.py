@@ -254,6 +254,8 @@ class Model:
     def restart_syncer(self, down_s: float = 0.0) -> None:
         """The syncer dies, and starts again from what it journalled; learners redial."""
         assert self._journal, "this model keeps no journal"
+        if not self.syncer_up:
+            return
         self.syncer_up = False
         self.connected.clear()
         self.payloads.clear()
@@ -297,7 +299,9 @@ class Model:
                 self._deliver(connection, learner_events.FromSyncer(message))
                 name = self.connected.pop(connection, None)
                 if name is not None:
-                    self._at(2 * self.link.latency_s, lambda: self._redial(name))
+                    down = learner_events.SyncerLinkChanged(up=False)
+                    self._at(self.link.latency_s, lambda: self._learner(name, down))
+                    self._at(2 * self.link.latency_s, lambda: self._dial(name))
             case syncer_actions.BeginMerge():
                 self._merge(action)
             case syncer_actions.WriteJournal(sequence, fragment):
@@ -358,11 +362,6 @@ class Model:
 
     # --- the learners -------------------------------------------------------------------------
 
-    def _redial(self, name: LearnerName) -> None:
-        if name in self.learners:
-            self._learner(name, learner_events.SyncerLinkChanged(up=False))
-            self._dial(name)
-
     def _dial(self, name: LearnerName) -> None:
         linked = name in self.connected.values()
         if name in self.learners and name not in self.cut and self.syncer_up and not linked:
@@ -379,7 +378,8 @@ class Model:
         compute = self.computes[name]
         match action:
             case learner_actions.ToSupervisor(Join() as join):
-                self._join(name, join)
+                target = self.learners[name]
+                self._at(self.link.latency_s, lambda: self._join(target, join))
             case learner_actions.DialSyncer():
                 self._dial(name)
             case learner_actions.ToSyncer(message):
@@ -398,10 +398,8 @@ class Model:
             case _:
                 pass
 
-    def _join(self, name: LearnerName, join: Join) -> None:
-        known = self.view.get(name)
-        waiting = known is not None and known.status is Status.LIVE
-        if not waiting or known is None or join.previous == known.incarnation:
+    def _join(self, learner: LearnerState, join: Join) -> None:
+        if self.learners.get(learner.name) is learner and learner.incarnation is None:
             self._admit(join)
 
     def _contribute(self, name: LearnerName, compute: FakeCompute, message: Contribution) -> None:
@@ -524,7 +522,7 @@ class Model:
     def participation(self, since_s: float) -> float:
         """Contributions merged per learner and merge."""
         merges = self.merges(since_s)
-        arrived = sum(len(m["participants"]) for m in merges)  # type: ignore[arg-type]
+        arrived = sum(len(list(m["participants"])) for m in merges)  # type: ignore[call-overload]
         present = sum(int(str(m["learners"])) for m in merges)
         return arrived / present
 

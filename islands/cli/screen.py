@@ -1,0 +1,147 @@
+"""What a person sees of a run: live on a terminal, plain lines elsewhere, and the end."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self, cast
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from islands.summary import Summary
+    from islands.telemetry import RunFigures
+
+BARS = "▁▂▃▄▅▆▇█"
+PLAIN_INTERVAL_S = 5.0
+
+
+class Screen:
+    """Shows figures of a run; call `show` as often as you like."""
+
+    def __init__(self, budget_tokens: int, metric: str) -> None:
+        """Look at where the output goes."""
+        self.console = Console()
+        self._budget_tokens = budget_tokens
+        self._metric = metric
+        self._live: Live | None = None
+        self._plain_s = float("-inf")
+
+    def __enter__(self) -> Self:
+        """Take the terminal, if there is one."""
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, refresh_per_second=4, transient=True)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the terminal back."""
+        if self._live is not None:
+            self._live.__exit__(None, None, None)
+            self._live = None
+
+    def show(self, figures: "RunFigures", tokens: int, elapsed_s: float) -> None:
+        """Show where the run stands."""
+        if self._live is not None:
+            self._live.update(self._picture(figures, tokens, elapsed_s))
+        elif elapsed_s - self._plain_s >= PLAIN_INTERVAL_S:
+            self._plain_s = elapsed_s
+            self.console.print(self._line(figures, tokens, elapsed_s), highlight=False)
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self.console.print(text, highlight=False)
+
+    def _line(self, figures: "RunFigures", tokens: int, elapsed_s: float) -> str:
+        learners = " ".join(
+            f"{name}:{learner.status}/{learner.steps}"
+            for name, learner in sorted(figures.learners.items())
+        )
+        found = figures.evaluations[-1].get(self._metric) if figures.evaluations else None
+        value = "" if found is None else f" {self._metric}={found:.3f}"
+        share = tokens / self._budget_tokens
+        return f"{elapsed_s:6.1f} s {share:4.0%} merges={figures.merges}{value} {learners}"
+
+    def _picture(self, figures: "RunFigures", tokens: int, elapsed_s: float) -> Group:
+        table = Table(box=None, pad_edge=False, expand=True)
+        for title in ("learner", "status", "steps", "tokens", "loss", "step", "incarnation"):
+            table.add_column(title, justify="left" if title in ("learner", "status") else "right")
+        for name, learner in sorted(figures.learners.items()):
+            table.add_row(
+                name,
+                Text(learner.status, style="green" if learner.status == "live" else "red"),
+                f"{learner.steps:,}",
+                f"{learner.tokens:,}",
+                "" if learner.loss is None else f"{learner.loss:.3f}",
+                f"{1000 * learner.step_time_s:.0f} ms",
+                str(learner.incarnations),
+            )
+        bar = ProgressBar(total=self._budget_tokens, completed=min(tokens, self._budget_tokens))
+        head = Text(
+            f"{elapsed_s:.0f} s   {tokens:,} of {self._budget_tokens:,} tokens   "
+            f"{figures.merges:,} merges   {self._evaluated(figures)}"
+        )
+        events = Text("\n".join(figures.events), style="dim")
+        return Group(Panel(Group(head, bar, table, events), title="islands"))
+
+    def _evaluated(self, figures: "RunFigures") -> str:
+        values = [row[self._metric] for row in figures.evaluations if self._metric in row]
+        return f"{self._metric} {values[-1]:.3f} {sparkline(values)}" if values else ""
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def conclude(self, figures: "RunFigures", summary: "Summary") -> None:
+        """Show what came of the run."""
+        losses = [loss for _, loss in figures.losses]
+        if losses:
+            told = f"training loss {losses[0]:.3f} → {losses[-1]:.3f} nats per token"
+            self.say(f"\n{told}  {sparkline(losses)}")
+        values = [row[self._metric] for row in figures.evaluations if self._metric in row]
+        if values:
+            self.say(f"{self._metric} {values[0]:.3f} → {values[-1]:.3f}  {sparkline(values)}\n")
+        table = Table(title="The run", show_header=False, title_justify="left")
+        for key, value in summary.items():
+            if isinstance(value, float):
+                table.add_row(key, f"{value:,.4g}")
+            elif isinstance(value, int):
+                table.add_row(key, f"{value:,}")
+        self.console.print(table)
+        self.console.print(_ledger(cast("dict[str, object]", summary["ledger"])))
+        self.console.print(_learners(cast("dict[str, dict[str, int]]", summary["learners"])))
+
+
+def _ledger(ledger: dict[str, object]) -> Table:
+    rows = cast("list[dict[str, int]]", ledger["fragments"])
+    table = Table(title="What became of every token (sum over fragments)", title_justify="left")
+    for name in rows[0]:
+        table.add_column(name, justify="right")
+    table.add_column("imbalance", justify="right")
+    sums = [sum(row[name] for row in rows) for name in rows[0]]
+    table.add_row(*(f"{total:,}" for total in sums), str(ledger["imbalance"]))
+    return table
+
+
+def _learners(learners: dict[str, dict[str, int]]) -> Table:
+    table = Table(title="Learners", title_justify="left")
+    table.add_column("name")
+    for title in ("steps", "tokens", "incarnations"):
+        table.add_column(title, justify="right")
+    for name, row in learners.items():
+        table.add_row(name, *(f"{row[key]:,}" for key in ("steps", "tokens", "incarnations")))
+    return table
+
+
+def sparkline(values: Sequence[float], width: int = 40) -> str:
+    """A curve in one line of text: the mean of each of `width` equal parts."""
+    if not values:
+        return ""
+    width = min(width, len(values))
+    parts = [
+        values[i * len(values) // width : (i + 1) * len(values) // width] for i in range(width)
+    ]
+    means = [sum(part) / len(part) for part in parts]
+    low, high = min(means), max(means)
+    span = (high - low) or 1.0
+    return "".join(BARS[round((mean - low) / span * (len(BARS) - 1))] for mean in means)
