@@ -9,7 +9,6 @@ import hmac
 
 from islands.messages import Incarnation
 
-
 KEY_BYTES_MIN = 16
 
 

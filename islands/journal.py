@@ -81,9 +81,13 @@ class Journal:
         self._names = [f"fragment-{index:05d}" for index in range(fragments)]
         self._sequences: dict[str, dict[str, int]] = {}
         self.epoch = 0
+        self.sequence = 0
 
     def recover(self) -> Recovered | None:
         """Read what was committed; None if the run has no complete version yet.
+
+        `sequence` is then that of the newest record, also if it is of no use: what is written
+        from now on must be newer.
 
         Raises:
             JournalError: a fragment's committed version is in neither of its slots.
@@ -97,6 +101,7 @@ class Journal:
                     newest = slot
         if newest is None:
             return None
+        self.sequence = newest.header.sequence
         durable = msgspec.json.decode(newest.metadata, type=Durable)
         fragments: list[dict[str, NDArray[np.generic]]] = []
         for index, name in enumerate(self._names):

@@ -95,6 +95,11 @@ class Book:
         settled = account.applied - account.unsettled
         return self.reported - (settled + account.overwritten + account.pending)
 
+    def pending(self, fragment: int) -> int:
+        """Tokens that have no fate yet."""
+        account = self.accounts[fragment]
+        return account.pending + (self.processed - self.reported) - account.unsettled
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -218,10 +223,6 @@ class Ledger:
     def row(self, fragment: int) -> Row:
         """The account of one fragment."""
         totals = self.totals[fragment]
-        pending = 0
-        for book in self.books.values():
-            account = book.accounts[fragment]
-            pending += account.pending + (book.processed - book.reported) - account.unsettled
         return Row(
             processed=self.processed,
             applied=totals.applied,
@@ -230,7 +231,7 @@ class Ledger:
             stale=totals.stale,
             overwritten=totals.overwritten,
             lost=totals.lost,
-            pending=pending,
+            pending=sum(book.pending(fragment) for book in self.books.values()),
         )
 
     @property

@@ -35,10 +35,21 @@ class Worker(Protocol):
 
 
 class ThreadWorker:
-    """One thread. A failure of the work is passed to `failed` on the loop."""
+    """One thread.
 
-    def __init__(self, name: str, failed: Callable[[BaseException], object]) -> None:
+    Args:
+        name: of the thread.
+        failed: called on the loop with a failure of the work.
+        finish: whether `close` waits for what has begun; work that writes files must be waited
+            for, work that takes seconds and harms nobody need not.
+    """
+
+    def __init__(
+        self, name: str, failed: Callable[[BaseException], object], *, finish: bool = True
+    ) -> None:
         """Prepare; the thread starts with the first piece of work."""
+        self._finish = finish
+        self._closed = False
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._failed = failed
 
@@ -54,11 +65,13 @@ class ThreadWorker:
             else:
                 _on_loop(loop, lambda: done(result))
 
-        self._pool.submit(run)
+        if not self._closed:
+            self._pool.submit(run)
 
     def close(self) -> None:
-        """End after what has begun."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """Take no more, and drop what has not begun."""
+        self._closed = True
+        self._pool.shutdown(wait=self._finish, cancel_futures=True)
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
@@ -68,18 +81,29 @@ def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> Non
         return
 
 
+def _nothing() -> None:
+    """Nothing is to be told."""
+
+
 class InlineWorker:
     """Work on a virtual clock: done at once, complete after `cost_s`, in order.
 
     Args:
         cost_s: how long each piece takes.
-        complete: called when a piece is complete, before its `done`; a simulated disk makes
-            durable what was synced.
+        begin: called before each piece; a simulated disk then lets syncs take their time.
+        complete: called when a piece is complete, before its `done`; the disk then makes durable
+            what was synced.
     """
 
-    def __init__(self, cost_s: Callable[[], float], complete: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        cost_s: Callable[[], float],
+        begin: Callable[[], object] = _nothing,
+        complete: Callable[[], object] = _nothing,
+    ) -> None:
         """Prepare an idle worker."""
         self._cost_s = cost_s
+        self._begin = begin
         self._complete = complete
         self._queue: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -89,6 +113,7 @@ class InlineWorker:
         """Queue a piece of work."""
 
         def run() -> None:
+            self._begin()
             result = work()
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._cost_s(), finish, result)
@@ -183,3 +208,6 @@ class Launcher(Protocol):
 
     def kill(self, name: str) -> None:
         """Kill a process at once."""
+
+    def gave_up(self, name: str, reason: str) -> None:
+        """A process ended too often: it will not be started again."""

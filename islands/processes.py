@@ -104,15 +104,15 @@ class ProcessTable:
         self._killing[name] = killing
 
     async def wait_ended(self, timeout_s: float) -> None:
-        """Wait until every process has ended by itself, at most so long."""
-        for name in self.names():
-            entry = self._entries.get(name)
-            if entry is not None:
-                try:
-                    async with asyncio.timeout(timeout_s):
-                        await asyncio.shield(entry.task)
-                except TimeoutError:
-                    return
+        """Wait until every process has ended by itself, at most so long; `ended` is told how."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                for name in self.names():
+                    entry = self._entries.get(name)
+                    if entry is not None:
+                        await asyncio.gather(asyncio.shield(entry.task), return_exceptions=True)
+        except TimeoutError:
+            return
 
     async def close(self) -> None:
         """Kill what runs and start nothing any more."""

@@ -9,6 +9,7 @@ one that the demonstration and many tests use.
 
 import asyncio
 import json
+import os
 import random
 import secrets
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from islands.config import Precision, RunSettings
 from islands.credentials import Credentials
 from islands.errors import IslandsError
+from islands.jax_settings import cpu_environment
 from islands.jax_trainer import JaxTrainer
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread, StepReport
@@ -76,6 +78,8 @@ class LocalSystem:
             if isinstance(learners, int)
             else list(learners)
         )
+        # XLA needs a thread per learner, or it starves some; read when JAX is first used.
+        os.environ.update({**cpu_environment(len(self.names), observers=1), **os.environ})
         self.model = self._trainer(0)
         self.folder: RunFolder
         self.values: list[NDArray[np.float32]] = []
@@ -90,6 +94,8 @@ class LocalSystem:
         self._syncer: SyncerActor | None = None
         self._around: Surroundings
         self._away: dict[str, asyncio.TimerHandle] = {}
+        self._errors: dict[str, BaseException] = {}
+        self._lost: set[str] = set()
 
     def _trainer(self, index: int) -> JaxTrainer:
         half = self.settings.precision is Precision.BFLOAT16
@@ -118,6 +124,8 @@ class LocalSystem:
             await self._processes.wait_ended(GOODBYE_S)
             return self._conclude()
         finally:
+            for timer in self._away.values():
+                timer.cancel()
             await self._processes.close()
             self.folder.close()
 
@@ -152,6 +160,11 @@ class LocalSystem:
         """Whether the run is over."""
         return self._finished.is_set()
 
+    def finish(self, reason: str) -> None:
+        """Ask for a proper end before the budget is spent."""
+        if self._syncer is not None:
+            self._syncer.finish(reason)
+
     def drop(self, name: str, away_s: float) -> None:
         """Kill a learner as a SIGKILL would; its host starts it again after so long."""
         loop = asyncio.get_running_loop()
@@ -160,7 +173,8 @@ class LocalSystem:
 
     def _come_back(self, name: str) -> None:
         del self._away[name]
-        self._processes.start(name)
+        if not self.finished:
+            self._processes.start(name)
 
     # --- processes ----------------------------------------------------------------------------
 
@@ -207,7 +221,7 @@ class LocalSystem:
         return ObserverActor(
             OBSERVER,
             self._around,
-            worker=ThreadWorker(OBSERVER, self._worker_failed),
+            worker=ThreadWorker(OBSERVER, self._worker_failed, finish=False),
             evaluate=self.model.evaluate,
             report=self._evaluated,
             interval_s=self._evaluate_every_s,
@@ -248,12 +262,14 @@ class LocalSystem:
         if isinstance(learner, LearnerActor):
             self.folder.traffic(name, bytes_up=learner.bytes_up, bytes_down=learner.bytes_down)
         supervisor = self._processes.get(SUPERVISOR)
+        if error is not None:
+            self._errors[name] = error
         if error is not None and (isinstance(error, IslandsError) or name == SUPERVISOR):
             self._give_up(f"{name}: {error}", error)
         if name not in self._away and isinstance(supervisor, SupervisorActor) and not self.finished:
             supervisor.process_ended(name, _word(error))
 
-    def _give_up(self, reason: str, error: BaseException) -> None:
+    def _give_up(self, reason: str, error: BaseException | None) -> None:
         if self.failure is None and not self.finished:
             self.failure = error if isinstance(error, IslandsError) else IslandsError(reason)
             self.failure.__cause__ = error
@@ -269,6 +285,12 @@ class LocalSystem:
     def kill(self, name: str) -> None:
         """Kill a process that is stalled."""
         self._processes.kill_soon(name)
+
+    def gave_up(self, name: str, reason: str) -> None:
+        """Without a syncer, or without any learner, nothing can finish the run."""
+        self._lost.add(name)
+        if name == SYNCER or self._lost.issuperset(self.names):
+            self._give_up(f"{name} {reason}", self._errors.get(name))
 
     # --- the end ------------------------------------------------------------------------------
 

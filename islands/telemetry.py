@@ -8,7 +8,7 @@ start of the run.
 import json
 import platform
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil, floor, log10
@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from islands.config import RunSettings
+from islands.errors import UserError
 from islands.tape import FileTape
 
 if TYPE_CHECKING:
@@ -106,14 +107,23 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, settings: RunSettings) -> None:
-        """Make the folder, and write what is known beforehand."""
+        """Make the folder, and write what is known beforehand.
+
+        Raises:
+            UserError: the folder cannot be made or written to.
+        """
         from tensorboardX import SummaryWriter
 
-        path.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.figures = RunFigures()
-        (path / "settings.json").write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
-        (path / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
+        self.listeners: list[Callable[[], object]] = []
+        """Called whenever the figures may have changed; they must be quick."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            (path / "settings.json").write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
+            (path / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
+        except OSError as error:
+            raise UserError(f"the run folder {path} cannot be written: {error.strerror}") from error
         self._tape = FileTape(path / "tape.jsonl")
         self._metrics = (path / "metrics.jsonl").open("a", buffering=1)
         self._board = SummaryWriter(str(path / "tensorboard"))
@@ -143,6 +153,11 @@ class RunFolder:
             self._learner(str(fields["name"])).status = str(fields.get("status", kind))
         elif kind == "merged":
             self._merge(at_s, fields)
+        self._tell()
+
+    def _tell(self) -> None:
+        for listen in list(self.listeners):
+            listen()
 
     def _merge(self, at_s: float, fields: dict[str, object]) -> None:
         self.figures.merges += 1
@@ -187,6 +202,7 @@ class RunFolder:
         if at_s - figures.row_s >= STEP_ROW_INTERVAL_S:
             figures.row_s = at_s
             self._step_row(name, at_s, report, figures)
+        self._tell()
 
     def _step_row(
         self, name: str, at_s: float, report: "StepReport", figures: LearnerFigures

@@ -4,13 +4,12 @@
 with momentum. Its optimum is the target, the same for all learners; a step costs microseconds
 and repeats to the bit. So thousands of simulated learners run real rounds with real arithmetic.
 
-`SleepingTrainer` behaves like an accelerator: steps queue up behind one another on a thread that
-sleeps, so a step leaves the processor alone. Its arithmetic is that of the trainer it wraps.
+`SleepingTrainer` behaves like an accelerator: steps queue up behind one another, and whoever waits
+for one sleeps. Its arithmetic is that of `NumpyTrainer`.
 """
 
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -21,6 +20,10 @@ from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import InvariantError
 from islands.fragments import Layout, Leaf, default_role, plan
 from islands.trainer import PendingStep, Snapshot, Trainer, WirePrecision
+from messaging.clock import Clock, MonotonicClock
+
+NOISES = 61
+"""Different batches; a prime, so that shards of any number differ."""
 
 TOY_SHAPES: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("embedding", (16, 8)),
@@ -83,6 +86,7 @@ class NumpyTrainer:
         batches_per_shard: Batches in each shard.
         noise: Standard deviation of a batch's target around the true one.
         momentum: Of the inner SGD, so that there are moments to keep or lose.
+        noises: Different targets that batches have.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class NumpyTrainer:
         batches_per_shard: int = 64,
         noise: float = 0.1,
         momentum: float = 0.5,
+        noises: int = NOISES,
     ) -> None:
         leaves = [Leaf(path, shape, "float32", default_role(path)) for path, shape in shapes]
         self.layout: Layout = plan(
@@ -113,7 +118,7 @@ class NumpyTrainer:
         size = self.layout.size
         self._initial = rng.standard_normal(size, np.float32)
         self._target = rng.standard_normal(size, np.float32)
-        self._noise = rng.standard_normal((61, size), np.float32) * np.float32(noise)
+        self._noise = rng.standard_normal((noises, size), np.float32) * np.float32(noise)
         self._ranges: list[slice] = []
         start = 0
         for fragment in self.layout.fragments:
@@ -182,21 +187,28 @@ class NumpyTrainer:
 
 @dataclass(frozen=True, slots=True)
 class SleepingStep:
-    """A step that is done when its sleep is over."""
+    """A step that is done at a time that was known when it was dispatched."""
 
-    done: Future[float]
+    value: float
+    done_s: float
+    clock: Clock
 
     def loss(self) -> float:
-        """Wait for the end of the sleep and return the loss."""
-        return self.done.result()
+        """Sleep until the step is done and return the loss."""
+        while (left_s := self.done_s - self.clock.now_s()) > 0:  # a sleep may end early
+            time.sleep(left_s)
+        return self.value
 
     def ready(self) -> bool:
-        """Whether the sleep is over."""
-        return self.done.done()
+        """Whether the step is done."""
+        return self.clock.now_s() >= self.done_s
 
 
 class SleepingTrainer(NumpyTrainer):
     """A `NumpyTrainer` each of whose steps occupies a device that only sleeps.
+
+    The device takes up a step when it is dispatched or when the one before is done, whatever is
+    later, and needs no processor to do so. Only a late dispatch makes it wait.
 
     Args:
         step_s: Duration of a step.
@@ -204,6 +216,7 @@ class SleepingTrainer(NumpyTrainer):
         seed: As of `NumpyTrainer`.
         shapes: As of `NumpyTrainer`; large ones make traffic.
         min_piece_bytes: As of `NumpyTrainer`.
+        noises: As of `NumpyTrainer`.
     """
 
     def __init__(
@@ -214,23 +227,28 @@ class SleepingTrainer(NumpyTrainer):
         seed: int = 0,
         shapes: Sequence[tuple[str, tuple[int, ...]]] = TOY_SHAPES,
         min_piece_bytes: int = 4,
+        noises: int = NOISES,
     ) -> None:
-        super().__init__(fragments, seed=seed, shapes=shapes, min_piece_bytes=min_piece_bytes)
+        super().__init__(
+            fragments,
+            seed=seed,
+            shapes=shapes,
+            min_piece_bytes=min_piece_bytes,
+            noises=noises,
+        )
+        self.free_s = 0.0
+        """When the device will have done all that was dispatched, on `MonotonicClock`."""
         self._step_s = step_s
-        self._device = ThreadPoolExecutor(1, thread_name_prefix="sleeping-device")
+        self._clock = MonotonicClock()
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
         """Dispatch a sleep behind the earlier ones; the arithmetic is done at once."""
-        loss = super().step(batch, learning_rate).loss()
-        return SleepingStep(self._device.submit(self._sleep, loss))
+        return self.occupy(super().step(batch, learning_rate).loss())
 
-    def close(self) -> None:
-        """End the device's thread."""
-        self._device.shutdown(wait=True)
-
-    def _sleep(self, loss: float) -> float:
-        time.sleep(self._step_s)
-        return loss
+    def occupy(self, loss: float) -> PendingStep:
+        """Let the device sleep for one more step."""
+        self.free_s = max(self.free_s, self._clock.now_s()) + self._step_s
+        return SleepingStep(loss, self.free_s, self._clock)
 
 
 def _toy(batch: object) -> ToyBatch:

@@ -19,7 +19,7 @@ SHAPED = re.compile(r"\b(Bool|B?Float(16|32|64)?|U?Int(8|16|32|64)?|Num|Shaped)\
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"  # float32 + bfloat16 is an error, not a guess
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
-os.environ["NPROC"] = "1"  # the size of XLA's pool of CPU threads
+os.environ["PJRT_NPROC"] = "4"  # XLA threads: fewer than learners in one process starve some
 for pool in ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(pool, "1")
 

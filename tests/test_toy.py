@@ -93,7 +93,6 @@ def test_a_sleeping_step_does_the_same_arithmetic() -> None:
     """The accelerator-like learner is the toy learner with another clock."""
     sleeping = SleepingTrainer(0.0)
     assert train(sleeping, 5) == train(NumpyTrainer(4), 5)
-    sleeping.close()
 
 
 def test_sleeping_steps_queue_behind_one_another() -> None:
@@ -103,4 +102,3 @@ def test_sleeping_steps_queue_behind_one_another() -> None:
     first, second = (trainer.step(next(batches)[0], 0.1) for _ in range(2))
     second.loss()
     assert first.ready()
-    trainer.close()

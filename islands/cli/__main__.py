@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand; returns the exit code."""
     found = parser().parse_args(arguments)
     command = found.command
-    settings = parser().instantiate_classes(found)[command]
+    settings = parser().instantiate(found)[command]
     try:
         return COMMANDS[command][0](**settings)
     except IslandsError as error:

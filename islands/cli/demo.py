@@ -4,7 +4,6 @@ A third of the way in, one learner is killed; a few seconds later its host start
 """
 
 import asyncio
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +13,11 @@ from islands.cli.screen import Screen
 if TYPE_CHECKING:
     from islands.system import LocalSystem
 
-ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 SHOW_INTERVAL_S = 0.25
 DROP_SHARE = 1 / 3
 PROMPT = b"def read_file(path):\n    "
+ROWS, LENGTH = 4, 128
+BATCH_TOKENS = ROWS * LENGTH
 METRIC = "val_bits_per_byte"
 
 
@@ -40,7 +40,9 @@ def run(
     Returns:
         The exit code.
     """
-    os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
+    from islands.jax_settings import enable_compilation_cache
+
+    enable_compilation_cache(Path(".jax_cache"))
     if folder is None:
         folder = Path("runs") / datetime.now(tz=UTC).strftime("demo-%Y%m%d-%H%M%S")
     from islands.config import RunSettings
@@ -52,10 +54,11 @@ def run(
         interval_steps=24,
         fragments=12,
         budget_tokens=tokens,
-        total_steps=None,
+        learning_rate=7e-3,
+        total_steps=tokens // (learners * BATCH_TOKENS),
         seed=seed,
     )
-    task = StdlibBytes(seed=seed)
+    task = StdlibBytes(rows=ROWS, length=LENGTH, seed=seed)
     system = LocalSystem(task, settings, learners=learners)
     screen = Screen(tokens, METRIC)
     size = system.model.layout.size

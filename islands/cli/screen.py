@@ -78,7 +78,8 @@ class Screen:
                 f"{1000 * learner.step_time_s:.0f} ms",
                 str(learner.incarnations),
             )
-        bar = ProgressBar(total=self._budget_tokens, completed=min(tokens, self._budget_tokens))
+        bar = Table.grid(expand=True)
+        bar.add_row(ProgressBar(self._budget_tokens, min(tokens, self._budget_tokens)))
         head = Text(
             f"{elapsed_s:.0f} s   {tokens:,} of {self._budget_tokens:,} tokens   "
             f"{figures.merges:,} merges   {self._evaluated(figures)}"

@@ -7,7 +7,7 @@ belongs to `compute`; values that arrive are checked by the worker, off the loop
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 import numpy as np
@@ -45,6 +45,7 @@ from islands.learner.events import (
     SyncerLinkChanged,
     Ticked,
     UpdateArrived,
+    ValueAdopted,
 )
 from islands.learner.state import LearnerState
 from islands.messages import (
@@ -59,11 +60,11 @@ from islands.messages import (
     Joined,
     LearnerName,
     LeaseGranted,
+    Progress,
     PullFragment,
     Quarantined,
     Refused,
     Stop,
-    Version,
     Welcome,
 )
 from islands.ports import Worker
@@ -74,7 +75,16 @@ from messaging.link import Lane, Link
 from messaging.scope import Scope
 from messaging.tensors import as_buffer, digest
 
-Item = Event | ComputeEvent
+
+@dataclass(frozen=True, slots=True)
+class ValueReady:
+    """A published value has been measured; it is kept only if the state adopts it."""
+
+    event: UpdateArrived
+    value: NDArray[np.float32]
+
+
+Item = Event | ComputeEvent | ValueReady
 
 
 class LearnerActor(RoleActor[Item]):
@@ -114,7 +124,7 @@ class LearnerActor(RoleActor[Item]):
         self._supervisor: Dialer | None = None
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
-        self._values: dict[tuple[int, Version], NDArray[np.float32]] = {}
+        self._value: NDArray[np.float32] | None = None
         self._snapshots: dict[int, SnapshotReady] = {}
         self.bytes_up = 0
         self.bytes_down = 0
@@ -140,6 +150,11 @@ class LearnerActor(RoleActor[Item]):
                 self._handle(event)
             case ComputeFailed(error):
                 raise error
+            case ValueReady(event, value):
+                self._take_value(event, value)
+            case ValueAdopted():
+                self._handle(message)
+                self._record_adoption(message)
             case Ticked():
                 self._tick_later()
                 self._handle(message)
@@ -184,6 +199,25 @@ class LearnerActor(RoleActor[Item]):
         for action in self.state.handle(event, now_s=self.now_s()):
             self._perform(action)
 
+    def _take_value(self, event: UpdateArrived, value: NDArray[np.float32]) -> None:
+        """The state says at once whether to adopt; if not, the value is forgotten."""
+        self._value = value
+        self._handle(event)
+        self._value = None
+
+    def _record_adoption(self, event: ValueAdopted) -> None:
+        account = self.state.accounts[event.fragment]
+        if account.version != event.version or self.state.incarnation is None:
+            return
+        fields: dict[str, object] = {
+            "incarnation": str(self.state.incarnation),
+            "fragment": event.fragment,
+            "version": str(event.version),
+            "digest": account.digest,
+            "tokens": account.base_tokens,
+        }
+        self.record("adopted", fields)
+
     # --- actions ------------------------------------------------------------------------------
 
     def _perform(self, action: Action) -> None:
@@ -191,6 +225,8 @@ class LearnerActor(RoleActor[Item]):
             case ToSupervisor(message):
                 self.send(self._link(self._supervisor), message)
             case ToSyncer(message):
+                if isinstance(message, Progress):
+                    self._record_progress(message)
                 self._send_up(message)
             case DialSyncer(address):
                 self._dial_syncer(address)
@@ -203,9 +239,8 @@ class LearnerActor(RoleActor[Item]):
             case OfferSeed(request, incarnation):
                 self._offer_seed(request, incarnation)
             case AdoptValue(fragment, version, clock):
-                value = self._values.pop((fragment, version))
-                self._compute.command(Adopt(fragment, version, value, clock))
-                self.record("adopt", {"fragment": fragment, "version": str(version)})
+                assert self._value is not None, "an update is adopted when it arrives"
+                self._compute.command(Adopt(fragment, version, self._value, clock))
             case PlanSnapshots(fragments):
                 self._compute.command(Plan(fragments))
             case AllowSteps(until_tokens, leases):
@@ -219,6 +254,17 @@ class LearnerActor(RoleActor[Item]):
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
+
+    def _record_progress(self, told: Progress) -> None:
+        leases = [(lease.pass_index, lease.shard, lease.position) for lease in told.leases]
+        fields: dict[str, object] = {
+            "incarnation": str(told.incarnation),
+            "phase": told.phase.value,
+            "tokens": told.tokens,
+            "quota": told.quota_tokens,
+            "leases": leases,
+        }
+        self.record("progress", fields)
 
     @staticmethod
     def _link(dialer: Dialer | None) -> Link | None:
@@ -269,6 +315,7 @@ class LearnerActor(RoleActor[Item]):
                 "base": str(message.base),
                 "steps": message.steps,
                 "tokens": message.tokens,
+                "processed": message.processed_tokens,
             },
         )
         self._worker.submit(lambda: digest(ready.buffer), send)
@@ -332,7 +379,7 @@ class LearnerActor(RoleActor[Item]):
             self.post(FromSyncer(body))
 
     def _check_update(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
-        """Measure an update off the loop, and keep its value until the state decides."""
+        """Measure an update off the loop; the state decides about it when that is done."""
         fragments = self.around.layout.fragments
         if not 0 <= update.fragment < len(fragments) or len(payload) != 1:
             return
@@ -340,10 +387,7 @@ class LearnerActor(RoleActor[Item]):
             return
 
         def arrive(computed: str) -> None:
-            intact = computed == update.digest
-            if intact:
-                key = (int(update.fragment), update.version)
-                self._values[key] = np.frombuffer(payload[0], np.float32)
-            self.post(UpdateArrived(update, intact=intact))
+            event = UpdateArrived(update, intact=computed == update.digest)
+            self.post(ValueReady(event, np.frombuffer(payload[0], np.float32)))
 
         self._worker.submit(lambda: digest(payload[0]), arrive)

@@ -18,6 +18,7 @@ from math import isfinite
 from typing import Protocol
 
 from islands.config import RunSettings
+from islands.errors import IslandsError, TaskError
 from islands.learner.engine import Command, Engine, Running, Taken
 from islands.learner.events import (
     Idled,
@@ -147,14 +148,7 @@ class ComputeThread:
             self._copier.shutdown(wait=False)
 
     def _work(self) -> None:
-        engine = Engine(
-            self._make_trainer(),
-            self._settings,
-            report=self._tell,
-            snapshot_taken=self._copy,
-        )
-        engine.trainer.setup()
-        self._tell(TrainerReady(engine.trainer.tokens(engine.probe_batch())))
+        engine = self._set_up()
         running: Running | None = None
         ready_s = self._clock.now_s()
         while not self._stopping:  # each turn is one boundary
@@ -178,6 +172,29 @@ class ComputeThread:
             if allowed:
                 self._tell(Idled(engine.steps, engine.tokens, engine.leases))
             self._sleep()
+
+    def _set_up(self) -> Engine:
+        """Build and compile; what fails now fails at every start: the user's to mend."""
+        try:
+            engine = Engine(
+                self._make_trainer(),
+                self._settings,
+                report=self._tell,
+                snapshot_taken=self._copy,
+            )
+            engine.trainer.setup()
+            batch_tokens = engine.trainer.tokens(engine.probe_batch())
+        except IslandsError:
+            raise
+        except StopIteration as error:
+            raise TaskError("the task has no batch in the first shard of its data") from error
+        except Exception as error:
+            told = next(iter(str(error).splitlines()), "")
+            raise TaskError(
+                f"the task fails before its first step: {type(error).__name__}: {told}"
+            ) from error
+        self._tell(TrainerReady(batch_tokens))
+        return engine
 
     def _take_commands(self, engine: Engine) -> None:
         with self._wake:

@@ -5,6 +5,10 @@ order of fragments is known, so after a pull of fragment p the next ones are p+1
 those are snapshotted at every boundary. A pull that no snapshot can answer (the first one, or one
 out of order) is answered from the next boundary.
 
+How far ahead to look depends on the learner's own speed: while a slow one makes a step, many
+fragments are asked for. So it looks as far ahead as pulls went during its last steps; otherwise a
+slow learner would answer every pull one step late, and never be merged.
+
 A snapshot is usable while its base is still the one held; an adoption makes it worthless.
 
 Reference: Decoupled DiLoCo copies all parameters to host memory after every step.
@@ -14,7 +18,7 @@ Deviation: only the fragments next due are copied.
 from dataclasses import dataclass, field
 
 from islands.learner.events import SnapshotTaken
-from islands.messages import FragmentIndex, PullFragment, Version
+from islands.messages import FragmentIndex, PullFragment, Ticket, Version
 
 AGE_MAX_STEPS = 1
 """The copy to the host overlaps the next step, so the newest snapshot may be one step behind."""
@@ -24,7 +28,8 @@ AGE_MAX_STEPS = 1
 class Pulls:
     """Open pulls and the snapshots to answer them with.
 
-    `lookahead` is how many fragments are snapshotted ahead; `fragments` is P.
+    `lookahead` is how many fragments are snapshotted ahead at least; `fragments` is P; `span` is
+    how many fragments were asked for during one of the last steps.
     """
 
     fragments: int
@@ -32,11 +37,34 @@ class Pulls:
     wanted: dict[int, PullFragment] = field(default_factory=dict)
     snapshots: dict[int, SnapshotTaken] = field(default_factory=dict)
     next_due: int = 0
+    span: int = 0
+    due_before: int = 0
+    answered: dict[int, Ticket] = field(default_factory=dict)
 
     def asked(self, pull: PullFragment) -> None:
-        """A pull arrived: it is open, and its successors are due next."""
+        """A pull arrived: it is open, and its successors are due next.
+
+        One that was answered over this link is only repeated because the answer takes its time.
+        """
+        if self.answered.get(pull.fragment) == pull.ticket:
+            return
         self.wanted[pull.fragment] = pull
         self.next_due = (pull.fragment + 1) % self.fragments
+
+    def closed(self, fragment: int) -> None:
+        """The open pull of a fragment is answered."""
+        self.answered[fragment] = self.wanted.pop(fragment).ticket
+
+    def stepped(self) -> None:
+        """A step is complete: see how far the pulls went meanwhile."""
+        moved = (self.next_due - self.due_before) % self.fragments
+        self.due_before = self.next_due
+        self.span = max(moved, self.span - 1)
+
+    def link_changed(self) -> None:
+        """What was asked over the old link is asked again; answers may have been lost with it."""
+        self.wanted.clear()
+        self.answered.clear()
 
     def taken(self, snapshot: SnapshotTaken) -> None:
         """A snapshot is on the host; a newer one replaces it."""
@@ -44,7 +72,7 @@ class Pulls:
 
     def forget(self) -> None:
         """A new incarnation or a new syncer: earlier pulls and snapshots are void."""
-        self.wanted.clear()
+        self.link_changed()
         self.snapshots.clear()
 
     def answerable(
@@ -65,5 +93,6 @@ class Pulls:
 
     def plan(self) -> tuple[FragmentIndex, ...]:
         """Fragments to snapshot at each boundary: those wanted, and those due next."""
-        ahead = [(self.next_due + i) % self.fragments for i in range(self.lookahead)]
+        count = min(self.fragments, max(self.lookahead, self.span + 1))
+        ahead = [(self.next_due + i) % self.fragments for i in range(count)]
         return tuple(FragmentIndex(index) for index in sorted({*self.wanted, *ahead}))

@@ -184,6 +184,7 @@ class LearnerState:
         self.steps, self.tokens = event.steps, event.tokens
         self._idle = False
         self._step_time_s = event.step_time_s
+        self._pulls.stepped()
         self._take_positions(event.leases)
         interval = self.settings.report_interval_steps(len(self.accounts))
         self._report_due |= self.steps - self._reported_steps >= interval
@@ -289,7 +290,7 @@ class LearnerState:
                 self._heartbeat()
             return
         self._syncer_up = up
-        self._pulls.wanted.clear()
+        self._pulls.link_changed()
         if up and self.incarnation is not None:
             self._hello()
 
@@ -353,7 +354,7 @@ class LearnerState:
             self._actions.append(DropSyncerLink(f"epoch {epoch} is older than {self.epoch_seen}"))
         elif epoch > self.epoch_seen:
             self.epoch_seen = epoch
-            self._pulls.wanted.clear()
+            self._pulls.link_changed()
             if self._closing:  # a new syncer says itself whether the run is still closing
                 self._closing = False
                 self._allow()
@@ -417,7 +418,7 @@ class LearnerState:
         )
         if snapshot is None:
             return
-        del self._pulls.wanted[pull.fragment]
+        self._pulls.closed(pull.fragment)
         processed = snapshot.tokens - self._origin_tokens
         contribution = Contribution(
             ticket=pull.ticket,

@@ -8,7 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import RefusedError
-from islands.messages import Evicted, FragmentUpdate, HeartbeatAck, Joined, Refused, Stop, Welcome
+from islands.messages import (
+    Evicted,
+    FragmentUpdate,
+    HeartbeatAck,
+    Joined,
+    Refused,
+    Stop,
+    Version,
+    Welcome,
+)
 from islands.observer.actions import (
     Action,
     DialSyncer,
@@ -84,7 +93,7 @@ class ObserverActor(RoleActor[Event]):
         self._supervisor: Dialer | None = None
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
-        self._arrived: dict[int, NDArray[np.float32]] = {}
+        self._arrived: dict[tuple[int, Version], NDArray[np.float32]] = {}
         self._values: dict[int, NDArray[np.float32]] = {}
 
     async def on_start(self) -> None:
@@ -98,6 +107,8 @@ class ObserverActor(RoleActor[Event]):
             self._tick_later()
         for action in self.state.handle(message, now_s=self.now_s()):
             self._perform(action)
+        if isinstance(message, UpdateArrived):
+            self._arrived.pop((int(message.message.fragment), message.message.version), None)
 
     async def on_stop(self, reason: str) -> None:
         """End what was started."""
@@ -138,7 +149,8 @@ class ObserverActor(RoleActor[Event]):
                     self._syncer_address = address
                     self._syncer = self._dial(address, supervisor=False)
             case Keep(message):
-                self._values[message.fragment] = self._arrived.pop(message.fragment)
+                key = (int(message.fragment), message.version)
+                self._values[message.fragment] = self._arrived[key]
             case Evaluate(_, clock):
                 values = [self._values[index] for index in sorted(self._values)]
                 self._worker.submit(
@@ -196,7 +208,8 @@ class ObserverActor(RoleActor[Event]):
         def arrive(computed: str) -> None:
             intact = computed == update.digest
             if intact:
-                self._arrived[update.fragment] = np.frombuffer(payload[0], np.float32)
+                key = (int(update.fragment), update.version)
+                self._arrived[key] = np.frombuffer(payload[0], np.float32)
             self.post(UpdateArrived(update, intact=intact))
 
         self._worker.submit(lambda: digest(payload[0]), arrive)

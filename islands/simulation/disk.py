@@ -1,7 +1,8 @@
 """A disk in memory that does what disks do when a host dies: it loses or tears what was not synced.
 
-A sync takes time. `sync` only asks for it; it is complete when the worker that asked says so by
-`settle`. A crash before that may keep, lose or tear the write, drawn from the seed.
+A sync that is part of a worker's work takes as long as that work: it is complete when the worker
+says so, by `settle`. Any other sync holds up its host, and so is complete when it returns. A crash
+keeps, loses or tears every write that was not synced by then, as the seed has it.
 """
 
 import random
@@ -11,45 +12,66 @@ from islands.errors import JournalError
 
 
 class SimulatedDisk:
-    """Named files of one host; `rng` decides what a crash leaves behind."""
+    """Named files of one host.
+
+    Attributes:
+        lost: writes that a crash took back.
+        torn: writes of which a crash left a part.
+        full: whether nothing more can be written.
+    """
 
     def __init__(self, rng: random.Random) -> None:
-        """An empty disk."""
+        """An empty disk; `rng` decides what a crash leaves behind."""
+        self.lost = 0
+        self.torn = 0
+        self.full = False
         self._rng = rng
         self._durable: dict[str, bytes] = {}
         self._cached: dict[str, bytes] = {}
         self._syncing: dict[str, bytes] = {}
-        self.full = False
+        self._working = False
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
         """Replace a file's content in the cache."""
         if self.full:
             raise JournalError(f"{name} cannot be written: no space left on the simulated disk")
-        self._cached[name] = b"".join(bytes(part) for part in parts)
+        self._cached[name] = b"".join(parts)
 
     def sync(self, name: str) -> None:
-        """Ask for durability; `settle` grants it."""
+        """Ask for durability: granted at once, unless a worker is at work."""
         self._syncing[name] = self._cached[name]
-
-    def settle(self) -> None:
-        """The device has written everything it was asked to."""
-        self._durable.update(self._syncing)
-        self._syncing.clear()
+        if not self._working:
+            self.settle()
 
     def read(self, name: str) -> bytes | None:
         """A file's content as the host sees it."""
         return self._cached.get(name, self._durable.get(name))
 
+    def begin_work(self) -> None:
+        """A worker begins: its syncs are not complete before `settle`."""
+        self._working = True
+
+    def settle(self) -> None:
+        """The device has written everything it was asked to."""
+        self._durable.update(self._syncing)
+        self._syncing.clear()
+        self._working = False
+
     def crash(self) -> None:
         """The host died: each write that is not durable is kept, lost or torn."""
         for name in sorted(self._cached):
-            content = self._cached[name]
-            if self._durable.get(name) == content:
+            before, written = self._durable.get(name, b""), self._cached[name]
+            if before == written:
                 continue
             outcome = self._rng.random()
             if outcome < 1 / 3:
-                self._durable[name] = content
-            elif outcome < 2 / 3 and content:
-                self._durable[name] = content[: self._rng.randrange(len(content))]
+                self._durable[name] = written
+            elif outcome < 2 / 3 and written:
+                torn_at = self._rng.randrange(len(written))
+                self._durable[name] = written[:torn_at] + before[torn_at:]
+                self.torn += 1
+            else:
+                self.lost += 1
         self._cached.clear()
         self._syncing.clear()
+        self._working = False

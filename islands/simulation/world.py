@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from islands.config import RunSettings
 from islands.credentials import Credentials
 from islands.learner.actor import LearnerActor
@@ -23,9 +25,12 @@ from islands.syncer.actor import SyncerActor
 from islands.tape import Tape
 from islands.toy import NumpyTrainer
 from messaging.simulated_network import Route, SimulatedNetwork
+from messaging.tensors import as_buffer, digest
 
 SUPERVISOR = "supervisor"
 SYNCER = "syncer"
+WORLD = "world"
+BATCHES_PER_SHARD = 16
 
 RoleProcess = LearnerActor | SyncerActor | SupervisorActor
 
@@ -38,6 +43,10 @@ class LearnerHost:
     noise: float = 0.1
     setup_s: float = 0.2
     batch_tokens: int = 8
+
+    def draw_step_s(self, rng: random.Random) -> float:
+        """How long one step takes."""
+        return self.step_s * max(0.1, rng.gauss(1.0, self.noise))
 
 
 @dataclass(slots=True)
@@ -88,13 +97,15 @@ class World:
             name: SimulatedDisk(self._stream(f"disk-{name}")) for name in (SUPERVISOR, SYNCER)
         }
         self.processes: dict[str, _Process] = {}
+        self.slow: dict[str, float] = {}
         self.failures: list[tuple[str, BaseException]] = []
         self.finished: str | None = None
         self._shards = shards
         self._starts = 0
+        self.layout = self._trainer(8).layout
         self._around = Surroundings(
             settings=settings,
-            layout=self._trainer(8).layout,
+            layout=self.layout,
             network=self.network,
             tape=tape,
             supervisor=SUPERVISOR,
@@ -110,8 +121,8 @@ class World:
             self.settings.fragments,
             seed=self.settings.seed,
             batch_tokens=batch_tokens,
-            shards=getattr(self, "_shards", 16),
-            batches_per_shard=16,
+            shards=self._shards,
+            batches_per_shard=BATCHES_PER_SHARD,
         )
 
     # --- processes ----------------------------------------------------------------------------
@@ -127,7 +138,7 @@ class World:
             return
         self._starts += 1
         actor, clean_up = self._make(name)
-        self._note("process_started", name=name)
+        self.note("process_started", name=name)
         task = asyncio.get_running_loop().create_task(actor.run(), name=f"{name}-{self._starts}")
         self.processes[name] = _Process(actor, task, clean_up)
         task.add_done_callback(lambda done: self._ended(name, done))
@@ -139,7 +150,7 @@ class World:
             supervisor = SupervisorActor(
                 name,
                 self._around,
-                disk=_Settling(disk),
+                disk=disk,
                 credentials=self._credentials,
                 launcher=NoLauncher(),
                 finished=self._finish,
@@ -148,22 +159,22 @@ class World:
         if name == SYNCER:
             return self._make_syncer(rng)
         host = self.hosts[name]
-        worker = InlineWorker(self._work_s(rng), _nothing)
+        worker = InlineWorker(self._work_s(rng))
         compute = InlineCompute(
             self._trainer(host.batch_tokens),
             self.settings,
-            step_s=lambda: host.step_s * max(0.1, rng.gauss(1.0, host.noise)),
+            step_s=lambda: self.slow.get(name, 1.0) * host.draw_step_s(rng),
             setup_s=host.setup_s,
         )
-        return LearnerActor(name, self._around, compute, worker, rng), _nothing
+        return LearnerActor(name, self._around, compute, worker, rng), lambda: None
 
     def _make_syncer(self, rng: random.Random) -> tuple[SyncerActor, Callable[[], None]]:
         disk = self.disks[SYNCER]
         syncer = SyncerActor(
             SYNCER,
             self._around,
-            disk=_Starting(disk),
-            worker=InlineWorker(self._work_s(rng), disk.settle),
+            disk=disk,
+            worker=InlineWorker(self._work_s(rng), disk.begin_work, disk.settle),
             optimizer=Sgd.of(self.settings.outer),
             credentials=self._credentials,
             shards=self._shards,
@@ -187,28 +198,58 @@ class World:
         error = None if task.cancelled() else task.exception()
         process.clean_up()
         self.network.crash(name)
-        self._note("process_ended", name=name, error=repr(error) if error else "")
+        figures = self._figures(process.actor)
+        self.note("process_ended", name=name, error=repr(error) if error else "", **figures)
+        self._note_final(process.actor)
         if error is not None:
             self.failures.append((name, error))
 
-    async def kill(self, name: str, *, silent: bool = False) -> None:
-        """Kill a process: nothing of it goes on, nobody is told but by its closed links."""
+    async def kill(self, name: str, *, silent: bool = False) -> bool:
+        """Kill a process: nothing of it goes on, nobody is told but by its closed links.
+
+        Args:
+            name: of the process.
+            silent: its machine vanishes, so that not even closed links tell.
+
+        Returns:
+            Whether it ran.
+        """
         process = self.processes.pop(name, None)
         if process is None:
-            return
-        self._note("process_killed", name=name, silent=silent)
+            return False
+        self.note("process_killed", name=name, silent=silent, **self._figures(process.actor))
         process.task.cancel()
         self.network.crash(name, silent=silent)
         await process.actor.kill()
         process.clean_up()
+        return True
 
     async def kill_all(self) -> None:
         """Kill every process, in a fixed order."""
         for name in sorted(self.processes):
             await self.kill(name)
 
-    def _note(self, kind: str, **fields: object) -> None:
-        self.tape.write(asyncio.get_running_loop().time(), "world", kind, dict(fields))
+    def note(self, kind: str, **fields: object) -> None:
+        """Write an entry to the tape in the world's own name."""
+        self.tape.write(asyncio.get_running_loop().time(), WORLD, kind, dict(fields))
+
+    @staticmethod
+    def _figures(actor: RoleProcess) -> dict[str, object]:
+        """What a process that ends had at most of what is bounded."""
+        figures: dict[str, object] = {"mailbox_most": actor.mailbox.high_water}
+        if isinstance(actor, SyncerActor):
+            figures["waiting_bytes_most"] = actor.waiting_bytes_most
+        return figures
+
+    def _note_final(self, actor: RoleProcess) -> None:
+        """The published values with which the run ended."""
+        if not isinstance(actor, SyncerActor) or actor.state.durable.finished is None:
+            return
+        versions = [actor.state.version(index) for index in range(len(self.layout.fragments))]
+        values = actor.vault.published([version for version in versions if version is not None])
+        finite = all(bool(np.isfinite(value).all()) for value in values)
+        digests = [digest(as_buffer(value)) for value in values]
+        self.note("final", versions=[str(v) for v in versions], digests=digests, finite=finite)
 
     # --- what one can see ---------------------------------------------------------------------
 
@@ -224,42 +265,14 @@ class World:
         return process.actor if process and isinstance(process.actor, LearnerActor) else None
 
 
-class _Settling(SimulatedDisk):
-    """A disk whose writes are durable at once: epochs are taken before the loop turns."""
-
-    def __init__(self, disk: SimulatedDisk) -> None:
-        self._disk = disk
-
-    def write(self, name: str, parts: list[bytes | memoryview]) -> None:  # type: ignore[override]
-        self._disk.write(name, parts)
-
-    def sync(self, name: str) -> None:
-        self._disk.sync(name)
-        self._disk.settle()
-
-    def read(self, name: str) -> bytes | None:
-        return self._disk.read(name)
-
-
-class _Starting(_Settling):
-    """The syncer's disk: its epoch is durable at once, its records when the worker says so."""
-
-    def sync(self, name: str) -> None:
-        if name.startswith("epoch"):
-            super().sync(name)
-        else:
-            self._disk.sync(name)
-
-
 class NoLauncher:
     """Processes are started by the world, not by the supervisor."""
 
     def start(self, name: str, delay_s: float) -> None:
         """Nothing was launched."""
 
+    def gave_up(self, name: str, reason: str) -> None:
+        """Do nothing."""
+
     def kill(self, name: str) -> None:
         """Nothing was launched."""
-
-
-def _nothing() -> None:
-    """Nothing to do."""

@@ -30,6 +30,14 @@ class KillProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The process of this name ended too often: it is not launched again."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """Write one entry to the event tape."""
 
@@ -44,4 +52,4 @@ class FinishRun:
     reason: str
 
 
-Action = Send | StartProcess | KillProcess | Record | FinishRun
+Action = Send | StartProcess | KillProcess | GiveUp | Record | FinishRun

@@ -11,6 +11,7 @@ from islands.role import RoleActor, Surroundings
 from islands.supervisor.actions import (
     Action,
     FinishRun,
+    GiveUp,
     KillProcess,
     Record,
     Send,
@@ -114,9 +115,9 @@ class SupervisorActor(RoleActor[Event]):
         """Die as a process dies: nothing is said to anybody."""
         if self._listener is not None:
             self._listener.close()
-        await self._scope.close()
-        for connection in sorted(self._links):
+        for connection in sorted(self._links):  # their readers forget them when the scope closes
             self._links[connection].close("the supervisor ended")
+        await self._scope.close()
 
     def process_ended(self, name: str, reason: str) -> None:
         """A process that was launched has ended."""
@@ -143,6 +144,8 @@ class SupervisorActor(RoleActor[Event]):
             case KillProcess(name, reason):
                 self.record("killed", {"name": name, "reason": reason})
                 self._launcher.kill(name)
+            case GiveUp(name, reason):
+                self._launcher.gave_up(name, reason)
             case Record(kind, fields):
                 self.record(kind, fields)
             case FinishRun(reason):

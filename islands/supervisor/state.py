@@ -26,7 +26,15 @@ from islands.messages import (
     Stop,
     SyncerAddress,
 )
-from islands.supervisor.actions import Action, FinishRun, KillProcess, Record, Send, StartProcess
+from islands.supervisor.actions import (
+    Action,
+    FinishRun,
+    GiveUp,
+    KillProcess,
+    Record,
+    Send,
+    StartProcess,
+)
 from islands.supervisor.events import (
     Event,
     HeartbeatArrived,
@@ -270,7 +278,9 @@ class SupervisorState:
             return
         delay_s = self._restarts[name].next_delay_s(now_s, self.settings.timing.patience)
         if delay_s is None:
-            self._record("gave_up", name=name, reason=f"ended too often, last: {reason}")
+            told = f"ended too often, last: {reason}"
+            self._record("gave_up", name=name, reason=told)
+            self._actions.append(GiveUp(name, told))
         else:
             self._actions.append(StartProcess(name, delay_s))
 

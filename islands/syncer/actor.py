@@ -107,6 +107,7 @@ class SyncerActor(RoleActor[Event]):
         super().__init__(name, around)
         self.address = address
         self.vault = Vault(around.settings, around.layout, optimizer)
+        self.waiting_bytes_most = 0
         self.state: SyncerState
         self._journal = Journal(disk, len(around.layout.fragments))
         self._worker = worker
@@ -129,7 +130,9 @@ class SyncerActor(RoleActor[Event]):
         """Take up the journal under a new epoch, then let others in."""
         recovered = self._journal.recover()
         self.state = self._restored(recovered)
-        self.record("started", {"epoch": self.state.durable.epoch, "resumed": bool(recovered)})
+        durable = self.state.durable
+        taken_up = {"resumed": recovered is not None, "sequence": durable.sequence}
+        self.record("started", {"epoch": durable.epoch, **taken_up})
         self._listener = self.around.network.listen(self.address)
         self._scope.spawn(self._accept(self._listener), "accept")
         self._supervisor = Dialer(
@@ -152,6 +155,7 @@ class SyncerActor(RoleActor[Event]):
         if recovered is None:
             fragments = len(around.layout.fragments)
             durable = fresh(around.settings, fragments=fragments, shards=self._shards, epoch=epoch)
+            durable.sequence = self._journal.sequence
         else:
             durable = recovered.durable
             durable.epoch = epoch
@@ -164,6 +168,8 @@ class SyncerActor(RoleActor[Event]):
 
     async def on_message(self, message: Event) -> None:
         """Handle one event and perform what follows."""
+        if isinstance(message, JournalFinished):
+            self.record("journalled", {"sequence": message.sequence})
         self._handle(message)
 
     async def on_stop(self, reason: str) -> None:
@@ -182,9 +188,9 @@ class SyncerActor(RoleActor[Event]):
         if self._listener is not None:
             self._listener.close()
         self._worker.close()
-        await self._scope.close()
-        for connection in sorted(self._links):
+        for connection in sorted(self._links):  # their readers forget them when the scope closes
             self._links[connection].close("the syncer ended")
+        await self._scope.close()
 
     def finish(self, reason: str) -> None:
         """Ask for a proper end of the run."""
@@ -198,8 +204,14 @@ class SyncerActor(RoleActor[Event]):
 
     def _handle(self, event: Event) -> None:
         now_s = self.now_s()
-        for action in self.state.handle(event, now_s=now_s):
+        actions = self.state.handle(event, now_s=now_s)
+        for action in actions:
             self._perform(action)
+        for action in actions:  # after all else: a record holds everything that this event decided
+            if isinstance(action, WriteJournal):
+                fields = {"sequence": action.sequence, "fragment": action.fragment}
+                self.record("journal", {**fields, "version": str(action.version)})
+        self.waiting_bytes_most = max(self.waiting_bytes_most, self.vault.waiting_bytes)
         deadline_s = self.state.deadline_s(now_s)
         if deadline_s < self._due_s or self._due_s <= now_s:
             self._due_s = deadline_s

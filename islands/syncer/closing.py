@@ -2,23 +2,26 @@
 
     draining ──all have stopped──▶ rounds ──one per fragment──▶ adopting ──▶ cutting ──▶ finished
 
-1. *Draining*: nothing is granted any more; learners use up their quota, or are told to stop.
+1. *Draining*: nothing is granted any more; learners use up their quota, or are told to stop. Once
+   all have stopped, a round that is still open gets K = all as well: nobody else will answer.
 2. *Rounds*: one closing round per fragment, with K = all. Who cannot be reached is not waited for;
    who has yet to adopt its own merged contribution is.
 3. *Adopting*: learners report the last versions, so that the ledger has nothing pending.
-4. *Cutting*: who cannot be reached is ended, so that its tokens have a fate; the final state is
-   journalled; then it is exported.
+4. *Cutting*: who cannot be reached, or has something left all the same, is ended, so that its
+   tokens have a fate; the final state is journalled; then it is exported.
 
 `final_s` bounds 1 to 3 together.
 """
+
+from math import inf
 
 from islands.messages import FinalRound, Phase, Role, Status, Stop
 from islands.syncer.actions import FinishRun, Send
 from islands.syncer.core import Closing, ClosingStage, Core
 from islands.syncer.eligibility import BUSY, unready_because
 from islands.syncer.rounds import Stage
-from islands.syncer.scheduling import abandon, excuse, open_round
-from islands.syncer.sessions import end_unreachable
+from islands.syncer.scheduling import abandon, close_rounds, excuse, open_round
+from islands.syncer.sessions import end_unsettled
 
 
 def advance_closing(core: Core, now_s: float) -> None:
@@ -31,13 +34,15 @@ def advance_closing(core: Core, now_s: float) -> None:
     closing = core.closing
     assert closing is not None, "the end has begun"
     overdue = now_s >= closing.deadline_s
-    if closing.stage is ClosingStage.DRAINING and (overdue or _drained(core)):
-        closing.stage = ClosingStage.ROUNDS
+    if closing.stage is ClosingStage.DRAINING and (overdue or _all_stopped(core)):
+        _ask_no_more(core)
+        if overdue or not core.rounds:
+            closing.stage = ClosingStage.ROUNDS
     if closing.stage is ClosingStage.ROUNDS:
         _closing_rounds(core, closing, now_s, overdue=overdue)
     if closing.stage is ClosingStage.ADOPTING and (overdue or _adopted(core)):
         closing.stage = ClosingStage.CUTTING
-        end_unreachable(core)
+        end_unsettled(core)
         core.durable.finished = closing.reason
         core.write_journal()
     elif closing.stage is ClosingStage.CUTTING and not core.journalling:
@@ -77,10 +82,16 @@ def begin_closing(core: Core, reason: str, now_s: float) -> None:
             core.actions.append(Send(connection, FinalRound(core.durable.epoch, reason)))
 
 
-def _drained(core: Core) -> bool:
-    """No round is open, and nobody who could still contribute is stepping."""
+def _ask_no_more(core: Core) -> None:
+    for round_ in core.rounds.values():
+        if round_.stage is Stage.COLLECTING:
+            round_.quorum = None
+
+
+def _all_stopped(core: Core) -> bool:
+    """Nobody who could still contribute is stepping."""
     stepping = (Phase.STEPPING, Phase.STARVED)
-    return not core.rounds and not any(
+    return not any(
         learner.role is Role.LEARNER
         and learner.status is Status.LIVE
         and learner.connection is not None
@@ -101,6 +112,7 @@ def _closing_rounds(core: Core, closing: Closing, now_s: float, *, overdue: bool
             names = core.eligible(fragment)
             if names:
                 open_round(core, fragment, names, None, now_s)
+                core.rounds[fragment].timeout_s = inf  # the deadline of the end holds instead
             closing.left.remove(fragment)
     if overdue:
         _hurry(core, now_s)
@@ -118,6 +130,7 @@ def _hurry(core: Core, now_s: float) -> None:
                 excuse(round_, name, "the run ends")
             if not round_.arrived:
                 abandon(core, round_, now_s)
+    close_rounds(core, now_s)
 
 
 def _awaited(core: Core, fragment: int) -> bool:
@@ -149,7 +162,16 @@ def _adopted(core: Core) -> bool:
 
 
 def _finish(core: Core, closing: Closing) -> None:
-    core.record("finished", reason=closing.reason)
+    ledger = core.durable.ledger
+    core.record(
+        "finished",
+        reason=closing.reason,
+        ledger=[ledger.row(index) for index in range(core.fragments)],
+        processed={
+            f"{name}/{book.incarnation}": book.processed
+            for name, book in sorted(ledger.books.items())
+        },
+    )
     for name in core.names():
         connection = core.learners[name].connection
         if connection is not None:

@@ -23,16 +23,21 @@ OUTAGE_S = 60.0
 """Learners go on while the syncer is away, so a grant lasts for at least so long."""
 
 LEASES_HELD_MIN = 2
-"""A learner always knows its next shard, so that it never waits for one."""
+"""A learner always knows its next shard, so that it never waits for one.
+
+It gets more if what is left of an ordinary grant needs more shards.
+"""
 
 
 @dataclass(slots=True)
 class Holder:
-    """What one incarnation was given."""
+    """What one incarnation was given; `finished` counts the shards it read to their ends."""
 
     incarnation: Incarnation
     quota_tokens: int = 0
     used_tokens: int = 0
+    steps: int = 0
+    finished: int = 0
     leases: list[Lease] = field(default_factory=list)
 
 
@@ -80,10 +85,13 @@ class LeaseBook:
         """Take in the positions and the tokens of a report."""
         holder = self.holders[progress.name]
         holder.used_tokens = max(holder.used_tokens, progress.tokens)
+        holder.steps = max(holder.steps, progress.steps)
         told = {(lease.pass_index, lease.shard): lease for lease in progress.leases}
+        before = sum(lease.done for lease in holder.leases)
         holder.leases = [
             max(lease, told.get((lease.pass_index, lease.shard), lease)) for lease in holder.leases
         ]
+        holder.finished += sum(lease.done for lease in holder.leases) - before
 
     def top_up(
         self, name: LearnerName, *, batch_tokens: int, members: int, chunk_steps: int
@@ -100,7 +108,8 @@ class LeaseBook:
             Whether anything changed, so that a grant must be journalled and sent.
         """
         holder = self.holders[name]
-        changed = self._renew_leases(holder)
+        wanted = self._leases_wanted(holder, chunk_steps // 2, members)
+        changed = self._renew_leases(holder, wanted)
         chunk = chunk_steps * batch_tokens
         amount = chunk
         remaining = self.remaining_tokens
@@ -113,13 +122,19 @@ class LeaseBook:
         holder.quota_tokens += amount
         return changed or amount > 0
 
-    def _renew_leases(self, holder: Holder) -> bool:
+    def _leases_wanted(self, holder: Holder, ahead_steps: int, members: int) -> int:
+        """Shards for so many steps, but never more than half of a fair share of a pass."""
+        steps = max(1, holder.steps)
+        ahead = 1 + ceil(ahead_steps * holder.finished / steps)
+        return max(LEASES_HELD_MIN, min(ahead, self.shards // (2 * max(1, members))))
+
+    def _renew_leases(self, holder: Holder, wanted: int) -> bool:
         unfinished = [lease for lease in holder.leases if not lease.done]
-        if len(unfinished) >= LEASES_HELD_MIN:
+        if len(unfinished) >= wanted:
             return False
-        while len(unfinished) < LEASES_HELD_MIN:
+        while len(unfinished) < wanted:
             unfinished.append(self._next_lease())
-        holder.leases = unfinished
+        holder.leases = sorted(unfinished)
         return True
 
     def _next_lease(self) -> Lease:

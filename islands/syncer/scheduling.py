@@ -54,7 +54,10 @@ def open_round(
     )
     core.durable.round += 1
     core.rounds[fragment] = round_
-    core.record("opened", round=round_.number, fragment=fragment, asked=list(names))
+    left_out = {name: core.ineligible(name, fragment) for name in core.names() if name not in names}
+    core.record(
+        "opened", round=round_.number, fragment=fragment, asked=list(names), left_out=left_out
+    )
     for name in names:
         ask(core, round_, core.learners[name], now_s)
 
@@ -103,7 +106,7 @@ def take_contribution(
         core.actions.append(DropContribution(ticket))
         return
     if learner is None or learner.incarnation != ticket.incarnation:
-        _fence(core, ticket)
+        _keep_out(core, contribution)
         return
     round_ = core.rounds.get(contribution.fragment)
     if (ticket.epoch, ticket.round) in learner.answered:
@@ -130,6 +133,7 @@ def take_contribution(
     )
     round_.excused.pop(ticket.name, None)
     round_.arrived[ticket.name] = Admitted(contribution, excess, now_s)
+    core.record("arrived", ticket=str(ticket), tokens=contribution.tokens)
     if round_.quorum_s is None and round_.quorum_complete:
         round_.quorum_s = now_s
         core.durations.quorum_s.add(now_s - round_.opened_s)
@@ -249,7 +253,7 @@ def abandon(core: Core, round_: Round, now_s: float) -> None:
             reason = Refusal(Fate.LATE, "its round was abandoned", strike=False)
             refuse(core, contribution, reason, now_s, None)
         else:
-            _fence(core, contribution.ticket)
+            _fence(core, contribution)
 
 
 def _still_here(core: Core, ticket: Ticket) -> bool:
@@ -257,9 +261,30 @@ def _still_here(core: Core, ticket: Ticket) -> bool:
     return learner is not None and learner.incarnation == ticket.incarnation
 
 
-def _fence(core: Core, ticket: Ticket) -> None:
+def _keep_out(core: Core, contribution: Contribution) -> None:
+    """Its sender's incarnation has ended, and with it the account of all it had not got merged.
+
+    It may repeat one that was admitted before the end: that one's fate is told with its round.
+    """
+    ticket, round_ = contribution.ticket, core.rounds.get(contribution.fragment)
+    core.record("kept_out", ticket=str(ticket), reason="its incarnation has ended")
+    held = None if round_ is None else round_.arrived.get(ticket.name)
+    if held is None or held.contribution.ticket != ticket:
+        core.actions.append(DropContribution(ticket))
+
+
+def _fence(core: Core, contribution: Contribution) -> None:
+    """An admitted contribution whose sender's incarnation ended before the round closed."""
+    ticket = contribution.ticket
     core.actions.append(DropContribution(ticket))
-    core.record("fate", ticket=str(ticket), fate=Fate.REJECTED.value, reason="fenced")
+    core.record(
+        "fate",
+        ticket=str(ticket),
+        fragment=contribution.fragment,
+        fate=Fate.REJECTED.value,
+        reason="fenced",
+        tokens=contribution.tokens,
+    )
 
 
 def _close(core: Core, round_: Round, now_s: float) -> None:
@@ -289,11 +314,11 @@ def _still_admitted(
     core: Core, round_: Round, now_s: float
 ) -> dict[LearnerName, tuple[Contribution, float]]:
     for name in sorted(round_.arrived):
-        ticket = round_.arrived[name].contribution.ticket
-        if not _still_here(core, ticket):
+        contribution = round_.arrived[name].contribution
+        if not _still_here(core, contribution.ticket):
             del round_.arrived[name]
             round_.excused[name] = "fenced"
-            _fence(core, ticket)
+            _fence(core, contribution)
     excesses = {str(name): round_.arrived[name].excess for name in sorted(round_.arrived)}
     over, scales = excessive(excesses)
     for text in over:

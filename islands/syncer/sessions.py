@@ -4,6 +4,7 @@ Fencing: an incarnation that ended never comes back. The syncer learns of its en
 supervisor, or by meeting a higher incarnation of the same name, and remembers it in the journal.
 """
 
+from islands.errors import RefusedError
 from islands.messages import (
     PROTOCOL,
     Evicted,
@@ -31,12 +32,18 @@ def open_link(core: Core, hello: Hello, connection: int, *, trusted: bool, now_s
 
     Links are numbered in the order in which they were opened: a hello that comes late, over a link
     that its sender has replaced, changes nothing.
+
+    Raises:
+        RefusedError: the peer follows a syncer of a higher epoch; this one must end.
     """
     refusal = _refusal(core, hello, trusted=trusted)
     if refusal is not None:
         core.actions.append(Dismiss(connection, refusal))
         core.record("refused", name=hello.name, reason=refusal.reason)
         return
+    if hello.epoch_seen > core.durable.epoch:
+        message = f"{hello.name} follows a syncer of epoch {hello.epoch_seen}, a newer one"
+        raise RefusedError(message)
     learner = core.learners.get(hello.name)
     if learner is not None and learner.connection is not None and connection < learner.connection:
         notice = Refused(hello.name, "a newer link is open", retry=True)
@@ -239,13 +246,14 @@ def retire(core: Core, name: LearnerName, reason: str) -> None:
         core.write_journal()
 
 
-def end_unreachable(core: Core) -> None:
-    """The run ends: what those who are not here did not get merged is lost."""
-    for name in sorted(core.durable.ledger.books):
+def end_unsettled(core: Core) -> None:
+    """The run ends: what those who are not here, or are not done, did not get merged is lost."""
+    books = core.durable.ledger.books
+    for name in sorted(books):
         learner = core.learners.get(name)
         if learner is None:
             _close_accounts(core, name)
-        elif not learner.reachable:
+        elif not learner.reachable or any(map(books[name].pending, range(core.fragments))):
             retire(core, name, "the run ended without it")
 
 
@@ -257,6 +265,8 @@ def _close_accounts(core: Core, name: LearnerName) -> None:
     returned = durable.leases.close(name, book.processed)
     core.pace.forget(name)
     core.grants.pop(name, None)
+    incarnation = str(book.incarnation)
+    core.record("book_closed", name=name, incarnation=incarnation, processed=book.processed)
     for lease in returned:
         core.record(
             "lease_returned",

@@ -57,6 +57,8 @@ from islands.syncer.sessions import close_link, open_link, retire, take_membersh
 FIXED_POINT_LIMIT = 1000
 GRANT_INTERVALS = 2
 SWEEPS_PER_RESEND = 2
+EPOCH_SHIFT = 32
+"""A run that begins anew numbers its records above those that an earlier start left behind."""
 
 
 def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> Durable:
@@ -64,7 +66,7 @@ def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> 
     chunk_steps = max(8, GRANT_INTERVALS * settings.interval_steps)
     return Durable(
         epoch=epoch,
-        sequence=0,
+        sequence=epoch << EPOCH_SHIFT,
         round=0,
         published=[None] * fragments,
         ledger=Ledger.of(fragments),
@@ -201,6 +203,7 @@ class SyncerState:
             chunk = grant_steps(leases.chunk_steps, step_s)
             if leases.top_up(name, batch_tokens=batch, members=len(members), chunk_steps=chunk):
                 changed.append(name)
+                _record_grant(core, name)
         if changed:
             sequence = core.write_journal()
             core.grants.update(dict.fromkeys(changed, sequence))
@@ -281,3 +284,14 @@ class SyncerState:
             if ahead and published.version > durable.version:  # type: ignore[union-attr]
                 message = f"version {published} is published and not durable ({durable})"
                 raise InvariantError(message)
+
+
+def _record_grant(core: Core, name: LearnerName) -> None:
+    holder = core.durable.leases.holders[name]
+    core.record(
+        "granted",
+        name=name,
+        incarnation=str(holder.incarnation),
+        quota=holder.quota_tokens,
+        leases=[(lease.pass_index, lease.shard, lease.position) for lease in holder.leases],
+    )

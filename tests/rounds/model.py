@@ -48,7 +48,7 @@ from islands.syncer.state import SyncerState, fresh
 FINGERPRINT = "model"
 BATCH_TOKENS = 100
 SHARDS = 64
-SHARD_RECORDS = 50
+SHARD_RECORDS = 40
 TICK_S = 0.25
 
 
@@ -299,8 +299,7 @@ class Model:
                 self._deliver(connection, learner_events.FromSyncer(message))
                 name = self.connected.pop(connection, None)
                 if name is not None:
-                    down = learner_events.SyncerLinkChanged(up=False)
-                    self._at(self.link.latency_s, lambda: self._learner(name, down))
+                    self._at(self.link.latency_s, lambda: self._lost(name))
                     self._at(2 * self.link.latency_s, lambda: self._dial(name))
             case syncer_actions.BeginMerge():
                 self._merge(action)
@@ -361,6 +360,10 @@ class Model:
         self._at(self.link.latency_s, arrive)
 
     # --- the learners -------------------------------------------------------------------------
+
+    def _lost(self, name: LearnerName) -> None:
+        if name not in self.connected.values():
+            self._learner(name, learner_events.SyncerLinkChanged(up=False))
 
     def _dial(self, name: LearnerName) -> None:
         linked = name in self.connected.values()
@@ -522,9 +525,9 @@ class Model:
     def participation(self, since_s: float) -> float:
         """Contributions merged per learner and merge."""
         merges = self.merges(since_s)
-        arrived = sum(len(list(m["participants"])) for m in merges)  # type: ignore[call-overload]
-        present = sum(int(str(m["learners"])) for m in merges)
-        return arrived / present
+        names = [f"learner-{index}" for index in range(self._counts["process"])]
+        arrived = sum(name in str(m["participants"]) for m in merges for name in names)
+        return arrived / sum(int(str(m["learners"])) for m in merges)
 
     def share_of(self, text: str, since_s: float) -> float:
         """Share of merges in which one learner took part."""

@@ -1,0 +1,83 @@
+"""The history checker: reads a tape and says which of the promises of FAULTS.md were broken.
+
+It is pure, and believes no counter of the states that it judges: it counts again, from what each
+actor said of its own deeds. Two rules of the same letter look at different sides of one promise.
+
+======  =============================================  ==============
+rule    promise                                        module
+======  =============================================  ==============
+I1      epochs, incarnations and versions only grow    `order.py`
+fence   nothing ended, old or stale is applied         `order.py`
+write   the journal comes before whatever it covers    `order.py`
+I2      every contribution, token, record is counted   `accounts.py`
+I3      global state is finite                         `bounds.py`
+I4      once faults stop, learners keep up             `order.py`
+I5      memory for contributions is bounded            `bounds.py`
+I6      the same seed gives the same bytes             `first_difference`
+I7      queues are bounded                             `bounds.py`
+end     the run ends, and nobody failed                `bounds.py`
+======  =============================================  ==============
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from islands.history import accounts, bounds, order
+from islands.history.evidence import History, Limits
+
+__all__ = ["RULES", "History", "Limits", "Violation", "first_difference", "judge"]
+
+Rule = Callable[[History, Limits], Iterator[str]]
+
+RULES: tuple[tuple[str, Rule], ...] = (
+    ("I1", order.epochs_grow),
+    ("I1", order.incarnations_are_given_once),
+    ("I1", order.versions_grow),
+    ("I1", order.versions_follow),
+    ("I1", order.versions_have_one_value),
+    ("write", order.journal_comes_first),
+    ("fence", order.what_ended_is_fenced),
+    ("I2", accounts.each_has_one_fate),
+    ("I2", accounts.nothing_is_applied_twice),
+    ("I2", accounts.adoptions_discard),
+    ("I2", accounts.ledger_balances),
+    ("I2", accounts.quotas_are_kept),
+    ("I2", accounts.shards_are_read_on),
+    ("I3", bounds.values_are_finite),
+    ("I4", order.learners_keep_up),
+    ("I5", bounds.contributions_fit),
+    ("I7", bounds.mailboxes_are_short),
+    ("end", bounds.run_ends),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that a history breaks."""
+
+    rule: str
+    sentence: str
+
+    def __str__(self) -> str:
+        """Render as ``rule: sentence``."""
+        return f"{self.rule}: {self.sentence}"
+
+
+def judge(lines: Iterable[bytes], limits: Limits) -> list[Violation]:
+    """All that a tape shows to be wrong; empty if nothing is.
+
+    Raises:
+        msgspec.ValidationError: an entry is not what its kind must be.
+    """
+    history = History.of(lines)
+    return [Violation(name, sentence) for name, rule in RULES for sentence in rule(history, limits)]
+
+
+def first_difference(one: Sequence[bytes], other: Sequence[bytes]) -> str | None:
+    """I6: where two tapes of one seed differ; None if they are equal to the byte."""
+    for number, (a, b) in enumerate(zip(one, other, strict=False), start=1):
+        if a != b:
+            return f"line {number}: {a!r} and {b!r}"
+    if len(one) != len(other):
+        return f"{len(one)} lines and {len(other)}"
+    return None

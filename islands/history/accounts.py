@@ -1,0 +1,259 @@
+"""Rules about counting (I2): fates, the ledger, quotas and shards, each counted here anew.
+
+Nothing here believes the syncer's counters: tokens come from what the learners said they sent and
+did, fates from the entries of single decisions. Only then the syncer's final ledger is compared.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from islands.history.entries import (
+    Adopted,
+    Arrived,
+    BookClosed,
+    Contributed,
+    FateTold,
+    Finished,
+    Granted,
+    LeaseReturned,
+    Pair,
+    Started,
+    pair,
+    ticket,
+)
+from islands.history.evidence import History, Limits
+
+Who = tuple[str, Pair]
+Shard = tuple[int, int]
+
+
+def each_has_one_fate(history: History, limits: Limits) -> Iterator[str]:
+    """A ticket gets one fate, for a contribution that was sent; what was admitted gets one."""
+    fates: dict[str, FateTold] = {}
+    arrived: dict[str, Arrived] = {}
+    finished = False
+    for entry in history.effective:
+        if isinstance(entry, Arrived):
+            if entry.ticket in arrived:
+                yield f"{entry.ticket} was admitted twice"
+            arrived[entry.ticket] = entry
+        elif isinstance(entry, Started):  # what waited for its round died with the syncer
+            arrived = {text: entry for text, entry in arrived.items() if text in fates}
+        elif isinstance(entry, FateTold):
+            if entry.ticket in fates:
+                yield f"{entry.ticket} was {fates[entry.ticket].fate}, then {entry.fate}"
+            fates[entry.ticket] = entry
+            yield from _was_sent(history, entry)
+            if entry.fate == "applied" and entry.ticket not in arrived:
+                yield f"{entry.ticket} was applied without being admitted"
+        elif isinstance(entry, Finished):
+            finished = True
+    if finished or limits.must_finish:
+        for text in arrived:
+            if text not in fates:
+                yield f"{text} was admitted and has no fate"
+
+
+def _was_sent(history: History, fate: FateTold) -> Iterator[str]:
+    sent = history.contributions.get(fate.ticket, [])
+    if not any((s.fragment, s.tokens) == (fate.fragment, fate.tokens) for s in sent):
+        yield f"{fate.ticket} was {fate.fate} with {fate.tokens} tokens and never sent like that"
+    elif any(s.actor != ticket(fate.ticket).name for s in sent):
+        yield f"{fate.ticket} was sent by somebody else"
+
+
+def applied(history: History) -> Iterator[tuple[Who, Contributed]]:
+    """Every contribution that the run contains, with its sender, in order."""
+    for entry in history.effective:
+        if isinstance(entry, FateTold) and entry.fate == "applied":
+            facts = ticket(entry.ticket)
+            for sent in history.contributions.get(entry.ticket, []):
+                if sent.tokens == entry.tokens:
+                    yield (facts.name, facts.incarnation), sent
+                    break
+
+
+def nothing_is_applied_twice(history: History, _: Limits) -> Iterator[str]:
+    """What one incarnation got applied to one fragment are disjoint stretches of its tokens."""
+    end: dict[tuple[Who, int], int] = {}
+    for who, sent in applied(history):
+        begin = sent.processed - sent.tokens
+        if begin < end.get((who, sent.fragment), 0):
+            yield (
+                f"{sent.ticket} applies tokens {begin} to {sent.processed} to fragment "
+                f"{sent.fragment}, those to {end[who, sent.fragment]} are applied"
+            )
+        end[who, sent.fragment] = max(end.get((who, sent.fragment), 0), sent.processed)
+
+
+def ledger_balances(history: History, limits: Limits) -> Iterator[str]:
+    """The final ledger is the one counted here, has no difference, and nothing is pending."""
+    finished = [e for e in history.effective if isinstance(e, Finished)]
+    if not finished or finished[-1].ledger is None:
+        return
+    processed = 0
+    for entry in history.effective:
+        if isinstance(entry, BookClosed):
+            processed += entry.processed
+            known = history.totals.get((entry.name, pair(entry.incarnation)), {0: None})
+            if entry.processed not in known and entry.processed:
+                yield f"{entry.name}/{entry.incarnation} never knew of {entry.processed} tokens"
+    for text, tokens in finished[-1].processed.items():
+        processed += tokens
+        name, _, incarnation = text.rpartition("/")
+        last = max(history.totals.get((name, pair(incarnation)), {0: None}))
+        if tokens != last:
+            yield f"{text} processed {last} tokens, the ledger has {tokens}"
+    yield from _rows_match(history, finished[-1], processed)
+    if finished[-1].reason == "tokens" and limits.budget_tokens is not None:
+        rest = limits.budget_tokens - processed
+        if not 0 <= rest < max(limits.batch_tokens.values()):
+            yield f"{processed} of {limits.budget_tokens} tokens were processed"
+
+
+def _rows_match(history: History, finished: Finished, processed: int) -> Iterator[str]:
+    claimable = {"rejected": 0, "late": 0, "stale": 0}
+    sums: dict[tuple[int, str], int] = {}
+    for entry in history.effective:
+        if isinstance(entry, FateTold) and entry.fate in claimable:
+            key = (entry.fragment, entry.fate)
+            sums[key] = sums.get(key, 0) + entry.tokens
+    applied_tokens: dict[int, int] = {}
+    for _, sent in applied(history):
+        applied_tokens[sent.fragment] = applied_tokens.get(sent.fragment, 0) + sent.tokens
+    for index, row in enumerate(finished.ledger or []):
+        if row.imbalance:
+            yield f"fragment {index}: the ledger differs by {row.imbalance} tokens: {row}"
+        if row.pending:
+            yield f"fragment {index}: {row.pending} tokens are pending at the end"
+        if (row.processed, row.applied) != (processed, applied_tokens.get(index, 0)):
+            yield (
+                f"fragment {index}: processed {processed}, applied {applied_tokens.get(index, 0)}, "
+                f"the ledger has {row.processed} and {row.applied}"
+            )
+        told = {"rejected": row.rejected, "late": row.late, "stale": row.stale}
+        for fate, tokens in told.items():
+            if tokens > sums.get((index, fate), 0):
+                yield f"fragment {index}: {tokens} tokens are {fate}, that is more than was sent"
+        if min(row.overwritten, row.lost, *told.values()) < 0:
+            yield f"fragment {index}: a fate has less than no tokens: {row}"
+        if row.lost > _losable(history, index):
+            yield f"fragment {index}: {row.lost} tokens are lost, more than ended incarnations had"
+
+
+def _losable(history: History, fragment: int) -> int:
+    """What incarnations that ended had processed, less what of it was applied or overwritten."""
+    closed = {
+        (e.name, pair(e.incarnation)): e.processed
+        for e in history.effective
+        if isinstance(e, BookClosed)
+    }
+    for who, sent in applied(history):
+        if sent.fragment == fragment and who in closed:
+            closed[who] -= sent.tokens
+    return sum(closed.values())
+
+
+def quotas_are_kept(history: History, limits: Limits) -> Iterator[str]:
+    """No incarnation processes more than it was granted, and all grants together fit the budget."""
+    granted: dict[Who, int] = {}
+    spent: dict[Who, int] = {}
+    for entry in history.effective:
+        if isinstance(entry, Granted):
+            who = (entry.name, pair(entry.incarnation))
+            granted[who] = entry.quota
+            spent[who] = entry.quota
+        elif isinstance(entry, BookClosed):
+            spent[entry.name, pair(entry.incarnation)] = entry.processed
+        if limits.budget_tokens is not None and sum(spent.values()) > limits.budget_tokens:
+            yield f"{sum(spent.values())} tokens are given out at {entry.at_s:.3f} s"
+            return
+    for who, known in history.totals.items():
+        if max(known) > granted.get(who, 0):
+            yield f"{who} processed {max(known)} tokens, granted were {granted.get(who, 0)}"
+
+
+def shards_are_read_on(history: History, limits: Limits) -> Iterator[str]:
+    """A shard has one holder, who goes on where the one before is known to have come to."""
+    shards = _Shards(history, limits.records_per_shard)
+    for entry in history.effective:
+        if isinstance(entry, LeaseReturned):
+            yield from shards.returned(entry)
+        else:
+            yield from shards.settle()
+        if isinstance(entry, Granted):
+            yield from shards.granted(entry)
+        elif isinstance(entry, BookClosed):
+            shards.ended = (entry.name, pair(entry.incarnation))
+
+
+@dataclass(slots=True)
+class _Shards:
+    """Who holds which shard, and from where the next one goes on.
+
+    An incarnation that ends returns its shards right away; those that it keeps, or that another
+    grant of it leaves out, it must have read to their ends.
+    """
+
+    history: History
+    records: int
+    holders: dict[Shard, Who] = field(default_factory=dict)
+    positions: dict[Shard, int] = field(default_factory=dict)
+    begun: dict[Shard, int] = field(default_factory=dict)
+    ended: Who | None = None
+
+    def granted(self, entry: Granted) -> Iterator[str]:
+        who = (entry.name, pair(entry.incarnation))
+        held = {(pass_index, shard): position for pass_index, shard, position in entry.leases}
+        for shard, position in held.items():
+            if shard in self.holders:
+                if self.holders[shard] != who:
+                    yield f"shard {shard} went to {who}, {self.holders[shard]} has it"
+                continue
+            read_to = self.positions.pop(shard, 0)
+            if position != read_to:
+                yield f"shard {shard} goes on at {position} for {who}, it was read to {read_to}"
+            self.holders[shard] = who
+            self.begun[shard] = position
+        left_out = [s for s, name in self.holders.items() if name == who and s not in held]
+        yield from self._read_to_end(who, left_out)
+
+    def returned(self, entry: LeaseReturned) -> Iterator[str]:
+        shard = (entry.pass_index, entry.shard)
+        who = self.holders.pop(shard, None)
+        if who is None or who != self.ended:
+            yield f"shard {shard} was returned by {entry.name}, and {who} had it"
+        elif entry.position > max(self._reached(who, shard), self.begun[shard]):
+            yield f"shard {shard} was returned at {entry.position}, {who} did not read to there"
+        self.positions[shard] = entry.position
+
+    def settle(self) -> Iterator[str]:
+        if self.ended is not None:
+            who, self.ended = self.ended, None
+            yield from self._read_to_end(
+                who, [s for s, name in self.holders.items() if name == who]
+            )
+
+    def _read_to_end(self, who: Who, shards: list[Shard]) -> Iterator[str]:
+        for shard in shards:
+            del self.holders[shard]
+            self.positions[shard] = self.records
+            if self._reached(who, shard) < self.records:
+                yield f"shard {shard} was given up by {who} at {self._reached(who, shard)}"
+
+    def _reached(self, who: Who, shard: Shard) -> int:
+        return self.history.reached.get((*who, *shard), 0)
+
+
+def adoptions_discard(history: History, _: Limits) -> Iterator[str]:
+    """What a learner sends from a base begins where it adopted that base."""
+    marks: dict[tuple[str, str, int, str], int] = {}
+    for entry in history.entries:
+        if isinstance(entry, Adopted):
+            adopted = (entry.actor, entry.incarnation, entry.fragment, entry.version)
+            marks[adopted] = entry.tokens
+        elif isinstance(entry, Contributed):
+            incarnation = entry.ticket.rpartition("@")[0].rpartition("/")[2]
+            mark = marks.get((entry.actor, incarnation, entry.fragment, entry.base))
+            if mark != entry.processed - entry.tokens:
+                yield f"{entry.ticket} counts from {entry.processed - entry.tokens}, not {mark}"

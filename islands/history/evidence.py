@@ -1,0 +1,122 @@
+"""A history as the rules see it: all that happened, and what of it the syncer still knows.
+
+A syncer that restarts takes up its journal at one record. What it had decided after that record
+is undone: it never happened for the run, although it stands on the tape. `History.effective` holds
+the syncer's entries that the last start remembers. Since a record is written before anything in it
+is sent, nobody else may have seen what was undone; `order.py` judges that.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from islands.history.entries import (
+    Contributed,
+    Entry,
+    Journal,
+    Journalled,
+    Pair,
+    Started,
+    Told,
+    pair,
+    read,
+    ticket,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run was promised to keep to.
+
+    Args:
+        fragment_elements: size of each fragment.
+        open_rounds_max: rounds open at once.
+        staleness_max: versions by which a merged contribution's base may be behind.
+        quorum: contributions without which no round closes; None for all that were asked.
+        budget_tokens: of the run; None for no budget.
+        batch_tokens: tokens of one step, by learner.
+        records_per_shard: position at which a shard is read to its end.
+        mailbox_most: messages that may wait in any mailbox.
+        must_finish: whether the tape has to show the end of the run.
+    """
+
+    fragment_elements: tuple[int, ...]
+    open_rounds_max: int
+    staleness_max: int
+    quorum: int | None
+    budget_tokens: int | None
+    batch_tokens: Mapping[str, int]
+    records_per_shard: int
+    mailbox_most: int
+    must_finish: bool = True
+
+
+@dataclass(slots=True)
+class History:
+    """The evidence of one tape.
+
+    Attributes:
+        entries: of all actors, in order.
+        effective: the syncer's, as its last start remembers them.
+        contributions: every answer that a learner gave, by ticket.
+        totals: all token counts that an incarnation itself knew of, by (name, incarnation).
+        reached: the farthest position an incarnation read, by (name, incarnation, pass, shard).
+        undone: sentences about records that a restart lost although they were durable.
+    """
+
+    entries: list[Entry]
+    effective: list[Entry] = field(default_factory=list)
+    contributions: dict[str, list[Contributed]] = field(default_factory=dict)
+    totals: dict[tuple[str, Pair], dict[int, None]] = field(default_factory=dict)
+    reached: dict[tuple[str, Pair, int, int], int] = field(default_factory=dict)
+    undone: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, lines: Iterable[bytes]) -> "History":
+        """Read a tape."""
+        history = cls(read(lines))
+        history._replay()
+        for entry in history.entries:
+            if isinstance(entry, Contributed):
+                history.contributions.setdefault(entry.ticket, []).append(entry)
+                who = (entry.actor, ticket(entry.ticket).incarnation)
+                history.totals.setdefault(who, {})[entry.processed] = None
+            elif isinstance(entry, Told):
+                history._take_told(entry)
+        return history
+
+    def _take_told(self, told: Told) -> None:
+        incarnation = pair(told.incarnation)
+        self.totals.setdefault((told.actor, incarnation), {})[told.tokens] = None
+        for pass_index, shard, position in told.leases:
+            key = (told.actor, incarnation, pass_index, shard)
+            self.reached[key] = max(self.reached.get(key, 0), position)
+
+    def _replay(self) -> None:
+        """Keep of the syncer's entries what its journal brought through every restart."""
+        syncers = {
+            e.actor for e in self.entries if isinstance(e, Started) and e.sequence is not None
+        }
+        kept: list[Entry] = []
+        marks: dict[int, int] = {}
+        durable = 0
+        for entry in self.entries:
+            if entry.actor not in syncers:
+                continue
+            if isinstance(entry, Started):
+                if entry.resumed and entry.sequence not in marks:
+                    self.undone.append(f"record {entry.sequence} was taken up and never written")
+                if entry.resumed and (entry.sequence or 0) < durable:
+                    self.undone.append(
+                        f"record {durable} was durable, epoch {entry.epoch} began at "
+                        f"{entry.sequence}"
+                    )
+                length = marks.get(entry.sequence or 0, 0) if entry.resumed else 0
+                del kept[length:]
+                marks = {number: mark for number, mark in marks.items() if mark <= length}
+                durable = (entry.sequence or 0) if entry.resumed else 0
+            kept.append(entry)
+            if isinstance(entry, Journal):
+                marks[entry.sequence] = len(kept)
+            elif isinstance(entry, Journalled):
+                durable = max(durable, entry.sequence)
+        self.effective = kept

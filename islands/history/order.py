@@ -1,0 +1,201 @@
+"""Rules about order: epochs and versions (I1), journal before send, fencing, progress (I4)."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from islands.history.entries import (
+    Admitted,
+    Adopted,
+    BookClosed,
+    Closed,
+    Committed,
+    FateTold,
+    Final,
+    Finished,
+    Healed,
+    Journal,
+    Journalled,
+    Merged,
+    Pair,
+    ProcessEnded,
+    ProcessKilled,
+    ProcessStarted,
+    Seeded,
+    Started,
+    pair,
+    ticket,
+)
+from islands.history.evidence import History, Limits
+
+
+def epochs_grow(history: History, _: Limits) -> Iterator[str]:
+    """Every start of a supervisor or syncer has a higher epoch than all before it."""
+    newest: dict[str, int] = {}
+    for entry in history.entries:
+        if isinstance(entry, Started):
+            if entry.epoch <= newest.get(entry.actor, 0):
+                yield f"{entry.actor} began epoch {entry.epoch} after {newest[entry.actor]}"
+            newest[entry.actor] = entry.epoch
+
+
+def incarnations_are_given_once(history: History, _: Limits) -> Iterator[str]:
+    """No incarnation is given twice, and those of a name grow."""
+    given: dict[Pair, str] = {}
+    newest: dict[str, Pair] = {}
+    for entry in history.entries:
+        if isinstance(entry, Admitted):
+            incarnation = pair(entry.incarnation)
+            if incarnation in given:
+                yield f"{entry.incarnation} went to {given[incarnation]} and to {entry.name}"
+            if incarnation <= newest.get(entry.name, (0, 0)):
+                yield f"{entry.name} got {entry.incarnation} after {newest[entry.name]}"
+            given[incarnation] = entry.name
+            newest[entry.name] = incarnation
+
+
+def versions_grow(history: History, _: Limits) -> Iterator[str]:
+    """A fragment's committed versions grow, also over restarts, and so do those of a holder."""
+    committed: dict[int, Pair] = {}
+    held: dict[tuple[str, str, int], Pair] = {}
+    for entry in history.entries:
+        if isinstance(entry, Committed):
+            version, before = pair(entry.version), committed.get(entry.fragment, (0, 0))
+            if version <= before:
+                yield f"fragment {entry.fragment}: {entry.version} committed after {before}"
+            committed[entry.fragment] = version
+        elif isinstance(entry, Adopted):
+            key = (entry.actor, entry.incarnation, entry.fragment)
+            version = pair(entry.version)
+            if version <= held.get(key, (0, -1)):
+                yield f"{entry.actor} adopted {entry.version} after {held[key]}, {entry.fragment}"
+            held[key] = version
+
+
+def versions_follow(history: History, _: Limits) -> Iterator[str]:
+    """What the syncer remembers is one chain per fragment: each merge adds 1 to the number."""
+    numbers: dict[int, int] = {}
+    newest: Pair = (0, 0)
+    for entry in history.effective:
+        if isinstance(entry, Seeded):
+            newest = pair(entry.version)
+            numbers.clear()
+        elif isinstance(entry, Merged):
+            epoch, number = pair(entry.version)
+            before = numbers.get(entry.fragment, newest[1])
+            if number != before + 1 or epoch < newest[0]:
+                yield f"fragment {entry.fragment}: version {entry.version} follows {before}"
+            numbers[entry.fragment] = number
+
+
+def versions_have_one_value(history: History, _: Limits) -> Iterator[str]:
+    """A version has one digest, wherever it appears."""
+    digests: dict[tuple[int, str], str] = {}
+    for entry in history.entries:
+        seen: list[tuple[int, str, str]] = []
+        if isinstance(entry, Merged | Committed | Adopted):
+            seen = [(entry.fragment, entry.version, entry.digest)]
+        elif isinstance(entry, Final):
+            pairs = zip(entry.versions, entry.digests, strict=True)
+            seen = [(index, version, digest) for index, (version, digest) in enumerate(pairs)]
+        for fragment, version, digest in seen:
+            if digests.setdefault((fragment, version), digest) != digest:
+                yield f"fragment {fragment}, version {version} has two values ({entry.actor})"
+
+
+def journal_comes_first(history: History, _: Limits) -> Iterator[str]:
+    """What is adopted was durable before, and no restart takes back what was durable."""
+    yield from history.undone
+    written: dict[int, tuple[int, str]] = {}
+    durable: dict[tuple[int, str], None] = {}
+    for entry in history.entries:
+        if isinstance(entry, Journal):
+            if entry.fragment is not None:
+                written[entry.sequence] = (entry.fragment, entry.version)
+        elif isinstance(entry, Started) and entry.sequence is not None:
+            taken_up = entry.sequence if entry.resumed else -1
+            durable.update({what: None for n, what in written.items() if n <= taken_up})
+            written.clear()
+        elif isinstance(entry, Journalled):
+            for sequence in [number for number in written if number <= entry.sequence]:
+                durable[written.pop(sequence)] = None
+        elif isinstance(entry, Adopted) and (entry.fragment, entry.version) not in durable:
+            yield f"{entry.actor} adopted {entry.version} of {entry.fragment} before it was durable"
+
+
+def what_ended_is_fenced(history: History, limits: Limits) -> Iterator[str]:
+    """Applied is only what an incarnation that had not ended sent in this epoch, from a kept base.
+
+    A round decides when it closes; an end that comes while its merge is computed comes too late.
+    """
+    epoch, seed = 0, (0, 0)
+    ended: dict[str, Pair] = {}
+    closed: dict[int, dict[str, Pair]] = {}
+    chains: dict[int, list[Pair]] = {}
+    for entry in history.effective:
+        if isinstance(entry, Started):
+            epoch = entry.epoch
+        elif isinstance(entry, BookClosed):
+            ended[entry.name] = pair(entry.incarnation)
+        elif isinstance(entry, Closed):
+            closed[entry.fragment] = dict(ended)
+        elif isinstance(entry, Seeded):
+            seed = pair(entry.version)
+        elif isinstance(entry, Merged):
+            chains.setdefault(entry.fragment, [seed]).append(pair(entry.version))
+        elif isinstance(entry, FateTold) and entry.fate == "applied":
+            facts = ticket(entry.ticket)
+            if facts.epoch != epoch:
+                yield f"{entry.ticket} was applied in epoch {epoch}"
+            fence = closed.get(entry.fragment, {}).get(facts.name, (0, 0))
+            if facts.incarnation <= fence:
+                yield f"{entry.ticket} was applied after its incarnation had ended"
+            kept = chains.get(entry.fragment, [seed])[-limits.staleness_max - 1 :]
+            for sent in history.contributions.get(entry.ticket, []):
+                if sent.tokens == entry.tokens and pair(sent.base) not in kept:
+                    yield f"{entry.ticket} was applied from base {sent.base}, kept were {kept}"
+
+
+def learners_keep_up(history: History, _: Limits) -> Iterator[str]:
+    """I4: once healed, who lives adopts within a period what was committed before it."""
+    healed = next((e for e in history.entries if isinstance(e, Healed)), None)
+    if healed is None:
+        return
+    begin_s, period_s = healed.at_s + healed.recovery_s, healed.period_s
+    lives = _lives(history)
+    adopted: dict[tuple[str, int], tuple[list[float], list[Pair]]] = {}
+    for entry in history.entries:
+        if isinstance(entry, Adopted):
+            times, versions = adopted.setdefault((entry.actor, entry.fragment), ([], []))
+            times.append(entry.at_s)
+            versions.append(pair(entry.version))
+    for entry in history.entries:
+        if not isinstance(entry, Committed) or entry.at_s < begin_s:
+            continue
+        due_s = entry.at_s + period_s
+        for name, (born_s, died_s) in lives.items():
+            if born_s > healed.at_s or died_s <= due_s:
+                continue
+            times, versions = adopted.get((name, entry.fragment), ([], []))
+            count = bisect_right(times, due_s)
+            if count == 0 or versions[count - 1] < pair(entry.version):
+                yield (
+                    f"{name} had not adopted {entry.version} of {entry.fragment} "
+                    f"{period_s:.1f} s after {entry.at_s:.1f} s"
+                )
+
+
+def _lives(history: History) -> dict[str, tuple[float, float]]:
+    """When the last process of every learner began and ended; a finished run ends all."""
+    end_s = min(
+        (e.at_s for e in history.entries if isinstance(e, Finished) and e.ledger is not None),
+        default=float("inf"),
+    )
+    learners = {e.name: None for e in history.entries if isinstance(e, Admitted)}
+    lives: dict[str, tuple[float, float]] = {}
+    for entry in history.entries:
+        if isinstance(entry, ProcessStarted):
+            lives[entry.name] = (entry.at_s, end_s)
+        elif isinstance(entry, ProcessEnded | ProcessKilled) and entry.name in lives:
+            lives[entry.name] = (lives[entry.name][0], min(entry.at_s, end_s))
+    roles = {e.name: e.role for e in history.entries if isinstance(e, Admitted)}
+    return {name: lives[name] for name in learners if name in lives and roles[name] == "learner"}

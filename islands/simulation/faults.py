@@ -1,0 +1,225 @@
+"""Faults, and schedules of them drawn from a seed.
+
+===========  ====================================================================================
+`Kill`       processes die at once (several: together), loudly or as machines without power; the
+             syncer's and the supervisor's disks lose or tear what was not synced
+`Leave`      a learner departs on its own will
+`Cut`        nothing passes between two hosts, or in one direction only; after healing, what was
+             held arrives late, possibly after its sender has opened a new link
+`Weather`    for a while the network drops, repeats and delays
+`Slow`       for a while a learner's steps take longer
+===========  ====================================================================================
+
+What was killed or left comes back after a while. Whatever is still wrong at `heal_s` is mended
+then: everything is healed and started, and the run must come to its end.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from islands.config import (
+    Anchor,
+    MergeRule,
+    OuterSettings,
+    Precision,
+    RunSettings,
+    Timing,
+    Weighting,
+)
+from islands.simulation.world import SUPERVISOR, SYNCER, LearnerHost
+from messaging.simulated_network import Route
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Processes die; each comes back after so long."""
+
+    at_s: float
+    names: tuple[str, ...]
+    silent: bool
+    down_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A learner departs, and a new process of its name comes after so long."""
+
+    at_s: float
+    name: str
+    away_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Nothing passes from one host to another, nor back unless `one_way`."""
+
+    at_s: float
+    source: str
+    target: str
+    one_way: bool
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """The whole network is like this."""
+
+    at_s: float
+    route: Route
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A learner's steps take so many times longer."""
+
+    at_s: float
+    name: str
+    factor: float
+    for_s: float
+
+
+Fault = Kill | Leave | Cut | Weather | Slow
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """All that one seed decides.
+
+    Attributes:
+        seed: of the world's chance.
+        settings: of the run.
+        hosts: the learners.
+        route: the network when nothing is wrong.
+        shards: virtual shards per pass.
+        faults: in the order of their times.
+        heal_s: when all is mended.
+        limit_s: by when the run must have ended.
+    """
+
+    seed: int
+    settings: RunSettings
+    hosts: Mapping[str, LearnerHost]
+    route: Route
+    shards: int
+    faults: tuple[Fault, ...]
+    heal_s: float
+    limit_s: float
+
+    @property
+    def recovery_s(self) -> float:
+        """Within which all are back after healing: found dead, dialled, admitted, set up."""
+        timing = self.settings.timing
+        waits_s = timing.evict_s + 2 * self.dial_longest_s + 2 * timing.heartbeat_s
+        return timing.scaled(waits_s) + self.route.retransmit_s + 2 * self.slowest_step_s
+
+    @property
+    def period_s(self) -> float:
+        """A sync period: every fragment has its round; at least a second sending of an update."""
+        interval_s = self.settings.interval_steps * self.slowest_step_s
+        return interval_s + self.settings.timing.scaled(2 * self.settings.timing.resend_s)
+
+    @property
+    def slowest_step_s(self) -> float:
+        """Mean time of the slowest learner's step."""
+        return max(host.step_s for host in self.hosts.values())
+
+    @property
+    def dial_longest_s(self) -> float:
+        """The longest wait between two attempts to dial, for patience 1."""
+        return 5.0
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    rng = random.Random(f"scenario {seed}")
+    hosts = _draw_hosts(rng)
+    heal_s = rng.uniform(3.0, 9.0)
+    fleet = sum(host.batch_tokens / host.step_s for host in hosts.values())
+    settings = _draw_settings(rng, len(hosts), budget_tokens=int(fleet * (heal_s + 6.0)))
+    route = Route(
+        latency_s=rng.choice((0.001, 0.005, 0.03)),
+        jitter_s=rng.choice((0.0, 0.005, 0.05)),
+        bandwidth_bytes_per_s=rng.choice((float("inf"), 1e6, 2e4)),
+        retransmit_s=rng.choice((0.1, 0.5, 1.5)),
+        connect_timeout_s=1.0,
+    )
+    faults = _draw_faults(rng, tuple(hosts), heal_s, route)
+    slowest_s = max(host.step_s for host in hosts.values())
+    limit_s = heal_s + 60.0 + 6 * heal_s + 200 * slowest_s
+    return Scenario(seed, settings, hosts, route, rng.choice((8, 16)), faults, heal_s, limit_s)
+
+
+def _draw_hosts(rng: random.Random) -> dict[str, LearnerHost]:
+    count = rng.choice((1, 2, 2, 3, 3, 3, 4, 5))
+    step_s = rng.choice((0.05, 0.1, 0.2))
+    factors = [rng.choice((1.0, 1.0, 1.0, 1.3, 4.0)) for _ in range(count)]
+    return {
+        f"learner-{number}": LearnerHost(
+            step_s=step_s * factor * count / 2,
+            noise=rng.choice((0.0, 0.1, 0.3)),
+            setup_s=rng.choice((0.05, 0.3, 1.0)),
+            batch_tokens=rng.choice((8, 8, 12)),
+        )
+        for number, factor in enumerate(factors)
+    }
+
+
+def _draw_settings(rng: random.Random, learners: int, *, budget_tokens: int) -> RunSettings:
+    return RunSettings(
+        interval_steps=rng.choice((2, 4, 8, 16, 24)),
+        fragments=rng.choice((1, 2, 3, 4, 6)),
+        quorum=rng.choice((1, 1, 1, min(2, learners), learners, None)),
+        overlap_steps=rng.choice((0, 1, 2, 4)),
+        weighting=rng.choice(tuple(Weighting)),
+        merge=rng.choice(tuple(MergeRule)),
+        anchor=rng.choice(tuple(Anchor)),
+        staleness_max=rng.choice((0, 1, 2, 2)),
+        outer=OuterSettings(
+            0.7, rng.choice((0.0, 0.5, 0.9)), nesterov=rng.choice((True, True, False))
+        ),
+        precision=rng.choice(tuple(Precision)),
+        budget_tokens=budget_tokens,
+        learning_rate=0.02,
+        timing=Timing(patience=rng.choice((0.1, 0.2, 0.3))),
+        seed=rng.randrange(1000),
+    )
+
+
+def _draw_faults(
+    rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
+) -> tuple[Fault, ...]:
+    everybody = (SUPERVISOR, SYNCER, *learners)
+    faults: list[Fault] = []
+    for _ in range(rng.randrange(2, 9)):
+        at_s, for_s = rng.uniform(0.0, heal_s), rng.choice((0.2, 0.6, 1.5, 4.0))
+        learner = rng.choice(learners)
+        match rng.choice(("kill", "kill", "kill", "leave", "cut", "cut", "weather", "slow")):
+            case "kill":
+                count = rng.choice((1, 1, 1, 2, len(everybody)))
+                names = tuple(sorted(rng.sample(everybody, min(count, len(everybody)))))
+                down_s = tuple(rng.choice((0.0, 0.3, for_s)) for _ in names)
+                faults.append(Kill(at_s, names, rng.choice((False, False, True)), down_s))
+            case "leave":
+                faults.append(Leave(at_s, learner, for_s))
+            case "cut":
+                one, other = rng.sample((learner, SUPERVISOR, SYNCER), 2)
+                faults.append(Cut(at_s, one, other, rng.choice((False, True)), for_s))
+            case "weather":
+                faults.append(Weather(at_s, _draw_weather(rng, route), for_s))
+            case "slow":
+                faults.append(Slow(at_s, learner, rng.choice((3.0, 10.0)), for_s))
+    return tuple(sorted(faults, key=lambda fault: fault.at_s))
+
+
+def _draw_weather(rng: random.Random, route: Route) -> Route:
+    return Route(
+        latency_s=route.latency_s * rng.choice((1, 1, 10)),
+        jitter_s=rng.choice((route.jitter_s, 0.1, 0.3)),
+        bandwidth_bytes_per_s=rng.choice((route.bandwidth_bytes_per_s, 5e3)),
+        drop=rng.choice((0.0, 0.02, 0.1)),
+        duplicate=rng.choice((0.0, 0.1, 0.5)),
+        retransmit_s=route.retransmit_s,
+        connect_timeout_s=route.connect_timeout_s,
+    )

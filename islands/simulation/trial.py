@@ -1,0 +1,187 @@
+"""One trial: play a scenario in a world of its own, then have its history judged."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from islands.history import Limits, Violation, judge
+from islands.simulation.faults import Cut, Fault, Kill, Leave, Scenario, Slow, Weather
+from islands.simulation.world import BATCHES_PER_SHARD, Costs, World
+from islands.tape import MemoryTape
+from messaging.simulated_network import Route
+from messaging.virtual_time import run_virtual
+
+MAILBOX_MOST = 256
+"""Messages that may wait in a mailbox of a simulated world; far fewer do."""
+
+LOOK_S = 0.25
+
+Deed = Callable[[World], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a trial: its tape, and what is wrong with it."""
+
+    scenario: Scenario
+    lines: tuple[bytes, ...]
+    violations: tuple[Violation, ...]
+    ended_s: float
+
+
+def play(scenario: Scenario) -> Outcome:
+    """Play a scenario on a virtual clock and judge it."""
+    tape = MemoryTape()
+    ended_s = run_virtual(_live(scenario, tape), limit_s=scenario.limit_s + 100.0)
+    lines = tuple(tape.lines)
+    return Outcome(scenario, lines, tuple(judge(lines, limits(scenario))), ended_s)
+
+
+def limits(scenario: Scenario) -> Limits:
+    """What a scenario's run has to keep to."""
+    settings = scenario.settings
+    sizes = tuple(fragment.size for fragment in _world(scenario, MemoryTape()).layout.fragments)
+    return Limits(
+        fragment_elements=sizes,
+        open_rounds_max=settings.open_rounds_max(len(sizes)),
+        staleness_max=settings.staleness_max,
+        quorum=settings.quorum,
+        budget_tokens=settings.budget_tokens,
+        batch_tokens={name: host.batch_tokens for name, host in scenario.hosts.items()},
+        records_per_shard=BATCHES_PER_SHARD,
+        mailbox_most=MAILBOX_MOST,
+    )
+
+
+def _world(scenario: Scenario, tape: MemoryTape) -> World:
+    return World(
+        scenario.settings,
+        dict(scenario.hosts),
+        seed=scenario.seed,
+        tape=tape,
+        costs=Costs(route=scenario.route),
+        shards=scenario.shards,
+    )
+
+
+async def _live(scenario: Scenario, tape: MemoryTape) -> float:
+    """Faults, then healing, then the end of the run. Returns when that was."""
+    world = _world(scenario, tape)
+    loop = asyncio.get_running_loop()
+    world.start_all()
+    for at_s, deed in _timeline(scenario):
+        await asyncio.sleep(max(0.0, at_s - loop.time()))
+        await deed(world)
+    await asyncio.sleep(max(0.0, scenario.heal_s - loop.time()))
+    _mend(world, scenario)
+    while loop.time() < scenario.limit_s and not world.failures:
+        if world.finished is not None and not world.processes:
+            break
+        await asyncio.sleep(LOOK_S)
+    ended_s = loop.time()
+    for name in sorted(world.processes):
+        world.note("left_over", name=name)
+    await world.kill_all()
+    return ended_s
+
+
+def _mend(world: World, scenario: Scenario) -> None:
+    """Heal everything, start everything: from now on nothing goes wrong any more."""
+    world.network.route = scenario.route
+    world.network.heal_all()
+    world.slow.clear()
+    if world.finished is None:
+        world.start_all()
+    world.note("healed", recovery_s=scenario.recovery_s, period_s=scenario.period_s)
+
+
+def _timeline(scenario: Scenario) -> list[tuple[float, Deed]]:
+    """All that is done to the world before healing, in order."""
+    deeds: list[tuple[float, Deed]] = []
+    for fault in scenario.faults:
+        deeds += _deeds(fault, scenario)
+    return sorted(
+        [(at_s, deed) for at_s, deed in deeds if at_s < scenario.heal_s], key=lambda item: item[0]
+    )
+
+
+def _deeds(fault: Fault, scenario: Scenario) -> list[tuple[float, Deed]]:
+    match fault:
+        case Kill(at_s, names, silent, down_s):
+            starts = [(at_s + d, _start(name)) for name, d in zip(names, down_s, strict=True)]
+            return [(at_s, _kill(names, silent=silent)), *starts]
+        case Leave(at_s, name, away_s):
+            return [(at_s, _leave(name)), (at_s + away_s, _start(name))]
+        case Cut(at_s, source, target, one_way, for_s):
+            return [
+                (at_s, _cut(source, target, one_way=one_way)),
+                (at_s + for_s, _heal(source, target)),
+            ]
+        case Weather(at_s, route, for_s):
+            return [(at_s, _weather(route)), (at_s + for_s, _weather(scenario.route))]
+        case Slow(at_s, name, factor, for_s):
+            return [(at_s, _slow(name, factor)), (at_s + for_s, _slow(name, 1.0))]
+
+
+# --- deeds: each notes on the tape what it did, if it did anything -------------------------------
+
+
+def _start(name: str) -> Deed:
+    async def deed(world: World) -> None:
+        if world.finished is None:
+            world.start(name)
+
+    return deed
+
+
+def _kill(names: tuple[str, ...], *, silent: bool) -> Deed:
+    async def deed(world: World) -> None:
+        died = [name for name in names if await world.kill(name, silent=silent)]
+        if died:
+            world.note("fault", fault="crash" if silent else "kill", names=died)
+
+    return deed
+
+
+def _leave(name: str) -> Deed:
+    async def deed(world: World) -> None:
+        learner = world.learner(name)
+        if learner is not None:
+            world.note("fault", fault="leave", names=[name])
+            learner.leave("asked to")
+
+    return deed
+
+
+def _cut(source: str, target: str, *, one_way: bool) -> Deed:
+    async def deed(world: World) -> None:
+        world.network.cut(source, target, one_way=one_way)
+        kind = "one-way cut" if one_way else "cut"
+        world.note("fault", fault=kind, names=[source, target])
+
+    return deed
+
+
+def _heal(source: str, target: str) -> Deed:
+    async def deed(world: World) -> None:
+        world.network.heal(source, target)
+
+    return deed
+
+
+def _weather(route: Route) -> Deed:
+    async def deed(world: World) -> None:
+        if route != world.costs.route:
+            world.note("fault", fault="weather", names=[])
+        world.network.route = route
+
+    return deed
+
+
+def _slow(name: str, factor: float) -> Deed:
+    async def deed(world: World) -> None:
+        if factor > 1:
+            world.note("fault", fault="slow", names=[name])
+        world.slow[name] = factor
+
+    return deed

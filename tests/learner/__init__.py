@@ -1,0 +1,1 @@
+"""The learner's state and its rules, without a loop."""

@@ -1,0 +1,107 @@
+"""A learner's account of one fragment: merged, overwritten, pending, in doubt."""
+
+from islands.learner.account import Account
+from islands.messages import FragmentIndex, FragmentUpdate, Merged, Version
+
+
+def update(
+    number: int, round_: int, merged: Merged | None = None, epoch: int = 1
+) -> FragmentUpdate:
+    """An update to version `epoch.number`, made by a round."""
+    return FragmentUpdate(
+        epoch=epoch,
+        fragment=FragmentIndex(0),
+        version=Version(epoch, number),
+        round=round_,
+        digest="",
+        clock=0.0,
+        merged=merged,
+    )
+
+
+def adopted() -> Account:
+    """An account that adopted version 1.0 at the start."""
+    account = Account()
+    account.adopt(update(0, -1), steps=0, tokens=0)
+    return account
+
+
+def figures(account: Account, tokens: int) -> tuple[int, int]:
+    """Pending and overwritten tokens, of so many in total."""
+    told = account.progress(steps=tokens, tokens=tokens)
+    return told.pending_tokens, told.overwritten_tokens
+
+
+def test_what_is_not_sent_is_pending() -> None:
+    """Steps since the base are pending; before the first base there are none."""
+    assert figures(adopted(), 70) == (70, 0)
+    assert Account().progress(steps=5, tokens=50).pending_steps == 0
+
+
+def test_adoption_discards_what_was_not_merged() -> None:
+    """Of 70 tokens 50 were merged; the 20 of the overlap are overwritten."""
+    account = adopted()
+    account.answered(1, 0, 50)
+    account.adopt(update(1, 0, Merged(1, 0, 5, 50)), steps=7, tokens=70)
+    assert figures(account, 75) == (5, 20)
+
+
+def test_a_refused_contribution_is_overwritten() -> None:
+    """The new version does not contain it, and its round is decided."""
+    account = adopted()
+    account.answered(1, 0, 50)
+    account.adopt(update(1, 0), steps=7, tokens=70)
+    assert figures(account, 70) == (0, 70)
+
+
+def test_a_contribution_to_a_later_round_is_in_doubt() -> None:
+    """An older version arrives while it is under way: neither pending work nor lost yet."""
+    account = adopted()
+    account.answered(1, 5, 50)
+    account.adopt(update(1, 3), steps=7, tokens=70)
+    assert figures(account, 80) == (10 + 50, 20)
+
+
+def test_doubt_ends_with_a_merge() -> None:
+    """The next version contains it: it was merged, and what was done meanwhile is overwritten."""
+    account = adopted()
+    account.answered(1, 5, 50)
+    account.adopt(update(1, 3), steps=7, tokens=70)
+    account.adopt(update(2, 5, Merged(1, 5, 5, 50)), steps=9, tokens=90)
+    assert figures(account, 90) == (0, 20 + 20)
+
+
+def test_doubt_ends_without_a_merge() -> None:
+    """A version of the same or a later round does not contain it: it is overwritten."""
+    account = adopted()
+    account.answered(1, 5, 50)
+    account.adopt(update(1, 3), steps=7, tokens=70)
+    account.adopt(update(2, 6), steps=9, tokens=90)
+    assert figures(account, 90) == (0, 90)
+
+
+def test_a_new_epoch_decides_all_older_tickets() -> None:
+    """A restarted syncer has forgotten them, if they were not merged."""
+    account = adopted()
+    account.answered(1, 50, 50)
+    account.adopt(update(1, 2, epoch=2), steps=7, tokens=70)
+    assert figures(account, 70) == (0, 70)
+
+
+def test_the_same_merge_is_counted_once() -> None:
+    """Later updates repeat which contribution of mine they contain."""
+    account = adopted()
+    merged = Merged(1, 0, 5, 50)
+    account.answered(1, 0, 50)
+    account.adopt(update(1, 0, merged), steps=7, tokens=70)
+    account.adopt(update(2, 4, merged), steps=9, tokens=90)
+    assert figures(account, 90) == (0, 40)
+
+
+def test_the_larger_of_two_answers_from_one_base_may_be_the_merged_one() -> None:
+    """Tickets from one base are nested: only what the merged one lacks is overwritten."""
+    account = adopted()
+    account.answered(1, 0, 30)
+    account.answered(1, 1, 60)
+    account.adopt(update(1, 1, Merged(1, 1, 6, 60)), steps=7, tokens=70)
+    assert figures(account, 70) == (0, 10)

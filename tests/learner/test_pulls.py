@@ -1,0 +1,92 @@
+"""When a learner answers a pull, and with what."""
+
+from islands.learner.events import SnapshotTaken
+from islands.learner.pulls import Pulls
+from islands.messages import (
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    PullFragment,
+    Ticket,
+    Version,
+)
+
+BASE = Version(1, 0)
+
+
+def pull(fragment: int, round_: int = 0) -> PullFragment:
+    """A pull of a fragment."""
+    ticket = Ticket(1, round_, LearnerName("ana"), Incarnation(1, 1))
+    return PullFragment(ticket, FragmentIndex(fragment), BASE)
+
+
+def snapshot(fragment: int, steps: int, base: Version = BASE) -> SnapshotTaken:
+    """A snapshot of a fragment."""
+    return SnapshotTaken(FragmentIndex(fragment), base, steps, steps * 10)
+
+
+def test_the_next_fragments_are_snapshotted_ahead() -> None:
+    """After a pull of p come p+1, p+2, …, around the end; what is open is wanted as well."""
+    pulls = Pulls(fragments=4, lookahead=2)
+    assert pulls.plan() == (0, 1)
+    pulls.asked(pull(2))
+    assert pulls.plan() == (0, 2, 3)
+    pulls.closed(2)
+    assert pulls.plan() == (0, 3)
+
+
+def test_a_slow_learner_looks_further_ahead() -> None:
+    """It looks as far ahead as pulls went while it made a step, and slowly less far again."""
+    pulls = Pulls(fragments=10, lookahead=1)
+    pulls.stepped()
+    for fragment in range(4):
+        pulls.asked(pull(fragment, fragment))
+        pulls.closed(fragment)
+    assert pulls.plan() == (4,)
+    pulls.stepped()
+    assert pulls.plan() == (4, 5, 6, 7, 8)
+    pulls.stepped()
+    assert pulls.plan() == (4, 5, 6, 7)
+
+
+def test_never_more_than_all_fragments() -> None:
+    """With one fragment the plan is that one."""
+    assert Pulls(fragments=1, lookahead=3).plan() == (0,)
+
+
+def test_a_snapshot_of_the_last_boundary_answers() -> None:
+    """It may be one step old, because its copy to the host overlaps the next step."""
+    pulls = Pulls(fragments=2, lookahead=1)
+    pulls.taken(snapshot(0, steps=8))
+    for steps, usable in ((8, True), (9, True), (10, False)):
+        found = pulls.answerable(0, base=BASE, base_steps=3, steps=steps)
+        assert (found is not None) is usable
+
+
+def test_a_snapshot_of_another_base_or_without_a_step_is_worthless() -> None:
+    """An adoption makes it so; and a contribution has at least one step."""
+    pulls = Pulls(fragments=2, lookahead=1)
+    pulls.taken(snapshot(0, steps=8))
+    assert pulls.answerable(0, base=Version(1, 1), base_steps=3, steps=8) is None
+    assert pulls.answerable(0, base=BASE, base_steps=8, steps=8) is None
+    assert pulls.answerable(1, base=BASE, base_steps=3, steps=8) is None
+
+
+def test_a_pull_is_answered_once_per_link() -> None:
+    """A repetition over the same link is ignored; over a new one the answer may have been lost."""
+    pulls = Pulls(fragments=2, lookahead=1)
+    pulls.asked(pull(0))
+    pulls.closed(0)
+    pulls.asked(pull(0))
+    assert pulls.wanted == {}
+    pulls.link_changed()
+    pulls.asked(pull(0))
+    assert list(pulls.wanted) == [0]
+
+
+def test_a_newer_pull_of_a_fragment_replaces_the_older() -> None:
+    """Only one round is open on a fragment, so the older ticket is dead."""
+    pulls = Pulls(fragments=2, lookahead=1)
+    pulls.asked(pull(0, 4))
+    pulls.asked(pull(0, 6))
+    assert pulls.wanted[0].ticket.round == 6

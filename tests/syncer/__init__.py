@@ -1,0 +1,1 @@
+"""The syncer's state and its rules, without a loop."""

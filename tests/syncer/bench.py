@@ -1,0 +1,311 @@
+"""A syncer's state on the bench: scripted learners, and a journal done when the test says so."""
+
+from typing import TypeVar
+
+from islands.config import RunSettings
+from islands.messages import (
+    PROTOCOL,
+    Contribution,
+    Fate,
+    FragmentIndex,
+    FragmentProgress,
+    FragmentSeed,
+    FragmentUpdate,
+    Hello,
+    Incarnation,
+    LearnerName,
+    Lease,
+    Member,
+    MembershipChanged,
+    Phase,
+    Progress,
+    PullFragment,
+    Role,
+    Status,
+    Version,
+)
+from islands.syncer.actions import (
+    Action,
+    BeginMerge,
+    Dismiss,
+    Record,
+    Send,
+    SendValue,
+    WriteJournal,
+)
+from islands.syncer.core import Core, Durable
+from islands.syncer.events import (
+    ContributionArrived,
+    Event,
+    JournalFinished,
+    LinkClosed,
+    LinkOpened,
+    MembershipArrived,
+    MergeFacts,
+    MergeFinished,
+    ProgressArrived,
+    SeedArrived,
+    Ticked,
+)
+from islands.syncer.fate import Check
+from islands.syncer.state import SyncerState, fresh
+
+T = TypeVar("T")
+
+FINGERPRINT = "bench"
+BATCH = 10
+GOOD = Check(schema_ok=True, digest_ok=True, finite=True, norm=1.0)
+
+
+class Learner:
+    """What a scripted learner would report: it adopts what it is told to, and counts."""
+
+    def __init__(self, name: str, fragments: int, counter: int) -> None:
+        """Compiled, and holding nothing."""
+        self.name = LearnerName(name)
+        self.incarnation = Incarnation(1, counter)
+        self.phase = Phase.HEALING
+        self.steps = 0
+        self.quota = 0
+        self.leases: tuple[Lease, ...] = ()
+        self.versions: list[Version | None] = [None] * fragments
+        self.marks = [0] * fragments
+        self.merged = [0] * fragments
+        self.overwritten = [0] * fragments
+
+    def adopt(self, fragment: int, version: Version, merged_tokens: int = 0) -> None:
+        """Take a version as base; of the tokens since the last one, so many were merged."""
+        done = (self.steps - self.marks[fragment]) * BATCH
+        self.overwritten[fragment] += done - merged_tokens
+        self.versions[fragment], self.marks[fragment] = version, self.steps
+
+    def progress(self) -> Progress:
+        """Its report."""
+        return Progress(
+            name=self.name,
+            incarnation=self.incarnation,
+            phase=self.phase,
+            steps=self.steps,
+            tokens=self.steps * BATCH,
+            step_time_s=0.1,
+            batch_tokens=BATCH,
+            quota_tokens=self.quota,
+            fragments=tuple(
+                FragmentProgress(
+                    version=version,
+                    pending_steps=0 if version is None else self.steps - mark,
+                    pending_tokens=(self.steps - mark) * BATCH,
+                    overwritten_tokens=overwritten,
+                )
+                for version, mark, overwritten in zip(
+                    self.versions, self.marks, self.overwritten, strict=True
+                )
+            ),
+            leases=self.leases,
+        )
+
+
+class Bench:
+    """A syncer's state with the actions of its last events."""
+
+    def __init__(
+        self,
+        settings: RunSettings | None = None,
+        *,
+        fragments: int = 2,
+        durable: Durable | None = None,
+        epoch: int = 1,
+    ) -> None:
+        """A start of the syncer at time 0."""
+        self.settings = settings or RunSettings(interval_steps=4, fragments=fragments)
+        self.fragments = fragments
+        self.now_s = 0.0
+        begun = durable or fresh(self.settings, fragments=fragments, shards=8, epoch=epoch)
+        begun.epoch = epoch
+        self.state = SyncerState(self.settings, FINGERPRINT, begun, now_s=0.0)
+        self.actions: list[Action] = []
+        self.learners: dict[str, Learner] = {}
+        self.connections: dict[str, int] = {}
+
+    @property
+    def core(self) -> Core:
+        """The state's memory."""
+        return self.state.core
+
+    def do(self, event: Event, *, after_s: float = 0.0) -> list[Action]:
+        """Handle one event, `after_s` later; returns and keeps the actions."""
+        self.now_s += after_s
+        self.actions = self.state.handle(event, now_s=self.now_s)
+        return self.actions
+
+    def tick(self, after_s: float) -> list[Action]:
+        """Let time pass."""
+        return self.do(Ticked(), after_s=after_s)
+
+    # --- what a learner does ------------------------------------------------------------------
+
+    def hello(self, name: str, *, counter: int = 1, connection: int | None = None) -> list[Action]:
+        """A learner opens a link (again)."""
+        learner = self.learners.get(name)
+        if learner is None or learner.incarnation.counter != counter:
+            learner = Learner(name, self.fragments, counter)
+            self.learners[name] = learner
+        number = connection or max([0, *self.connections.values()]) + 1
+        self.connections[name] = number
+        return self.do(LinkOpened(self.hello_of(learner), number, trusted=True))
+
+    def hello_of(self, learner: Learner) -> Hello:
+        """The message with which it opens a link."""
+        return Hello(
+            protocol=PROTOCOL,
+            run=self.settings.run,
+            role=Role.LEARNER,
+            name=learner.name,
+            incarnation=learner.incarnation,
+            credential="",
+            fingerprint=FINGERPRINT,
+            progress=learner.progress(),
+            digests=tuple("" for _ in learner.versions),
+        )
+
+    def drop(self, name: str) -> list[Action]:
+        """The link of a learner is lost."""
+        return self.do(LinkClosed(name, self.connections[name]))
+
+    def report(self, name: str) -> list[Action]:
+        """A learner reports what it did."""
+        learner = self.learners[name]
+        return self.do(ProgressArrived(learner.progress(), self.connections[name]))
+
+    def step(self, name: str, steps: int = 1) -> list[Action]:
+        """A learner steps, and reports it."""
+        self.learners[name].steps += steps
+        return self.report(name)
+
+    def answer(self, pull: PullFragment, *, check: Check = GOOD, steps: int | None = None) -> None:
+        """A learner answers a pull with what it has."""
+        contribution = self.contribution(pull, steps=steps)
+        connection = self.connections[pull.ticket.name]
+        self.do(ContributionArrived(contribution, check, connection))
+
+    def contribution(self, pull: PullFragment, *, steps: int | None = None) -> Contribution:
+        """What a learner answers a pull with."""
+        learner, fragment = self.learners[pull.ticket.name], pull.fragment
+        base = learner.versions[fragment]
+        assert base is not None, "it has adopted something"
+        done = learner.steps - learner.marks[fragment] if steps is None else steps
+        return Contribution(
+            ticket=pull.ticket,
+            fragment=fragment,
+            base=base,
+            steps=done,
+            tokens=done * BATCH,
+            processed_tokens=learner.steps * BATCH,
+            precision="float32",
+            digest="",
+        )
+
+    # --- what the world does ------------------------------------------------------------------
+
+    def journal(self) -> list[Action]:
+        """Everything written so far becomes durable; returns the actions that follow."""
+        followed: list[Action] = []
+        for _ in range(100):
+            if not self.core.journalling:
+                break
+            followed += self.do(JournalFinished(self.core.journalling[-1][0]))
+        self.actions = followed
+        return followed
+
+    def merge(self) -> BeginMerge:
+        """The merge that was begun by the last event is computed."""
+        (begun,) = self.of(BeginMerge)
+        count = len(begun.parts)
+        facts = MergeFacts(str(begun.target), (1.0,) * count, (1.0,) * count, 1.0, 0.0)
+        self.do(MergeFinished(begun.fragment, begun.round, facts))
+        return begun
+
+    def view(self, name: str, status: Status, *, counter: int = 1, epoch: int = 1) -> list[Action]:
+        """The supervisor's view of one learner."""
+        member = Member(LearnerName(name), Incarnation(1, counter), status)
+        return self.do(MembershipArrived(MembershipChanged(epoch, (member,))))
+
+    def seed(self) -> None:
+        """The learner that was asked sends version 0; it becomes durable; all adopt it."""
+        seeding = self.core.seeding
+        assert seeding is not None, "a learner was asked for version 0"
+        for index in range(self.fragments):
+            seed = FragmentSeed(
+                self.core.durable.epoch, FragmentIndex(index), seeding.name, seeding.incarnation, ""
+            )
+            self.do(SeedArrived(seed, intact=True))
+        self.journal()
+        for name in sorted(self.learners):
+            self.adopt(name)
+
+    def adopt(self, name: str) -> list[Action]:
+        """A learner adopts every committed version, steps from now on, and says so."""
+        learner = self.learners[name]
+        learner.phase = Phase.STEPPING
+        for index, version in enumerate(self.core.published):
+            if version is not None and learner.versions[index] != version.version:
+                account = self.core.durable.ledger.books[learner.name].accounts[index]
+                learner.adopt(index, version.version, account.unsettled)
+        return self.report(name)
+
+    # --- what the state wants -----------------------------------------------------------------
+
+    def of(self, kind: type[T]) -> list[T]:
+        """Actions of a kind that the last events asked for."""
+        return [action for action in self.actions if isinstance(action, kind)]
+
+    def sent(self, kind: type[T]) -> list[T]:
+        """Control messages of a kind that the last events sent."""
+        return [a.message for a in self.of(Send) if isinstance(a.message, kind)]
+
+    def pulls(self) -> list[PullFragment]:
+        """Pulls that the last events sent."""
+        return self.sent(PullFragment)
+
+    def receivers(self, fragment: int) -> list[str]:
+        """Names to which the last events sent a value of a fragment."""
+        names = {number: name for name, number in self.connections.items()}
+        sent = [a for a in self.of(SendValue) if a.message.fragment == fragment]
+        return sorted(names[action.connection] for action in sent)
+
+    def updates(self) -> list[FragmentUpdate]:
+        """Values that the last events sent."""
+        return [action.message for action in self.of(SendValue)]
+
+    def dismissed(self) -> list[object]:
+        """Last words of the last events."""
+        return [action.message for action in self.of(Dismiss)]
+
+    def fates(self) -> list[tuple[Fate, str]]:
+        """Fates that the last events recorded, with reasons."""
+        records = [action for action in self.of(Record) if action.kind == "fate"]
+        return [(Fate(str(r.fields["fate"])), str(r.fields.get("reason", ""))) for r in records]
+
+    def written(self) -> list[WriteJournal]:
+        """Records that the last events wrote."""
+        return self.of(WriteJournal)
+
+
+def seeded(*names: str, settings: RunSettings | None = None, fragments: int = 2) -> Bench:
+    """A run with these learners, all stepping on version 0 with quota granted."""
+    bench = Bench(settings, fragments=fragments)
+    for name in names:
+        bench.hello(name)
+    bench.seed()
+    bench.journal()
+    return bench
+
+
+def opened(bench: Bench) -> list[PullFragment]:
+    """Learners step one after the other until a round opens; returns its pulls."""
+    for _ in range(100):
+        for name in sorted(bench.learners):
+            bench.step(name)
+            if bench.pulls():
+                return bench.pulls()
+    raise AssertionError("no round opens")

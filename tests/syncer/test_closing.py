@@ -1,0 +1,173 @@
+"""How a run ends."""
+
+import pytest
+
+from islands.config import RunSettings
+from islands.messages import FinalRound, Phase, Stop
+from islands.syncer.actions import FinishRun
+from islands.syncer.core import ClosingStage
+from islands.syncer.events import StopRequested
+from tests.syncer.bench import BATCH, Bench, opened, seeded
+
+SETTINGS = RunSettings(interval_steps=40, fragments=4, budget_tokens=10_000)
+
+
+def finish(bench: Bench, name: str) -> None:
+    """A learner has stopped at a boundary."""
+    bench.learners[name].phase = Phase.FINISHED
+    bench.report(name)
+
+
+def stage_of(bench: Bench) -> ClosingStage | None:
+    """How far the end has come; None before it has begun."""
+    return None if bench.core.closing is None else bench.core.closing.stage
+
+
+def finish_adopting(bench: Bench, name: str) -> None:
+    """Adopt all versions, and stay finished."""
+    bench.adopt(name)
+    finish(bench, name)
+
+
+def test_a_stop_is_announced_and_journalled() -> None:
+    """Everybody is told; a restarted syncer goes on closing."""
+    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
+    bench.do(StopRequested("enough"))
+    assert bench.sent(FinalRound) == [FinalRound(1, "enough")] * 2
+    assert bench.written()
+    again = Bench(SETTINGS, fragments=4, durable=bench.core.durable, epoch=2)
+    again.tick(0.0)
+    assert again.core.closing is not None
+    assert again.core.closing.reason == "enough"
+
+
+def test_it_waits_until_all_have_stopped() -> None:
+    """No closing round opens while somebody still steps."""
+    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
+    bench.step("ana")
+    bench.step("ben")
+    bench.do(StopRequested("enough"))
+    finish(bench, "ana")
+    assert stage_of(bench) is ClosingStage.DRAINING
+    finish(bench, "ben")
+    assert stage_of(bench) is ClosingStage.ROUNDS
+    assert {pull.ticket.name for pull in bench.pulls()} == {"ana", "ben"}
+
+
+def test_every_fragment_with_something_left_gets_a_round() -> None:
+    """Not only as many as may be open at once: one after the other, until nothing is left."""
+    bench = seeded("ana", settings=SETTINGS, fragments=4)
+    bench.step("ana")
+    bench.do(StopRequested("enough"))
+    finish(bench, "ana")
+    done: list[int] = []
+    pulls = bench.pulls()
+    while pulls:
+        pull = pulls.pop(0)
+        done.append(pull.fragment)
+        bench.answer(pull)
+        bench.merge()
+        bench.journal()
+        pulls += bench.pulls()
+        finish_adopting(bench, "ana")
+        pulls += bench.pulls()
+    assert sorted(done) == [0, 1, 2, 3]
+
+
+def test_the_end_follows_the_last_adoption_and_the_last_record() -> None:
+    """Nothing is pending any more, the final cut is durable, then everybody may go."""
+    bench = seeded("ana", settings=SETTINGS, fragments=4)
+    bench.do(StopRequested("enough"))
+    finish(bench, "ana")
+    assert stage_of(bench) is ClosingStage.CUTTING
+    assert bench.of(FinishRun) == []
+    bench.journal()
+    assert bench.of(FinishRun) == [FinishRun("enough")]
+    assert bench.sent(Stop) == [Stop("enough")]
+    assert bench.core.durable.finished == "enough"
+
+
+def test_the_deadline_ends_it_without_the_silent() -> None:
+    """Who never stops is not waited for longer than `final_s`; the state asks for no hot loop."""
+    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
+    bench.step("ana")
+    bench.step("ben")
+    bench.do(StopRequested("enough"))
+    finish(bench, "ana")
+    bench.tick(31.0)
+    assert bench.state.deadline_s(bench.now_s) > bench.now_s
+    bench.journal()
+    assert bench.of(FinishRun) == [FinishRun("enough")]
+
+
+def test_the_deadline_merges_what_has_arrived() -> None:
+    """With K = all and one silent, the contribution that is here is not thrown away."""
+    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
+    bench.step("ana")
+    bench.step("ben")
+    bench.do(StopRequested("enough"))
+    finish(bench, "ana")
+    finish(bench, "ben")
+    mine = next(pull for pull in bench.pulls() if pull.ticket.name == "ana")
+    bench.answer(mine)
+    bench.tick(31.0)
+    assert len(bench.merge().parts) == 1
+
+
+@pytest.mark.parametrize("settings", [RunSettings(budget_s=5.0, fragments=2)])
+def test_time_ends_a_run(settings: RunSettings) -> None:
+    """`budget_s` seconds after the start the run closes."""
+    bench = seeded("ana", settings=settings)
+    bench.tick(4.9)
+    assert stage_of(bench) is None
+    bench.tick(0.2)
+    assert bench.core.closing is not None
+    assert bench.core.closing.reason == "time"
+
+
+def test_used_tokens_end_a_run() -> None:
+    """When every quota is used up and no batch is left, the run closes."""
+    settings = RunSettings(interval_steps=4, fragments=2, budget_tokens=4 * BATCH)
+    bench = seeded("ana", settings=settings)
+    for _ in range(4):
+        assert stage_of(bench) is None
+        for pull in bench.pulls():
+            bench.answer(pull)
+            bench.merge()
+        bench.step("ana")
+        bench.journal()
+    assert bench.core.closing is not None
+    assert bench.core.closing.reason == "tokens"
+
+
+def test_the_absent_are_ended_with_the_run() -> None:
+    """Tokens of a learner without a link have a fate at the end: they are lost."""
+    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
+    bench.step("ben")
+    bench.drop("ben")
+    bench.do(StopRequested("enough"))
+    finish(bench, "ana")
+    bench.journal()
+    row = bench.state.ledger_rows()[0]
+    assert (row.lost, row.pending, row.imbalance) == (BATCH, 0, 0)
+
+
+def test_no_round_opens_while_a_run_closes() -> None:
+    """Ordinary rounds end with the announcement."""
+    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
+    bench.do(StopRequested("enough"))
+    for _ in range(10):
+        bench.step("ana")
+        bench.step("ben")
+        assert bench.pulls() == []
+
+
+def test_opened_rounds_are_drained_first() -> None:
+    """A round that is open at the announcement is completed."""
+    bench = seeded("ana", settings=SETTINGS, fragments=4)
+    (pull,) = opened(bench)
+    bench.do(StopRequested("enough"))
+    finish(bench, "ana")
+    assert stage_of(bench) is ClosingStage.DRAINING
+    bench.answer(pull)
+    assert len(bench.merge().parts) == 1

@@ -1,0 +1,128 @@
+"""Version 0, and what is durable when something is sent."""
+
+from dataclasses import replace
+
+from islands.messages import FragmentIndex, FragmentRequest, FragmentSeed, Incarnation, Version
+from islands.syncer.actions import InstallSeed
+from islands.syncer.events import JournalFinished, SeedArrived
+from tests.syncer.bench import Bench, opened, seeded
+
+
+def seed_of(bench: Bench, fragment: int) -> FragmentSeed:
+    """One fragment of the initial value, from the learner that was asked."""
+    seeding = bench.core.seeding
+    assert seeding is not None
+    return FragmentSeed(1, FragmentIndex(fragment), seeding.name, seeding.incarnation, "")
+
+
+def test_the_first_learner_by_name_is_asked_for_version_zero() -> None:
+    """One learner alone offers its initial value."""
+    bench = Bench()
+    bench.hello("ben")
+    assert [request.fragment for request in bench.sent(FragmentRequest)] == [0, 1]
+    bench.hello("ana")
+    assert bench.sent(FragmentRequest) == []
+
+
+def test_what_is_missing_is_asked_for_again() -> None:
+    """A damaged or lost fragment of the seed is requested once more."""
+    bench = Bench()
+    bench.hello("ana")
+    bench.do(SeedArrived(seed_of(bench, 0), intact=True))
+    bench.do(SeedArrived(seed_of(bench, 1), intact=False))
+    bench.tick(2.5)
+    assert [request.fragment for request in bench.sent(FragmentRequest)] == [1]
+
+
+def test_another_learner_is_asked_when_the_first_is_gone() -> None:
+    """Half a seed is worth nothing."""
+    bench = Bench()
+    bench.hello("ana")
+    bench.hello("ben")
+    bench.do(SeedArrived(seed_of(bench, 0), intact=True))
+    bench.drop("ana")
+    assert bench.core.seeding is not None
+    assert bench.core.seeding.name == "ben"
+    assert bench.core.seeding.digests == {}
+
+
+def test_a_seed_of_somebody_else_is_ignored() -> None:
+    """Wrong sender, incarnation, epoch or fragment: not part of version 0."""
+    bench = Bench()
+    bench.hello("ana")
+    good = seed_of(bench, 0)
+    for bad in (
+        replace(good, incarnation=Incarnation(1, 9)),
+        replace(good, epoch=0),
+        replace(good, fragment=FragmentIndex(7)),
+    ):
+        bench.do(SeedArrived(bad, intact=True))
+    assert bench.core.seeding is not None
+    assert bench.core.seeding.digests == {}
+
+
+def test_version_zero_is_sent_when_all_of_it_is_durable() -> None:
+    """Each record names no version whose value is not written; then all are committed at once."""
+    bench = Bench(fragments=3)
+    bench.hello("ana")
+    for index in range(3):
+        bench.do(SeedArrived(seed_of(bench, index), intact=True))
+    assert len(bench.of(InstallSeed)) == 1
+    for index in range(3):
+        assert [record.fragment for record in bench.written()] == [index]
+        named = [held is not None for held in bench.core.durable.published]
+        assert named == [True] * (index + 1) + [False] * (2 - index)
+        assert bench.updates() == []
+        bench.do(JournalFinished(bench.core.durable.sequence))
+    assert sorted(update.fragment for update in bench.updates()) == [0, 1, 2]
+
+
+def test_the_seed_survives_its_sender() -> None:
+    """Once all of it is here, the learner that brought it is not needed any more."""
+    bench = Bench()
+    bench.hello("ana")
+    for index in range(2):
+        bench.do(SeedArrived(seed_of(bench, index), intact=True))
+    bench.drop("ana")
+    bench.journal()
+    assert [bench.state.version(index) for index in range(2)] == [Version(1, 0)] * 2
+
+
+def test_versions_grow_by_one_and_carry_the_epoch() -> None:
+    """A restarted syncer goes on from the committed number, in its own epoch."""
+    bench = seeded("ana")
+    for pull in opened(bench):
+        bench.answer(pull)
+    bench.merge()
+    bench.journal()
+    assert bench.state.version(0) == Version(1, 1)
+    again = Bench(durable=bench.core.durable, epoch=2)
+    again.learners, again.connections = bench.learners, {}
+    again.hello("ana")
+    again.adopt("ana")
+    again.journal()
+    round_of = opened(again)
+    while round_of[0].fragment != 0:
+        again.answer(round_of[0])
+        again.merge()
+        again.journal()
+        again.adopt("ana")
+        round_of = opened(again)
+    again.answer(round_of[0])
+    assert again.merge().target == Version(2, 2)
+
+
+def test_a_new_run_numbers_its_records_above_old_ones() -> None:
+    """Records that a start without a version left behind are never the newest."""
+    assert Bench(epoch=3).core.durable.sequence > Bench(epoch=2).core.durable.sequence + 10**6
+
+
+def test_the_clock_counts_the_rounds_of_the_fleet() -> None:
+    """H/P steps per opened round, sent with every update."""
+    bench = seeded("ana")
+    for pull in opened(bench):
+        bench.answer(pull)
+    bench.merge()
+    bench.journal()
+    assert {update.clock for update in bench.updates()} == {bench.core.clock}
+    assert bench.core.clock == bench.core.durable.round * 2.0

@@ -1,0 +1,115 @@
+"""Who may contribute to a round: each reason by itself."""
+
+from dataclasses import replace
+
+import pytest
+
+from islands.messages import (
+    FragmentProgress,
+    Incarnation,
+    LearnerName,
+    Phase,
+    Progress,
+    Role,
+    Status,
+    Version,
+)
+from islands.syncer.eligibility import BUSY, ineligible_because, stale_because, unready_because
+from islands.syncer.roster import LearnerRecord
+
+KEPT = (Version(1, 3), Version(1, 4), Version(2, 5))
+PROGRESS = Progress(
+    name=LearnerName("a"),
+    incarnation=Incarnation(1, 1),
+    phase=Phase.STEPPING,
+    steps=10,
+    tokens=100,
+    step_time_s=0.1,
+    batch_tokens=10,
+    quota_tokens=1000,
+    fragments=(FragmentProgress(Version(2, 5), 3, 30, 0), FragmentProgress(Version(1, 4), 0, 0, 0)),
+    leases=(),
+)
+
+
+def record(progress: Progress = PROGRESS) -> LearnerRecord:
+    """A learner that nothing speaks against."""
+    return LearnerRecord(LearnerName("a"), Role.LEARNER, Incarnation(1, 1), progress, connection=1)
+
+
+def test_a_live_stepping_learner_is_eligible() -> None:
+    """Nothing speaks against it."""
+    assert ineligible_because(record(), 0, kept=KEPT, merged=None) is None
+
+
+def test_an_observer_never_contributes() -> None:
+    """Only learners are asked."""
+    learner = record()
+    learner.role = Role.OBSERVER
+    assert unready_because(learner) == "does not contribute"
+
+
+@pytest.mark.parametrize("status", [Status.SUSPECT, Status.STALLED, Status.EVICTED, Status.LEFT])
+def test_the_supervisor_must_think_it_live(status: Status) -> None:
+    """Suspect, stalled and ended learners are not asked."""
+    learner = record()
+    learner.status = status
+    assert unready_because(learner) == status.value
+
+
+@pytest.mark.parametrize("phase", [Phase.JOINING, Phase.COMPILING, Phase.HEALING])
+def test_a_fresh_learner_is_not_asked(phase: Phase) -> None:
+    """Compiling and healing learners have nothing to give."""
+    assert unready_because(record(replace(PROGRESS, phase=phase))) == phase.value
+
+
+@pytest.mark.parametrize("phase", [Phase.STEPPING, Phase.STARVED, Phase.FINISHED])
+def test_who_has_stepped_may_answer(phase: Phase) -> None:
+    """Also a learner without quota, or at the end, has steps to give."""
+    assert unready_because(record(replace(PROGRESS, phase=phase))) is None
+
+
+def test_it_must_be_whole_and_reachable_and_trusted() -> None:
+    """A missing fragment, a lost link and a quarantine each exclude it."""
+    bare = replace(PROGRESS, fragments=(FragmentProgress(None, 0, 0, 0), PROGRESS.fragments[1]))
+    assert unready_because(record(bare)) == "has not adopted every fragment"
+    cut = record()
+    cut.connection = None
+    assert unready_because(cut) == "link down"
+    bad = record()
+    bad.quarantined = True
+    assert unready_because(bad) == "quarantined"
+
+
+def test_two_unanswered_pulls_are_enough() -> None:
+    """A learner that does not keep up is left alone until it has answered."""
+    learner = record()
+    learner.unanswered = {7: 0.0}
+    assert unready_because(learner) is None
+    learner.unanswered = {7: 0.0, 8: 0.0}
+    assert unready_because(learner) == BUSY
+
+
+def test_it_needs_a_step_since_its_base() -> None:
+    """Without a step there is nothing to contribute to this fragment."""
+    reason = ineligible_because(record(), 1, kept=KEPT, merged=None)
+    assert reason == "no step since it adopted its base"
+
+
+@pytest.mark.parametrize(
+    ("base", "merged", "fresh"),
+    [
+        (Version(2, 5), None, True),
+        (Version(1, 3), None, True),
+        (Version(1, 2), None, False),  # not kept any more
+        (Version(1, 5), None, False),  # of another epoch, never committed here
+        (None, None, False),
+        (Version(1, 4), Version(2, 5), False),  # its own contribution is in 2.5
+        (Version(2, 5), Version(2, 5), True),
+    ],
+)
+def test_a_base_must_be_kept_and_contain_the_own_contribution(
+    base: Version | None, merged: Version | None, *, fresh: bool
+) -> None:
+    """What was applied from a base is never applied again from it."""
+    assert (stale_because(base, kept=KEPT, merged=merged) is None) is fresh

@@ -1,0 +1,264 @@
+"""Data and token quotas: exact, and nothing unread."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from islands.messages import Incarnation, LearnerName, Lease, Phase, Progress
+from islands.syncer.leases import LEASES_HELD_MIN, OUTAGE_S, LeaseBook, grant_steps
+
+BATCH = 10
+RECORDS = 5
+CHUNK = 8
+ANA, BEN = LearnerName("ana"), LearnerName("ben")
+
+
+def report(name: LearnerName, tokens: int, leases: tuple[Lease, ...] = ()) -> Progress:
+    """A report of a learner that read so far."""
+    return Progress(
+        name=name,
+        incarnation=Incarnation(1, 1),
+        phase=Phase.STEPPING,
+        steps=tokens // BATCH,
+        tokens=tokens,
+        step_time_s=0.1,
+        batch_tokens=BATCH,
+        quota_tokens=0,
+        fragments=(),
+        leases=leases,
+    )
+
+
+def book_of(budget: int | None, shards: int = 6) -> LeaseBook:
+    """An empty book with an ordinary grant of eight steps."""
+    return LeaseBook(shards, budget, CHUNK)
+
+
+def top_up(book: LeaseBook, name: LearnerName, members: int = 1) -> bool:
+    """Grant what a learner needs next."""
+    return book.top_up(name, batch_tokens=BATCH, members=members, chunk_steps=CHUNK)
+
+
+def test_a_learner_gets_shards_and_an_ordinary_grant() -> None:
+    """The first grant has the next shards and a chunk of tokens; then nothing changes."""
+    book = book_of(None)
+    book.open(ANA, Incarnation(1, 1))
+    assert top_up(book, ANA)
+    holder = book.holders[ANA]
+    assert holder.quota_tokens == CHUNK * BATCH
+    assert holder.leases == [Lease(0, index, 0) for index in range(LEASES_HELD_MIN)]
+    assert not top_up(book, ANA)
+
+
+def test_a_shard_is_leased_to_one_learner_at_a_time() -> None:
+    """Two learners never read the same shard of the same pass."""
+    book = book_of(None)
+    for name in (ANA, BEN):
+        book.open(name, Incarnation(1, 1))
+        top_up(book, name)
+    held = [(x.pass_index, x.shard) for h in book.holders.values() for x in h.leases]
+    assert len(set(held)) == len(held)
+
+
+def test_half_a_grant_is_left_when_the_next_one_comes() -> None:
+    """A learner is topped up at half of its grant, so that it need not wait."""
+    book = book_of(None)
+    book.open(ANA, Incarnation(1, 1))
+    top_up(book, ANA)
+    book.reported(report(ANA, CHUNK * BATCH // 2 - BATCH))
+    assert not top_up(book, ANA)
+    book.reported(report(ANA, CHUNK * BATCH // 2))
+    assert top_up(book, ANA)
+
+
+def test_an_ended_incarnation_gives_back_what_it_did_not_use() -> None:
+    """Unused quota returns to the budget; shards go on from the last reported position."""
+    book = book_of(200)
+    book.open(ANA, Incarnation(1, 1))
+    top_up(book, ANA)
+    book.reported(report(ANA, 30, (Lease(0, 0, 5, done=True), Lease(0, 1, 3))))
+    assert book.close(ANA, 30) == [Lease(0, 1, 3)]
+    assert book.remaining_tokens == 170
+    book.open(BEN, Incarnation(1, 2))
+    top_up(book, BEN)
+    assert book.holders[BEN].leases[0] == Lease(0, 1, 3)
+
+
+def test_after_the_last_shard_a_new_pass_begins() -> None:
+    """Shards are numbered by pass, so that a second reading is not a repetition."""
+    book = book_of(None, shards=1)
+    book.open(ANA, Incarnation(1, 1))
+    top_up(book, ANA)
+    assert book.holders[ANA].leases == [Lease(0, 0, 0), Lease(1, 0, 0)]
+
+
+def test_grants_shrink_towards_the_end() -> None:
+    """No grant is above half of a fair share of what is left, but at least one batch."""
+    book = book_of(100)
+    sizes = []
+    for name in (ANA, BEN):
+        book.open(name, Incarnation(1, 1))
+    for name in (ANA, BEN, ANA, BEN, ANA, BEN):
+        before = book.holders[name].quota_tokens
+        top_up(book, name, members=2)
+        sizes.append(book.holders[name].quota_tokens - before)
+        book.reported(report(name, book.holders[name].quota_tokens))
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == 20
+    assert sizes[-1] == BATCH
+
+
+def test_the_budget_is_exhausted_when_no_batch_fits() -> None:
+    """A rest smaller than a batch ends the run; a quota not yet used does not."""
+    book = book_of(25)
+    book.open(ANA, Incarnation(1, 1))
+    while top_up(book, ANA):
+        assert not book.exhausted(BATCH)
+        book.reported(report(ANA, book.holders[ANA].quota_tokens))
+    assert book.holders[ANA].quota_tokens == 20
+    assert book.exhausted(BATCH)
+
+
+def test_without_a_budget_it_never_ends() -> None:
+    """A run without budget is stopped by somebody else."""
+    book = book_of(None)
+    assert book.remaining_tokens is None
+    assert not book.exhausted(BATCH)
+
+
+@given(st.floats(min_value=1e-3, max_value=100.0))
+def test_half_a_grant_lasts_through_an_outage(step_time_s: float) -> None:
+    """Learners go on for a minute without the syncer, however fast they step."""
+    assert grant_steps(8, step_time_s) * step_time_s / 2 >= min(OUTAGE_S, 8 * step_time_s / 2)
+    assert grant_steps(8, step_time_s) >= 8
+
+
+def test_small_shards_are_leased_in_greater_number() -> None:
+    """A learner that reads a shard in two steps holds as many as half a grant needs."""
+    book = book_of(None, shards=100)
+    book.open(ANA, Incarnation(1, 1))
+    top_up(book, ANA)
+    first = Lease(0, 0, RECORDS, done=True)
+    book.reported(report(ANA, 2 * BATCH, (first, *book.holders[ANA].leases[1:])))
+    top_up(book, ANA)
+    assert len(book.holders[ANA].leases) == 1 + CHUNK // 2 // 2
+
+
+class ReadingMachine(RuleBasedStateMachine):
+    """Learners come, read, report, or die at any point; the book must stay exact.
+
+    A record is read when its reader reported past it. What was read and not reported is read again
+    by whoever gets the shard next.
+    """
+
+    def __init__(self) -> None:
+        """A budget of 300 tokens over six shards of five records, one record per batch."""
+        super().__init__()
+        self.book = book_of(300)
+        self.counter = 0
+        self.used: dict[LearnerName, int] = {}
+        self.positions: dict[LearnerName, dict[tuple[int, int], int]] = {}
+        self.reported: set[tuple[int, int, int]] = set()
+        self.twice: list[tuple[int, int, int]] = []
+        self.closed = 0
+
+    @rule(name=st.sampled_from([ANA, BEN]))
+    def come(self, name: LearnerName) -> None:
+        """A learner is admitted."""
+        if name not in self.used:
+            self.counter += 1
+            self.book.open(name, Incarnation(1, self.counter))
+            self.used[name] = 0
+            self.positions[name] = {}
+
+    @precondition(lambda self: self.used)
+    @rule()
+    def grant(self) -> None:
+        """Everybody gets what it needs next."""
+        for name in sorted(self.used):
+            top_up(self.book, name, members=len(self.used))
+
+    @rule(name=st.sampled_from([ANA, BEN]), steps=st.integers(1, 12), reports=st.booleans())
+    def read(self, name: LearnerName, steps: int, *, reports: bool) -> None:
+        """A learner reads records within its quota, and may get to report it."""
+        if name not in self.used:
+            return
+        holder, mine = self.book.holders[name], self.positions[name]
+        for _ in range(steps):
+            todo = [x for x in holder.leases if self.position(name, x) < RECORDS]
+            if not todo or self.used[name] + BATCH > holder.quota_tokens:
+                break
+            key = (todo[0].pass_index, todo[0].shard)
+            mine[key] = self.position(name, todo[0]) + 1
+            self.used[name] += BATCH
+        if reports:
+            self.report(name)
+
+    def position(self, name: LearnerName, lease: Lease) -> int:
+        """Where a learner is in a shard."""
+        return self.positions[name].get((lease.pass_index, lease.shard), lease.position)
+
+    def report(self, name: LearnerName) -> None:
+        """Tell the book, and note which records were read for good."""
+        told = []
+        for lease in self.book.holders[name].leases:
+            here = self.position(name, lease)
+            told.append(Lease(lease.pass_index, lease.shard, here, here == RECORDS))
+            for record in range(lease.position, here):
+                entry = (lease.pass_index, lease.shard, record)
+                self.twice += [entry] if entry in self.reported else []
+                self.reported.add(entry)
+        self.book.reported(report(name, self.used[name], tuple(told)))
+
+    @rule(name=st.sampled_from([ANA, BEN]), reports=st.booleans())
+    def go(self, name: LearnerName, *, reports: bool) -> None:
+        """A learner's incarnation ends, with or without a last word."""
+        if name in self.used:
+            if reports:
+                self.report(name)
+            known = self.book.holders[name].used_tokens
+            self.book.close(name, known)
+            self.closed += known
+            del self.used[name], self.positions[name]
+
+    @invariant()
+    def budget_is_exact(self) -> None:
+        """Never more is granted than there is, and no quota is passed."""
+        assert self.book.remaining_tokens is not None
+        assert self.book.remaining_tokens >= 0
+        assert all(self.used[n] <= h.quota_tokens for n, h in self.book.holders.items())
+        granted = sum(holder.quota_tokens for holder in self.book.holders.values())
+        assert granted + self.closed + self.book.remaining_tokens == 300
+
+    @invariant()
+    def no_record_is_skipped(self) -> None:
+        """What was handed out is read up to the position the book knows, or is read whole."""
+        held = [lease for holder in self.book.holders.values() for lease in holder.leases]
+        known = {(x.pass_index, x.shard): x.position for x in [*self.book.free, *held]}
+        handed_out = self.book.pass_index * self.book.shards + self.book.next_shard
+        for number in range(handed_out):
+            key = divmod(number, self.book.shards)
+            expected = {(*key, record) for record in range(known.get(key, RECORDS))}
+            assert expected == {entry for entry in self.reported if entry[:2] == key}
+
+    @invariant()
+    def no_record_is_counted_twice(self) -> None:
+        """What was reported as read is not leased again."""
+        assert not self.twice
+
+    def teardown(self) -> None:
+        """One learner finishes alone: the budget is used up to the last batch."""
+        for name in sorted(self.used):
+            self.go(name, reports=False)
+        self.come(ANA)
+        for _ in range(1000):
+            self.grant()
+            if self.book.exhausted(BATCH):
+                break
+            self.read(ANA, 12, reports=True)
+        assert self.book.exhausted(BATCH)
+        assert self.closed + self.used[ANA] == 300
+        assert len(self.reported) == 300 // BATCH
+
+
+TestReading = ReadingMachine.TestCase

@@ -1,0 +1,298 @@
+"""One round on the syncer's state: asking, admitting, closing, abandoning."""
+
+from dataclasses import replace
+
+import pytest
+
+from islands.config import RunSettings, Timing
+from islands.messages import (
+    ContributionDeclined,
+    ContributionFate,
+    Fate,
+    Incarnation,
+    PullFragment,
+    Quarantined,
+    Status,
+    Version,
+)
+from islands.syncer.actions import BeginMerge, DropContribution
+from islands.syncer.core import Core
+from islands.syncer.events import ContributionArrived, PullDeclined
+from islands.syncer.fate import Check
+from islands.syncer.rounds import Stage
+from tests.syncer.bench import GOOD, Bench, opened, seeded
+
+ALL = RunSettings(interval_steps=4, fragments=2, quorum=None, timing=Timing(round_s=10.0))
+NOT_FINITE = Check(schema_ok=True, digest_ok=True, finite=False, norm=float("inf"))
+
+
+def stage_of(core: Core, fragment: int = 0) -> Stage | None:
+    """Where the round of a fragment is; None without one."""
+    return core.rounds[fragment].stage if fragment in core.rounds else None
+
+
+def committed(bench: Bench, pulls: list[PullFragment]) -> None:
+    """All answer, the merge is computed and durable."""
+    for pull in pulls:
+        bench.answer(pull)
+    bench.merge()
+    bench.journal()
+
+
+def test_a_round_asks_everybody_eligible() -> None:
+    """Each pull is a ticket of this epoch, round, name and incarnation."""
+    bench = seeded("ana", "ben", settings=ALL)
+    pulls = opened(bench)
+    assert [pull.ticket.name for pull in pulls] == ["ana", "ben"]
+    assert {pull.ticket.round for pull in pulls} == {0}
+    assert {pull.version for pull in pulls} == {Version(1, 0)}
+
+
+def test_with_all_it_closes_at_the_last_arrival() -> None:
+    """K = all: everybody who was asked has answered; contributions go in by name."""
+    bench = seeded("ana", "ben", settings=ALL)
+    ana, ben = opened(bench)
+    bench.answer(ben)
+    assert bench.of(BeginMerge) == []
+    bench.answer(ana)
+    begun = bench.merge()
+    assert [part.ticket.name for part in begun.parts] == ["ana", "ben"]
+    assert (begun.current, begun.target) == (Version(1, 0), Version(1, 1))
+
+
+def test_a_version_is_sent_only_when_it_is_durable() -> None:
+    """Journal first, then send; the new version tells each what of its own it contains."""
+    bench = seeded("ana", "ben", settings=ALL)
+    for pull in opened(bench):
+        bench.answer(pull)
+    bench.merge()
+    assert bench.updates() == []
+    assert [record.fragment for record in bench.written()] == [0]
+    bench.journal()
+    updates = [update for update in bench.updates() if update.fragment == 0]
+    assert [update.version for update in updates] == [Version(1, 1)] * 2
+    assert sorted(u.merged.steps for u in updates if u.merged is not None) == [1, 2]
+
+
+def test_the_first_arrival_closes_without_grace() -> None:
+    """K = 1 and nothing measured yet: the others are late."""
+    bench = seeded("ana", "ben")
+    ana, ben = opened(bench)
+    bench.answer(ana)
+    begun = bench.merge()
+    assert len(begun.parts) == 1
+    bench.answer(ben)
+    assert bench.fates() == [(Fate.LATE, "the round has closed")]
+    assert bench.of(DropContribution) == [DropContribution(ben.ticket)]
+
+
+def test_grace_waits_for_the_others_and_not_longer() -> None:
+    """After the K-th arrival a round stays open for the grace; then it merges what it has."""
+    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2))
+    bench.core.durations.step_s.add(1.0)
+    bench.core.durations.quorum_s.add(0.0)
+    bench.core.durations.sync_s.add(0.0)
+    ana, _ = opened(bench)
+    bench.answer(ana)
+    assert stage_of(bench.core) is Stage.COLLECTING
+    deadline_s = bench.state.deadline_s(bench.now_s)
+    assert 0 < deadline_s - bench.now_s <= 1.0
+    bench.tick(deadline_s - bench.now_s)
+    assert stage_of(bench.core) is Stage.MERGING
+
+
+def test_a_ticket_is_answered_once() -> None:
+    """A repeated answer changes nothing, and never drops the payload that waits for its merge."""
+    bench = seeded("ana", "ben", settings=ALL)
+    ana, _ = opened(bench)
+    bench.answer(ana)
+    bench.answer(ana)
+    assert bench.fates() == []
+    assert bench.of(DropContribution) == []
+    assert len(bench.core.rounds[0].arrived) == 1
+
+
+def test_a_repeated_late_answer_is_dropped() -> None:
+    """Once its fate is decided, a repetition keeps no payload and gets no second fate."""
+    bench = seeded("ana", "ben")
+    ana, ben = opened(bench)
+    bench.answer(ana)
+    bench.answer(ben)
+    bench.answer(ben)
+    assert bench.fates() == []
+    assert bench.of(DropContribution) == [DropContribution(ben.ticket)]
+
+
+@pytest.mark.parametrize(
+    "forged", [{"epoch": 0}, {"round": 5}, {"incarnation": Incarnation(1, 9)}, {"name": "eve"}]
+)
+def test_nothing_but_the_ticket_identifies_an_answer(forged: dict[str, object]) -> None:
+    """Another epoch, round, incarnation or name: it is not applied."""
+    bench = seeded("ana", "ben", settings=ALL)
+    ana, _ = opened(bench)
+    good = bench.contribution(ana)
+    bad = replace(good, ticket=replace(ana.ticket, **forged))  # type: ignore[arg-type]
+    bench.do(ContributionArrived(bad, GOOD, bench.connections["ana"]))
+    assert bench.core.rounds[0].arrived == {}
+    assert bench.of(DropContribution) == [DropContribution(bad.ticket)]
+
+
+def test_an_answer_from_another_base_is_stale() -> None:
+    """A base that the syncer does not keep cannot be merged; the learner stays in good standing."""
+    bench = seeded("ana", "ben", settings=ALL)
+    ana, _ = opened(bench)
+    stale = replace(bench.contribution(ana), base=Version(0, 3))
+    bench.do(ContributionArrived(stale, GOOD, bench.connections["ana"]))
+    assert [fate for fate, _ in bench.fates()] == [Fate.STALE]
+    assert bench.core.learners[ana.ticket.name].strikes == []
+
+
+def test_what_comes_over_a_replaced_link_is_late() -> None:
+    """The old socket's data is not applied, although its ticket is still open."""
+    bench = seeded("ana", "ben", settings=ALL)
+    ana, _ = opened(bench)
+    old, contribution = bench.connections["ana"], bench.contribution(ana)
+    bench.hello("ana")
+    bench.do(ContributionArrived(contribution, GOOD, old))
+    assert [fate for fate, _ in bench.fates()] == [Fate.LATE]
+    assert bench.core.rounds[0].arrived == {}
+
+
+def test_three_strikes_quarantine() -> None:
+    """Three values that are not finite within ten minutes: nothing of it is applied any more."""
+    bench = seeded("ana", "ben")
+    notices: list[object] = []
+    for _ in range(4):
+        pulls = opened(bench)
+        for pull in pulls:
+            bench.answer(pull, check=NOT_FINITE if pull.ticket.name == "ana" else GOOD)
+            notices += bench.sent(Quarantined)
+            if bench.of(BeginMerge):
+                bench.merge()
+                bench.journal()
+        bench.adopt("ana")
+        bench.adopt("ben")
+    assert len(notices) == 1
+    assert bench.core.learners[bench.learners["ana"].name].quarantined
+
+
+def test_who_declines_is_excused() -> None:
+    """The round closes without a learner that has nothing to give."""
+    bench = seeded("ana", "ben", settings=ALL)
+    ana, ben = opened(bench)
+    bench.answer(ana)
+    bench.do(PullDeclined(ContributionDeclined(ben.ticket, ben.fragment, "nothing")))
+    assert len(bench.merge().parts) == 1
+
+
+def test_if_all_decline_they_are_asked_again() -> None:
+    """A round that nobody could answer asks the same again after a while, with the same ticket."""
+    bench = seeded("ana")
+    (ana,) = opened(bench)
+    bench.do(PullDeclined(ContributionDeclined(ana.ticket, ana.fragment, "nothing")))
+    assert bench.pulls() == []
+    bench.tick(2.5)
+    assert bench.pulls() == [ana]
+    bench.answer(ana)
+    assert len(bench.merge().parts) == 1
+
+
+@pytest.mark.parametrize("status", [Status.SUSPECT, Status.STALLED])
+def test_a_suspect_is_excused_and_may_still_answer(status: Status) -> None:
+    """Nobody waits for it; what it sends in time counts."""
+    bench = seeded("ana", "ben", settings=ALL)
+    ana, ben = opened(bench)
+    bench.view("ben", status)
+    assert bench.core.rounds[0].waiting == ["ana"]
+    bench.answer(ben)
+    bench.answer(ana)
+    assert len(bench.merge().parts) == 2
+
+
+def test_a_lost_link_is_excused_and_asked_again() -> None:
+    """When the link is back, the same ticket is asked again."""
+    bench = seeded("ana", "ben", settings=ALL)
+    ana, _ = opened(bench)
+    bench.drop("ana")
+    assert bench.core.rounds[0].waiting == ["ben"]
+    bench.hello("ana")
+    assert bench.pulls() == [ana]
+
+
+def test_a_contributor_evicted_before_the_merge_is_fenced() -> None:
+    """Its contribution has arrived, and is not applied."""
+    bench = seeded("ana", "ben", settings=ALL)
+    ana, ben = opened(bench)
+    bench.answer(ana)
+    bench.view("ana", Status.EVICTED)
+    bench.answer(ben)
+    begun = bench.merge()
+    assert [part.ticket.name for part in begun.parts] == ["ben"]
+
+
+def test_a_fenced_contributor_does_not_count_for_the_quorum() -> None:
+    """K = 2, one of two is evicted before the grace ends: nothing merges below the quorum."""
+    bench = seeded("ana", "ben", "cho", settings=replace(ALL, quorum=2))
+    ana, ben, cho = opened(bench)
+    bench.core.durations.step_s.add(1.0)
+    bench.core.durations.quorum_s.add(0.0)
+    bench.core.durations.sync_s.add(0.0)
+    bench.answer(ana)
+    bench.answer(ben)
+    bench.view("ana", Status.EVICTED)
+    bench.tick(1.0)
+    assert stage_of(bench.core) is Stage.COLLECTING
+    bench.answer(cho)
+    assert [part.ticket.name for part in bench.merge().parts] == ["ben", "cho"]
+
+
+def test_below_the_quorum_the_round_is_abandoned() -> None:
+    """After its timeout the fragment keeps its version, and what had arrived is late."""
+    bench = seeded("ana", "ben", settings=replace(ALL, quorum=2))
+    ana, _ = opened(bench)
+    bench.answer(ana)
+    bench.tick(10.0)
+    assert [fate for fate, _ in bench.fates()] == [Fate.LATE]
+    assert [message.fate for message in bench.sent(ContributionFate)] == [Fate.LATE]
+    assert 0 not in bench.core.rounds
+    assert bench.state.version(0) == Version(1, 0)
+    assert bench.state.ledger_rows()[0].imbalance == 0
+
+
+def test_one_round_per_fragment_and_so_many_at_once() -> None:
+    """As many rounds are open as the overlap hides, never two on one fragment."""
+    bench = seeded("ana", settings=RunSettings(interval_steps=2, fragments=2, overlap_steps=2))
+    bench.step("ana", 1)
+    bench.step("ana", 3)
+    assert sorted(bench.core.rounds) == [0, 1]
+    bench.step("ana", 5)
+    assert bench.pulls() == []
+
+
+def test_a_pull_is_repeated_while_it_is_unanswered() -> None:
+    """Pulls may be lost; they are repeated with the same ticket, and not too often."""
+    bench = seeded("ana", settings=ALL)
+    (ana,) = opened(bench)
+    bench.tick(1.0)
+    assert bench.pulls() == []
+    bench.tick(1.5)
+    assert bench.pulls() == [ana]
+
+
+def test_an_update_is_repeated_until_it_is_adopted() -> None:
+    """Who does not report the new version gets it again; who does, does not."""
+    bench = seeded("ana", "ben", settings=ALL)
+    committed(bench, opened(bench))
+    bench.adopt("ana")
+    bench.tick(2.5)
+    assert bench.receivers(0) == ["ben"]
+
+
+def test_a_version_that_is_not_adopted_is_not_contributed_to_again() -> None:
+    """What was applied stays in the local value until adoption: it is not asked for again."""
+    bench = seeded("ana", settings=ALL)
+    committed(bench, opened(bench))
+    for _ in range(8):
+        bench.step("ana")
+        assert all(pull.fragment != 0 for pull in bench.pulls())
+    assert bench.core.ineligible(bench.learners["ana"].name, 0) is not None

@@ -1,0 +1,241 @@
+"""Who is here: links, membership, the ends of incarnations, and what is fenced."""
+
+from dataclasses import replace
+
+import pytest
+
+from islands.config import RunSettings
+from islands.errors import RefusedError
+from islands.messages import (
+    Evicted,
+    FinalRound,
+    LeaseGranted,
+    Phase,
+    Refused,
+    Status,
+    Version,
+    Welcome,
+)
+from islands.syncer.events import LinkOpened, ProgressArrived, StopRequested
+from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
+
+
+def open_as(bench: Bench, **changes: object) -> list[object]:
+    """A stranger says hello with something wrong; returns the last words it gets."""
+    hello = replace(bench.hello_of(Learner("eve", bench.fragments, 7)), **changes)  # type: ignore[arg-type]
+    bench.do(LinkOpened(hello, 99, trusted=True))
+    return bench.dismissed()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"protocol": 9}, "protocol 9"),
+        ({"run": "other"}, "other"),
+        ({"fingerprint": "other"}, "layout other"),
+        ({"digests": ()}, "fragments"),
+    ],
+)
+def test_a_stranger_is_refused_with_the_difference(changes: dict[str, object], says: str) -> None:
+    """Protocol, run, layout and number of fragments must agree."""
+    (refused,) = open_as(Bench(), **changes)
+    assert isinstance(refused, Refused)
+    assert says in refused.reason
+    assert not refused.retry
+
+
+def test_a_forged_credential_is_refused() -> None:
+    """Only who the supervisor admitted may enter; nothing is opened for others."""
+    bench = Bench()
+    bench.do(LinkOpened(bench.hello_of(Learner("eve", 2, 1)), 1, trusted=False))
+    assert isinstance(bench.dismissed()[0], Refused)
+    assert bench.core.learners == {}
+    assert bench.core.durable.ledger.books == {}
+
+
+def test_a_syncer_that_was_replaced_ends() -> None:
+    """A peer that follows a higher epoch tells an old syncer that it is fenced."""
+    with pytest.raises(RefusedError, match="epoch 2"):
+        open_as(Bench(), epoch_seen=2)
+
+
+def test_the_first_answer_says_epoch_and_versions() -> None:
+    """Welcome tells what is committed; the values that differ follow at once."""
+    bench = seeded("ana")
+    bench.hello("ben")
+    assert bench.sent(Welcome) == [Welcome(1, (Version(1, 0), Version(1, 0)))]
+    assert bench.receivers(0) == ["ben"]
+
+
+def test_a_compiling_learner_gets_values_when_it_can_adopt_them() -> None:
+    """They would only pile up before; they are sent as soon as it has compiled."""
+    bench = seeded("ana")
+    bench.learners["ben"] = Learner("ben", 2, 1)
+    bench.learners["ben"].phase = Phase.COMPILING
+    bench.hello("ben")
+    assert bench.receivers(0) == []
+    bench.learners["ben"].phase = Phase.HEALING
+    bench.report("ben")
+    assert bench.receivers(0) == bench.receivers(1) == ["ben"]
+
+
+def test_a_newer_incarnation_ends_the_older_one() -> None:
+    """Its accounts are closed, its tokens are lost, and its name is fenced."""
+    bench = seeded("ana", "ben")
+    bench.step("ben")
+    bench.hello("ben", counter=2)
+    assert bench.core.durable.retired[bench.learners["ben"].name].counter == 1
+    assert bench.state.ledger_rows()[0].lost == BATCH
+    bench.hello("ben", counter=1)
+    assert isinstance(bench.dismissed()[0], Evicted)
+
+
+def test_what_the_supervisor_ended_stays_ended() -> None:
+    """An evicted incarnation is dismissed, also when it comes back over a new link."""
+    bench = seeded("ana", "ben")
+    bench.view("ben", Status.EVICTED)
+    assert isinstance(bench.dismissed()[0], Evicted)
+    assert bench.core.durable.evictions == 1
+    bench.hello("ben")
+    assert isinstance(bench.dismissed()[0], Evicted)
+    bench.hello("ben", counter=2)
+    assert bench.dismissed() == []
+    assert bench.core.durable.rejoins == 1
+
+
+def test_who_was_ended_before_it_came_is_fenced() -> None:
+    """A zombie that the syncer never met is known from the supervisor's view."""
+    bench = seeded("ana")
+    bench.view("ben", Status.EVICTED)
+    bench.hello("ben")
+    assert isinstance(bench.dismissed()[0], Evicted)
+
+
+def test_a_newer_admission_in_the_view_ends_the_older_one() -> None:
+    """The notice of an eviction may be lost: a newer incarnation of the name says as much."""
+    bench = seeded("ana", "ben")
+    bench.view("ben", Status.LIVE, counter=2)
+    assert isinstance(bench.dismissed()[0], Evicted)
+    assert "ben" not in bench.core.learners
+
+
+def test_an_older_incarnation_than_the_journal_knows_is_fenced() -> None:
+    """After a restart the syncer knows a name only from its accounts; they fence, too."""
+    bench = seeded("ana", "ben")
+    bench.hello("ben", counter=3)
+    bench.journal()
+    again = Bench(durable=bench.core.durable, epoch=2)
+    again.hello("ben", counter=2)
+    assert isinstance(again.dismissed()[0], Evicted)
+    again.hello("ben", counter=3)
+    assert again.dismissed() == []
+
+
+def test_an_older_supervisor_is_ignored() -> None:
+    """The view of a lower supervisor epoch ends nobody."""
+    bench = seeded("ana", "ben")
+    bench.view("ana", Status.LIVE, epoch=2)
+    bench.view("ben", Status.EVICTED, epoch=1)
+    assert "ben" in bench.core.learners
+
+
+def test_who_is_in_no_view_and_has_no_link_is_ended() -> None:
+    """Learner and supervisor died together: the new one never heard of it, and nobody waits."""
+    bench = seeded("ana", "ben")
+    bench.drop("ben")
+    for _ in range(12):
+        bench.view("ana", Status.LIVE, epoch=2)
+        bench.tick(1.0)
+    assert "ben" not in bench.core.durable.ledger.books
+    assert "ben" not in bench.core.durable.leases.holders
+    assert "ana" in bench.core.durable.ledger.books
+
+
+def test_who_has_a_link_is_not_ended_by_a_new_supervisor() -> None:
+    """A new supervisor that has not heard a learner yet does not make the syncer drop it."""
+    bench = seeded("ana", "ben")
+    for _ in range(12):
+        bench.view("ana", Status.LIVE, epoch=2)
+        bench.tick(1.0)
+    assert "ben" in bench.core.learners
+
+
+def test_a_report_over_an_old_link_is_ignored() -> None:
+    """Reports count only over the newest link of their incarnation."""
+    bench = seeded("ana")
+    old = bench.connections["ana"]
+    bench.hello("ana")
+    bench.learners["ana"].steps += 5
+    bench.do(ProgressArrived(bench.learners["ana"].progress(), old))
+    assert bench.core.learners[bench.learners["ana"].name].progress.steps == 0
+
+
+def test_a_hello_over_a_replaced_link_changes_nothing() -> None:
+    """An old socket's hello that arrives late does not take the newer link's place."""
+    bench = seeded("ana")
+    name = bench.learners["ana"].name
+    bench.hello("ana", connection=20)
+    bench.hello("ana", connection=10)
+    assert isinstance(bench.dismissed()[0], Refused)
+    assert bench.core.learners[name].connection == 20
+
+
+def test_a_closed_old_link_does_not_cut_the_new_one() -> None:
+    """The end of a replaced link is no news."""
+    bench = seeded("ana")
+    name, old = bench.learners["ana"].name, bench.connections["ana"]
+    bench.hello("ana")
+    bench.connections["ana"], new = old, bench.connections["ana"]
+    bench.drop("ana")
+    assert bench.core.learners[name].connection == new
+
+
+def test_a_grant_is_sent_only_when_it_is_durable() -> None:
+    """A quota that a crash could forget is not given, also not to who links again meanwhile."""
+    bench = seeded("ana", settings=RunSettings(interval_steps=400, budget_tokens=1000))
+    before = bench.core.durable.leases.holders[bench.learners["ana"].name].quota_tokens
+    bench.step("ana", before // BATCH)
+    assert bench.written()
+    assert bench.sent(LeaseGranted) == []
+    bench.hello("ana")
+    assert bench.sent(LeaseGranted) == []
+    bench.journal()
+    assert bench.sent(LeaseGranted)[-1].quota_tokens > before
+
+
+def test_a_quarantined_learner_gets_no_more_tokens() -> None:
+    """What it would process cannot be applied."""
+    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, budget_tokens=4000))
+    name = bench.learners["ben"].name
+    bench.core.learners[name].quarantined = True
+    before = bench.core.durable.leases.holders[name].quota_tokens
+    bench.step("ben", before // BATCH)
+    assert bench.core.durable.leases.holders[name].quota_tokens == before
+
+
+def test_who_comes_while_the_run_closes_is_told() -> None:
+    """A learner whose link was down at the announcement hears it with the welcome."""
+    bench = seeded("ana", "ben")
+    bench.drop("ben")
+    bench.do(StopRequested("enough"))
+    bench.hello("ben")
+    assert bench.sent(FinalRound) == [FinalRound(1, "enough")]
+
+
+def test_shards_of_the_ended_go_on_with_others() -> None:
+    """The next learner gets the shard of the one that ended."""
+    bench = seeded("ana", "ben")
+    held = bench.core.durable.leases.holders[bench.learners["ben"].name].leases
+    bench.view("ben", Status.EVICTED)
+    bench.hello("cho")
+    bench.journal()
+    assert bench.core.durable.leases.holders[bench.learners["cho"].name].leases == held
+
+
+def test_a_learner_left_out_of_a_round_keeps_its_tokens_pending() -> None:
+    """Nothing is charged before it discards anything."""
+    bench = seeded("ana", "ben")
+    opened(bench)
+    row = bench.state.ledger_rows()[0]
+    assert row.imbalance == 0
+    assert row.pending == row.processed

@@ -1,0 +1,38 @@
+"""The README's Python runs as it stands there."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from islands.jax_settings import cpu_environment
+
+ROOT = Path(__file__).parent.parent
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+EXPECTED = (r"\d+\.\d\d bits per byte, yield \d+%", r"y = (2\.9|3\.0)\d x -(0\.9|1\.0)\d")
+
+
+@pytest.mark.parametrize("index", range(len(EXPECTED)))
+def test_each_block_of_python_runs_and_prints_what_it_should(index: int, tmp_path: Path) -> None:
+    """A newcomer pastes the block into a file, runs it, and sees a run end well."""
+    script = tmp_path / "block.py"
+    script.write_text(BLOCKS[index])
+    found = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={**os.environ, **cpu_environment(2, observers=1), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert re.search(EXPECTED[index], found.stdout), found.stdout
+
+
+def test_no_block_of_python_is_left_out() -> None:
+    """Every block of Python in the README is one of those that run."""
+    assert len(BLOCKS) == len(EXPECTED)
