@@ -151,7 +151,11 @@ class Disk(Protocol):
         """
 
     def sync(self, name: str) -> None:
-        """Make a file's content survive a crash."""
+        """Make a file's content survive a crash.
+
+        Raises:
+            JournalError: the disk is broken; nothing is known to be durable.
+        """
 
     def read(self, name: str) -> bytes | None:
         """A file's content; None if there is no such file."""
@@ -184,11 +188,10 @@ class RealDisk:
     def sync(self, name: str) -> None:
         """Flush a file and its folder's entry to the device."""
         for path, flags in ((self._folder / name, os.O_RDWR), (self._folder, os.O_RDONLY)):
-            handle = os.open(path, flags)
             try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+                _flush(path, flags)
+            except OSError as error:
+                raise JournalError(f"{path} cannot be flushed: {error}") from error
 
     def read(self, name: str) -> bytes | None:
         """A file's content; None if there is no such file."""
@@ -198,6 +201,14 @@ class RealDisk:
             return None
         except OSError as error:
             raise JournalError(f"{self._folder / name} cannot be read: {error}") from error
+
+
+def _flush(path: Path, flags: int) -> None:
+    handle = os.open(path, flags)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 class Launcher(Protocol):

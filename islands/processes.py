@@ -46,7 +46,7 @@ class ProcessTable:
         self._entries: dict[str, _Entry] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._last: dict[str, Process] = {}
-        self._killing: dict[str, asyncio.Task[None]] = {}
+        self._freeing: dict[asyncio.Task[None], None] = {}
 
     def __contains__(self, name: str) -> bool:
         """Whether a process of this name runs."""
@@ -92,16 +92,23 @@ class ProcessTable:
     async def kill(self, name: str) -> None:
         """Kill a process at once; does nothing if it does not run."""
         entry = self._entries.pop(name, None)
-        if entry is None:
-            return
-        entry.task.cancel()
-        await entry.process.kill()
-        self._ended(name, None)
+        if entry is not None:
+            entry.task.cancel()
+            await self._free(name, entry)
 
     def kill_soon(self, name: str) -> None:
-        """Kill a process from code that cannot wait."""
-        killing = asyncio.get_running_loop().create_task(self.kill(name), name=f"kill-{name}")
-        self._killing[name] = killing
+        """Kill a process from code that cannot wait; its name is free at once."""
+        entry = self._entries.pop(name, None)
+        if entry is not None:
+            entry.task.cancel()
+            loop = asyncio.get_running_loop()
+            freeing = loop.create_task(self._free(name, entry), name=f"kill-{name}")
+            self._freeing[freeing] = None
+            freeing.add_done_callback(lambda done: self._freeing.pop(done, None))
+
+    async def _free(self, name: str, entry: _Entry) -> None:
+        await entry.process.kill()
+        self._ended(name, None)
 
     async def wait_ended(self, timeout_s: float) -> None:
         """Wait until every process has ended by itself, at most so long; `ended` is told how."""
@@ -121,3 +128,5 @@ class ProcessTable:
         self._timers.clear()
         for name in self.names():
             await self.kill(name)
+        for freeing in list(self._freeing):
+            await freeing

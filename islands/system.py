@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from islands.config import Precision, RunSettings
 from islands.credentials import Credentials
-from islands.errors import IslandsError
+from islands.errors import IslandsError, SettingsError
 from islands.jax_settings import cpu_environment
 from islands.jax_trainer import JaxTrainer
 from islands.learner.actor import LearnerActor
@@ -69,6 +69,7 @@ class LocalSystem:
         """Plan the fragments; nothing runs yet.
 
         Raises:
+            SettingsError: there is no learner, or two have one name.
             TaskError: the task's parameters cannot be trained.
         """
         self.task = task
@@ -78,6 +79,8 @@ class LocalSystem:
             if isinstance(learners, int)
             else list(learners)
         )
+        if not self.names or len(set(self.names)) < len(self.names):
+            raise SettingsError(f"learners is {learners!r}; it must be at least 1, or unlike names")
         # XLA needs a thread per learner, or it starves some; read when JAX is first used.
         os.environ.update({**cpu_environment(len(self.names), observers=1), **os.environ})
         self.model = self._trainer(0)

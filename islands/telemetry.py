@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from math import ceil, floor, log10
+from math import ceil, floor, isfinite, log10
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -197,7 +197,9 @@ class RunFolder:
         self.figures.gaps.add(max(0.0, report.gap_s))
         before = figures.loss
         figures.loss = (
-            report.loss if before is None else before + LOSS_SMOOTHING * (report.loss - before)
+            report.loss
+            if before is None or not isfinite(before)
+            else before + LOSS_SMOOTHING * (report.loss - before)
         )
         if at_s - figures.row_s >= STEP_ROW_INTERVAL_S:
             figures.row_s = at_s
@@ -240,7 +242,7 @@ class RunFolder:
         self._scalars("evaluation", tokens, row, tuple(found))
 
     def _row(self, row: Mapping[str, object]) -> None:
-        self._metrics.write(json.dumps(dict(row)) + "\n")
+        self._metrics.write(msgspec.json.encode(row).decode() + "\n")  # no number is null
 
     def _scalars(
         self, group: str, step: int, row: Mapping[str, object], names: tuple[str, ...]

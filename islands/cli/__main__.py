@@ -24,7 +24,7 @@ def parser() -> ArgumentParser:
     commands = top.add_subcommands(required=True, dest="command")
     for name, (function, text) in COMMANDS.items():
         sub = ArgumentParser(description=text)
-        sub.add_function_arguments(function)
+        sub.add_function_arguments(function, as_group=False)
         commands.add_subcommand(name, sub, help=text)
     return top
 

@@ -55,7 +55,7 @@ def run(
         fragments=12,
         budget_tokens=tokens,
         learning_rate=7e-3,
-        total_steps=tokens // (learners * BATCH_TOKENS),
+        total_steps=tokens // (max(1, learners) * BATCH_TOKENS),
         seed=seed,
     )
     task = StdlibBytes(rows=ROWS, length=LENGTH, seed=seed)

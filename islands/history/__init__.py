@@ -25,7 +25,18 @@ from dataclasses import dataclass
 from islands.history import accounts, bounds, order
 from islands.history.evidence import History, Limits
 
-__all__ = ["RULES", "History", "Limits", "Violation", "first_difference", "judge"]
+__all__ = [
+    "RULES",
+    "History",
+    "Limits",
+    "Rule",
+    "Violation",
+    "accounts",
+    "bounds",
+    "first_difference",
+    "judge",
+    "order",
+]
 
 Rule = Callable[[History, Limits], Iterator[str]]
 

@@ -89,6 +89,18 @@ class Account:
                 remaining.append(group)
         self.doubtful = remaining
 
+    def welcomed(self, epoch: int, version: Version | None) -> None:
+        """A new syncer has committed this version: if we hold it, nothing later was merged."""
+        if version is None or version != self.version:
+            return
+        remaining: list[list[Sent]] = []
+        for group in self.doubtful:
+            if all(sent.epoch < epoch for sent in group):
+                self.overwritten_tokens += _largest(group)
+            else:
+                remaining.append(group)
+        self.doubtful = remaining
+
     def progress(self, *, steps: int, tokens: int) -> FragmentProgress:
         """The report of this fragment at a boundary with these totals."""
         in_doubt = sum(_largest(group) for group in self.doubtful)

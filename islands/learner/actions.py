@@ -63,11 +63,15 @@ class OfferSeed:
 
 @dataclass(frozen=True, slots=True)
 class AdoptValue:
-    """Overwrite a fragment at the next boundary with the value that arrived for this version."""
+    """Overwrite a fragment at the next boundary with the value that arrived for this version.
+
+    A newer one for the same fragment replaces it, if it comes before that boundary.
+    """
 
     fragment: FragmentIndex
     version: Version
     clock: float
+    incarnation: Incarnation
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ from islands.messages import (
     FragmentSeed,
     FragmentUpdate,
     HeartbeatAck,
+    Hello,
     Incarnation,
     Joined,
     LearnerName,
@@ -153,8 +154,7 @@ class LearnerActor(RoleActor[Item]):
             case ValueReady(event, value):
                 self._take_value(event, value)
             case ValueAdopted():
-                self._handle(message)
-                self._record_adoption(message)
+                self._take_adoption(message)
             case Ticked():
                 self._tick_later()
                 self._handle(message)
@@ -205,14 +205,16 @@ class LearnerActor(RoleActor[Item]):
         self._handle(event)
         self._value = None
 
-    def _record_adoption(self, event: ValueAdopted) -> None:
+    def _take_adoption(self, event: ValueAdopted) -> None:
+        before = self.state.accounts[event.fragment].version
+        self._handle(event)
         account = self.state.accounts[event.fragment]
-        if account.version != event.version or self.state.incarnation is None:
+        if account.version == before:
             return
         fields: dict[str, object] = {
             "incarnation": str(self.state.incarnation),
             "fragment": event.fragment,
-            "version": str(event.version),
+            "version": str(account.version),
             "digest": account.digest,
             "tokens": account.base_tokens,
         }
@@ -225,8 +227,9 @@ class LearnerActor(RoleActor[Item]):
             case ToSupervisor(message):
                 self.send(self._link(self._supervisor), message)
             case ToSyncer(message):
-                if isinstance(message, Progress):
-                    self._record_progress(message)
+                if isinstance(message, Progress | Hello):
+                    told = message.progress if isinstance(message, Hello) else message
+                    self._record_progress(told)
                 self._send_up(message)
             case DialSyncer(address):
                 self._dial_syncer(address)
@@ -238,9 +241,9 @@ class LearnerActor(RoleActor[Item]):
                 self._contribute(action)
             case OfferSeed(request, incarnation):
                 self._offer_seed(request, incarnation)
-            case AdoptValue(fragment, version, clock):
+            case AdoptValue(fragment, version, clock, incarnation):
                 assert self._value is not None, "an update is adopted when it arrives"
-                self._compute.command(Adopt(fragment, version, self._value, clock))
+                self._compute.command(Adopt(fragment, version, self._value, clock, incarnation))
             case PlanSnapshots(fragments):
                 self._compute.command(Plan(fragments))
             case AllowSteps(until_tokens, leases):

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from islands.config import RunSettings
 from islands.errors import IslandsError, TaskError
-from islands.learner.engine import Command, Engine, Running, Taken
+from islands.learner.engine import Command, Engine, Running, Taken, enqueue
 from islands.learner.events import (
     Idled,
     SnapshotTaken,
@@ -117,7 +117,7 @@ class ComputeThread:
     def command(self, command: Command) -> None:
         """Hand a command over; never waits for the device."""
         with self._wake:
-            self._inbox.append(command)
+            enqueue(self._inbox, command)
             self._wake.notify()
 
     def stop(self) -> None:
@@ -199,7 +199,8 @@ class ComputeThread:
     def _take_commands(self, engine: Engine) -> None:
         with self._wake:
             inbox, self._inbox = self._inbox, []
-        engine.commands.extend(inbox)
+        for command in inbox:
+            enqueue(engine.commands, command)
 
     def _sleep(self) -> None:
         with self._wake:
@@ -270,7 +271,7 @@ class InlineCompute:
 
     def command(self, command: Command) -> None:
         """Carry it out at the next boundary, at once if no step is running."""
-        self._engine.commands.append(command)
+        enqueue(self._engine.commands, command)
         self._wake()
 
     def stop(self) -> None:

@@ -9,7 +9,7 @@ boundary carries exactly the steps that it contains.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableSequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from islands.config import Precision, RunSettings
 from islands.data.shards import ShardKey
 from islands.learner.events import ValueAdopted
-from islands.messages import FragmentIndex, Lease, Version
+from islands.messages import FragmentIndex, Incarnation, Lease, Version
 from islands.schedule import learning_rate
 from islands.trainer import PendingStep, Snapshot, Trainer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Adopt:
     """Overwrite a fragment with a published value (flat float32)."""
 
@@ -32,6 +32,7 @@ class Adopt:
     version: Version
     value: NDArray[np.float32]
     clock: float
+    incarnation: Incarnation
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,20 @@ class Reset:
 
 
 Command = Adopt | Plan | Allow | ReadValue | Reset
+
+
+def enqueue(commands: MutableSequence[Command], command: Command) -> None:
+    """Queue a command for the next boundary.
+
+    A value to adopt replaces one that waits for the same fragment: while a step takes long, or
+    hangs, no more than one value per fragment is kept.
+    """
+    if isinstance(command, Adopt):
+        for waiting in commands:
+            if isinstance(waiting, Adopt) and waiting.fragment == command.fragment:
+                commands.remove(waiting)
+                break
+    commands.append(command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +165,12 @@ class Engine:
 
     def _perform(self, command: Command) -> None:
         match command:
-            case Adopt(fragment, version, value, clock):
+            case Adopt(fragment, version, value, clock, incarnation):
                 self.trainer.adopt(fragment, value)
                 self._bases[fragment] = version
                 self._clock = max(self._clock, clock)
-                self._report(ValueAdopted(fragment, version, self.steps, self.tokens))
+                steps, tokens = self.steps, self.tokens
+                self._report(ValueAdopted(fragment, version, steps, tokens, incarnation))
             case Plan(fragments):
                 self._plan = fragments
             case Allow(until_tokens, leases):

@@ -10,6 +10,7 @@ from islands.messages import (
     FragmentRequest,
     FragmentUpdate,
     HeartbeatAck,
+    Incarnation,
     Joined,
     Lease,
     LeaseGranted,
@@ -43,22 +44,25 @@ class FromSupervisor:
     message: Joined | Refused | Evicted | HeartbeatAck | Stop
 
 
+SyncerMessage = (
+    Welcome
+    | Refused
+    | Evicted
+    | LeaseGranted
+    | PullFragment
+    | ContributionFate
+    | FragmentRequest
+    | FinalRound
+    | Quarantined
+    | Stop
+)
+
+
 @dataclass(frozen=True, slots=True)
 class FromSyncer:
     """A control message from the syncer."""
 
-    message: (
-        Welcome
-        | Refused
-        | Evicted
-        | LeaseGranted
-        | PullFragment
-        | ContributionFate
-        | FragmentRequest
-        | FinalRound
-        | Quarantined
-        | Stop
-    )
+    message: SyncerMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +115,16 @@ class SnapshotTaken:
 
 @dataclass(frozen=True, slots=True)
 class ValueAdopted:
-    """A published value has become base and local value, at a boundary with these totals."""
+    """A published value has become base and local value, at a boundary with these totals.
+
+    `incarnation` is the one that asked for it.
+    """
 
     fragment: FragmentIndex
     version: Version
     steps: int
     tokens: int
+    incarnation: Incarnation
 
 
 @dataclass(frozen=True, slots=True)

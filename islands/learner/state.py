@@ -8,7 +8,8 @@ at step boundaries, by commands to compute, or between, by messages.
        └──── evicted ──────────┴──────────┘   (memory kept, new incarnation, everything re-adopted)
 
 Totals of compute run over the life of the process; those of an incarnation are relative to its
-`origin`. What an ended incarnation did is never reported by the next one.
+`origin`. What an ended incarnation did is never reported by the next one: the origin moves along
+until the new one is allowed its first step, past a step that was still running at the end.
 """
 
 from typing import assert_never
@@ -39,6 +40,7 @@ from islands.learner.events import (
     StepFinished,
     SupervisorLinkChanged,
     SyncerLinkChanged,
+    SyncerMessage,
     Ticked,
     TrainerReady,
     UpdateArrived,
@@ -72,8 +74,12 @@ from islands.messages import (
     Refused,
     Role,
     Stop,
+    Version,
     Welcome,
 )
+
+ADOPTING_MAX = 4
+"""Updates per fragment that wait for a boundary; compute adopts the newest of them."""
 
 
 class LearnerState:
@@ -104,6 +110,7 @@ class LearnerState:
         self._credential = ""
         self._origin_steps = 0
         self._origin_tokens = 0
+        self._allowed = False
         self._batch_tokens = 0
         self._quota = 0
         self._leases: tuple[Lease, ...] = ()
@@ -153,6 +160,7 @@ class LearnerState:
                 self._leave(reason)
             case _:
                 self._from_compute(event)
+        self._move_origin()
         self._report_due |= before is not self.phase
         self._answer_pulls()
         self._report(now_s)
@@ -201,6 +209,8 @@ class LearnerState:
 
     def _take_adoption(self, event: ValueAdopted) -> None:
         self.steps, self.tokens = event.steps, event.tokens
+        if event.incarnation != self.incarnation:
+            return  # what was adopted for an incarnation that has ended is adopted again
         queue = self._adopting.get(event.fragment, [])
         adopted = [update for update in queue if update.version == event.version]
         self._adopting[event.fragment] = [u for u in queue if u.version > event.version]
@@ -208,6 +218,7 @@ class LearnerState:
             return
         whole = self.phase is not Phase.HEALING
         self._missing -= self.accounts[event.fragment].version is None
+        self._move_origin()
         self.accounts[event.fragment].adopt(
             adopted[0],
             steps=event.steps - self._origin_steps,
@@ -216,6 +227,10 @@ class LearnerState:
         self._report_due = True
         if not whole:
             self._allow()
+
+    def _move_origin(self) -> None:
+        if not self._allowed:
+            self._origin_steps, self._origin_tokens = self.steps, self.tokens
 
     # --- the supervisor -----------------------------------------------------------------------
 
@@ -245,7 +260,6 @@ class LearnerState:
         self.supervisor_epoch = message.supervisor_epoch
         self.incarnation = message.incarnation
         self._credential = message.credential
-        self._origin_steps, self._origin_tokens = self.steps, self.tokens
         self._reported_steps = self.steps
         self._quota = 0
         self._actions.extend(DialSyncer(syncer.address) for syncer in message.syncers)
@@ -259,7 +273,7 @@ class LearnerState:
     def _rejoin(self) -> None:
         """This incarnation is over: keep the moments, drop the rest, ask for a new one."""
         self.previous, self.incarnation = self.incarnation, None
-        self._leases, self._quota = (), 0
+        self._leases, self._quota, self._allowed = (), 0, False
         self._actions.append(AllowSteps(0, ()))
         self.accounts = [Account() for _ in self.accounts]
         self._missing = len(self.accounts)
@@ -310,22 +324,10 @@ class LearnerState:
         )
         self._actions.append(ToSyncer(hello))
 
-    def _from_syncer(
-        self,
-        message: Welcome
-        | Refused
-        | Evicted
-        | LeaseGranted
-        | PullFragment
-        | ContributionFate
-        | FragmentRequest
-        | FinalRound
-        | Quarantined
-        | Stop,
-    ) -> None:
+    def _from_syncer(self, message: SyncerMessage) -> None:
         match message:
-            case Welcome(epoch, _):
-                self._welcomed(epoch)
+            case Welcome(epoch, versions):
+                self._welcomed(epoch, versions)
             case Refused(_, reason, retry):
                 if not retry:
                     self._actions.append(Exit(f"the syncer refused: {reason}", failed=True))
@@ -349,12 +351,15 @@ class LearnerState:
             case _:
                 assert_never(message)
 
-    def _welcomed(self, epoch: int) -> None:
+    def _welcomed(self, epoch: int, versions: tuple[Version | None, ...]) -> None:
         if epoch < self.epoch_seen:
             self._actions.append(DropSyncerLink(f"epoch {epoch} is older than {self.epoch_seen}"))
         elif epoch > self.epoch_seen:
             self.epoch_seen = epoch
             self._pulls.link_changed()
+            for account, version in zip(self.accounts, versions, strict=False):
+                account.welcomed(epoch, version)
+            self._report_due = True
             if self._closing:  # a new syncer says itself whether the run is still closing
                 self._closing = False
                 self._allow()
@@ -372,6 +377,7 @@ class LearnerState:
         """Let compute step, once every fragment is adopted and until the run closes."""
         whole = self.phase in (Phase.STEPPING, Phase.STARVED)
         if whole and not self._closing:
+            self._allowed = self._allowed or self._quota > 0
             until_tokens = self._origin_tokens + self._quota
             self._actions.append(AllowSteps(until_tokens, self._leases))
             self._idle = self._idle and until_tokens - self.tokens < self._batch_tokens
@@ -384,8 +390,9 @@ class LearnerState:
         old = any(version >= update.version for version in known)
         if not intact or old or update.epoch < self.epoch_seen or self.incarnation is None:
             return
-        queue.append(update)
-        self._actions.append(AdoptValue(update.fragment, update.version, update.clock))
+        self._adopting[update.fragment] = [*queue[1 - ADOPTING_MAX :], update]
+        adopt = AdoptValue(update.fragment, update.version, update.clock, self.incarnation)
+        self._actions.append(adopt)
 
     def _take_pull(self, pull: PullFragment) -> None:
         ticket = pull.ticket

@@ -26,10 +26,11 @@ def main(arguments: list[str]) -> int:
 
 def verdict(outcome: Outcome) -> str:
     """What happened and what was wrong with it, for people."""
-    scenario = outcome.scenario
+    scenario, settings = outcome.scenario, outcome.scenario.settings
+    size = f"{len(scenario.hosts)} learners, {settings.fragments} fragments"
+    times = f"healed at {scenario.heal_s:.2f} s, ended at {outcome.ended_s:.2f} s"
     sentences = [
-        f"seed {scenario.seed}: healed at {scenario.heal_s:.2f} s, ended at {outcome.ended_s:.2f} s",
-        f"  {len(scenario.hosts)} learners, {scenario.settings.fragments} fragments, {len(outcome.lines)} entries",
+        f"seed {scenario.seed}: {size}; {times}; {len(outcome.lines)} entries",
         *(f"  {fault}" for fault in scenario.faults),
         *(f"  {kind}: {count}" for kind, count in sorted(faults_done(outcome).items())),
         *(str(violation) for violation in outcome.violations),

@@ -6,8 +6,10 @@
 `Leave`      a learner departs on its own will
 `Cut`        nothing passes between two hosts, or in one direction only; after healing, what was
              held arrives late, possibly after its sender has opened a new link
+`Isolate`    a learner is cut from everybody: it steps on, is evicted, and comes back a zombie
 `Weather`    for a while the network drops, repeats and delays
 `Slow`       for a while a learner's steps take longer
+`Poison`     a learner's weights are not numbers any more
 ===========  ====================================================================================
 
 What was killed or left comes back after a while. Whatever is still wrong at `heal_s` is mended
@@ -17,6 +19,7 @@ then: everything is healed and started, and the run must come to its end.
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from islands.config import (
     Anchor,
@@ -28,6 +31,8 @@ from islands.config import (
     Weighting,
 )
 from islands.simulation.world import SUPERVISOR, SYNCER, LearnerHost
+from islands.toy import TOY_SHAPES
+from messaging.envelope import NOMINAL_HEADER_BYTES
 from messaging.simulated_network import Route
 
 
@@ -62,6 +67,15 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Isolate:
+    """A learner reaches neither supervisor nor syncer."""
+
+    at_s: float
+    name: str
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Weather:
     """The whole network is like this."""
 
@@ -80,7 +94,15 @@ class Slow:
     for_s: float
 
 
-Fault = Kill | Leave | Cut | Weather | Slow
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """A learner's weights are not numbers any more."""
+
+    at_s: float
+    name: str
+
+
+Fault = Kill | Leave | Cut | Isolate | Weather | Slow | Poison
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +131,19 @@ class Scenario:
 
     @property
     def recovery_s(self) -> float:
-        """Within which all are back after healing: found dead, dialled, admitted, set up."""
+        """Within which all are back after healing: found dead, dialled, admitted, set up.
+
+        A step that began slow ends slow.
+        """
         timing = self.settings.timing
         waits_s = timing.evict_s + 2 * self.dial_longest_s + 2 * timing.heartbeat_s
-        return timing.scaled(waits_s) + self.route.retransmit_s + 2 * self.slowest_step_s
+        last_steps_s = [
+            2 * fault.factor * self.hosts[fault.name].step_s
+            for fault in self.faults
+            if isinstance(fault, Slow)
+        ]
+        waits_s = timing.scaled(waits_s) + self.route.retransmit_s + 2 * self.slowest_step_s
+        return waits_s + max(last_steps_s, default=0.0)
 
     @property
     def period_s(self) -> float:
@@ -131,6 +162,17 @@ class Scenario:
         return 5.0
 
 
+NARROW = 4.0
+FLOAT32_BYTES = 4
+
+KINDS = (
+    *("kill", "kill", "kill", "leave"),
+    *("cut", "cut", "isolate", "weather"),
+    *("slow", "poison"),
+)
+"""How often each kind of fault is drawn."""
+
+
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
     rng = random.Random(f"scenario {seed}")
@@ -141,7 +183,7 @@ def draw(seed: int) -> Scenario:
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
-        bandwidth_bytes_per_s=rng.choice((float("inf"), 1e6, 2e4)),
+        bandwidth_bytes_per_s=rng.choice((float("inf"), 1e6, _enough(settings, hosts))),
         retransmit_s=rng.choice((0.1, 0.5, 1.5)),
         connect_timeout_s=1.0,
     )
@@ -149,6 +191,13 @@ def draw(seed: int) -> Scenario:
     slowest_s = max(host.step_s for host in hosts.values())
     limit_s = heal_s + 60.0 + 6 * heal_s + 200 * slowest_s
     return Scenario(seed, settings, hosts, route, rng.choice((8, 16)), faults, heal_s, limit_s)
+
+
+def _enough(settings: RunSettings, hosts: Mapping[str, LearnerHost]) -> float:
+    """A narrow network that carries the whole model a few times within an interval, in bytes/s."""
+    interval_s = settings.interval_steps * min(host.step_s for host in hosts.values())
+    model_bytes = sum(FLOAT32_BYTES * prod(shape) for _, shape in TOY_SHAPES)
+    return NARROW * (model_bytes + settings.fragments * NOMINAL_HEADER_BYTES) / interval_s
 
 
 def _draw_hosts(rng: random.Random) -> dict[str, LearnerHost]:
@@ -193,9 +242,10 @@ def _draw_faults(
     everybody = (SUPERVISOR, SYNCER, *learners)
     faults: list[Fault] = []
     for _ in range(rng.randrange(2, 9)):
-        at_s, for_s = rng.uniform(0.0, heal_s), rng.choice((0.2, 0.6, 1.5, 4.0))
+        at_s = rng.uniform(0.0, rng.choice((1.5, heal_s, heal_s, heal_s)))
+        for_s = rng.choice((0.2, 0.6, 1.5, 4.0))
         learner = rng.choice(learners)
-        match rng.choice(("kill", "kill", "kill", "leave", "cut", "cut", "weather", "slow")):
+        match rng.choice(KINDS):
             case "kill":
                 count = rng.choice((1, 1, 1, 2, len(everybody)))
                 names = tuple(sorted(rng.sample(everybody, min(count, len(everybody)))))
@@ -206,6 +256,10 @@ def _draw_faults(
             case "cut":
                 one, other = rng.sample((learner, SUPERVISOR, SYNCER), 2)
                 faults.append(Cut(at_s, one, other, rng.choice((False, True)), for_s))
+            case "isolate":
+                faults.append(Isolate(at_s, learner, for_s))
+            case "poison":
+                faults.append(Poison(at_s, learner))
             case "weather":
                 faults.append(Weather(at_s, _draw_weather(rng, route), for_s))
             case "slow":

@@ -5,8 +5,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from islands.history import Limits, Violation, judge
-from islands.simulation.faults import Cut, Fault, Kill, Leave, Scenario, Slow, Weather
-from islands.simulation.world import BATCHES_PER_SHARD, Costs, World
+from islands.simulation.faults import (
+    Cut,
+    Fault,
+    Isolate,
+    Kill,
+    Leave,
+    Poison,
+    Scenario,
+    Slow,
+    Weather,
+)
+from islands.simulation.world import BATCHES_PER_SHARD, SUPERVISOR, SYNCER, Costs, World
 from islands.tape import MemoryTape
 from messaging.simulated_network import Route
 from messaging.virtual_time import run_virtual
@@ -117,6 +127,10 @@ def _deeds(fault: Fault, scenario: Scenario) -> list[tuple[float, Deed]]:
                 (at_s, _cut(source, target, one_way=one_way)),
                 (at_s + for_s, _heal(source, target)),
             ]
+        case Isolate(at_s, name, for_s):
+            return [(at_s, _isolate(name)), (at_s + for_s, _rejoin(name))]
+        case Poison(at_s, name):
+            return [(at_s, _poison(name))]
         case Weather(at_s, route, for_s):
             return [(at_s, _weather(route)), (at_s + for_s, _weather(scenario.route))]
         case Slow(at_s, name, factor, for_s):
@@ -165,6 +179,31 @@ def _cut(source: str, target: str, *, one_way: bool) -> Deed:
 def _heal(source: str, target: str) -> Deed:
     async def deed(world: World) -> None:
         world.network.heal(source, target)
+
+    return deed
+
+
+def _isolate(name: str) -> Deed:
+    async def deed(world: World) -> None:
+        for other in (SUPERVISOR, SYNCER):
+            world.network.cut(name, other)
+        world.note("fault", fault="isolate", names=[name])
+
+    return deed
+
+
+def _rejoin(name: str) -> Deed:
+    async def deed(world: World) -> None:
+        for other in (SUPERVISOR, SYNCER):
+            world.network.heal(name, other)
+
+    return deed
+
+
+def _poison(name: str) -> Deed:
+    async def deed(world: World) -> None:
+        if world.poison(name):
+            world.note("fault", fault="poison", names=[name])
 
     return deed
 

@@ -16,6 +16,7 @@ from islands.config import RunSettings
 from islands.credentials import Credentials
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import InlineCompute
+from islands.messages import Phase
 from islands.numerics.outer import Sgd
 from islands.ports import InlineWorker
 from islands.role import Surroundings
@@ -53,7 +54,6 @@ class LearnerHost:
 class _Process:
     actor: RoleProcess
     task: asyncio.Task[None]
-    clean_up: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ class World:
         }
         self.processes: dict[str, _Process] = {}
         self.slow: dict[str, float] = {}
+        self._trainers: dict[str, NumpyTrainer] = {}
         self.failures: list[tuple[str, BaseException]] = []
         self.finished: str | None = None
         self._shards = shards
@@ -137,40 +138,42 @@ class World:
         if name in self.processes:
             return
         self._starts += 1
-        actor, clean_up = self._make(name)
+        actor = self._make(name)
         self.note("process_started", name=name)
         task = asyncio.get_running_loop().create_task(actor.run(), name=f"{name}-{self._starts}")
-        self.processes[name] = _Process(actor, task, clean_up)
+        self.processes[name] = _Process(actor, task)
         task.add_done_callback(lambda done: self._ended(name, done))
 
-    def _make(self, name: str) -> tuple[RoleProcess, Callable[[], None]]:
+    def _make(self, name: str) -> RoleProcess:
         rng = self._stream(name)
-        if name == SUPERVISOR:
-            disk = self.disks[name]
-            supervisor = SupervisorActor(
-                name,
-                self._around,
-                disk=disk,
-                credentials=self._credentials,
-                launcher=NoLauncher(),
-                finished=self._finish,
-            )
-            return supervisor, disk.crash
         if name == SYNCER:
             return self._make_syncer(rng)
+        if name != SUPERVISOR:
+            return self._make_learner(name, rng)
+        return SupervisorActor(
+            name,
+            self._around,
+            disk=self.disks[name],
+            credentials=self._credentials,
+            launcher=NoLauncher(),
+            finished=self._finish,
+        )
+
+    def _make_learner(self, name: str, rng: random.Random) -> LearnerActor:
         host = self.hosts[name]
-        worker = InlineWorker(self._work_s(rng))
+        self._trainers[name] = self._trainer(host.batch_tokens)
         compute = InlineCompute(
-            self._trainer(host.batch_tokens),
+            self._trainers[name],
             self.settings,
             step_s=lambda: self.slow.get(name, 1.0) * host.draw_step_s(rng),
             setup_s=host.setup_s,
         )
-        return LearnerActor(name, self._around, compute, worker, rng), lambda: None
+        worker = InlineWorker(self._work_s(rng))
+        return LearnerActor(name, self._around, compute, worker, rng)
 
-    def _make_syncer(self, rng: random.Random) -> tuple[SyncerActor, Callable[[], None]]:
+    def _make_syncer(self, rng: random.Random) -> SyncerActor:
         disk = self.disks[SYNCER]
-        syncer = SyncerActor(
+        return SyncerActor(
             SYNCER,
             self._around,
             disk=disk,
@@ -181,7 +184,6 @@ class World:
             address=SYNCER,
             rng=rng,
         )
-        return syncer, disk.crash
 
     def _work_s(self, rng: random.Random) -> Callable[[], float]:
         low, high = self.costs.work_s
@@ -196,7 +198,7 @@ class World:
             return
         del self.processes[name]
         error = None if task.cancelled() else task.exception()
-        process.clean_up()
+        self._lose_unsynced(name)
         self.network.crash(name)
         figures = self._figures(process.actor)
         self.note("process_ended", name=name, error=repr(error) if error else "", **figures)
@@ -221,8 +223,12 @@ class World:
         process.task.cancel()
         self.network.crash(name, silent=silent)
         await process.actor.kill()
-        process.clean_up()
+        self._lose_unsynced(name)
         return True
+
+    def _lose_unsynced(self, name: str) -> None:
+        if name in self.disks:
+            self.disks[name].crash()
 
     async def kill_all(self) -> None:
         """Kill every process, in a fixed order."""
@@ -250,6 +256,20 @@ class World:
         finite = all(bool(np.isfinite(value).all()) for value in values)
         digests = [digest(as_buffer(value)) for value in values]
         self.note("final", versions=[str(v) for v in versions], digests=digests, finite=finite)
+
+    def poison(self, name: str) -> bool:
+        """Make a learner's weights not a number.
+
+        Returns:
+            Whether it was done; not so if nobody were left from whom a run could begin.
+        """
+        learner = self.learner(name)
+        first = len(self.hosts) > 1 and name == min(self.hosts)
+        if learner is None or not (first or learner.state.phase is Phase.STEPPING):
+            return False
+        size = self.layout.fragments[0].size
+        self._trainers[name].adopt(0, np.full(size, np.nan, np.float32))
+        return True
 
     # --- what one can see ---------------------------------------------------------------------
 

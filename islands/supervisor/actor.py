@@ -8,6 +8,7 @@ from islands.credentials import Credentials
 from islands.messages import Heartbeat, Join, Joined, Leave, Stop, SyncerAddress
 from islands.ports import Disk, Launcher
 from islands.role import RoleActor, Surroundings
+from islands.slots import Slots, take_epoch
 from islands.supervisor.actions import (
     Action,
     FinishRun,
@@ -17,7 +18,6 @@ from islands.supervisor.actions import (
     Send,
     StartProcess,
 )
-from islands.supervisor.epoch import take_epoch
 from islands.supervisor.events import (
     Event,
     HeartbeatArrived,
@@ -83,7 +83,7 @@ class SupervisorActor(RoleActor[Event]):
         self.state = SupervisorState(
             self.around.settings,
             self.around.layout.fingerprint,
-            epoch=take_epoch(self._disk),
+            epoch=take_epoch(Slots(self._disk)),
             launched=self._launched,
             syncers=self._syncers,
             now_s=self.now_s(),

@@ -90,6 +90,7 @@ class SupervisorState:
         """Take in one event; returns what is to be done, in order."""
         self._actions = []
         before = self.view()
+        self._notice_pause(now_s)
         match event:
             case Ticked():
                 self._tick(now_s)
@@ -230,14 +231,18 @@ class SupervisorState:
         self._record("recognised", name=beat.name, incarnation=str(beat.incarnation))
         return member
 
-    def _tick(self, now_s: float) -> None:
+    def _notice_pause(self, now_s: float) -> None:
+        """Before anything is judged; after a pause a closed link may be handled before a tick."""
         gap_s = now_s - self._ticked_s
-        self._ticked_s = now_s
         timing = self.settings.timing
         if gap_s >= timing.scaled(timing.heartbeat_s):
+            self._ticked_s = now_s
             self._record("paused", gap_s=gap_s)
             for member in self.members.values():
                 member.shift(gap_s)
+
+    def _tick(self, now_s: float) -> None:
+        self._ticked_s = now_s
         self._judge_all(now_s)
 
     def _judge_all(self, now_s: float) -> None:

@@ -89,9 +89,10 @@ class DropContribution:
 
 @dataclass(frozen=True, slots=True)
 class InstallSeed:
-    """All fragments of the initial value are here: they become these versions."""
+    """All fragments of the initial value are here: those with these digests become `version`."""
 
-    versions: tuple[Version, ...]
+    version: Version
+    digests: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,8 +237,8 @@ class SyncerActor(RoleActor[Event]):
                 )
             case DropContribution(ticket):
                 self.vault.drop(ticket)
-            case InstallSeed(versions):
-                self.vault.install_seed(versions)
+            case InstallSeed(version, digests):
+                self.vault.install_seed(version, digests)
             case WriteJournal():
                 self._write_journal(action)
             case Record(kind, fields):

@@ -104,22 +104,31 @@ def _send_to_all(core: Core, fragments: list[int], now_s: float) -> None:
 
 
 def request_seed(core: Core, now_s: float) -> None:
-    """Without a version 0, ask the first learner (by name) that has one to offer."""
+    """Without a version 0, ask the first learner (by name) that has one to offer.
+
+    One whose offer was refused is asked again only after the others.
+    """
     if core.seeded or core.seeding is not None:
         return
-    for name in core.names():
-        learner = core.learners[name]
-        able = learner.role is Role.LEARNER and learner.phase is Phase.HEALING
-        if able and learner.reachable and learner.connection is not None:
-            core.seeding = Seeding(name, learner.incarnation, now_s)
-            ask_for_seed(core, now_s)
-            return
+    able = [
+        learner
+        for name, learner in sorted(core.learners.items())
+        if learner.role is Role.LEARNER and learner.phase is Phase.HEALING and learner.reachable
+    ]
+    if able:
+        chosen = min(able, key=lambda learner: learner.seeds_refused)
+        core.seeding = Seeding(chosen.name, chosen.incarnation, now_s)
+        ask_for_seed(core, now_s)
 
 
 def ask_for_seed(core: Core, now_s: float) -> None:
-    """Ask the seeding learner for every fragment that has not arrived."""
+    """Ask the seeding learner for every fragment that has not arrived, or ask another one."""
     seeding = core.seeding
     if seeding is None or seeding.journalled is not None:
+        return
+    if seeding.refused:
+        core.learners[seeding.name].seeds_refused += 1
+        core.seeding = None
         return
     seeding.asked_s = now_s
     connection = core.learners[seeding.name].connection
@@ -133,18 +142,23 @@ def ask_for_seed(core: Core, now_s: float) -> None:
 def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
     """One fragment of the initial value; when all are here, they become version 0 together."""
     seeding = core.seeding
-    if seeding is None or seeding.journalled is not None or not intact:
+    if seeding is None or seeding.journalled is not None:
         return
     sender = (seed.epoch, seed.name, seed.incarnation)
     if sender != (core.durable.epoch, seeding.name, seeding.incarnation):
         return
     if not 0 <= seed.fragment < core.fragments:
         return
+    if not intact:
+        seeding.refused = True
+        core.record("seed_refused", name=seed.name, fragment=seed.fragment)
+        return
     seeding.digests[seed.fragment] = seed.digest
     if len(seeding.digests) < core.fragments:
         return
     version = Version(core.durable.epoch, 0)
-    core.actions.append(InstallSeed(tuple(version for _ in core.published)))
+    digests = tuple(seeding.digests[index] for index in range(core.fragments))
+    core.actions.append(InstallSeed(version, digests))
     core.record("seeded", name=seed.name, version=str(version))
     seeding.journalled = 0
     _journal_next(core, seeding)

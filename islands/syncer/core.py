@@ -107,6 +107,7 @@ class Seeding:
     incarnation: Incarnation
     asked_s: float
     digests: dict[int, str] = field(default_factory=dict)
+    refused: bool = False
     journalled: int | None = None
 
 

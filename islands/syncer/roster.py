@@ -31,6 +31,7 @@ class LearnerRecord:
     sent: dict[int, tuple[Version, float]] = field(default_factory=dict)
     strikes: list[float] = field(default_factory=list)
     quarantined: bool = False
+    seeds_refused: int = 0
     whole: bool = False
 
     def __post_init__(self) -> None:

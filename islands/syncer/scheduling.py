@@ -86,6 +86,25 @@ def excuse(round_: Round, name: LearnerName, reason: str) -> None:
         round_.excused[name] = reason
 
 
+def withdraw(core: Core, name: LearnerName) -> None:
+    """An incarnation ended: open rounds forget it, so that its successor may be asked anew.
+
+    What it contributed to a round that is still collecting is fenced; a round that has closed was
+    decided before the end.
+    """
+    for round_ in core.rounds.values():
+        if round_.stage is not Stage.COLLECTING:
+            continue
+        admitted = round_.arrived.pop(name, None)
+        if admitted is not None:
+            _fence(core, admitted.contribution)
+        round_.asked.pop(name, None)
+        round_.asked_s.pop(name, None)
+        round_.excused.pop(name, None)
+        if not round_.quorum_complete:
+            round_.quorum_s = None
+
+
 def take_decline(core: Core, ticket: Ticket, fragment: int, reason: str) -> None:
     """A learner has nothing for this pull."""
     learner = core.learners.get(ticket.name)
@@ -248,17 +267,8 @@ def abandon(core: Core, round_: Round, now_s: float) -> None:
     del core.rounds[round_.fragment]
     core.record("abandoned", round=round_.number, fragment=round_.fragment)
     for name in sorted(round_.arrived):
-        contribution = round_.arrived[name].contribution
-        if _still_here(core, contribution.ticket):
-            reason = Refusal(Fate.LATE, "its round was abandoned", strike=False)
-            refuse(core, contribution, reason, now_s, None)
-        else:
-            _fence(core, contribution)
-
-
-def _still_here(core: Core, ticket: Ticket) -> bool:
-    learner = core.learners.get(ticket.name)
-    return learner is not None and learner.incarnation == ticket.incarnation
+        reason = Refusal(Fate.LATE, "its round was abandoned", strike=False)
+        refuse(core, round_.arrived[name].contribution, reason, now_s, None)
 
 
 def _keep_out(core: Core, contribution: Contribution) -> None:
@@ -288,7 +298,7 @@ def _fence(core: Core, contribution: Contribution) -> None:
 
 
 def _close(core: Core, round_: Round, now_s: float) -> None:
-    """Judge norms and fences for the last time, then merge what is left."""
+    """Judge norms, then merge what is left."""
     admitted = _still_admitted(core, round_, now_s)
     if len(admitted) < (round_.quorum or 1):
         round_.quorum_s = None
@@ -313,12 +323,6 @@ def _close(core: Core, round_: Round, now_s: float) -> None:
 def _still_admitted(
     core: Core, round_: Round, now_s: float
 ) -> dict[LearnerName, tuple[Contribution, float]]:
-    for name in sorted(round_.arrived):
-        contribution = round_.arrived[name].contribution
-        if not _still_here(core, contribution.ticket):
-            del round_.arrived[name]
-            round_.excused[name] = "fenced"
-            _fence(core, contribution)
     excesses = {str(name): round_.arrived[name].excess for name in sorted(round_.arrived)}
     over, scales = excessive(excesses)
     for text in over:

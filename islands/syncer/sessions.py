@@ -24,7 +24,7 @@ from islands.syncer.actions import Dismiss, Send
 from islands.syncer.core import Core
 from islands.syncer.roster import ENDED, LearnerRecord
 from islands.syncer.rounds import Stage
-from islands.syncer.scheduling import ask, excuse
+from islands.syncer.scheduling import ask, excuse, withdraw
 
 
 def open_link(core: Core, hello: Hello, connection: int, *, trusted: bool, now_s: float) -> None:
@@ -238,7 +238,7 @@ def retire(core: Core, name: LearnerName, reason: str) -> None:
     if learner.connection is not None:
         evicted = Evicted(name, learner.incarnation, reason)
         core.actions.append(Dismiss(learner.connection, evicted))
-    _excuse_everywhere(core, name, reason)
+    withdraw(core, name)
     _forget_seed(core, name)
     core.record("retired", name=name, incarnation=str(learner.incarnation), reason=reason)
     if learner.role is Role.LEARNER:

@@ -48,7 +48,7 @@ class Vault:
         self._averaged = settings.merge is MergeRule.AVERAGE
         self._units = [self._units_of(index) for index in range(len(layout.fragments))]
         self._shelves: list[_Shelf] = [_Shelf({}, {}) for _ in layout.fragments]
-        self._seeds: dict[int, NDArray[np.float32]] = {}
+        self._seeds: dict[tuple[int, str], NDArray[np.float32]] = {}
         self._waiting: dict[Ticket, Measured] = {}
 
     def _units_of(self, index: int) -> tuple[object, ...]:
@@ -109,13 +109,16 @@ class Vault:
         if payload[0].nbytes != 4 * size or digest(payload[0]) != seed.digest:
             return False
         value = np.frombuffer(payload[0], np.float32)
-        self._seeds[seed.fragment] = value
-        return bool(np.isfinite(value).all())
+        finite = bool(np.isfinite(value).all())
+        if finite:
+            self._seeds[seed.fragment, seed.digest] = value
+        return finite
 
-    def install_seed(self, versions: tuple[Version, ...]) -> None:
-        """What was seeded becomes these versions."""
-        for index, version in enumerate(versions):
-            value = self._seeds.pop(index)
+    def install_seed(self, version: Version, digests: tuple[str, ...]) -> None:
+        """Of what was offered, also by others before, the values with these digests are taken."""
+        values = [self._seeds[index, computed] for index, computed in enumerate(digests)]
+        self._seeds.clear()
+        for index, value in enumerate(values):
             self._shelves[index] = _Shelf({version: value}, self._optimizer.init(value))
 
     # --- versions -----------------------------------------------------------------------------

@@ -105,3 +105,16 @@ def test_the_larger_of_two_answers_from_one_base_may_be_the_merged_one() -> None
     account.answered(1, 1, 60)
     account.adopt(update(1, 1, Merged(1, 1, 6, 60)), steps=7, tokens=70)
     assert figures(account, 70) == (0, 10)
+
+
+def test_a_new_syncer_with_nothing_newer_ends_the_doubt() -> None:
+    """It has committed the version that is held: what was under way then was not merged."""
+    account = adopted()
+    account.answered(1, 5, 50)
+    account.adopt(update(1, 3), steps=7, tokens=70)
+    account.welcomed(1, Version(1, 1))
+    assert figures(account, 70) == (50, 20)
+    account.welcomed(2, Version(1, 2))
+    assert figures(account, 70) == (50, 20)
+    account.welcomed(2, Version(1, 1))
+    assert figures(account, 70) == (0, 70)

@@ -472,7 +472,11 @@ class Model:
                 compute.bases[command.fragment] = command.version
                 compute.marks[command.fragment] = compute.steps
                 adopted = learner_events.ValueAdopted(
-                    command.fragment, command.version, compute.steps, compute.tokens
+                    command.fragment,
+                    command.version,
+                    compute.steps,
+                    compute.tokens,
+                    command.incarnation,
                 )
                 self._learner(name, adopted)
             elif isinstance(command, learner_actions.AllowSteps):

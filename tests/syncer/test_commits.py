@@ -25,13 +25,24 @@ def test_the_first_learner_by_name_is_asked_for_version_zero() -> None:
 
 
 def test_what_is_missing_is_asked_for_again() -> None:
-    """A damaged or lost fragment of the seed is requested once more."""
+    """A fragment of the seed that was lost under way is requested once more."""
     bench = Bench()
     bench.hello("ana")
     bench.do(SeedArrived(seed_of(bench, 0), intact=True))
-    bench.do(SeedArrived(seed_of(bench, 1), intact=False))
     bench.tick(2.5)
     assert [request.fragment for request in bench.sent(FragmentRequest)] == [1]
+
+
+def test_after_a_damaged_seed_another_learner_is_asked() -> None:
+    """One whose offer was refused is asked again only after the others."""
+    bench = Bench()
+    bench.hello("ana")
+    bench.hello("ben")
+    bench.do(SeedArrived(seed_of(bench, 0), intact=False))
+    bench.tick(2.5)
+    assert bench.core.seeding is not None
+    assert bench.core.seeding.name == "ben"
+    assert [request.fragment for request in bench.sent(FragmentRequest)] == [0, 1]
 
 
 def test_another_learner_is_asked_when_the_first_is_gone() -> None:

@@ -1,0 +1,462 @@
+"""The learner's decisions, event by event."""
+
+from typing import TypeVar
+
+from islands.config import RunSettings
+from islands.learner.actions import (
+    Action,
+    AdoptValue,
+    AllowSteps,
+    Contribute,
+    DialSyncer,
+    DropSyncerLink,
+    Exit,
+    OfferSeed,
+    PlanSnapshots,
+    ResetMoments,
+    ToSupervisor,
+    ToSyncer,
+)
+from islands.learner.events import (
+    Event,
+    FromSupervisor,
+    FromSyncer,
+    Idled,
+    LeaveRequested,
+    SnapshotTaken,
+    StepFinished,
+    SupervisorLinkChanged,
+    SyncerLinkChanged,
+    Ticked,
+    TrainerReady,
+    UpdateArrived,
+    ValueAdopted,
+)
+from islands.learner.state import LearnerState
+from islands.messages import (
+    Contribution,
+    ContributionDeclined,
+    Evicted,
+    FinalRound,
+    FragmentIndex,
+    FragmentRequest,
+    FragmentUpdate,
+    Heartbeat,
+    HeartbeatAck,
+    Hello,
+    Incarnation,
+    Join,
+    Joined,
+    LearnerName,
+    Lease,
+    LeaseGranted,
+    Leave,
+    Phase,
+    Progress,
+    PullFragment,
+    Refused,
+    Stop,
+    SyncerAddress,
+    Ticket,
+    Version,
+    Welcome,
+)
+
+A = TypeVar("A", bound=Action)
+M = TypeVar("M")
+
+ANA = LearnerName("ana")
+BATCH = 10
+LEASES = (Lease(0, 0, 0), Lease(0, 1, 0))
+P = 2
+
+
+class Bench:
+    """A learner's state with the actions of its last event."""
+
+    def __init__(self) -> None:
+        """A process that just started; H = P, so that every step is reported."""
+        settings = RunSettings(interval_steps=P, fragments=P)
+        self.state = LearnerState(settings, ANA, "bench", P)
+        self.actions: list[Action] = []
+        self.now_s = 0.0
+        self.steps = 0
+
+    def do(self, event: Event, *, after_s: float = 0.0) -> list[Action]:
+        """Handle one event."""
+        self.now_s += after_s
+        self.actions = self.state.handle(event, now_s=self.now_s)
+        return self.actions
+
+    def of(self, kind: type[A]) -> list[A]:
+        """Actions of a kind that the last event asked for."""
+        return [action for action in self.actions if isinstance(action, kind)]
+
+    def sent(self, kind: type[M]) -> list[M]:
+        """Messages of a kind that the last event sent to anybody."""
+        outgoing = [a.message for a in self.actions if isinstance(a, ToSyncer | ToSupervisor)]
+        return [message for message in outgoing if isinstance(message, kind)]
+
+    def contributed(self) -> list[Contribution]:
+        """Contributions that the last event sent."""
+        return [action.message for action in self.of(Contribute)]
+
+    def admit(self, counter: int = 1) -> None:
+        """The supervisor admits it, and its links are up."""
+        where = (SyncerAddress("syncer"),)
+        joined = Joined("run", ANA, Incarnation(1, counter), "signed", 1, where)
+        self.do(FromSupervisor(joined))
+
+    def update(self, fragment: int, number: int, *, epoch: int = 1, intact: bool = True) -> None:
+        """A published value arrives."""
+        index, version = FragmentIndex(fragment), Version(epoch, number)
+        message = FragmentUpdate(epoch, index, version, number - 1, "", 4.0, None)
+        self.do(UpdateArrived(message, intact=intact))
+
+    def adopt(self, fragment: int, number: int, *, epoch: int = 1) -> None:
+        """A published value arrives and is adopted at a boundary."""
+        self.update(fragment, number, epoch=epoch)
+        version = Version(epoch, number)
+        tokens, incarnation = self.steps * BATCH, self.state.incarnation
+        assert incarnation is not None
+        event = ValueAdopted(FragmentIndex(fragment), version, self.steps, tokens, incarnation)
+        self.do(event)
+
+    def grant(self, quota: int, *, counter: int = 1, epoch: int = 1) -> None:
+        """Tokens and data are granted."""
+        self.do(FromSyncer(LeaseGranted(epoch, Incarnation(1, counter), quota, LEASES)))
+
+    def step(self, *, finite: bool = True) -> None:
+        """One step is complete, with its snapshots."""
+        self.steps += 1
+        tokens = self.steps * BATCH
+        self.do(StepFinished(self.steps, tokens, 0.1, finite=finite, leases=LEASES))
+
+    def snapshot(self, fragment: int, number: int = 0) -> None:
+        """A snapshot of the last boundary is on the host."""
+        base = Version(1, number)
+        index = FragmentIndex(fragment)
+        self.do(SnapshotTaken(index, base, self.steps, self.steps * BATCH))
+
+    def pull(self, fragment: int, round_: int, *, epoch: int = 1, counter: int = 1) -> None:
+        """The syncer asks for a fragment."""
+        ticket = Ticket(epoch, round_, ANA, Incarnation(1, counter))
+        self.do(FromSyncer(PullFragment(ticket, FragmentIndex(fragment), Version(1, 0))))
+
+
+def started() -> Bench:
+    """Compiled, admitted, linked; nothing adopted yet."""
+    bench = Bench()
+    bench.do(SupervisorLinkChanged(up=True))
+    bench.admit()
+    bench.do(SyncerLinkChanged(up=True))
+    bench.do(FromSyncer(Welcome(1, (None, None))))
+    bench.do(TrainerReady(BATCH))
+    return bench
+
+
+def stepping() -> Bench:
+    """On version 1.0 of both fragments, with quota, after two steps."""
+    bench = started()
+    bench.adopt(0, 0)
+    bench.adopt(1, 0)
+    bench.grant(10_000)
+    bench.step()
+    bench.step()
+    return bench
+
+
+def phase_of(bench: Bench) -> Phase:
+    """What the learner says it is doing."""
+    return bench.state.phase
+
+
+def test_it_joins_and_dials_the_syncer() -> None:
+    """First the supervisor, which gives an incarnation and the syncer's address."""
+    bench = Bench()
+    assert bench.state.phase is Phase.JOINING
+    bench.do(SupervisorLinkChanged(up=True))
+    assert [join.previous for join in bench.sent(Join)] == [None]
+    bench.admit()
+    assert bench.of(DialSyncer) == [DialSyncer("syncer")]
+    bench.do(SyncerLinkChanged(up=True))
+    (hello,) = bench.sent(Hello)
+    assert (hello.incarnation, hello.credential) == (Incarnation(1, 1), "signed")
+    assert hello.progress.phase is Phase.COMPILING
+
+
+def test_it_asks_again_until_it_is_admitted() -> None:
+    """Joins may be lost."""
+    bench = Bench()
+    bench.do(SupervisorLinkChanged(up=True))
+    bench.do(Ticked(), after_s=1.0)
+    assert len(bench.sent(Join)) == 1
+
+
+def test_nobody_steps_before_everything_is_adopted() -> None:
+    """Quota alone is not enough; after the last fragment it steps on its grant."""
+    bench = started()
+    bench.grant(500)
+    assert bench.of(AllowSteps) == []
+    bench.adopt(0, 0)
+    assert bench.of(AllowSteps) == []
+    assert phase_of(bench) is Phase.HEALING
+    bench.adopt(1, 0)
+    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+    assert phase_of(bench) is Phase.STEPPING
+
+
+def test_it_offers_its_own_value_as_version_zero() -> None:
+    """Only once the model is built, and not to a syncer of an older epoch."""
+    bench = Bench()
+    bench.admit()
+    request = FragmentRequest(1, FragmentIndex(0))
+    bench.do(FromSyncer(request))
+    assert bench.of(OfferSeed) == []
+    bench.do(TrainerReady(BATCH))
+    bench.do(FromSyncer(request))
+    assert bench.of(OfferSeed) == [OfferSeed(request, Incarnation(1, 1))]
+
+
+def test_a_pull_is_answered_at_once_from_the_last_boundary() -> None:
+    """The snapshot was taken before the pull arrived; figures are those of its boundary."""
+    bench = stepping()
+    bench.snapshot(0)
+    bench.pull(0, 0)
+    (message,) = bench.contributed()
+    assert (message.steps, message.tokens, message.processed_tokens) == (2, 20, 20)
+    assert message.base == Version(1, 0)
+
+
+def test_a_pull_without_snapshot_waits_for_the_next_boundary() -> None:
+    """It is snapshotted from now on, and answered when that arrives."""
+    bench = stepping()
+    bench.pull(1, 0)
+    assert bench.contributed() == []
+    bench.step()
+    bench.snapshot(1)
+    assert [message.steps for message in bench.contributed()] == [3]
+
+
+def test_the_fragments_next_due_are_planned() -> None:
+    """After a pull of the last fragment, the first one is due again."""
+    bench = stepping()
+    assert bench.state.settings.open_rounds_max(P) == P
+    bench = Bench()
+    bench.do(Ticked())
+    assert bench.of(PlanSnapshots) == [PlanSnapshots((FragmentIndex(0), FragmentIndex(1)))]
+
+
+def test_pulls_of_others_are_ignored() -> None:
+    """Another incarnation's or an older syncer's pull is not answered."""
+    bench = stepping()
+    bench.do(FromSyncer(Welcome(2, (None, None))))
+    bench.snapshot(0)
+    bench.pull(0, 0, counter=9, epoch=2)
+    assert bench.contributed() == []
+    bench.pull(0, 0, epoch=1)
+    assert bench.contributed() == []
+    bench.pull(0, 0, epoch=2)
+    assert len(bench.contributed()) == 1
+
+
+def test_it_declines_what_it_has_nothing_for() -> None:
+    """Without a base, and idle without a step since its base, it says so instead of waiting."""
+    bench = started()
+    bench.pull(0, 0)
+    assert len(bench.sent(ContributionDeclined)) == 1
+    bench.adopt(0, 0)
+    bench.adopt(1, 0)
+    bench.pull(0, 1)
+    assert len(bench.sent(ContributionDeclined)) == 1
+
+
+def test_a_snapshot_of_an_earlier_base_answers_nothing() -> None:
+    """After an adoption the local value is another one."""
+    bench = stepping()
+    bench.snapshot(0)
+    bench.adopt(0, 1)
+    bench.pull(0, 0)
+    assert bench.contributed() == []
+    bench.step()
+    bench.snapshot(0, number=1)
+    assert [(m.base, m.steps) for m in bench.contributed()] == [(Version(1, 1), 1)]
+
+
+def test_versions_only_grow() -> None:
+    """A repeated, older or damaged update is not adopted, nor one of an older syncer."""
+    bench = stepping()
+    bench.update(0, 2)
+    adopt = AdoptValue(FragmentIndex(0), Version(1, 2), 4.0, Incarnation(1, 1))
+    assert bench.of(AdoptValue) == [adopt]
+    for number in (2, 1, 0):
+        bench.update(0, number)
+        assert bench.of(AdoptValue) == []
+    bench.update(0, 3, intact=False)
+    assert bench.of(AdoptValue) == []
+    bench.do(FromSyncer(Welcome(2, (None, None))))
+    bench.update(0, 3)
+    assert bench.of(AdoptValue) == []
+    bench.update(0, 3, epoch=2)
+    assert len(bench.of(AdoptValue)) == 1
+
+
+def test_it_never_follows_an_older_syncer() -> None:
+    """The link to a syncer of a lower epoch is dropped."""
+    bench = stepping()
+    bench.do(FromSyncer(Welcome(3, (None, None))))
+    bench.do(FromSyncer(Welcome(2, (None, None))))
+    assert len(bench.of(DropSyncerLink)) == 1
+    bench.do(SyncerLinkChanged(up=True))
+    assert [hello.epoch_seen for hello in bench.sent(Hello)] == [3]
+
+
+def test_it_steps_on_without_its_links() -> None:
+    """Losing both links changes nothing for compute; what was asked is asked again."""
+    bench = stepping()
+    bench.pull(0, 0)
+    bench.do(SyncerLinkChanged(up=False))
+    bench.do(SupervisorLinkChanged(up=False))
+    assert bench.of(AllowSteps) == []
+    bench.step()
+    bench.snapshot(0)
+    assert bench.actions == []
+    bench.do(SyncerLinkChanged(up=True))
+    (hello,) = bench.sent(Hello)
+    assert (hello.progress.steps, hello.progress.phase) == (3, Phase.STEPPING)
+
+
+def test_an_evicted_learner_joins_anew_with_its_memory() -> None:
+    """It stops, forgets what it held, keeps its moments; its new account begins at zero."""
+    bench = stepping()
+    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    assert AllowSteps(0, ()) in bench.of(AllowSteps)
+    assert [join.previous for join in bench.sent(Join)] == [Incarnation(1, 1)]
+    assert bench.of(ResetMoments) == []
+    bench.admit(counter=2)
+    (hello,) = bench.sent(Hello)
+    assert hello.progress.tokens == 0
+    assert {told.version for told in hello.progress.fragments} == {None}
+    bench.adopt(0, 0)
+    bench.adopt(1, 0)
+    bench.grant(100, counter=2)
+    assert bench.of(AllowSteps) == [AllowSteps(20 + 100, LEASES)]
+
+
+def test_a_step_that_ran_while_it_was_evicted_belongs_to_nobody() -> None:
+    """The new incarnation counts from its own first step; it has no quota for that one."""
+    bench = stepping()
+    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.admit(counter=2)
+    bench.step()
+    bench.adopt(0, 0)
+    bench.adopt(1, 0)
+    assert [report.tokens for report in bench.sent(Progress)] == [0]
+    bench.grant(100, counter=2)
+    assert bench.of(AllowSteps) == [AllowSteps(30 + 100, LEASES)]
+
+
+def test_an_eviction_of_an_earlier_incarnation_is_old_news() -> None:
+    """It was told before, over another way."""
+    bench = stepping()
+    bench.do(FromSupervisor(Evicted(ANA, Incarnation(0, 9), "silent")))
+    assert bench.state.incarnation == Incarnation(1, 1)
+
+
+def test_an_admission_by_an_older_supervisor_is_ignored() -> None:
+    """The supervisor's epoch fences, too."""
+    bench = Bench()
+    bench.do(FromSupervisor(HeartbeatAck(2)))
+    bench.admit()
+    assert bench.state.incarnation is None
+
+
+def test_a_state_that_is_not_finite_heals() -> None:
+    """Moments are reset, and everything is taken anew under a new incarnation."""
+    bench = stepping()
+    bench.step(finite=False)
+    assert bench.of(ResetMoments) == [ResetMoments()]
+    assert bench.state.phase is Phase.JOINING
+    assert len(bench.sent(Join)) == 1
+
+
+def test_a_grant_for_another_incarnation_is_ignored() -> None:
+    """Nor one of an older syncer; a smaller quota never takes tokens back."""
+    bench = stepping()
+    bench.grant(99_999, counter=2)
+    assert bench.of(AllowSteps) == []
+    bench.grant(10)
+    assert bench.of(AllowSteps) == [AllowSteps(10_000, LEASES)]
+
+
+def test_without_quota_it_is_starved() -> None:
+    """It says so at once, and steps on with the next grant."""
+    bench = stepping()
+    bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES))
+    assert [report.phase for report in bench.sent(Progress)] == [Phase.STARVED]
+    bench.grant(20_000)
+    assert bench.state.phase is Phase.STEPPING
+
+
+def test_at_the_end_it_stops_and_answers() -> None:
+    """No step after the announcement, and the last pulls are answered from where it stands."""
+    bench = stepping()
+    bench.do(FromSyncer(FinalRound(1, "tokens")))
+    assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
+    bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES))
+    assert bench.state.phase is Phase.FINISHED
+    bench.grant(99_999)
+    assert bench.of(AllowSteps) == []
+    bench.snapshot(0)
+    bench.pull(0, 5)
+    assert [message.steps for message in bench.contributed()] == [2]
+    bench.do(FromSyncer(Stop("tokens")))
+    assert bench.of(Exit) == [Exit("tokens", failed=False)]
+
+
+def test_a_new_syncer_that_does_not_close_lets_it_step() -> None:
+    """The end that an earlier syncer announced died with it, unless the new one repeats it."""
+    bench = stepping()
+    bench.do(FromSyncer(FinalRound(1, "enough")))
+    bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES))
+    bench.do(FromSyncer(Welcome(2, (None, None))))
+    assert bench.of(AllowSteps) == [AllowSteps(10_000, LEASES)]
+    assert bench.state.phase is Phase.STEPPING
+
+
+def test_a_refusal_for_good_ends_the_process() -> None:
+    """With the sentence that says what differs; a passing one is waited out."""
+    bench = Bench()
+    bench.do(FromSupervisor(Refused(ANA, "the name is taken", retry=True)))
+    assert bench.of(Exit) == []
+    bench.do(FromSupervisor(Refused(ANA, "layouts differ", retry=False)))
+    (exit_,) = bench.of(Exit)
+    assert exit_.failed
+    assert "layouts differ" in exit_.reason
+
+
+def test_leaving_reports_and_says_goodbye_to_both() -> None:
+    """Positions first, then the leave, then the end."""
+    bench = stepping()
+    bench.do(LeaveRequested("preempted"))
+    kinds = [type(a.message) for a in bench.actions if isinstance(a, ToSyncer | ToSupervisor)]
+    assert kinds[:3] == [Progress, Leave, Leave]
+    assert bench.of(Exit) == [Exit("preempted", failed=False)]
+
+
+def test_a_heartbeat_and_a_report_every_second() -> None:
+    """Also without a step: the phase and the step tell what it is doing."""
+    bench = stepping()
+    bench.do(Ticked(), after_s=1.0)
+    (beat,) = bench.sent(Heartbeat)
+    assert (beat.phase, beat.step) == (Phase.STEPPING, 2)
+    assert len(bench.sent(Progress)) == 1
+
+
+def test_positions_only_grow() -> None:
+    """A grant that was sent before our last step does not put us back."""
+    bench = stepping()
+    ahead = (Lease(0, 0, 7), LEASES[1])
+    bench.do(StepFinished(3, 30, 0.1, finite=True, leases=ahead))
+    bench.grant(20_000)
+    assert bench.of(AllowSteps) == [AllowSteps(20_000, ahead)]

@@ -1,0 +1,1 @@
+"""The observer's decisions, without a loop."""

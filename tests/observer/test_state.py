@@ -1,0 +1,219 @@
+"""The observer's decisions: hold the newest of everything, evaluate now and then."""
+
+from dataclasses import replace
+
+import pytest
+
+from islands.config import RunSettings
+from islands.messages import (
+    Evicted,
+    FragmentIndex,
+    FragmentUpdate,
+    Heartbeat,
+    HeartbeatAck,
+    Hello,
+    Incarnation,
+    Join,
+    Joined,
+    LearnerName,
+    Phase,
+    Progress,
+    Refused,
+    Role,
+    Stop,
+    SyncerAddress,
+    Version,
+    Welcome,
+)
+from islands.observer.actions import (
+    Action,
+    DialSyncer,
+    Evaluate,
+    Exit,
+    Keep,
+    ToSupervisor,
+    ToSyncer,
+)
+from islands.observer.events import (
+    EvaluationFinished,
+    Event,
+    SupervisorLinkOpened,
+    SyncerLinkChanged,
+    Ticked,
+    Told,
+    UpdateArrived,
+)
+from islands.observer.state import ObserverState
+
+ME = Incarnation(1, 4)
+JOINED = Joined("r", "watcher", ME, "signed", 1, (SyncerAddress("syncer"),))
+
+
+class Seat:
+    """An observer of two fragments with a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.state = ObserverState(RunSettings(run="r"), "watcher", "print", 2, interval_s=10.0)
+
+    def handle(self, event: Event) -> list[Action]:
+        return self.state.handle(event, now_s=self.now_s)
+
+    def seated(self) -> "Seat":
+        """Admitted, and linked to the syncer."""
+        self.handle(SupervisorLinkOpened())
+        self.handle(Told(JOINED))
+        self.handle(SyncerLinkChanged(up=True))
+        return self
+
+    def take(
+        self, fragment: int, number: int, *, epoch: int = 1, clock: float = 0.0
+    ) -> list[Action]:
+        """A published value arrives intact."""
+        return self.handle(UpdateArrived(update(fragment, number, epoch, clock), intact=True))
+
+
+def update(fragment: int, number: int, epoch: int = 1, clock: float = 0.0) -> FragmentUpdate:
+    """A published value."""
+    return FragmentUpdate(
+        epoch, FragmentIndex(fragment), Version(epoch, number), number, f"d{number}", clock, None
+    )
+
+
+def test_it_joins_as_an_observer_and_dials_the_syncer() -> None:
+    """It asks for admission, then keeps a link to where the address map points."""
+    seat = Seat()
+    (asked,) = seat.handle(SupervisorLinkOpened())
+    assert isinstance(asked, ToSupervisor)
+    assert isinstance(asked.message, Join)
+    assert asked.message.role is Role.OBSERVER
+    assert seat.handle(Told(JOINED)) == [DialSyncer("syncer")]
+    (said,) = seat.handle(SyncerLinkChanged(up=True))
+    assert isinstance(said, ToSyncer)
+    assert isinstance(said.message, Hello)
+    assert (said.message.role, said.message.credential) == (Role.OBSERVER, "signed")
+
+
+def test_it_says_hello_only_when_admitted() -> None:
+    """A link that opens before the admission is greeted after it."""
+    seat = Seat()
+    assert not seat.handle(SyncerLinkChanged(up=True))
+    actions = seat.handle(Told(JOINED))
+    assert [type(action) for action in actions] == [DialSyncer, ToSyncer]
+
+
+def test_a_tick_is_a_heartbeat_and_a_report() -> None:
+    """It beats as one who does not step, and tells the syncer what it holds."""
+    seat = Seat().seated()
+    seat.take(0, 3)
+    beat, report = seat.handle(Ticked())
+    assert isinstance(beat, ToSupervisor)
+    assert isinstance(beat.message, Heartbeat)
+    assert (beat.message.phase, beat.message.incarnation) == (Phase.STARVED, ME)
+    assert isinstance(report, ToSyncer)
+    assert isinstance(report.message, Progress)
+    assert [one.version for one in report.message.fragments] == [Version(1, 3), None]
+    assert (report.message.steps, report.message.tokens) == (0, 0)
+
+
+def test_it_evaluates_when_it_holds_everything() -> None:
+    """The first evaluation waits for the last fragment; it names the versions it is of."""
+    seat = Seat().seated()
+    assert [type(action) for action in seat.take(0, 0, clock=8.0)] == [Keep]
+    keep, evaluate = seat.take(1, 0, clock=4.0)
+    assert isinstance(keep, Keep)
+    assert evaluate == Evaluate((Version(1, 0), Version(1, 0)), 8.0)
+
+
+def test_evaluations_keep_their_distance_and_do_not_overlap() -> None:
+    """The next one needs news, the interval, and the end of the one before."""
+    seat = Seat().seated()
+    seat.take(0, 0)
+    seat.take(1, 0)
+    assert [type(action) for action in seat.take(0, 1)] == [Keep]
+    seat.now_s += 11
+    assert not any(isinstance(action, Evaluate) for action in seat.handle(Ticked())), "one runs"
+    (begun,) = seat.handle(EvaluationFinished())
+    assert begun == Evaluate((Version(1, 1), Version(1, 0)), 0.0)
+    seat.handle(EvaluationFinished())
+    seat.now_s += 11
+    assert not any(isinstance(action, Evaluate) for action in seat.handle(Ticked())), "no news"
+    seat.now_s -= 2
+    seat.take(1, 1)
+    assert seat.take(0, 2) == [Keep(update(0, 2))], "begun less than an interval ago"
+
+
+@pytest.mark.parametrize(("epoch", "number"), [(1, 4), (1, 5), (0, 9)])
+def test_what_is_not_newer_is_not_kept(epoch: int, number: int) -> None:
+    """Versions only grow: repeats, late ones and those of an older epoch are dropped."""
+    seat = Seat().seated()
+    seat.take(0, 5)
+    assert not seat.take(0, number, epoch=epoch)
+    assert seat.state.held[0] == Version(1, 5)
+
+
+def test_a_higher_epoch_wins_over_a_higher_number() -> None:
+    """A restarted syncer's first version is newer than all of its predecessor's."""
+    seat = Seat().seated()
+    seat.take(0, 5)
+    assert seat.take(0, 1, epoch=2)
+    assert seat.state.held[0] == Version(2, 1)
+
+
+def test_an_old_syncer_is_not_believed() -> None:
+    """Once a newer epoch has welcomed it, updates of the old syncer are dropped."""
+    seat = Seat().seated()
+    seat.handle(Told(Welcome(3, (None, None))))
+    assert not seat.take(0, 9, epoch=2)
+    assert seat.take(0, 0, epoch=3)
+
+
+def test_a_damaged_value_is_dropped() -> None:
+    """What does not match its digest is as if it had never come."""
+    seat = Seat().seated()
+    assert not seat.handle(UpdateArrived(update(0, 1), intact=False))
+    assert seat.take(0, 1)
+
+
+def test_an_evicted_observer_joins_again_with_what_it_holds() -> None:
+    """An eviction of another incarnation is not its own."""
+    seat = Seat().seated()
+    seat.take(0, 2)
+    assert not seat.handle(Told(Evicted("watcher", Incarnation(1, 3), "old")))
+    (asked,) = seat.handle(Told(Evicted("watcher", ME, "silent")))
+    assert isinstance(asked, ToSupervisor)
+    assert isinstance(asked.message, Join)
+    again = replace(JOINED, incarnation=Incarnation(1, 9))
+    hello = seat.handle(Told(again))[-1]
+    assert isinstance(hello, ToSyncer)
+    assert isinstance(hello.message, Hello)
+    assert hello.message.incarnation == Incarnation(1, 9)
+    assert hello.message.digests == ("d2", "")
+
+
+def test_it_follows_a_syncer_that_moved() -> None:
+    """The supervisor's acknowledgements say where the syncer is now."""
+    seat = Seat().seated()
+    ack = HeartbeatAck(1, (SyncerAddress("elsewhere"),))
+    assert seat.handle(Told(ack)) == [DialSyncer("elsewhere")]
+
+
+@pytest.mark.parametrize(
+    ("message", "exits"),
+    [
+        (Stop("budget spent"), [Exit("budget spent", failed=False)]),
+        (
+            Refused("watcher", "another layout", retry=False),
+            [Exit("refused: another layout", failed=True)],
+        ),
+        (Refused("watcher", "name taken", retry=True), []),
+    ],
+)
+def test_when_it_ends(message: Stop | Refused, exits: list[Exit]) -> None:
+    """It ends with the run, or when it is refused for good."""
+    assert Seat().seated().handle(Told(message)) == exits
+
+
+def test_its_name_is_that_of_a_peer() -> None:
+    """The syncer knows it by the name under which it was admitted."""
+    assert Seat().state.name == LearnerName("watcher")

@@ -1,0 +1,407 @@
+"""The supervisor's decisions, one event after the other."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from islands.config import RunSettings, Timing
+from islands.messages import (
+    PROTOCOL,
+    Evicted,
+    Heartbeat,
+    HeartbeatAck,
+    Incarnation,
+    Join,
+    Joined,
+    LearnerName,
+    Leave,
+    MembershipChanged,
+    Phase,
+    Refused,
+    Role,
+    Status,
+    Stop,
+    SyncerAddress,
+)
+from islands.supervisor.actions import (
+    Action,
+    FinishRun,
+    GiveUp,
+    KillProcess,
+    Record,
+    Send,
+    StartProcess,
+)
+from islands.supervisor.events import (
+    Event,
+    HeartbeatArrived,
+    JoinArrived,
+    LeaveArrived,
+    LinkClosed,
+    ProcessEnded,
+    StopArrived,
+    Ticked,
+)
+from islands.supervisor.restarts import RESTARTS_MAX
+from islands.supervisor.state import SupervisorState
+
+FINGERPRINT = "same everywhere"
+
+T = TypeVar("T")
+
+
+class Desk:
+    """A supervisor with a clock that the test moves, ticking as it goes."""
+
+    def __init__(self, *, epoch: int = 1, launched: tuple[str, ...] = ()) -> None:
+        self.now_s = 0.0
+        settings = RunSettings(run="r", timing=Timing())
+        self.state = SupervisorState(
+            settings,
+            FINGERPRINT,
+            epoch=epoch,
+            launched=launched,
+            syncers=(SyncerAddress("configured"),),
+            now_s=0.0,
+        )
+
+    def handle(self, event: Event) -> list[Action]:
+        return self.state.handle(event, now_s=self.now_s)
+
+    def wait(self, seconds: float, *beats: Heartbeat) -> list[Action]:
+        """Let time pass in quarters of a second; who beats does so at each."""
+        actions: list[Action] = []
+        for _ in range(round(4 * seconds)):
+            self.now_s += 0.25
+            for beat in beats:
+                actions += self.hear(beat)
+            actions += self.handle(Ticked())
+        return actions
+
+    def join(self, name: str = "a", connection: int = 1, **changed: object) -> list[Action]:
+        join = Join(PROTOCOL, "r", Role.LEARNER, name, FINGERPRINT)
+        return self.handle(JoinArrived(replace(join, **changed), connection))  # type: ignore[arg-type]
+
+    def admit(self, name: str = "a", connection: int = 1, **changed: object) -> Incarnation:
+        (joined,) = sent(self.join(name, connection, **changed), Joined)
+        return joined.incarnation
+
+    def hear(self, beat: Heartbeat, connection: int = 1, *, trusted: bool = True) -> list[Action]:
+        return self.handle(HeartbeatArrived(beat, connection, trusted=trusted))
+
+    def status(self, name: str = "a") -> Status:
+        return self.state.members[name].status
+
+
+def beat(
+    incarnation: Incarnation, name: str = "a", *, step: int = 0, phase: Phase = Phase.STARVED
+) -> Heartbeat:
+    """A learner's sign of life."""
+    return Heartbeat(Role.LEARNER, name, incarnation, phase, step)
+
+
+def sent(actions: list[Action], kind: type[T]) -> list[T]:
+    """Messages of one kind that were sent."""
+    return [
+        action.message
+        for action in actions
+        if isinstance(action, Send) and isinstance(action.message, kind)
+    ]
+
+
+def recorded(actions: list[Action]) -> list[str]:
+    """Kinds of entries on the tape."""
+    return [action.kind for action in actions if isinstance(action, Record)]
+
+
+# ------------------------------------------------------------------------------------- admission
+
+
+def test_an_admission_gives_an_incarnation_and_the_address_map() -> None:
+    """Incarnations are numbered within the epoch of this start."""
+    desk = Desk(epoch=7)
+    (joined,) = sent(desk.join("a", 1), Joined)
+    assert joined.incarnation == Incarnation(7, 1)
+    assert joined.supervisor_epoch == 7
+    assert joined.syncers == (SyncerAddress("configured"),)
+    assert desk.admit("b", 2) == Incarnation(7, 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"protocol": PROTOCOL + 1}, "protocol"),
+        ({"run": "another"}, "this is run 'r', not 'another'"),
+        ({"fingerprint": "other"}, "layout other differs from the run's same everywhere"),
+    ],
+)
+def test_who_differs_is_refused_for_good(changed: dict[str, object], sentence: str) -> None:
+    """The sentence says what differs; trying again would not help."""
+    (refused,) = sent(Desk().join("a", 1, **changed), Refused)
+    assert sentence in refused.reason
+    assert not refused.retry
+
+
+def test_a_second_learner_of_one_name_is_refused_while_the_first_is_not_suspect() -> None:
+    """The first is untouched, and the second may ask again."""
+    desk = Desk()
+    first = desk.admit("a", 1)
+    (refused,) = sent(desk.join("a", 2), Refused)
+    assert refused.retry
+    assert "the name 'a' is taken" in refused.reason
+    assert desk.state.members["a"].incarnation == first
+    assert desk.status() is Status.LIVE
+
+
+def test_a_suspect_learner_is_replaced_and_fenced() -> None:
+    """A restarted process need not wait for the eviction of the one before it."""
+    desk = Desk()
+    first = desk.admit("a", 1)
+    desk.handle(LinkClosed(1))
+    assert desk.status() is Status.SUSPECT
+    actions = desk.join("a", 2)
+    (joined,) = sent(actions, Joined)
+    assert joined.incarnation > first
+    assert recorded(actions) == ["evicted", "admitted"]
+    assert desk.state.evictions == 1
+    (evicted,) = sent(desk.hear(beat(first)), Evicted)
+    assert evicted.incarnation == first
+
+
+def test_whose_memory_is_intact_may_replace_itself() -> None:
+    """A learner that heals joins anew while it is live, naming the incarnation that it was."""
+    desk = Desk()
+    first = desk.admit("a", 1)
+    second = desk.admit("a", 1, previous=first)
+    assert second > first
+    assert desk.status() is Status.LIVE
+
+
+def test_addresses_that_syncers_tell_replace_the_configured_ones() -> None:
+    """Learners are told where the syncer is now, at admission and with every heartbeat."""
+    desk = Desk()
+    syncer = desk.admit("s", 9, role=Role.SYNCER)
+    own = Heartbeat(Role.SYNCER, "s", syncer, Phase.STARVED, 0, epoch=1, address="here")
+    desk.hear(own, 9)
+    (joined,) = sent(desk.join("a", 1), Joined)
+    assert joined.syncers == (SyncerAddress("here"),)
+    (ack,) = sent(desk.hear(beat(joined.incarnation)), HeartbeatAck)
+    assert ack.syncers == (SyncerAddress("here"),)
+
+
+# -------------------------------------------------------------------------------------- liveness
+
+
+def test_a_silent_learner_is_evicted_and_the_others_are_not() -> None:
+    """Only who is silent for five seconds goes."""
+    desk = Desk()
+    desk.admit("a", 1)
+    b = desk.admit("b", 2)
+    desk.wait(4.75, beat(b, "b"))
+    assert (desk.status("a"), desk.status("b")) == (Status.SUSPECT, Status.LIVE)
+    desk.wait(0.25, beat(b, "b"))
+    assert (desk.status("a"), desk.status("b")) == (Status.EVICTED, Status.LIVE)
+    assert desk.state.evictions == 1
+
+
+def test_a_zombie_is_told_so_and_comes_back_as_another() -> None:
+    """What was evicted stays evicted; its next heartbeat is answered by that, and it may rejoin."""
+    desk = Desk()
+    first = desk.admit("a", 1)
+    desk.wait(6)
+    (evicted,) = sent(desk.hear(beat(first)), Evicted)
+    assert evicted.incarnation == first
+    assert desk.status() is Status.EVICTED
+    second = desk.admit("a", 1, previous=first)
+    assert second > first
+    assert sent(desk.hear(beat(first)), Evicted), "the old one stays fenced"
+    assert sent(desk.hear(beat(second)), HeartbeatAck)
+
+
+def test_its_own_pause_evicts_nobody() -> None:
+    """A supervisor that was stopped for a minute gives everybody the whole time again."""
+    desk = Desk()
+    a = desk.admit("a", 1)
+    desk.wait(2, beat(a))
+    desk.now_s += 60
+    actions = desk.handle(Ticked())
+    assert "paused" in recorded(actions)
+    assert desk.status() is Status.LIVE
+    assert sent(desk.hear(beat(a)), HeartbeatAck)
+    desk.wait(5)
+    assert desk.status() is Status.EVICTED, "who stays silent afterwards goes all the same"
+
+
+def test_a_pause_is_seen_by_whatever_event_comes_first() -> None:
+    """A link that is seen to close right after a pause evicts nobody whom the pause kept silent."""
+    desk = Desk()
+    a = desk.admit("a", 1)
+    desk.admit("b", 2)
+    desk.now_s += 60
+    actions = desk.handle(LinkClosed(2))
+    assert recorded(actions) == ["paused", "status"]
+    assert (desk.status("a"), desk.status("b")) == (Status.LIVE, Status.SUSPECT)
+    assert sent(desk.hear(beat(a)), HeartbeatAck)
+    assert "paused" not in recorded(desk.wait(1, beat(a))), "one pause is counted once"
+
+
+def test_who_leaves_is_no_eviction() -> None:
+    """A departure is recorded as one, and the name is free."""
+    desk = Desk()
+    a = desk.admit("a", 1)
+    desk.handle(LeaveArrived(Leave(LearnerName("a"), a, "drained")))
+    assert desk.status() is Status.LEFT
+    assert desk.state.evictions == 0
+    assert desk.admit("a", 2) > a
+
+
+def test_an_old_leave_is_ignored() -> None:
+    """A departure of an ended incarnation does not end the new one."""
+    desk = Desk()
+    first = desk.admit("a", 1)
+    desk.handle(LinkClosed(1))
+    desk.admit("a", 2)
+    desk.handle(LeaveArrived(Leave(LearnerName("a"), first, "late")))
+    assert desk.status() is Status.LIVE
+
+
+def test_syncers_see_every_change() -> None:
+    """Each change of a learner's status is sent to the syncers, with the whole view."""
+    desk = Desk()
+    syncer = desk.admit("s", 9, role=Role.SYNCER)
+    own = Heartbeat(Role.SYNCER, "s", syncer, Phase.STARVED, 0, epoch=1)
+    desk.hear(own, 9)
+    (view,) = sent(desk.join("a", 1), MembershipChanged)
+    assert [(one.name, one.status) for one in view.members] == [("a", Status.LIVE)]
+    (view,) = sent(desk.handle(LinkClosed(1)), MembershipChanged)
+    assert [one.status for one in view.members] == [Status.SUSPECT]
+    assert not sent(desk.handle(Ticked()), MembershipChanged), "nothing changed"
+
+
+def test_an_older_syncer_is_fenced() -> None:
+    """A syncer whose epoch is below the newest one seen is told that it has ended."""
+    desk = Desk()
+    syncer = desk.admit("s", 9, role=Role.SYNCER)
+    newer = Heartbeat(Role.SYNCER, "s", syncer, Phase.STARVED, 0, epoch=2)
+    desk.hear(newer, 9)
+    assert sent(desk.hear(replace(newer, epoch=1), 9), Evicted)
+
+
+# ------------------------------------------------------------------------------- a new supervisor
+
+
+def test_a_restarted_supervisor_knows_its_predecessors_admissions() -> None:
+    """Heartbeats with a genuine credential rebuild the view; nobody is evicted meanwhile."""
+    desk = Desk(epoch=2)
+    old = Incarnation(1, 3)
+    actions = desk.hear(beat(old, step=40, phase=Phase.STEPPING))
+    assert sent(actions, HeartbeatAck)
+    assert recorded(actions) == ["recognised"]
+    assert desk.state.members["a"].incarnation == old
+    assert desk.state.evictions == 0
+    assert desk.admit("b", 2) == Incarnation(2, 1), "above all that was given before"
+
+
+def test_a_credential_that_is_not_ours_opens_nothing() -> None:
+    """An unknown heartbeat with a forged credential is not answered, and nobody is admitted."""
+    desk = Desk(epoch=2)
+    assert not desk.hear(beat(Incarnation(1, 3)), trusted=False)
+    assert not desk.state.members
+
+
+def test_a_forged_incarnation_does_not_unseat_a_member() -> None:
+    """A heartbeat with a made-up, higher incarnation leaves the real one alone."""
+    desk = Desk()
+    real = desk.admit("a", 1)
+    assert not desk.hear(beat(Incarnation(9, 9)), 5, trusted=False)
+    assert desk.state.members["a"].incarnation == real
+    assert desk.state.members["a"].connection == 1
+
+
+# -------------------------------------------------------------------------- processes and the end
+
+
+def test_a_launched_process_is_started_again_until_it_ends_too_often() -> None:
+    """Five restarts with growing delays, then it is given up, with the reason of the last end."""
+    desk = Desk(launched=("a",))
+    delays = []
+    for _ in range(RESTARTS_MAX):
+        actions = desk.handle(ProcessEnded("a", "killed (9)"))
+        delays += [action.delay_s for action in actions if isinstance(action, StartProcess)]
+    assert delays == sorted(delays)
+    assert len(delays) == RESTARTS_MAX
+    actions = desk.handle(ProcessEnded("a", "out of memory"))
+    assert [action for action in actions if isinstance(action, GiveUp)] == [
+        GiveUp("a", "ended too often, last: out of memory")
+    ]
+    assert not any(isinstance(action, StartProcess) for action in actions)
+
+
+def test_only_what_it_launched_is_started_or_killed() -> None:
+    """A stalled learner is killed if we started it; a stranger's is left to its host."""
+    desk = Desk(launched=("a",))
+    a, b = desk.admit("a", 1), desk.admit("b", 2)
+    beats = [beat(a, phase=Phase.STEPPING), beat(b, "b", phase=Phase.STEPPING)]
+    actions = desk.wait(31, *beats)
+    assert (desk.status("a"), desk.status("b")) == (Status.STALLED, Status.STALLED)
+    assert [action.name for action in actions if isinstance(action, KillProcess)] == ["a"]
+    assert not [
+        action
+        for action in desk.handle(ProcessEnded("b", ""))
+        if isinstance(action, StartProcess | GiveUp)
+    ]
+
+
+def test_the_end_is_told_once_to_all_and_starts_nothing() -> None:
+    """Everybody connected hears Stop; processes that end afterwards stay ended."""
+    desk = Desk(launched=("a",))
+    desk.admit("a", 1)
+    desk.admit("b", 2)
+    actions = desk.handle(StopArrived(Stop("budget spent")))
+    assert [stop.reason for stop in sent(actions, Stop)] == ["budget spent"] * 2
+    assert FinishRun("budget spent") in actions
+    assert not desk.handle(StopArrived(Stop("again")))
+    assert recorded(desk.handle(ProcessEnded("a", ""))) == ["process_ended"]
+
+
+# ------------------------------------------------------------------------------------ properties
+
+NAMES = st.sampled_from(("a", "b"))
+STEPS = st.one_of(
+    st.tuples(st.just("join"), NAMES, st.integers(1, 3)),
+    st.tuples(st.just("beat"), NAMES, st.integers(1, 3)),
+    st.tuples(st.just("old beat"), NAMES, st.integers(1, 3)),
+    st.tuples(st.just("close"), NAMES, st.integers(1, 3)),
+    st.tuples(st.just("wait"), NAMES, st.integers(1, 24)),
+)
+
+
+@given(st.lists(STEPS, max_size=60))
+def test_incarnations_are_given_once_and_only_grow(steps: list[tuple[str, str, int]]) -> None:
+    """Whatever happens, no incarnation is given twice, and what was fenced stays fenced."""
+    desk = Desk()
+    given_out: list[Incarnation] = []
+    held: dict[str, list[Incarnation]] = {"a": [], "b": []}
+    for what, name, number in steps:
+        match what:
+            case "join":
+                joined = sent(desk.join(name, number), Joined)
+                given_out += [one.incarnation for one in joined]
+                held[name] += [one.incarnation for one in joined]
+            case "beat" if held[name]:
+                desk.hear(beat(held[name][-1], name), number)
+            case "old beat" if len(held[name]) > 1:
+                answers = desk.hear(beat(held[name][-2], name), number)
+                assert sent(answers, Evicted)
+                assert not sent(answers, HeartbeatAck)
+            case "close":
+                desk.handle(LinkClosed(number))
+            case "wait":
+                desk.wait(number / 4)
+    assert given_out == sorted(set(given_out))
+    for name, incarnations in held.items():
+        if incarnations:
+            assert desk.state.members[name].incarnation == incarnations[-1]

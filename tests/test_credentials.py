@@ -1,0 +1,60 @@
+"""Signed admissions: what opens a syncer's door, and what does not."""
+
+import pytest
+
+from islands.credentials import KEY_BYTES_MIN, Credentials
+from islands.messages import Incarnation
+
+OURS = Credentials("run", bytes(range(32)))
+ONE = Incarnation(1, 1)
+
+
+def test_what_was_signed_is_genuine_also_to_others_with_the_key() -> None:
+    """A syncer knows an admission that the supervisor signed, without asking it."""
+    credential = OURS.sign("a", ONE)
+    assert OURS.genuine("a", ONE, credential)
+    assert Credentials("run", bytes(range(32))).genuine("a", ONE, credential)
+
+
+@pytest.mark.parametrize(
+    ("name", "incarnation", "run", "key"),
+    [
+        ("b", ONE, "run", bytes(range(32))),
+        ("a", Incarnation(1, 2), "run", bytes(range(32))),
+        ("a", Incarnation(2, 1), "run", bytes(range(32))),
+        ("a", Incarnation(11, 1), "run", bytes(range(32))),
+        ("a", ONE, "another", bytes(range(32))),
+        ("a", ONE, "run", bytes(32)),
+    ],
+)
+def test_it_is_good_for_one_name_one_incarnation_one_run(
+    name: str, incarnation: Incarnation, run: str, key: bytes
+) -> None:
+    """Neither another learner's, nor an earlier, nor another run's admission opens the door."""
+    assert not OURS.genuine(name, incarnation, Credentials(run, key).sign("a", ONE))
+
+
+@pytest.mark.parametrize("credential", ["", "x", "0" * 64, "ü" * 64, "\0", "A" * 1_000_000])
+def test_what_nobody_signed_is_refused(credential: str) -> None:
+    """Whatever a stranger sends is compared, never trusted, and breaks nothing."""
+    assert not OURS.genuine("a", ONE, credential)
+
+
+def test_parts_cannot_run_into_one_another() -> None:
+    """A name that ends like a run begins makes another credential."""
+    key = bytes(32)
+    one = Credentials("run", key).sign("a", ONE)
+    assert one != Credentials("runa", key).sign("", ONE)
+    assert one != Credentials("ru", key).sign("na", ONE)
+
+
+def test_a_short_key_is_refused() -> None:
+    """A key that could be guessed is no key."""
+    with pytest.raises(ValueError, match="the run's key has 15 bytes, fewer than 16"):
+        Credentials("run", bytes(KEY_BYTES_MIN - 1))
+
+
+def test_a_key_is_not_shown() -> None:
+    """Neither key nor credential shows where objects are printed."""
+    assert "00010203" not in repr(OURS)
+    assert OURS.sign("a", ONE) not in repr(OURS)

@@ -1,0 +1,190 @@
+"""Workers and the disk: in order, off the loop, and over when they are closed."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from islands.ports import InlineWorker, RealDisk, ThreadWorker
+from messaging.virtual_time import run_virtual
+
+LIMIT_S = 20.0
+
+
+def test_a_thread_works_in_order_and_answers_on_the_loop() -> None:
+    """Work runs on one other thread, one piece after the other; answers come on the loop's."""
+
+    async def main() -> list[tuple[int, str, bool]]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        answers: list[tuple[int, str, bool]] = []
+        worker = ThreadWorker("clerk", done.set_exception)
+
+        def answered(found: tuple[int, str]) -> None:
+            here = threading.current_thread() is threading.main_thread()
+            answers.append((*found, here))
+            if len(answers) == 20:
+                done.set_result(None)
+
+        for number in range(20):
+            worker.submit(
+                lambda number=number: (number, threading.current_thread().name),  # type: ignore[misc]
+                answered,
+            )
+        async with asyncio.timeout(LIMIT_S):
+            await done
+        worker.close()
+        return answers
+
+    answers = asyncio.run(main())
+    assert [number for number, _, _ in answers] == list(range(20))
+    assert {name for _, name, _ in answers} == {"clerk_0"}
+    assert all(here for _, _, here in answers)
+
+
+def test_a_failure_of_the_work_is_told_on_the_loop() -> None:
+    """The actor hears the error itself; `done` is not called; the next piece is done."""
+
+    async def main() -> tuple[BaseException, str]:
+        loop = asyncio.get_running_loop()
+        failed: asyncio.Future[BaseException] = loop.create_future()
+        done: asyncio.Future[str] = loop.create_future()
+        worker = ThreadWorker("clerk", failed.set_result)
+        worker.submit(lambda: 1 // 0, lambda _: done.set_result("answered"))
+        worker.submit(lambda: "next", done.set_result)
+        async with asyncio.timeout(LIMIT_S):
+            found = await failed, await done
+        worker.close()
+        return found
+
+    error, answer = asyncio.run(main())
+    assert isinstance(error, ZeroDivisionError)
+    assert answer == "next"
+
+
+def test_a_closed_thread_finishes_what_it_began_and_takes_no_more() -> None:
+    """What writes a file is waited for; what comes later is ignored."""
+
+    async def main() -> list[str]:
+        log: list[str] = []
+        began, go_on = threading.Event(), threading.Event()
+        worker = ThreadWorker("clerk", lambda error: log.append(repr(error)))
+
+        def write() -> None:
+            began.set()
+            assert go_on.wait(LIMIT_S)
+            log.append("written")
+
+        worker.submit(write, lambda _: None)
+        assert began.wait(LIMIT_S)
+        asyncio.get_running_loop().run_in_executor(None, go_on.set)
+        worker.close()
+        worker.submit(lambda: log.append("too late"), lambda _: None)
+        worker.close()
+        return log
+
+    assert asyncio.run(main()) == ["written"]
+
+
+def test_work_without_harm_is_not_waited_for() -> None:
+    """An evaluation that takes long holds up no end; it outlives the loop, and ends in silence."""
+    began, go_on = threading.Event(), threading.Event()
+    log: list[str] = []
+    threads: list[threading.Thread] = []
+
+    def evaluate() -> None:
+        threads.append(threading.current_thread())
+        began.set()
+        assert go_on.wait(LIMIT_S)
+        log.append("evaluated")
+
+    async def main() -> None:
+        worker = ThreadWorker("observer", lambda error: log.append(repr(error)), finish=False)
+        worker.submit(evaluate, lambda _: log.append("told"))
+        worker.submit(lambda: log.append("begun after the end"), lambda _: None)
+        assert began.wait(LIMIT_S)
+        worker.close()
+
+    asyncio.run(main())
+    assert not log
+    go_on.set()
+    threads[0].join(LIMIT_S)
+    assert log == ["evaluated"]
+
+
+def test_inline_work_is_done_at_once_and_complete_after_its_cost() -> None:
+    """On the virtual clock each piece begins when the one before is complete."""
+
+    async def main() -> list[tuple[float, str]]:
+        loop = asyncio.get_running_loop()
+        log: list[tuple[float, str]] = []
+        done: asyncio.Future[None] = loop.create_future()
+
+        def note(what: str) -> None:
+            log.append((loop.time(), what))
+
+        worker = InlineWorker(lambda: 2.0, lambda: note("begin"), lambda: note("complete"))
+        worker.submit(lambda: note("work 1"), lambda _: note("done 1"))
+        worker.submit(lambda: note("work 2"), lambda _: done.set_result(None))
+        await done
+        return log
+
+    assert run_virtual(main(), limit_s=100.0) == [
+        *((0.0, what) for what in ("begin", "work 1")),
+        *((2.0, what) for what in ("complete", "done 1", "begin", "work 2")),
+        (4.0, "complete"),
+    ]
+
+
+def test_inline_work_of_a_dead_host_is_never_complete() -> None:
+    """After `close` no answer comes, what waits is not begun, and nothing more is taken."""
+
+    async def main() -> list[str]:
+        log: list[str] = []
+        worker = InlineWorker(lambda: 1.0)
+        for name in ("first", "second"):
+            worker.submit(lambda name=name: log.append(name), lambda _: log.append("done"))  # type: ignore[misc]
+        worker.close()
+        worker.submit(lambda: log.append("third"), lambda _: None)
+        await asyncio.sleep(10.0)
+        return log
+
+    assert run_virtual(main(), limit_s=100.0) == ["first"]
+
+
+def test_work_may_bring_more_work() -> None:
+    """What is submitted by an answer is done after what already waits."""
+
+    async def main() -> list[str]:
+        log: list[str] = []
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        worker = InlineWorker(lambda: 1.0)
+        worker.submit(
+            lambda: log.append("1"),
+            lambda _: worker.submit(lambda: log.append("3"), lambda _: done.set_result(None)),
+        )
+        worker.submit(lambda: log.append("2"), lambda _: None)
+        await done
+        return log
+
+    assert run_virtual(main(), limit_s=100.0) == ["1", "2", "3"]
+
+
+def test_a_disk_replaces_whole_files(tmp_path: Path) -> None:
+    """Parts are joined, a shorter content leaves nothing of a longer one, a lack is None."""
+    disk = RealDisk(tmp_path / "a" / "b")
+    assert disk.read("x") is None
+    disk.write("x", [b"one ", memoryview(b"two"), b" three"])
+    disk.sync("x")
+    assert disk.read("x") == b"one two three"
+    disk.write("x", [b"short"])
+    assert RealDisk(tmp_path / "a" / "b").read("x") == b"short"
+
+
+@pytest.mark.parametrize("parts", [[], [b""], [memoryview(b"")]])
+def test_an_empty_file_is_a_file(tmp_path: Path, parts: list[bytes | memoryview]) -> None:
+    """Nothing is a content, and not the lack of a file."""
+    disk = RealDisk(tmp_path)
+    disk.write("x", parts)
+    disk.sync("x")
+    assert disk.read("x") == b""
