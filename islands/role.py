@@ -1,18 +1,25 @@
 """What the actors of all roles share: where they live, and how they send and record."""
 
 import asyncio
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from islands.config import RunSettings
 from islands.errors import InvariantError
 from islands.layout import Layout
+from islands.messages import FragmentUpdate
 from islands.tape import Tape
 from messaging.actor import Actor
+from messaging.dialer import Dialer
 from messaging.envelope import Envelope
 from messaging.link import Lane, Link, Network
 from messaging.link_state import DialSettings
+from messaging.scope import Scope
 
 T = TypeVar("T")
 
@@ -52,13 +59,66 @@ class Surroundings:
 
 
 class RoleActor(Actor[T]):
-    """An actor that performs the actions of a pure state."""
+    """An actor that performs the actions of a pure state.
+
+    It ends in one way, whether it was stopped, failed or killed: `release` frees what is no task,
+    then the scope ends the tasks. A failure is raised from `run`.
+    """
 
     def __init__(self, name: str, around: Surroundings) -> None:
         """Prepare; `run` begins."""
         super().__init__(name)
         self.around = around
+        self.scope = Scope(name, self.fail)
+        self._failure: BaseException | None = None
         self._envelopes = 0
+
+    async def on_stop(self, reason: str) -> None:
+        """End what was started; a failure of a part is raised from `run`."""
+        await self.kill()
+        if self._failure is not None:
+            raise self._failure
+
+    async def on_failure(self, error: BaseException) -> None:
+        """End what was started; the error is raised from `run`."""
+        self.record("failed", {"error": repr(error)})
+        await self.kill()
+
+    async def kill(self) -> None:
+        """Die as a process dies: nothing is said to anybody."""
+        self.release()
+        await self.scope.close()
+
+    def release(self) -> None:
+        """Free threads, listeners and links; what is a task ends with the scope."""
+
+    def fail(self, part: str, error: BaseException) -> None:
+        """A part of this actor failed, so it ends."""
+        self._failure = error
+        self.ref.stop(f"{part} failed: {error!r}")
+
+    def dial(
+        self,
+        address: str,
+        rng: random.Random,
+        *,
+        opened: Callable[[], None],
+        received: Callable[[Envelope], None],
+        closed: Callable[[], None],
+    ) -> Dialer:
+        """Keep a session with whoever listens at an address, until the actor ends."""
+        dialer = Dialer(
+            self.around.network,
+            address,
+            local=self.name,
+            on_open=lambda _: opened(),
+            on_envelope=lambda _, envelope: received(envelope),
+            on_close=lambda _, __: closed(),
+            rng=rng,
+            settings=self.around.dialling,
+        )
+        self.scope.spawn(dialer.run(), address)
+        return dialer
 
     def now_s(self) -> float:
         """The loop's time: real or virtual."""
@@ -90,3 +150,14 @@ class RoleActor(Actor[T]):
         self._envelopes += 1
         envelope = Envelope(self.name, link.remote, self._envelopes, body, payload=payload)
         return link.send(envelope, lane)
+
+
+def published_value(
+    layout: Layout, update: FragmentUpdate, payload: tuple[memoryview, ...]
+) -> NDArray[np.float32] | None:
+    """The value that came with an update, by the receiver's own layout; None if it cannot be."""
+    if not 0 <= update.fragment < len(layout.fragments) or len(payload) != 1:
+        return None
+    if payload[0].nbytes != 4 * layout.fragments[update.fragment].size:
+        return None
+    return np.frombuffer(payload[0], np.float32)

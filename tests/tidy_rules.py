@@ -23,7 +23,7 @@ DEBRIS_STEMS = ("notes", "plan", "progress", "scratch", "status", "todo")
 
 ROLES = ("learner", "observer", "supervisor", "syncer")
 # The modules of a role that act on the world; every other one of its package decides, and is pure.
-ACTING_STEMS = ("__main__", "actor")
+ACTING_STEMS = ("__main__", "actor", "compute", "engine", "vault")
 PURE_MODULES = ("islands.ledger", "islands.messages", "messaging.link_state")
 
 # A pure module reaches none of these, however many of our own modules lie between.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.screen import Screen
+from messaging.clock import WallClock
 
 if TYPE_CHECKING:
     from islands.system import LocalSystem
@@ -44,7 +45,8 @@ def run(
 
     enable_compilation_cache(Path(".jax_cache"))
     if folder is None:
-        folder = Path("runs") / datetime.now(tz=UTC).strftime("demo-%Y%m%d-%H%M%S")
+        started = datetime.fromtimestamp(WallClock().now_s(), tz=UTC)
+        folder = Path("runs") / started.strftime("demo-%Y%m%d-%H%M%S")
     from islands.config import RunSettings
     from islands.system import LocalSystem
     from islands.tasks.stdlib_bytes import StdlibBytes
@@ -82,9 +84,7 @@ async def _watched(
     budget = system.settings.budget_tokens or 1
     with screen:
         while not running.done():
-            done, _ = await asyncio.wait([running], timeout=SHOW_INTERVAL_S)
-            if done:
-                break
+            await asyncio.sleep(SHOW_INTERVAL_S)
             screen.show(system.folder.figures, system.tokens, system.elapsed_s)
             if not dropped and system.tokens >= DROP_SHARE * budget and len(system.names) > 1:
                 dropped = True

@@ -25,6 +25,11 @@ class Sent:
     round: int
     tokens: int
 
+    @property
+    def ticket(self) -> tuple[int, int]:
+        """What tells it from the others of its sender."""
+        return self.epoch, self.round
+
     def decided_by(self, update: FragmentUpdate) -> bool:
         """Whether the syncer had decided this ticket when it made or sent the update."""
         return self.epoch < update.epoch or self.round <= update.round
@@ -44,8 +49,19 @@ class Account:
     merged_newest: tuple[int, int] = (-1, -1)
 
     def answered(self, epoch: int, round_: int, tokens: int) -> None:
-        """A contribution was sent."""
+        """A contribution was sent.
+
+        If its ticket had been answered before, over a link that is gone, that answer is void: the
+        syncer asks again only while none has arrived, and takes none from an old link.
+        """
+        ticket = (epoch, round_)
+        self.sent = [sent for sent in self.sent if sent.ticket != ticket]
         self.sent = [*self.sent, Sent(epoch, round_, tokens)][-SENT_MAX:]
+        for group in self.doubtful:
+            before = _largest(group)
+            group[:] = [sent for sent in group if sent.ticket != ticket]
+            self.overwritten_tokens += before - _largest(group)
+        self.doubtful = [group for group in self.doubtful if group]
 
     def adopt(self, update: FragmentUpdate, *, steps: int, tokens: int) -> None:
         """The local value was overwritten at a boundary with these totals."""
@@ -75,7 +91,7 @@ class Account:
     def _contains(group: list[Sent], merged: Merged | None) -> bool:
         if merged is None:
             return False
-        return any((s.epoch, s.round) == (merged.epoch, merged.round) for s in group)
+        return any(sent.ticket == (merged.epoch, merged.round) for sent in group)
 
     def _settle(self, update: FragmentUpdate, merged: Merged | None) -> None:
         """Decide what was in doubt, as far as this update tells."""
@@ -114,4 +130,4 @@ class Account:
 
 def _largest(group: list[Sent]) -> int:
     """Tickets of one base are nested: the largest contains the others."""
-    return max(sent.tokens for sent in group)
+    return max((sent.tokens for sent in group), default=0)

@@ -69,11 +69,10 @@ from islands.messages import (
     Welcome,
 )
 from islands.ports import Worker
-from islands.role import RoleActor, Surroundings
+from islands.role import RoleActor, Surroundings, published_value
 from messaging.dialer import Dialer
 from messaging.envelope import NOMINAL_HEADER_BYTES, Envelope
 from messaging.link import Lane, Link
-from messaging.scope import Scope
 from messaging.tensors import as_buffer, digest
 
 
@@ -120,8 +119,6 @@ class LearnerActor(RoleActor[Item]):
         self._worker = worker
         self._rng = rng
         self._observe = observe
-        self._scope = Scope(name, self._failed)
-        self._failure: BaseException | None = None
         self._supervisor: Dialer | None = None
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
@@ -132,10 +129,9 @@ class LearnerActor(RoleActor[Item]):
 
     async def on_start(self) -> None:
         """Dial the supervisor, start the device."""
-        self._supervisor = self._dialer(
+        self._supervisor = self._session(
             self.around.supervisor, self._from_supervisor, SupervisorLinkChanged
         )
-        self._scope.spawn(self._supervisor.run(), "supervisor")
         self._compute.start(self.post)
         self._tick_later()
 
@@ -162,34 +158,19 @@ class LearnerActor(RoleActor[Item]):
                 self._handle(message)
 
     async def on_stop(self, reason: str) -> None:
-        """End what was started."""
-        await self._close()
-        if self._failure is not None:
-            raise self._failure
+        """End what was started; a refusal is raised from `run`."""
+        await super().on_stop(reason)
         if self.exit is not None and self.exit.failed:
             raise RefusedError(self.exit.reason)
 
-    async def on_failure(self, error: BaseException) -> None:
-        """End what was started; the error is raised from `run`."""
-        self.record("failed", {"error": repr(error)})
-        await self._close()
-
-    async def _close(self) -> None:
+    def release(self) -> None:
+        """End the device's thread and the worker's."""
         self._compute.stop()
         self._worker.close()
-        await self._scope.close()
-
-    async def kill(self) -> None:
-        """Die as a process dies: nothing is said to anybody."""
-        await self._close()
 
     def leave(self, reason: str) -> None:
         """Depart on one's own will: report, return the leases, end."""
         self.post(LeaveRequested(reason))
-
-    def _failed(self, name: str, error: BaseException) -> None:
-        self._failure = error
-        self.ref.stop(f"{name} failed: {error!r}")
 
     def _tick_later(self) -> None:
         timing = self.around.settings.timing
@@ -279,24 +260,20 @@ class LearnerActor(RoleActor[Item]):
         if self._syncer is not None:
             self._syncer.stop("the syncer moved")
         self._syncer_address = address
-        self._syncer = self._dialer(address, self._from_syncer, SyncerLinkChanged)
-        self._scope.spawn(self._syncer.run(), "syncer")
+        self._syncer = self._session(address, self._from_syncer, SyncerLinkChanged)
 
-    def _dialer(
+    def _session(
         self,
         address: str,
         receive: Callable[[Envelope], None],
         changed: type[SupervisorLinkChanged | SyncerLinkChanged],
     ) -> Dialer:
-        return Dialer(
-            self.around.network,
+        return self.dial(
             address,
-            local=self.name,
-            on_open=lambda _: self.post(changed(up=True)),
-            on_envelope=lambda _, envelope: receive(envelope),
-            on_close=lambda _, __: self.post(changed(up=False)),
-            rng=self._rng,
-            settings=self.around.dialling,
+            self._rng,
+            opened=lambda: self.post(changed(up=True)),
+            received=receive,
+            closed=lambda: self.post(changed(up=False)),
         )
 
     def _contribute(self, action: Contribute) -> None:
@@ -383,14 +360,12 @@ class LearnerActor(RoleActor[Item]):
 
     def _check_update(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
         """Measure an update off the loop; the state decides about it when that is done."""
-        fragments = self.around.layout.fragments
-        if not 0 <= update.fragment < len(fragments) or len(payload) != 1:
-            return
-        if payload[0].nbytes != 4 * fragments[update.fragment].size:
+        value = published_value(self.around.layout, update, payload)
+        if value is None:
             return
 
         def arrive(computed: str) -> None:
             event = UpdateArrived(update, intact=computed == update.digest)
-            self.post(ValueReady(event, np.frombuffer(payload[0], np.float32)))
+            self.post(ValueReady(event, value))
 
         self._worker.submit(lambda: digest(payload[0]), arrive)

@@ -223,6 +223,7 @@ class Engine:
                 if not open_leases:
                     return None
                 self._reading = open_leases[0]
+                self._next_position = self._reading.position  # it may be the end of the shard
                 key = ShardKey(self._reading.pass_index, self._reading.shard)
                 self._reader = self.trainer.batches(key, self._reading.position)
             batch = next(self._reader, None)

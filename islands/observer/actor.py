@@ -38,11 +38,10 @@ from islands.observer.events import (
 )
 from islands.observer.state import ObserverState
 from islands.ports import Worker
-from islands.role import RoleActor, Surroundings
+from islands.role import RoleActor, Surroundings, published_value
 from messaging.dialer import Dialer
 from messaging.envelope import Envelope
 from messaging.link import Link
-from messaging.scope import Scope
 from messaging.tensors import digest
 
 Figures = dict[str, float]
@@ -88,8 +87,6 @@ class ObserverActor(RoleActor[Event]):
         self._evaluate = evaluate
         self._report = report
         self._rng = rng
-        self._scope = Scope(name, self._failed)
-        self._failure: BaseException | None = None
         self._supervisor: Dialer | None = None
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
@@ -98,7 +95,13 @@ class ObserverActor(RoleActor[Event]):
 
     async def on_start(self) -> None:
         """Dial the supervisor."""
-        self._supervisor = self._dial(self.around.supervisor, supervisor=True)
+        self._supervisor = self.dial(
+            self.around.supervisor,
+            self._rng,
+            opened=lambda: self.post(SupervisorLinkOpened()),
+            received=self._receive,
+            closed=lambda: None,
+        )
         self._tick_later()
 
     async def on_message(self, message: Event) -> None:
@@ -111,26 +114,14 @@ class ObserverActor(RoleActor[Event]):
             self._arrived.pop((int(message.message.fragment), message.message.version), None)
 
     async def on_stop(self, reason: str) -> None:
-        """End what was started."""
-        await self.kill()
-        if self._failure is not None:
-            raise self._failure
+        """End what was started; a refusal is raised from `run`."""
+        await super().on_stop(reason)
         if self.exit is not None and self.exit.failed:
             raise RefusedError(self.exit.reason)
 
-    async def on_failure(self, error: BaseException) -> None:
-        """End what was started; the error is raised from `run`."""
-        self.record("failed", {"error": repr(error)})
-        await self.kill()
-
-    async def kill(self) -> None:
-        """Die as a process dies: nothing is said to anybody."""
+    def release(self) -> None:
+        """End the worker."""
         self._worker.close()
-        await self._scope.close()
-
-    def _failed(self, name: str, error: BaseException) -> None:
-        self._failure = error
-        self.ref.stop(f"{name} failed: {error!r}")
 
     def _tick_later(self) -> None:
         timing = self.around.settings.timing
@@ -147,7 +138,13 @@ class ObserverActor(RoleActor[Event]):
                     if self._syncer is not None:
                         self._syncer.stop("the syncer moved")
                     self._syncer_address = address
-                    self._syncer = self._dial(address, supervisor=False)
+                    self._syncer = self.dial(
+                        address,
+                        self._rng,
+                        opened=lambda: self.post(SyncerLinkChanged(up=True)),
+                        received=self._receive,
+                        closed=lambda: self.post(SyncerLinkChanged(up=False)),
+                    )
             case Keep(message):
                 key = (int(message.fragment), message.version)
                 self._values[message.fragment] = self._arrived[key]
@@ -170,27 +167,6 @@ class ObserverActor(RoleActor[Event]):
     def _link(dialer: Dialer | None) -> Link | None:
         return None if dialer is None else dialer.link
 
-    def _dial(self, address: str, *, supervisor: bool) -> Dialer:
-        def opened(_: Link) -> None:
-            self.post(SupervisorLinkOpened() if supervisor else SyncerLinkChanged(up=True))
-
-        def closed(_: Link, __: str) -> None:
-            if not supervisor:
-                self.post(SyncerLinkChanged(up=False))
-
-        dialer = Dialer(
-            self.around.network,
-            address,
-            local=self.name,
-            on_open=opened,
-            on_envelope=lambda _, envelope: self._receive(envelope),
-            on_close=closed,
-            rng=self._rng,
-            settings=self.around.dialling,
-        )
-        self._scope.spawn(dialer.run(), address)
-        return dialer
-
     def _receive(self, envelope: Envelope) -> None:
         body = envelope.body
         if isinstance(body, FragmentUpdate):
@@ -199,17 +175,15 @@ class ObserverActor(RoleActor[Event]):
             self.post(Told(body))
 
     def _check(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
-        fragments = self.around.layout.fragments
-        if not 0 <= update.fragment < len(fragments) or len(payload) != 1:
-            return
-        if payload[0].nbytes != 4 * fragments[update.fragment].size:
+        value = published_value(self.around.layout, update, payload)
+        if value is None:
             return
 
         def arrive(computed: str) -> None:
             intact = computed == update.digest
             if intact:
                 key = (int(update.fragment), update.version)
-                self._arrived[key] = np.frombuffer(payload[0], np.float32)
+                self._arrived[key] = value
             self.post(UpdateArrived(update, intact=intact))
 
         self._worker.submit(lambda: digest(payload[0]), arrive)

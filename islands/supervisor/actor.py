@@ -7,6 +7,7 @@ from typing import assert_never
 from islands.credentials import Credentials
 from islands.messages import Heartbeat, Join, Joined, Leave, Stop, SyncerAddress
 from islands.ports import Disk, Launcher
+from islands.reception import Reception
 from islands.role import RoleActor, Surroundings
 from islands.slots import Slots, take_epoch
 from islands.supervisor.actions import (
@@ -30,9 +31,7 @@ from islands.supervisor.events import (
 )
 from islands.supervisor.state import SupervisorState
 from messaging.envelope import Envelope
-from messaging.errors import LinkClosed as LinkLost
-from messaging.link import Link, Listener
-from messaging.scope import Scope
+from messaging.link import Link
 
 TICKS_PER_HEARTBEAT = 4
 
@@ -72,11 +71,7 @@ class SupervisorActor(RoleActor[Event]):
         self._launched = launched
         self._syncers = syncers
         self._finished = finished
-        self._scope = Scope(name, self._failed)
-        self._failure: BaseException | None = None
-        self._links: dict[int, Link] = {}
-        self._connections = 0
-        self._listener: Listener | None = None
+        self._reception: Reception | None = None
 
     async def on_start(self) -> None:
         """Take a new epoch, then let others in."""
@@ -89,8 +84,8 @@ class SupervisorActor(RoleActor[Event]):
             now_s=self.now_s(),
         )
         self.record("started", {"epoch": self.state.epoch})
-        self._listener = self.around.network.listen(self.around.supervisor)
-        self._scope.spawn(self._accept(self._listener), "accept")
+        listener = self.around.network.listen(self.around.supervisor)
+        self._reception = Reception(listener, self.scope, receive=self._receive, lost=self._lost)
         self._tick_later()
 
     async def on_message(self, message: Event) -> None:
@@ -100,32 +95,14 @@ class SupervisorActor(RoleActor[Event]):
         for action in self.state.handle(message, now_s=self.now_s()):
             self._perform(action)
 
-    async def on_stop(self, reason: str) -> None:
-        """End what was started."""
-        await self.kill()
-        if self._failure is not None:
-            raise self._failure
-
-    async def on_failure(self, error: BaseException) -> None:
-        """End what was started; the error is raised from `run`."""
-        self.record("failed", {"error": repr(error)})
-        await self.kill()
-
-    async def kill(self) -> None:
-        """Die as a process dies: nothing is said to anybody."""
-        if self._listener is not None:
-            self._listener.close()
-        for connection in sorted(self._links):  # their readers forget them when the scope closes
-            self._links[connection].close("the supervisor ended")
-        await self._scope.close()
+    def release(self) -> None:
+        """Let nobody in any more, and close every link."""
+        if self._reception is not None:
+            self._reception.close("the supervisor ended")
 
     def process_ended(self, name: str, reason: str) -> None:
         """A process that was launched has ended."""
         self.post(ProcessEnded(name, reason))
-
-    def _failed(self, name: str, error: BaseException) -> None:
-        self._failure = error
-        self.ref.stop(f"{name} failed: {error!r}")
 
     def _tick_later(self) -> None:
         timing = self.around.settings.timing
@@ -136,9 +113,9 @@ class SupervisorActor(RoleActor[Event]):
         match action:
             case Send(connection, Joined() as joined):
                 credential = self._credentials.sign(joined.name, joined.incarnation)
-                self.send(self._links.get(connection), replace(joined, credential=credential))
+                self.send(self._link(connection), replace(joined, credential=credential))
             case Send(connection, message):
-                self.send(self._links.get(connection), message)
+                self.send(self._link(connection), message)
             case StartProcess(name, delay_s):
                 self._launcher.start(name, delay_s)
             case KillProcess(name, reason):
@@ -157,26 +134,12 @@ class SupervisorActor(RoleActor[Event]):
 
     # --- links --------------------------------------------------------------------------------
 
-    async def _accept(self, listener: Listener) -> None:
-        while True:  # until the listener closes
-            try:
-                link = await listener.accept()
-            except LinkLost:
-                return
-            self._connections += 1
-            self._links[self._connections] = link
-            self._scope.spawn(self._read(self._connections, link), f"link-{self._connections}")
+    def _link(self, connection: int) -> Link | None:
+        return None if self._reception is None else self._reception.link(connection)
 
-    async def _read(self, connection: int, link: Link) -> None:
-        try:
-            while True:  # until the link is lost
-                self._receive(connection, await link.receive())
-        except LinkLost:
-            pass
-        finally:
-            self._links.pop(connection, None)
-            if not self.ref.stopped:
-                self.post(LinkClosed(connection))
+    def _lost(self, connection: int) -> None:
+        if not self.ref.stopped:
+            self.post(LinkClosed(connection))
 
     def _receive(self, connection: int, envelope: Envelope) -> None:
         body = envelope.body

@@ -4,6 +4,7 @@ All heavy work (checks, merges, the journal) goes to one worker, in order, so th
 is written before the next merge begins and the loop stays free for heartbeats.
 """
 
+import asyncio
 import random
 from collections.abc import Callable
 from typing import assert_never
@@ -34,6 +35,7 @@ from islands.messages import (
 from islands.numerics.check import Measured
 from islands.numerics.outer import OuterOptimizer
 from islands.ports import Disk, Worker
+from islands.reception import Reception
 from islands.role import RoleActor, Surroundings
 from islands.syncer.actions import (
     Action,
@@ -67,9 +69,7 @@ from islands.syncer.state import SyncerState, fresh
 from islands.syncer.vault import Vault
 from messaging.dialer import Dialer
 from messaging.envelope import Envelope
-from messaging.errors import LinkClosed as LinkLost
-from messaging.link import Lane, Link, Listener
-from messaging.scope import Scope
+from messaging.link import Lane, Link
 from messaging.tensors import as_buffer
 
 
@@ -115,12 +115,9 @@ class SyncerActor(RoleActor[Event]):
         self._shards = shards
         self._rng = rng
         self._finished = finished
-        self._scope = Scope(name, self._failed)
-        self._failure: BaseException | None = None
-        self._links: dict[int, Link] = {}
+        self._reception: Reception | None = None
         self._names: dict[int, str] = {}
-        self._connections = 0
-        self._listener: Listener | None = None
+        self._beating: asyncio.TimerHandle | None = None
         self._supervisor: Dialer | None = None
         self._incarnation: Incarnation | None = None
         self._credential = ""
@@ -133,19 +130,15 @@ class SyncerActor(RoleActor[Event]):
         durable = self.state.durable
         taken_up = {"resumed": recovered is not None, "sequence": durable.sequence}
         self.record("started", {"epoch": durable.epoch, **taken_up})
-        self._listener = self.around.network.listen(self.address)
-        self._scope.spawn(self._accept(self._listener), "accept")
-        self._supervisor = Dialer(
-            self.around.network,
+        listener = self.around.network.listen(self.address)
+        self._reception = Reception(listener, self.scope, receive=self._receive, lost=self._lost)
+        self._supervisor = self.dial(
             self.around.supervisor,
-            local=self.name,
-            on_open=lambda _: self._greet_supervisor(),
-            on_envelope=lambda _, envelope: self._from_supervisor(envelope.body),
-            on_close=lambda _, __: None,
-            rng=self._rng,
-            settings=self.around.dialling,
+            self._rng,
+            opened=self._greet_supervisor,
+            received=lambda envelope: self._from_supervisor(envelope.body),
+            closed=lambda: None,
         )
-        self._scope.spawn(self._supervisor.run(), "supervisor")
         self._beat()
         self._handle(Ticked())
 
@@ -172,33 +165,17 @@ class SyncerActor(RoleActor[Event]):
             self.record("journalled", {"sequence": message.sequence})
         self._handle(message)
 
-    async def on_stop(self, reason: str) -> None:
-        """End what was started."""
-        await self.kill()
-        if self._failure is not None:
-            raise self._failure
-
-    async def on_failure(self, error: BaseException) -> None:
-        """End what was started; the error is raised from `run`."""
-        self.record("failed", {"error": repr(error)})
-        await self.kill()
-
-    async def kill(self) -> None:
-        """Die as a process dies: nothing is said to anybody."""
-        if self._listener is not None:
-            self._listener.close()
+    def release(self) -> None:
+        """Let nobody in any more, close every link, end the worker."""
+        if self._beating is not None:
+            self._beating.cancel()
+        if self._reception is not None:
+            self._reception.close("the syncer ended")
         self._worker.close()
-        for connection in sorted(self._links):  # their readers forget them when the scope closes
-            self._links[connection].close("the syncer ended")
-        await self._scope.close()
 
     def finish(self, reason: str) -> None:
         """Ask for a proper end of the run."""
         self.post(StopRequested(reason))
-
-    def _failed(self, name: str, error: BaseException) -> None:
-        self._failure = error
-        self.ref.stop(f"{name} failed: {error!r}")
 
     # --- actions ------------------------------------------------------------------------------
 
@@ -220,16 +197,14 @@ class SyncerActor(RoleActor[Event]):
     def _perform(self, action: Action) -> None:
         match action:
             case Send(connection, message):
-                self.send(self._links.get(connection), message)
+                self.send(self._link(connection), message)
             case SendValue(connection, message):
                 value = self.vault.value(message.fragment, message.version)
-                link = self._links.get(connection)
+                link = self._link(connection)
                 self.send(link, message, (as_buffer(value),), Lane.BULK)
             case Dismiss(connection, message):
-                link = self._links.get(connection)
-                self.send(link, message)
-                if link is not None:
-                    link.close("dismissed")
+                self.send(self._link(connection), message)
+                self._drop(connection, "dismissed")
             case BeginMerge(fragment, number):
                 self._worker.submit(
                     lambda: self.vault.merge(action),
@@ -305,7 +280,7 @@ class SyncerActor(RoleActor[Event]):
                     self.record("evicted", {"reason": reason})
             case Refused(_, reason, retry):
                 if not retry:
-                    self._failed("supervisor", RefusedError(reason))
+                    self.fail("supervisor", RefusedError(reason))
             case _:
                 pass
 
@@ -319,15 +294,10 @@ class SyncerActor(RoleActor[Event]):
         else:
             self._send_heartbeat()
         for connection in sorted(self._names):
-            self.send(self._links.get(connection), HeartbeatAck(self.state.core.supervisor_epoch))
+            self.send(self._link(connection), HeartbeatAck(self.state.core.supervisor_epoch))
         timing = self.around.settings.timing
-        self._scope.spawn(self._beat_later(timing.scaled(timing.heartbeat_s)), "heartbeat")
-
-    async def _beat_later(self, delay_s: float) -> None:
-        import asyncio
-
-        await asyncio.sleep(delay_s)
-        self._beat()
+        loop = asyncio.get_running_loop()
+        self._beating = loop.call_later(timing.scaled(timing.heartbeat_s), self._beat)
 
     def _send_heartbeat(self) -> None:
         assert self._incarnation is not None, "only an admitted syncer beats"
@@ -345,27 +315,17 @@ class SyncerActor(RoleActor[Event]):
 
     # --- links --------------------------------------------------------------------------------
 
-    async def _accept(self, listener: Listener) -> None:
-        while True:  # until the listener closes
-            try:
-                link = await listener.accept()
-            except LinkLost:
-                return
-            self._connections += 1
-            self._links[self._connections] = link
-            self._scope.spawn(self._read(self._connections, link), f"link-{self._connections}")
+    def _link(self, connection: int) -> Link | None:
+        return None if self._reception is None else self._reception.link(connection)
 
-    async def _read(self, connection: int, link: Link) -> None:
-        try:
-            while True:  # until the link is lost
-                self._receive(connection, await link.receive())
-        except LinkLost:
-            pass
-        finally:
-            self._links.pop(connection, None)
-            name = self._names.pop(connection, None)
-            if name is not None and not self.ref.stopped:
-                self.post(LinkClosed(name, connection))
+    def _drop(self, connection: int, reason: str) -> None:
+        if self._reception is not None:
+            self._reception.drop(connection, reason)
+
+    def _lost(self, connection: int) -> None:
+        name = self._names.pop(connection, None)
+        if name is not None and not self.ref.stopped:
+            self.post(LinkClosed(name, connection))
 
     def _receive(self, connection: int, envelope: Envelope) -> None:
         body = envelope.body
@@ -373,7 +333,7 @@ class SyncerActor(RoleActor[Event]):
             case Hello():
                 self._hello(connection, body)
             case _ if connection not in self._names:
-                self._links[connection].close("said something before hello")
+                self._drop(connection, "said something before hello")
             case Progress():
                 self.post(ProgressArrived(body, connection))
             case Contribution():
@@ -394,7 +354,7 @@ class SyncerActor(RoleActor[Event]):
         genuine = self._credentials.genuine(hello.name, hello.incarnation, hello.credential)
         self.post(LinkOpened(hello, connection, trusted=genuine))
         for old in earlier if genuine else []:
-            self._links[old].close("replaced by a newer link")
+            self._drop(old, "replaced by a newer link")
 
     def _inspect(
         self, connection: int, message: Contribution, payload: tuple[memoryview, ...]

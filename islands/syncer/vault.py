@@ -92,8 +92,8 @@ class Vault:
         return check, measured
 
     def hold(self, ticket: Ticket, measured: Measured) -> None:
-        """Keep a contribution until its round closes."""
-        self._waiting[ticket] = measured
+        """Keep a contribution until its round closes; the first answer to a ticket stands."""
+        self._waiting.setdefault(ticket, measured)
 
     def drop(self, ticket: Ticket) -> None:
         """Forget a contribution."""
