@@ -18,7 +18,7 @@ def learning_rate(settings: RunSettings, clock: float) -> float:
         clock: step t ≥ 0.
 
     Returns:
-        η·(t+1)/w for t < w, else η·(f + (1−f)·(1 + cos(π·(t−w)/(T−w)))/2), and η·f after T.
+        η·(t+1)/(w+1) for t < w, else η·(f + (1−f)·(1 + cos(π·(t−w)/(T−w)))/2), and η·f after T.
     """
     peak, warmup = settings.learning_rate, settings.warmup_steps
     if clock < warmup:

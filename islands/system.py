@@ -8,13 +8,13 @@ one that the demonstration and many tests use.
 """
 
 import asyncio
-import json
 import os
 import random
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
@@ -318,8 +318,8 @@ class LocalSystem:
         summary = summarise(
             self.folder.figures, self._syncer.state, wall_s=self.elapsed_s, figures=found
         )
-        text = json.dumps(summary, indent=2) + "\n"
-        (self.folder.path / "summary.json").write_text(text)
+        text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
+        (self.folder.path / "summary.json").write_bytes(text + b"\n")
         return summary
 
 

@@ -159,7 +159,9 @@ def test_actors_and_facts_may_touch_what_states_may_not() -> None:
     actor = Source("islands/syncer/actor.py", "import asyncio\n")
     facts = Source("islands/fragments.py", "import numpy as np\n")
     state = Source("islands/syncer/state.py", "from islands.fragments import Layout\n")
-    assert list(purity([actor, facts, state])) == []
+    vault = Source("islands/syncer/vault.py", "import numpy as np\n")
+    assert list(purity([actor, facts, state, vault])) == []
+    assert len(list(purity([Source("islands/syncer/vault.py", "import time\n")]))) == 1
 
 
 def test_tree_reader_skips_what_is_generated(tmp_path: Path) -> None:

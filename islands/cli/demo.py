@@ -83,8 +83,10 @@ async def _watched(
     dropped = False
     budget = system.settings.budget_tokens or 1
     with screen:
-        while not running.done():
+        while True:  # until the run has ended
             await asyncio.sleep(SHOW_INTERVAL_S)
+            if running.done():
+                break
             screen.show(system.folder.figures, system.tokens, system.elapsed_s)
             if not dropped and system.tokens >= DROP_SHARE * budget and len(system.names) > 1:
                 dropped = True

@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 from math import isfinite
 
-from islands.history.entries import Admitted, Final, Finished, Merged, ProcessEnded, ProcessKilled
+from islands.history.entries import (
+    Admitted,
+    Final,
+    Finished,
+    LeftOver,
+    Merged,
+    ProcessEnded,
+    ProcessKilled,
+)
 from islands.history.evidence import History, Limits
 
 FLOAT32_BYTES = 4
@@ -40,10 +48,12 @@ def mailboxes_are_short(history: History, limits: Limits) -> Iterator[str]:
 
 
 def run_ends(history: History, limits: Limits) -> Iterator[str]:
-    """No process fails, and the run ends, with the values that were committed last."""
+    """No process fails, and the run ends for all, with the values that were committed last."""
     for entry in history.entries:
         if isinstance(entry, ProcessEnded) and entry.error:
             yield f"{entry.name} failed: {entry.error}"
+        elif isinstance(entry, LeftOver):
+            yield f"{entry.name} did not end"
     if not limits.must_finish:
         return
     finished = [e for e in history.effective if isinstance(e, Finished)]

@@ -190,6 +190,12 @@ class ProcessEnded(Entry, frozen=True, tag="process_ended"):
     waiting_bytes_most: int = 0
 
 
+class LeftOver(Entry, frozen=True, tag="left_over"):
+    """A simulated process still ran when the run was over, or should have been."""
+
+    name: str
+
+
 class Healed(Entry, frozen=True, tag="healed"):
     """Faults have stopped: the system may take `recovery_s`; then `period_s` bounds its lag."""
 
@@ -226,6 +232,7 @@ KINDS: tuple[type[Entry], ...] = (
     ProcessStarted,
     ProcessKilled,
     ProcessEnded,
+    LeftOver,
     Healed,
     Final,
 )

@@ -194,10 +194,15 @@ def draw(seed: int) -> Scenario:
 
 
 def _enough(settings: RunSettings, hosts: Mapping[str, LearnerHost]) -> float:
-    """A narrow network that carries the whole model a few times within an interval, in bytes/s."""
+    """A narrow network, in bytes/s per lane, that carries what has to be carried a few times.
+
+    That is the whole model within an interval, and some control messages within a heartbeat.
+    """
     interval_s = settings.interval_steps * min(host.step_s for host in hosts.values())
+    heartbeat_s = settings.timing.scaled(settings.timing.heartbeat_s)
     model_bytes = sum(FLOAT32_BYTES * prod(shape) for _, shape in TOY_SHAPES)
-    return NARROW * (model_bytes + settings.fragments * NOMINAL_HEADER_BYTES) / interval_s
+    bulk = (model_bytes + settings.fragments * NOMINAL_HEADER_BYTES) / interval_s
+    return NARROW * max(bulk, NOMINAL_HEADER_BYTES / heartbeat_s)
 
 
 def _draw_hosts(rng: random.Random) -> dict[str, LearnerHost]:

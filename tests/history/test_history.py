@@ -312,6 +312,11 @@ def never_finish(entries: list[Line]) -> None:
     entries.remove(find(entries, "finished", actor="syncer"))
 
 
+def outlive_the_run(entries: list[Line]) -> None:
+    """A learner does not hear that the run is over."""
+    entries.append({"at_s": 99.0, "actor": "world", "kind": "left_over", "name": "learner-0"})
+
+
 def export_something_else(entries: list[Line]) -> None:
     """The run ends with other values than those merged last."""
     for entry in entries:
@@ -353,6 +358,7 @@ DOCTORED: list[tuple[Doctor, Rule]] = [
     (fall_behind, bounds.mailboxes_are_short),
     (fail, bounds.run_ends),
     (never_finish, bounds.run_ends),
+    (outlive_the_run, bounds.run_ends),
     (export_something_else, bounds.run_ends),
 ]
 
