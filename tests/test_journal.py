@@ -101,6 +101,23 @@ def test_an_empty_folder_holds_no_run(tmp_path: Path) -> None:
     assert numbers(recover(tmp_path)) == [0, 0]
 
 
+def test_a_run_that_was_half_begun_is_overwritten(tmp_path: Path) -> None:
+    """Records of a beginning that came to nothing are not taken for newer than the next one's."""
+    first = Writer(tmp_path)
+    first.commit(0, 0)
+    for _ in range(5):
+        first.note()
+    second = Writer(tmp_path)
+    assert second.recovered is None
+    second.durable.sequence = second.journal.sequence
+    second.commit(0, 0)
+    second.commit(1, 0)
+    recovered = recover(tmp_path)
+    assert numbers(recovered) == [0, 0]
+    assert recovered is not None
+    assert recovered.durable.epoch == second.durable.epoch
+
+
 def test_what_was_written_last_is_found(tmp_path: Path) -> None:
     """Values, optimizer states and the whole metadata come back, whatever the order of commits."""
     writer = Writer(tmp_path)

@@ -114,13 +114,16 @@ class Screen:
 
 
 def _ledger(ledger: dict[str, object]) -> Table:
+    """Fates as rows: nine of them side by side do not fit a terminal of 80 columns."""
     rows = cast("list[dict[str, int]]", ledger["fragments"])
-    table = Table(title="What became of every token (sum over fragments)", title_justify="left")
+    table = Table(title="What became of every token, mean over fragments", title_justify="left")
+    for title in ("fate", "tokens", "share"):
+        table.add_column(title, justify="left" if title == "fate" else "right")
+    processed = max(1, sum(row["processed"] for row in rows))
     for name in rows[0]:
-        table.add_column(name, justify="right")
-    table.add_column("imbalance", justify="right")
-    sums = [sum(row[name] for row in rows) for name in rows[0]]
-    table.add_row(*(f"{total:,}" for total in sums), str(ledger["imbalance"]))
+        total = sum(row[name] for row in rows)
+        table.add_row(name, f"{total / len(rows):,.0f}", f"{total / processed:.1%}")
+    table.add_row("imbalance", str(ledger["imbalance"]), "")
     return table
 
 

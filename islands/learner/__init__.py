@@ -1,10 +1,17 @@
 """The learner: steps on its own clock, answers pulls, adopts updates, waits for nobody.
 
-====================================  =============
-what it did with one fragment         `account.py`
-when it answers a pull, and with what `pulls.py`
-all decisions together                `state.py`
-====================================  =============
+Where to find a rule:
 
-`actor.py` performs what `state.py` decides; `islands/compute.py` owns the device.
+=====================================  ===============
+who admits it, whom it follows         `membership.py`
+when it steps, what it adopts          `training.py`
+what it answers to the syncer          `answering.py`
+which snapshot answers a pull          `pulls.py`
+what it did with one fragment          `account.py`
+what it knows                          `core.py`
+all of them together                   `state.py`
+=====================================  ===============
+
+`actor.py` performs what `state.py` decides and decides nothing itself; `compute.py` owns the
+device, `engine.py` is what it does there.
 """

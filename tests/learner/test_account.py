@@ -118,3 +118,15 @@ def test_a_new_syncer_with_nothing_newer_ends_the_doubt() -> None:
     assert figures(account, 70) == (50, 20)
     account.welcomed(2, Version(1, 1))
     assert figures(account, 70) == (0, 70)
+
+
+def test_a_second_answer_to_a_ticket_voids_the_first() -> None:
+    """Asked again over a new link, it answers from a newer base: only that may be merged."""
+    account = adopted()
+    account.answered(1, 5, 50)
+    account.adopt(update(1, 4), steps=7, tokens=70)
+    assert figures(account, 90) == (20 + 50, 20)
+    account.answered(1, 5, 20)
+    assert figures(account, 90) == (20, 70)
+    account.adopt(update(2, 5, Merged(1, 5, 2, 20)), steps=10, tokens=100)
+    assert figures(account, 100) == (0, 80)

@@ -1,5 +1,6 @@
 """The learner's decisions, event by event."""
 
+from dataclasses import replace
 from typing import TypeVar
 
 from islands.config import RunSettings
@@ -341,6 +342,20 @@ def test_an_evicted_learner_joins_anew_with_its_memory() -> None:
     bench.adopt(1, 0)
     bench.grant(100, counter=2)
     assert bench.of(AllowSteps) == [AllowSteps(20 + 100, LEASES)]
+
+
+def test_a_value_that_an_ended_incarnation_asked_for_counts_for_nothing() -> None:
+    """Compute may adopt it late; the new incarnation adopts for itself."""
+    bench = stepping()
+    bench.update(0, 1)
+    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.admit(counter=2)
+    bench.update(0, 1)
+    late = ValueAdopted(FragmentIndex(0), Version(1, 1), 2, 20, Incarnation(1, 1))
+    bench.do(late)
+    assert bench.state.accounts[0].version is None
+    bench.do(replace(late, incarnation=Incarnation(1, 2)))
+    assert bench.state.accounts[0].version == Version(1, 1)
 
 
 def test_a_step_that_ran_while_it_was_evicted_belongs_to_nobody() -> None:

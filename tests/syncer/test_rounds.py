@@ -15,7 +15,7 @@ from islands.messages import (
     Status,
     Version,
 )
-from islands.syncer.actions import BeginMerge, DropContribution
+from islands.syncer.actions import BeginMerge, DropContribution, Record
 from islands.syncer.core import Core
 from islands.syncer.events import ContributionArrived, PullDeclined
 from islands.syncer.fate import Check
@@ -228,6 +228,24 @@ def test_a_contributor_evicted_before_the_merge_is_fenced() -> None:
     bench.answer(ben)
     begun = bench.merge()
     assert [part.ticket.name for part in begun.parts] == ["ben"]
+
+
+def test_the_successor_of_a_fenced_contributor_is_asked_anew() -> None:
+    """Its own answer does not take the place of the fenced one, which has its fate by then."""
+    bench = seeded("ana", "ben", settings=ALL)
+    ana, ben = opened(bench)
+    bench.answer(ana)
+    bench.hello("ana", counter=2)
+    assert bench.of(DropContribution) == [DropContribution(ana.ticket)]
+    told = [record.fields for record in bench.of(Record) if record.kind == "fate"]
+    assert [(fields["ticket"], fields["reason"]) for fields in told] == [
+        (str(ana.ticket), "fenced")
+    ]
+    assert bench.core.rounds[ana.fragment].arrived == {}
+    bench.adopt("ana")
+    bench.step("ana")
+    bench.answer(ben)
+    assert [part.ticket.name for part in bench.merge().parts] == ["ben"]
 
 
 def test_a_fenced_contributor_does_not_count_for_the_quorum() -> None:

@@ -1,0 +1,67 @@
+"""Answers to the syncer: contributions to its pulls, and the seed of a run that has no version 0.
+
+`pulls.py` knows which pulls are open and which snapshot answers one; here the answer is made.
+"""
+
+from islands.learner.actions import Contribute, OfferSeed, PlanSnapshots, ToSyncer
+from islands.learner.core import Core
+from islands.messages import Contribution, ContributionDeclined, FragmentRequest, PullFragment
+
+
+def take_request(core: Core, request: FragmentRequest) -> None:
+    """A new run asks for its version 0; only who has compiled has a value to offer."""
+    if core.ready and core.incarnation is not None and request.epoch >= core.epoch_seen:
+        core.actions.append(OfferSeed(request, core.incarnation))
+
+
+def take_pull(core: Core, pull: PullFragment) -> None:
+    """The syncer asks for a fragment; `answer_pulls` answers as soon as a snapshot allows."""
+    ticket = pull.ticket
+    if ticket.incarnation != core.incarnation or ticket.epoch < core.epoch_seen:
+        return
+    if core.accounts[pull.fragment].version is None:
+        _decline(core, pull, "no base adopted yet")
+        return
+    core.pulls.asked(pull)
+
+
+def answer_pulls(core: Core) -> None:
+    """Answer what can be answered, then see that the snapshots next due are taken."""
+    for fragment in sorted(core.pulls.wanted):
+        _answer(core, core.pulls.wanted[fragment])
+    plan = core.pulls.plan()
+    if plan != core.planned:
+        core.planned = plan
+        core.actions.append(PlanSnapshots(plan))
+
+
+def _answer(core: Core, pull: PullFragment) -> None:
+    account = core.accounts[pull.fragment]
+    base_steps = core.origin_steps + account.base_steps
+    if core.idle and core.steps == base_steps:
+        del core.pulls.wanted[pull.fragment]
+        _decline(core, pull, "no step since its base")
+        return
+    snapshot = core.pulls.answerable(
+        pull.fragment, base=account.version, base_steps=base_steps, steps=core.steps
+    )
+    if snapshot is None:
+        return
+    core.pulls.closed(pull.fragment)
+    processed = snapshot.tokens - core.origin_tokens
+    contribution = Contribution(
+        ticket=pull.ticket,
+        fragment=pull.fragment,
+        base=snapshot.base,
+        steps=snapshot.steps - base_steps,
+        tokens=processed - account.base_tokens,
+        processed_tokens=processed,
+        precision=core.settings.precision.value,
+        digest="",
+    )
+    account.answered(pull.ticket.epoch, pull.ticket.round, contribution.tokens)
+    core.actions.append(Contribute(contribution))
+
+
+def _decline(core: Core, pull: PullFragment, reason: str) -> None:
+    core.actions.append(ToSyncer(ContributionDeclined(pull.ticket, pull.fragment, reason)))

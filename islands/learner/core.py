@@ -1,0 +1,103 @@
+"""The learner's memory, and the few operations on it that several rules share.
+
+`Core` is plain data plus the list of actions being collected while one event is handled. The rules
+are functions over it: `membership.py` (who admits it, whom it follows), `training.py` (steps and
+adoptions), `answering.py` (pulls).
+
+Totals of compute run over the life of the process; those of an incarnation are relative to its
+`origin`. What an ended incarnation did is never reported by the next one: the origin moves along
+until the new one is allowed its first step, past a step that was still running at the end.
+"""
+
+from dataclasses import dataclass, field
+
+from islands.config import RunSettings
+from islands.learner.account import Account
+from islands.learner.actions import Action
+from islands.learner.pulls import Pulls
+from islands.messages import (
+    FragmentIndex,
+    FragmentUpdate,
+    Incarnation,
+    LearnerName,
+    Lease,
+    Phase,
+    Progress,
+)
+
+
+@dataclass(slots=True)
+class Core:
+    """All that a learner knows.
+
+    `steps` and `tokens` are totals of compute at the last boundary that it told of. `adopting` are
+    the updates per fragment that wait for a boundary. `ready` says that compute has compiled,
+    `idle` that it stands still, `allowed` that this incarnation has been allowed a step, and
+    `closing` that the run ends.
+    """
+
+    settings: RunSettings
+    name: LearnerName
+    fingerprint: str
+    accounts: list[Account]
+    pulls: Pulls
+    incarnation: Incarnation | None = None
+    previous: Incarnation | None = None
+    credential: str = ""
+    epoch_seen: int = 0
+    supervisor_epoch: int = 0
+    supervisor_up: bool = False
+    syncer_up: bool = False
+    closing: bool = False
+    ready: bool = False
+    idle: bool = True
+    allowed: bool = False
+    steps: int = 0
+    tokens: int = 0
+    origin_steps: int = 0
+    origin_tokens: int = 0
+    batch_tokens: int = 0
+    step_time_s: float = 0.0
+    quota_tokens: int = 0
+    leases: tuple[Lease, ...] = ()
+    adopting: dict[int, list[FragmentUpdate]] = field(default_factory=dict)
+    planned: tuple[FragmentIndex, ...] = ()
+    reported_steps: int = 0
+    reported_s: float = 0.0
+    report_due: bool = False
+    actions: list[Action] = field(default_factory=list)
+
+    @property
+    def fragments(self) -> int:
+        """P: fragments in the plan."""
+        return len(self.accounts)
+
+    @property
+    def phase(self) -> Phase:
+        """What this learner is doing."""
+        if self.incarnation is None:
+            return Phase.JOINING
+        if not self.ready:
+            return Phase.COMPILING
+        if any(account.version is None for account in self.accounts):
+            return Phase.HEALING
+        if not self.idle:
+            return Phase.STEPPING
+        return Phase.FINISHED if self.closing else Phase.STARVED
+
+    def progress(self, incarnation: Incarnation) -> Progress:
+        """The report of this incarnation at the last boundary."""
+        steps = self.steps - self.origin_steps
+        tokens = self.tokens - self.origin_tokens
+        return Progress(
+            name=self.name,
+            incarnation=incarnation,
+            phase=self.phase,
+            steps=steps,
+            tokens=tokens,
+            step_time_s=self.step_time_s,
+            batch_tokens=self.batch_tokens if self.ready else 0,
+            quota_tokens=self.quota_tokens,
+            fragments=tuple(a.progress(steps=steps, tokens=tokens) for a in self.accounts),
+            leases=self.leases,
+        )

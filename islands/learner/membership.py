@@ -1,0 +1,181 @@
+"""Who admits it, and whom it follows: links, incarnations, epochs, signs of life.
+
+The supervisor admits a process under an incarnation. When that one ends, the process asks for a new
+one, and adopts every fragment again; only the moments of its inner optimizer are kept, unless it
+ended because the loss was not finite. Of several supervisors, or syncers, it follows the one with
+the highest epoch.
+"""
+
+from islands.learner.account import Account
+from islands.learner.actions import (
+    AllowSteps,
+    DialSyncer,
+    DropSyncerLink,
+    Exit,
+    ResetMoments,
+    ToSupervisor,
+    ToSyncer,
+)
+from islands.learner.core import Core
+from islands.learner.training import allow
+from islands.messages import (
+    PROTOCOL,
+    Evicted,
+    Heartbeat,
+    HeartbeatAck,
+    Hello,
+    Join,
+    Joined,
+    Leave,
+    Role,
+    Version,
+)
+
+
+def take_supervisor_link(core: Core, *, up: bool) -> None:
+    """Ask to be admitted, or show that we are still here."""
+    core.supervisor_up = up
+    if core.incarnation is None:
+        _join(core)
+    else:
+        _beat(core)
+
+
+def take_syncer_link(core: Core, *, up: bool) -> None:
+    """Say hello; what was asked over the old link is asked again."""
+    core.syncer_up = up
+    core.pulls.link_changed()
+    _hello(core)
+
+
+def show_life(core: Core, now_s: float) -> None:
+    """A heartbeat is due: tell the supervisor, and the syncer if it has heard nothing lately."""
+    if core.incarnation is None:
+        _join(core)
+        return
+    _beat(core)
+    timing = core.settings.timing
+    if now_s - core.reported_s >= timing.scaled(timing.heartbeat_s):
+        core.report_due = True
+
+
+def _join(core: Core) -> None:
+    if core.supervisor_up:
+        join = Join(
+            protocol=PROTOCOL,
+            run=core.settings.run,
+            role=Role.LEARNER,
+            name=core.name,
+            fingerprint=core.fingerprint,
+            previous=core.previous,
+        )
+        core.actions.append(ToSupervisor(join))
+
+
+def _beat(core: Core) -> None:
+    if core.supervisor_up and core.incarnation is not None:
+        beat = Heartbeat(
+            role=Role.LEARNER,
+            name=core.name,
+            incarnation=core.incarnation,
+            phase=core.phase,
+            step=core.steps - core.origin_steps,
+            credential=core.credential,
+        )
+        core.actions.append(ToSupervisor(beat))
+
+
+def _hello(core: Core) -> None:
+    if core.syncer_up and core.incarnation is not None:
+        hello = Hello(
+            protocol=PROTOCOL,
+            run=core.settings.run,
+            role=Role.LEARNER,
+            name=core.name,
+            incarnation=core.incarnation,
+            credential=core.credential,
+            fingerprint=core.fingerprint,
+            progress=core.progress(core.incarnation),
+            digests=tuple(account.digest for account in core.accounts),
+            epoch_seen=core.epoch_seen,
+        )
+        core.actions.append(ToSyncer(hello))
+
+
+def take_joined(core: Core, joined: Joined) -> None:
+    """The supervisor admitted us; one older than the last, or an ended incarnation, does not."""
+    if joined.supervisor_epoch < core.supervisor_epoch or core.incarnation is not None:
+        return
+    if core.previous is not None and joined.incarnation <= core.previous:
+        return
+    core.supervisor_epoch = joined.supervisor_epoch
+    core.incarnation = joined.incarnation
+    core.credential = joined.credential
+    core.reported_steps = core.steps
+    core.quota_tokens = 0
+    core.actions.extend(DialSyncer(syncer.address) for syncer in joined.syncers)
+    _hello(core)
+
+
+def take_ack(core: Core, ack: HeartbeatAck) -> None:
+    """The supervisor heard us; it says where the syncer is now."""
+    if ack.supervisor_epoch >= core.supervisor_epoch:
+        core.supervisor_epoch = ack.supervisor_epoch
+        core.actions.extend(DialSyncer(syncer.address) for syncer in ack.syncers)
+
+
+def take_refusal(core: Core, by: str, reason: str, *, retry: bool) -> None:
+    """One that cannot be mended by trying again ends the process."""
+    if not retry:
+        core.actions.append(Exit(f"{by} refused: {reason}", failed=True))
+
+
+def take_welcome(core: Core, epoch: int, versions: tuple[Version | None, ...]) -> None:
+    """Follow a newer syncer, drop an older one."""
+    if epoch < core.epoch_seen:
+        core.actions.append(DropSyncerLink(f"epoch {epoch} is older than {core.epoch_seen}"))
+    elif epoch > core.epoch_seen:
+        core.epoch_seen = epoch
+        core.pulls.link_changed()
+        for account, version in zip(core.accounts, versions, strict=False):
+            account.welcomed(epoch, version)
+        core.report_due = True
+        if core.closing:  # a new syncer says itself whether the run is still closing
+            core.closing = False
+            allow(core)
+
+
+def take_eviction(core: Core, evicted: Evicted) -> None:
+    """An incarnation has ended; if it is ours, begin the next."""
+    if evicted.incarnation == core.incarnation:
+        _rejoin(core)
+
+
+def start_over(core: Core) -> None:
+    """The loss was not a finite number: neither the moments nor the values are worth keeping."""
+    if core.incarnation is not None:
+        core.actions.append(ResetMoments())
+        _rejoin(core)
+
+
+def _rejoin(core: Core) -> None:
+    """This incarnation is over: keep the moments, drop the rest, ask for a new one."""
+    core.previous, core.incarnation = core.incarnation, None
+    core.leases, core.quota_tokens, core.allowed = (), 0, False
+    core.actions.append(AllowSteps(0, ()))
+    core.accounts = [Account() for _ in core.accounts]
+    core.adopting.clear()
+    core.pulls.forget()
+    _join(core)
+
+
+def leave(core: Core, reason: str) -> None:
+    """Depart on one's own will: report what was done, say so to both, end."""
+    if core.incarnation is not None:
+        farewell = Leave(core.name, core.incarnation, reason)
+        if core.syncer_up:
+            core.actions.append(ToSyncer(core.progress(core.incarnation)))
+            core.actions.append(ToSyncer(farewell))
+        if core.supervisor_up:
+            core.actions.append(ToSupervisor(farewell))
+    core.actions.append(Exit(reason, failed=False))

@@ -1,0 +1,116 @@
+"""What compute may do, and what it has done: grants, steps, positions, adoptions.
+
+It may step once every fragment is adopted, on the leases it holds, until its quota is used up or
+the run closes; nothing else stops it.
+"""
+
+from islands.learner.actions import AdoptValue, AllowSteps
+from islands.learner.core import Core
+from islands.learner.events import Idled, StepFinished, UpdateArrived, ValueAdopted
+from islands.messages import Lease, LeaseGranted, Phase
+
+ADOPTING_MAX = 4
+"""Updates per fragment that wait for a boundary; compute adopts the newest of them."""
+
+
+def take_grant(core: Core, grant: LeaseGranted) -> None:
+    """All leases and the whole quota; void if from an older syncer, or to another incarnation."""
+    if grant.epoch < core.epoch_seen or grant.incarnation != core.incarnation:
+        return
+    core.quota_tokens = max(core.quota_tokens, grant.quota_tokens)
+    before = core.leases
+    core.leases = grant.leases
+    _take_positions(core, before)
+    allow(core)
+
+
+def allow(core: Core) -> None:
+    """Let compute step, once every fragment is adopted and until the run closes."""
+    whole = core.phase in (Phase.STEPPING, Phase.STARVED)
+    if whole and not core.closing:
+        core.allowed = core.allowed or core.quota_tokens > 0
+        until_tokens = core.origin_tokens + core.quota_tokens
+        core.actions.append(AllowSteps(until_tokens, core.leases))
+        core.idle = core.idle and until_tokens - core.tokens < core.batch_tokens
+
+
+def take_final_round(core: Core, epoch: int) -> None:
+    """The run closes: stop at the next boundary."""
+    if epoch >= core.epoch_seen:
+        core.closing = True
+        core.actions.append(AllowSteps(0, core.leases))
+
+
+def take_ready(core: Core, batch_tokens: int) -> None:
+    """The model is built and compiled."""
+    core.ready, core.batch_tokens = True, batch_tokens
+
+
+def take_step(core: Core, event: StepFinished) -> None:
+    """One step is complete; a report is due every so many of them."""
+    core.steps, core.tokens = event.steps, event.tokens
+    core.idle = False
+    core.step_time_s = event.step_time_s
+    core.pulls.stepped()
+    _take_positions(core, event.leases)
+    interval = core.settings.report_interval_steps(core.fragments)
+    core.report_due |= core.steps - core.reported_steps >= interval
+
+
+def take_idle(core: Core, event: Idled) -> None:
+    """Compute stands still: no quota, no data, or told to."""
+    core.steps, core.tokens = event.steps, event.tokens
+    _take_positions(core, event.leases)
+    core.idle = True
+    core.report_due = True
+
+
+def _take_positions(core: Core, leases: tuple[Lease, ...]) -> None:
+    """Positions only grow; leases of an earlier incarnation are not ours any more."""
+    told = {(lease.pass_index, lease.shard): lease for lease in leases}
+    core.leases = tuple(
+        max(lease, told.get((lease.pass_index, lease.shard), lease)) for lease in core.leases
+    )
+
+
+def take_update(core: Core, event: UpdateArrived) -> None:
+    """A published value is here; if it is news, compute adopts it at the next boundary."""
+    update = event.message
+    held = core.accounts[update.fragment].version
+    queue = core.adopting.setdefault(update.fragment, [])
+    known = [held] if held is not None else []
+    known += [queued.version for queued in queue]
+    old = any(version >= update.version for version in known)
+    if not event.intact or old or update.epoch < core.epoch_seen or core.incarnation is None:
+        return
+    core.adopting[update.fragment] = [*queue[1 - ADOPTING_MAX :], update]
+    adopt = AdoptValue(update.fragment, update.version, update.clock, core.incarnation)
+    core.actions.append(adopt)
+
+
+def take_adoption(core: Core, event: ValueAdopted) -> None:
+    """A published value has become base and local value; the last one missing allows steps."""
+    core.steps, core.tokens = event.steps, event.tokens
+    if event.incarnation != core.incarnation:
+        return  # what was adopted for an incarnation that has ended is adopted again
+    queue = core.adopting.get(event.fragment, [])
+    adopted = [update for update in queue if update.version == event.version]
+    core.adopting[event.fragment] = [u for u in queue if u.version > event.version]
+    if not adopted:
+        return
+    whole = core.phase is not Phase.HEALING
+    move_origin(core)
+    core.accounts[event.fragment].adopt(
+        adopted[0],
+        steps=event.steps - core.origin_steps,
+        tokens=event.tokens - core.origin_tokens,
+    )
+    core.report_due = True
+    if not whole:
+        allow(core)
+
+
+def move_origin(core: Core) -> None:
+    """Until this incarnation is allowed its first step, its totals begin here."""
+    if not core.allowed:
+        core.origin_steps, core.origin_tokens = core.steps, core.tokens

@@ -1,0 +1,109 @@
+"""What happens at a step boundary: commands in order, snapshots, then the next step."""
+
+import numpy as np
+import pytest
+
+from islands.config import RunSettings
+from islands.learner.engine import Adopt, Allow, Command, Engine, Plan, Reset, Taken, enqueue
+from islands.learner.events import ValueAdopted
+from islands.messages import FragmentIndex, Incarnation, Lease, Version
+from islands.toy import NumpyTrainer
+
+WHO = Incarnation(1, 1)
+FIRST = FragmentIndex(0)
+BATCH = 8
+RECORDS = 4
+
+
+class Bench:
+    def __init__(self) -> None:
+        trainer = NumpyTrainer(2, batch_tokens=BATCH, shards=4, batches_per_shard=RECORDS)
+        self.adopted: list[ValueAdopted] = []
+        self.taken: list[Taken] = []
+        self.engine = Engine(
+            trainer,
+            RunSettings(fragments=2),
+            report=self.adopted.append,
+            snapshot_taken=self.taken.append,
+        )
+
+    def adopt(self, number: int, fragment: int = 0) -> Adopt:
+        """A command to adopt a version whose every element is its number."""
+        index = FragmentIndex(fragment)
+        size = self.engine.trainer.layout.fragments[fragment].size
+        return Adopt(index, Version(1, number), np.full(size, number, np.float32), 0.0, WHO)
+
+    def do(self, *commands: Command) -> None:
+        """Give commands, then come to a boundary."""
+        for command in commands:
+            enqueue(self.engine.commands, command)
+        self.engine.boundary()
+
+    def step(self) -> None:
+        """One step, if quota and data allow it."""
+        assert self.engine.has_work()
+        self.engine.dispatch()
+
+
+def test_a_newer_value_replaces_one_that_waits() -> None:
+    """However long a step takes, one value per fragment is kept, and only the newest adopted."""
+    bench = Bench()
+    commands: list[Command] = []
+    for number in range(100):
+        enqueue(commands, bench.adopt(number))
+        enqueue(commands, bench.adopt(number, fragment=1))
+    assert len(commands) == 2
+    bench.do(*commands)
+    assert [(event.fragment, event.version.number) for event in bench.adopted] == [
+        (0, 99),
+        (1, 99),
+    ]
+
+
+def test_other_commands_keep_their_order() -> None:
+    """Only values replace one another; what else was commanded is all carried out."""
+    commands: list[Command] = []
+    for command in (Reset(), Allow(8, ()), Reset(), Allow(16, ())):
+        enqueue(commands, command)
+    assert commands == [Reset(), Allow(8, ()), Reset(), Allow(16, ())]
+
+
+def test_a_shard_that_was_read_to_its_end_is_left_behind() -> None:
+    """Who takes over a shard exactly at its end says that it is done, and reads the next one."""
+    bench = Bench()
+    finished, fresh = Lease(0, 1, RECORDS), Lease(0, 2, 0)
+    bench.do(Allow(10 * BATCH, (finished, fresh)))
+    bench.step()
+    assert bench.engine.leases == (Lease(0, 1, RECORDS, done=True), Lease(0, 2, 1))
+
+
+def test_only_shards_at_their_ends_are_reported_done() -> None:
+    """With nothing left to read, the learner idles, and its report frees the shards."""
+    bench = Bench()
+    ended = tuple(Lease(0, shard, RECORDS) for shard in (0, 1))
+    bench.do(Allow(10 * BATCH, ended))
+    assert not bench.engine.has_work()
+    assert all(lease.done and lease.position == RECORDS for lease in bench.engine.leases)
+
+
+def test_a_snapshot_is_taken_once_per_boundary_and_base() -> None:
+    """A planned fragment is snapshotted after each step and each adoption, not in between."""
+    bench = Bench()
+    bench.do(bench.adopt(0), Plan((FIRST,)), Allow(10 * BATCH, (Lease(0, 0, 0),)))
+    bench.do()
+    assert [(taken.steps, taken.base.number) for taken in bench.taken] == [(0, 0)]
+    bench.step()
+    bench.do()
+    bench.do(bench.adopt(1))
+    assert [(taken.steps, taken.base.number) for taken in bench.taken] == [(0, 0), (1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("quota_batches", [0, 1, 3])
+def test_it_never_steps_over_its_quota(quota_batches: int) -> None:
+    """A rest too small for a batch is left alone."""
+    bench = Bench()
+    bench.do(Allow(quota_batches * BATCH + BATCH - 1, (Lease(0, 0, 0),)))
+    for _ in range(quota_batches):
+        bench.step()
+    assert not bench.engine.has_work()
+    assert bench.engine.tokens == quota_batches * BATCH
