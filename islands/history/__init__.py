@@ -9,6 +9,7 @@ rule    promise                                        module
 I1      epochs, incarnations and versions only grow    `order.py`
 fence   nothing ended, old or stale is applied         `order.py`
 write   the journal comes before whatever it covers    `order.py`
+quorum  nothing is merged below the quorum             `order.py`
 I2      every contribution, token, record is counted   `accounts.py`
 I3      global state is finite                         `bounds.py`
 I4      once faults stop, learners keep up             `order.py`
@@ -48,6 +49,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("I1", order.versions_have_one_value),
     ("write", order.journal_comes_first),
     ("fence", order.what_ended_is_fenced),
+    ("quorum", order.rounds_have_their_quorum),
     ("I2", accounts.each_has_one_fate),
     ("I2", accounts.nothing_is_applied_twice),
     ("I2", accounts.adoptions_discard),

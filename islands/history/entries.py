@@ -51,6 +51,10 @@ class Seeded(Entry, frozen=True, tag="seeded"):
     version: str
 
 
+class Closing(Entry, frozen=True, tag="closing"):
+    """The run is ending: rounds merge whatever arrives."""
+
+
 class Closed(Entry, frozen=True, tag="closed"):
     """A round waits no longer."""
 
@@ -216,6 +220,7 @@ KINDS: tuple[type[Entry], ...] = (
     Journal,
     Journalled,
     Seeded,
+    Closing,
     Closed,
     Merged,
     Committed,

@@ -8,6 +8,7 @@ from islands.history.entries import (
     Adopted,
     BookClosed,
     Closed,
+    Closing,
     Committed,
     FateTold,
     Final,
@@ -153,6 +154,18 @@ def what_ended_is_fenced(history: History, limits: Limits) -> Iterator[str]:
             for sent in history.contributions.get(entry.ticket, []):
                 if sent.tokens == entry.tokens and pair(sent.base) not in kept:
                     yield f"{entry.ticket} was applied from base {sent.base}, kept were {kept}"
+
+
+def rounds_have_their_quorum(history: History, limits: Limits) -> Iterator[str]:
+    """Nothing is merged below K contributions, but for the closing rounds."""
+    closing = False
+    for entry in history.effective:
+        if isinstance(entry, Started | Closing):
+            closing = isinstance(entry, Closing)
+        elif isinstance(entry, Closed):
+            arrived, least = len(entry.arrived), 1 if closing else limits.quorum or 1
+            if arrived < least:
+                yield f"round {entry.round} closed with {arrived} contributions"
 
 
 def learners_keep_up(history: History, _: Limits) -> Iterator[str]:

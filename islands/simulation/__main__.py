@@ -34,7 +34,9 @@ def verdict(outcome: Outcome) -> str:
         *(f"  {fault}" for fault in scenario.faults),
         *(f"  {kind}: {count}" for kind, count in sorted(faults_done(outcome).items())),
         *(str(violation) for violation in outcome.violations),
-        "every promise kept" if not outcome.violations else "promises broken",
+        "every promise kept"
+        if not outcome.violations
+        else f"promises broken; once more: python -m islands.simulation {scenario.seed}",
     ]
     return "\n".join(sentences)
 

@@ -114,6 +114,7 @@ class Scenario:
         settings: of the run.
         hosts: the learners.
         route: the network when nothing is wrong.
+        work_s: least and most seconds that a piece of work takes, a sync of the journal as well.
         shards: virtual shards per pass.
         faults: in the order of their times.
         heal_s: when all is mended.
@@ -124,6 +125,7 @@ class Scenario:
     settings: RunSettings
     hosts: Mapping[str, LearnerHost]
     route: Route
+    work_s: tuple[float, float]
     shards: int
     faults: tuple[Fault, ...]
     heal_s: float
@@ -147,9 +149,15 @@ class Scenario:
 
     @property
     def period_s(self) -> float:
-        """A sync period: every fragment has its round; at least a second sending of an update."""
-        interval_s = self.settings.interval_steps * self.slowest_step_s
-        return interval_s + self.settings.timing.scaled(2 * self.settings.timing.resend_s)
+        """A sync period: every fragment has its round; then a second sending of an update.
+
+        A round waits for the steps before it, or for the syncer's worker: one check per learner,
+        a merge and a record.
+        """
+        settings = self.settings
+        rounds_s = settings.fragments * (len(self.hosts) + 2) * max(self.work_s)
+        interval_s = max(settings.interval_steps * self.slowest_step_s, rounds_s)
+        return interval_s + settings.timing.scaled(2 * settings.timing.resend_s)
 
     @property
     def slowest_step_s(self) -> float:
@@ -179,7 +187,7 @@ def draw(seed: int) -> Scenario:
     hosts = _draw_hosts(rng)
     heal_s = rng.uniform(3.0, 9.0)
     fleet = sum(host.batch_tokens / host.step_s for host in hosts.values())
-    settings = _draw_settings(rng, len(hosts), budget_tokens=int(fleet * (heal_s + 6.0)))
+    settings = _draw_settings(rng, len(hosts), budget_tokens=int(fleet * (heal_s + 10.0)))
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
@@ -190,7 +198,9 @@ def draw(seed: int) -> Scenario:
     faults = _draw_faults(rng, tuple(hosts), heal_s, route)
     slowest_s = max(host.step_s for host in hosts.values())
     limit_s = heal_s + 60.0 + 6 * heal_s + 200 * slowest_s
-    return Scenario(seed, settings, hosts, route, rng.choice((8, 16)), faults, heal_s, limit_s)
+    work_s = rng.choice(((0.0005, 0.004), (0.0005, 0.004), (0.005, 0.05)))
+    shards = rng.choice((8, 16))
+    return Scenario(seed, settings, hosts, route, work_s, shards, faults, heal_s, limit_s)
 
 
 def _enough(settings: RunSettings, hosts: Mapping[str, LearnerHost]) -> float:

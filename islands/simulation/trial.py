@@ -69,7 +69,7 @@ def _world(scenario: Scenario, tape: MemoryTape) -> World:
         dict(scenario.hosts),
         seed=scenario.seed,
         tape=tape,
-        costs=Costs(route=scenario.route),
+        costs=Costs(scenario.work_s, scenario.route),
         shards=scenario.shards,
     )
 

@@ -227,8 +227,14 @@ class World:
         return True
 
     def _lose_unsynced(self, name: str) -> None:
-        if name in self.disks:
-            self.disks[name].crash()
+        disk = self.disks.get(name)
+        if disk is None:
+            return
+        before = {"lost write": disk.lost, "torn write": disk.torn}
+        disk.crash()
+        after = {"lost write": disk.lost, "torn write": disk.torn}
+        for fault in [kind for kind in after if after[kind] > before[kind]]:
+            self.note("fault", fault=fault, names=[name])
 
     async def kill_all(self) -> None:
         """Kill every process, in a fixed order."""

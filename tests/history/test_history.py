@@ -174,6 +174,11 @@ def apply_from_ancient_base(entries: list[Line]) -> None:
     next(entry for entry in with_it if entry["kind"] == "contribute")["base"] = "1.0"
 
 
+def close_without_anybody(entries: list[Line]) -> None:
+    """A round closes although nothing has arrived."""
+    find(entries, "closed", 2)["arrived"] = []
+
+
 # --- I2 -------------------------------------------------------------------------------------------
 
 
@@ -337,6 +342,7 @@ DOCTORED: list[tuple[Doctor, Rule]] = [
     (apply_from_old_epoch, order.what_ended_is_fenced),
     (apply_from_ended, order.what_ended_is_fenced),
     (apply_from_ancient_base, order.what_ended_is_fenced),
+    (close_without_anybody, order.rounds_have_their_quorum),
     (give_two_fates, accounts.each_has_one_fate),
     (give_no_fate, accounts.each_has_one_fate),
     (invent_a_contribution, accounts.each_has_one_fate),
