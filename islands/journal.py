@@ -65,6 +65,11 @@ class Journal:
         newest = max(records, key=lambda record: record.sequence)
         self.sequence = newest.sequence
         durable = msgspec.json.decode(newest.metadata, type=Durable)
+        if len(durable.published) != len(self._names):
+            raise JournalError(
+                f"the journal is of another run: it has {len(durable.published)} fragments, "
+                f"not {len(self._names)}; choose another folder"
+            )
         fragments: list[dict[str, NDArray[np.generic]]] = []
         for name, published in zip(self._names, durable.published, strict=True):
             if published is None:

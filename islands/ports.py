@@ -63,10 +63,16 @@ class ThreadWorker:
             except BaseException as error:  # noqa: BLE001  reported to the actor, which ends
                 _on_loop(loop, partial(self._failed, error))
             else:
-                _on_loop(loop, lambda: done(result))
+                _on_loop(loop, partial(self._finish_up, done, result))
 
         if not self._closed:
             self._pool.submit(run)
+
+    def _finish_up(self, done: Callable[[T], object], result: T) -> None:
+        try:
+            done(result)
+        except BaseException as error:  # noqa: BLE001  else the loop would log it and go on
+            self._failed(error)
 
     def close(self) -> None:
         """Take no more, and drop what has not begun."""

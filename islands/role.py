@@ -81,8 +81,10 @@ class RoleActor(Actor[T]):
 
     async def on_failure(self, error: BaseException) -> None:
         """End what was started; the error is raised from `run`."""
-        self.record("failed", {"error": repr(error)})
-        await self.kill()
+        try:
+            self.record("failed", {"error": repr(error)})
+        finally:
+            await self.kill()
 
     async def kill(self) -> None:
         """Die as a process dies: nothing is said to anybody."""
@@ -125,13 +127,9 @@ class RoleActor(Actor[T]):
         return asyncio.get_running_loop().time()
 
     def post(self, event: T) -> None:
-        """Put an event into the own mailbox.
-
-        Raises:
-            InvariantError: the mailbox is full; the actor does not keep up.
-        """
+        """Put an event into the own mailbox; an actor that does not keep up ends."""
         if not self.ref.tell(event) and not self.ref.stopped:
-            raise InvariantError(f"the mailbox of {self.name} is full: it does not keep up")
+            self.fail("mailbox", InvariantError(f"{self.name} does not keep up with its mailbox"))
 
     def record(self, kind: str, fields: dict[str, object]) -> None:
         """Write one entry to the tape."""

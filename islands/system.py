@@ -21,7 +21,13 @@ from numpy.typing import NDArray
 
 from islands.config import Precision, RunSettings
 from islands.credentials import Credentials
-from islands.errors import IslandsError, SettingsError
+from islands.errors import (
+    IslandsError,
+    JournalError,
+    RefusedError,
+    SettingsError,
+    UserError,
+)
 from islands.jax_settings import cpu_environment
 from islands.jax_trainer import JaxTrainer
 from islands.learner.actor import LearnerActor
@@ -96,6 +102,7 @@ class LocalSystem:
         self._finished = asyncio.Event()
         self._syncer: SyncerActor | None = None
         self._around: Surroundings
+        self._wall_s = 0.0
         self._away: dict[str, asyncio.TimerHandle] = {}
         self._errors: dict[str, BaseException] = {}
         self._lost: set[str] = set()
@@ -245,7 +252,7 @@ class LocalSystem:
             name,
             self._around,
             ComputeThread(make_trainer, self.settings, name),
-            ThreadWorker(name, self._worker_failed),
+            ThreadWorker(name, self._worker_failed, finish=False),
             rng,
             observe,
         )
@@ -267,7 +274,8 @@ class LocalSystem:
         supervisor = self._processes.get(SUPERVISOR)
         if error is not None:
             self._errors[name] = error
-        if error is not None and (isinstance(error, IslandsError) or name == SUPERVISOR):
+        hopeless = isinstance(error, UserError | RefusedError | JournalError)
+        if error is not None and (hopeless or name == SUPERVISOR):
             self._give_up(f"{name}: {error}", error)
         if name not in self._away and isinstance(supervisor, SupervisorActor) and not self.finished:
             supervisor.process_ended(name, _word(error))
@@ -305,6 +313,7 @@ class LocalSystem:
             syncer.state.version(index) for index in range(len(self.model.layout.fragments))
         ]
         self.values = syncer.vault.published([v for v in versions if v is not None])
+        self._wall_s = self.elapsed_s
         self._finished.set()
 
     def _conclude(self) -> Summary:
@@ -316,7 +325,7 @@ class LocalSystem:
         save_file(self.model.layout.assemble(self.values), self.folder.path / "final.safetensors")
         assert self._syncer is not None, "a syncer made the cut"
         summary = summarise(
-            self.folder.figures, self._syncer.state, wall_s=self.elapsed_s, figures=found
+            self.folder.figures, self._syncer.state, wall_s=self._wall_s, figures=found
         )
         text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
         (self.folder.path / "summary.json").write_bytes(text + b"\n")

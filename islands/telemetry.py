@@ -110,7 +110,7 @@ class RunFolder:
         """Make the folder, and write what is known beforehand.
 
         Raises:
-            UserError: the folder cannot be made or written to.
+            UserError: the folder cannot be made or written to, or holds a run that has ended.
         """
         from tensorboardX import SummaryWriter
 
@@ -118,6 +118,10 @@ class RunFolder:
         self.figures = RunFigures()
         self.listeners: list[Callable[[], object]] = []
         """Called whenever the figures may have changed; they must be quick."""
+        if (path / "summary.json").exists():
+            raise UserError(
+                f"{path} holds a run that has ended; choose another folder, or remove it"
+            )
         try:
             path.mkdir(parents=True, exist_ok=True)
             (path / "settings.json").write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
@@ -192,7 +196,7 @@ class RunFolder:
         figures.steps += event.steps - figures.process_steps
         figures.tokens += event.tokens - figures.process_tokens
         figures.process_steps, figures.process_tokens = event.steps, event.tokens
-        figures.stepping_s += event.step_time_s
+        figures.stepping_s += max(0.0, event.step_time_s - report.data_wait_s)
         figures.step_time_s = event.step_time_s
         self.figures.gaps.add(max(0.0, report.gap_s))
         before = figures.loss

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +21,7 @@ from tensorboardX.proto.event_pb2 import Event as BoardEvent
 
 from islands.config import OuterSettings, Precision, RunSettings, Timing
 from islands.data.shards import ShardKey, ShardPlan
-from islands.errors import IslandsError, TaskError, UserError
+from islands.errors import IslandsError, JournalError, TaskError, UserError
 from islands.journal import Journal
 from islands.numerics.optax_chain import OptaxChain
 from islands.ports import RealDisk
@@ -335,6 +336,21 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"run folder .*file/run cannot be written"):
         finished(LocalSystem(Linear(), settings()), tmp_path / "file" / "run")
+
+
+def test_a_folder_of_another_run_is_left_alone(
+    whole: tuple[LocalSystem, Path, Summary], tmp_path: Path
+) -> None:
+    """A run that has ended is not begun again, and a journal of another run is not taken up."""
+    _, folder, _ = whole
+    before = (folder / "summary.json").read_bytes()
+    with pytest.raises(UserError, match="holds a run that has ended; choose another"):
+        finished(LocalSystem(Linear(), settings()), folder)
+    assert (folder / "summary.json").read_bytes() == before
+    shutil.copytree(folder / "journal", tmp_path / "journal")
+    other = LocalSystem(Linear(), settings(budget_tokens=2 * BUDGET))
+    with pytest.raises(JournalError, match="of another run: its token budget is"):
+        finished(other, tmp_path)
 
 
 def test_any_optax_chain_may_be_the_outer_optimizer(tmp_path: Path) -> None:

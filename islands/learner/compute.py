@@ -27,6 +27,7 @@ from islands.learner.events import (
     TrainerReady,
     ValueAdopted,
 )
+from islands.messages import FragmentIndex
 from islands.trainer import Trainer
 from messaging.clock import Clock, MonotonicClock
 
@@ -50,7 +51,7 @@ class StepReport:
     """A finished step with what only the log wants to know.
 
     `gap_s` is an upper bound of the time in which the device had nothing to do before the next
-    step was dispatched, `data_wait_s` of it spent on the batch.
+    step was dispatched, without `data_wait_s`, the time spent on getting the batch.
     """
 
     event: StepFinished
@@ -105,6 +106,7 @@ class ComputeThread:
         self._thread = threading.Thread(target=self._run, name=f"compute-{name}", daemon=True)
         self._copier = ThreadPoolExecutor(1, thread_name_prefix=f"copy-{name}")
         self._copying: Counter[int] = Counter()
+        self._copied = False
         self._post: Post = _nobody
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -181,18 +183,22 @@ class ComputeThread:
                 self._settings,
                 report=self._tell,
                 snapshot_taken=self._copy,
+                may_snapshot=self._may_copy,
             )
             engine.trainer.setup()
+            finite = engine.trainer.finite()
             batch_tokens = engine.trainer.tokens(engine.probe_batch())
         except IslandsError:
             raise
         except StopIteration as error:
-            raise TaskError("the task has no batch in the first shard of its data") from error
+            raise TaskError("the task has no batch in any shard of its data") from error
         except Exception as error:
             told = next(iter(str(error).splitlines()), "")
             raise TaskError(
                 f"the task fails before its first step: {type(error).__name__}: {told}"
             ) from error
+        if not finite:
+            raise TaskError("the task's initial parameters are not all finite numbers")
         self._tell(TrainerReady(batch_tokens))
         return engine
 
@@ -204,8 +210,9 @@ class ComputeThread:
 
     def _sleep(self) -> None:
         with self._wake:
-            while not self._inbox and not self._stopping:
+            while not self._inbox and not self._stopping and not self._copied:
                 self._wake.wait()
+            self._copied = False
 
     def _finish(self, running: Running, before_s: float, gap_s: float, data_wait_s: float) -> float:
         """Wait for a step and report it; returns when it was ready."""
@@ -219,17 +226,26 @@ class ComputeThread:
         return now_s
 
     def _copy(self, taken: Taken) -> None:
-        """Wait for a snapshot elsewhere; skip it if too many of its fragment still copy."""
-        if self._copying[taken.fragment] >= COPIES_UNDER_WAY or self._stopping:
-            return
-        self._copying[taken.fragment] += 1
+        """Wait for a snapshot elsewhere."""
+        with self._wake:
+            self._copying[taken.fragment] += 1
         self._copier.submit(self._await_copy, taken)
+
+    def _may_copy(self, fragment: FragmentIndex) -> bool:
+        """Whether not too many snapshots of a fragment are still being copied."""
+        with self._wake:
+            return self._copying[fragment] < COPIES_UNDER_WAY and not self._stopping
 
     def _await_copy(self, taken: Taken) -> None:
         try:
             buffer = taken.snapshot.buffer()
-        finally:
+        except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
+            self._tell(ComputeFailed(error))
+            return
+        with self._wake:
             self._copying[taken.fragment] -= 1
+            self._copied = True  # an idle boundary may take a snapshot that had no room
+            self._wake.notify()
         event = SnapshotTaken(taken.fragment, taken.base, taken.steps, taken.tokens)
         self._tell(SnapshotReady(event, buffer))
 

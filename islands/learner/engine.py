@@ -2,7 +2,8 @@
 
 The engine owns the trainer. Between two steps it carries out, in order: commands that arrived
 (adopt, allow, plan, read, reset), then snapshots of the planned fragments, then the dispatch of
-the next step if quota and data allow. All of these dispatch and do not wait for the device.
+the next step if quota and data allow. All of these dispatch and do not wait for the device, but
+for reading a value, which happens once, before the first step.
 
 Totals are of dispatched steps over the life of the process, so a snapshot or an adoption at a
 boundary carries exactly the steps that it contains.
@@ -110,6 +111,7 @@ class Engine:
         settings: of the run.
         report: receives `ValueAdopted`.
         snapshot_taken: receives every snapshot as soon as it is dispatched.
+        may_snapshot: whether there is room for one more snapshot of a fragment.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class Engine:
         *,
         report: Callable[[ValueAdopted], None],
         snapshot_taken: Callable[[Taken], None],
+        may_snapshot: Callable[[FragmentIndex], bool] = lambda _: True,
     ) -> None:
         """Nothing is allowed yet."""
         self.trainer = trainer
@@ -128,6 +131,7 @@ class Engine:
         self._settings = settings
         self._report = report
         self._snapshot_taken = snapshot_taken
+        self._may_snapshot = may_snapshot
         self._clock = 0.0
         self._until_tokens = 0
         self._leases: tuple[Lease, ...] = ()
@@ -148,9 +152,10 @@ class Engine:
         """A batch like those to come, for compiling and for counting its tokens.
 
         Raises:
-            StopIteration: the first shard is empty.
+            StopIteration: every shard is empty.
         """
-        return next(self.trainer.batches(ShardKey(0, 0), 0))[0]
+        shards = (ShardKey(0, shard) for shard in range(self.trainer.shards))
+        return next(batch for key in shards for batch, _ in self.trainer.batches(key, 0))
 
     def boundary(self) -> bool:
         """Carry out commands and snapshots. Returns whether an `Allow` was among the commands."""
@@ -186,6 +191,8 @@ class Engine:
         """Snapshot a fragment unless nothing changed since the last one."""
         base = self._bases.get(fragment)
         if base is None or self._taken_at.get(fragment) == (self.steps, base):
+            return
+        if not self._may_snapshot(fragment):
             return
         self._taken_at[fragment] = (self.steps, base)
         halved = self._settings.precision is Precision.BFLOAT16

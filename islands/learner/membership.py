@@ -152,10 +152,14 @@ def take_eviction(core: Core, evicted: Evicted) -> None:
 
 
 def start_over(core: Core) -> None:
-    """The loss was not a finite number: neither the moments nor the values are worth keeping."""
-    if core.incarnation is not None:
-        core.actions.append(ResetMoments())
+    """The loss was not a finite number: neither the moments nor the values are worth keeping.
+
+    Steps that were under way report the same once more; they belong to no new incarnation, which
+    has not been allowed to step yet. Moments are reset after the last step.
+    """
+    if core.incarnation is not None and core.allowed:
         _rejoin(core)
+        core.actions.append(ResetMoments())
 
 
 def _rejoin(core: Core) -> None:

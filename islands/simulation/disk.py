@@ -47,6 +47,11 @@ class SimulatedDisk:
         """A file's content as the host sees it."""
         return self._cached.get(name, self._durable.get(name))
 
+    @property
+    def syncing(self) -> bool:
+        """Whether a crash would now find something that was to be synced and is not."""
+        return bool(self._syncing)
+
     def begin_work(self) -> None:
         """A worker begins: its syncs are not complete before `settle`."""
         self._working = True

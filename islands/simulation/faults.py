@@ -38,12 +38,17 @@ from messaging.simulated_network import Route
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Processes die; each comes back after so long."""
+    """Processes die; each comes back after so long.
+
+    `in_write` waits, but not for long, until the syncer's disk has been asked for something that
+    it has not done yet.
+    """
 
     at_s: float
     names: tuple[str, ...]
     silent: bool
     down_s: tuple[float, ...]
+    in_write: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +270,8 @@ def _draw_faults(
                 count = rng.choice((1, 1, 1, 2, len(everybody)))
                 names = tuple(sorted(rng.sample(everybody, min(count, len(everybody)))))
                 down_s = tuple(rng.choice((0.0, 0.3, for_s)) for _ in names)
-                faults.append(Kill(at_s, names, rng.choice((False, False, True)), down_s))
+                silent, in_write = rng.choice((False, False, True)), rng.choice((False, True))
+                faults.append(Kill(at_s, names, silent, down_s, in_write and SYNCER in names))
             case "leave":
                 faults.append(Leave(at_s, learner, for_s))
             case "cut":

@@ -25,6 +25,8 @@ MAILBOX_MOST = 256
 """Messages that may wait in a mailbox of a simulated world; far fewer do."""
 
 LOOK_S = 0.25
+WRITE_WAIT_S = 0.5
+WRITE_LOOK_S = 0.0004
 
 Deed = Callable[[World], Awaitable[None]]
 
@@ -117,9 +119,11 @@ def _timeline(scenario: Scenario) -> list[tuple[float, Deed]]:
 
 def _deeds(fault: Fault, scenario: Scenario) -> list[tuple[float, Deed]]:
     match fault:
-        case Kill(at_s, names, silent, down_s):
-            starts = [(at_s + d, _start(name)) for name, d in zip(names, down_s, strict=True)]
-            return [(at_s, _kill(names, silent=silent)), *starts]
+        case Kill(at_s, names, silent, down_s, in_write):
+            wait_s = WRITE_WAIT_S if in_write else 0.0
+            back_s = [at_s + wait_s + down for down in down_s]
+            starts = [(back, _start(name)) for name, back in zip(names, back_s, strict=True)]
+            return [(at_s, _kill(names, silent=silent, wait_s=wait_s)), *starts]
         case Leave(at_s, name, away_s):
             return [(at_s, _leave(name)), (at_s + away_s, _start(name))]
         case Cut(at_s, source, target, one_way, for_s):
@@ -148,8 +152,12 @@ def _start(name: str) -> Deed:
     return deed
 
 
-def _kill(names: tuple[str, ...], *, silent: bool) -> Deed:
+def _kill(names: tuple[str, ...], *, silent: bool, wait_s: float) -> Deed:
     async def deed(world: World) -> None:
+        for _ in range(round(wait_s / WRITE_LOOK_S)):
+            if world.disks[SYNCER].syncing:
+                break
+            await asyncio.sleep(WRITE_LOOK_S)
         died = [name for name in names if await world.kill(name, silent=silent)]
         if died:
             world.note("fault", fault="crash" if silent else "kill", names=died)

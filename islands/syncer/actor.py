@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from islands.credentials import Credentials
-from islands.errors import RefusedError
+from islands.errors import JournalError, RefusedError
 from islands.journal import Journal, Recovered, encode
 from islands.messages import (
     PROTOCOL,
@@ -49,6 +49,7 @@ from islands.syncer.actions import (
     SendValue,
     WriteJournal,
 )
+from islands.syncer.core import Durable
 from islands.syncer.events import (
     ContributionArrived,
     Event,
@@ -149,15 +150,32 @@ class SyncerActor(RoleActor[Event]):
             fragments = len(around.layout.fragments)
             durable = fresh(around.settings, fragments=fragments, shards=self._shards, epoch=epoch)
             durable.sequence = self._journal.sequence
+            durable.run = around.settings.run
+            durable.fingerprint = around.layout.fingerprint
         else:
             durable = recovered.durable
             durable.epoch = epoch
+            self._check_owner(durable)
             for index, arrays in enumerate(recovered.fragments):
                 published = durable.published[index]
                 assert published is not None, "a recovered journal has a version of everything"
                 self.vault.restore(index, published.version, arrays)
         fingerprint = around.layout.fingerprint
         return SyncerState(around.settings, fingerprint, durable, now_s=self.now_s())
+
+    def _check_owner(self, durable: Durable) -> None:
+        """Refuse the journal of another run."""
+        settings = self.around.settings
+        for what, held, wanted in (
+            ("run", durable.run, settings.run),
+            ("layout", durable.fingerprint, self.around.layout.fingerprint),
+            ("token budget", durable.leases.budget_tokens, settings.budget_tokens),
+        ):
+            if held != wanted:
+                raise JournalError(
+                    f"the journal is of another run: its {what} is {held}, not {wanted}; "
+                    "choose another folder"
+                )
 
     async def on_message(self, message: Event) -> None:
         """Handle one event and perform what follows."""
@@ -277,7 +295,7 @@ class SyncerActor(RoleActor[Event]):
                 if incarnation == self._incarnation:
                     self._incarnation = None
                     self._greet_supervisor()
-                    self.record("evicted", {"reason": reason})
+                    self.record("evicted", {"name": self.name, "reason": reason})
             case Refused(_, reason, retry):
                 if not retry:
                     self.fail("supervisor", RefusedError(reason))

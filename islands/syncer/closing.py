@@ -15,7 +15,7 @@
 
 from math import inf
 
-from islands.messages import FinalRound, Phase, Role, Status, Stop
+from islands.messages import FinalRound, LearnerName, Phase, Role, Status, Stop
 from islands.syncer.actions import FinishRun, Send
 from islands.syncer.core import Closing, ClosingStage, Core
 from islands.syncer.eligibility import BUSY, unready_because
@@ -63,9 +63,22 @@ def _due(core: Core, now_s: float) -> str | None:
         for learner in core.learners.values()
         if learner.role is Role.LEARNER and learner.progress.batch_tokens > 0
     ]
-    if batches and core.durable.leases.exhausted(min(batches)):
+    if batches and core.durable.leases.exhausted(min(batches), _starved(core)):
         return "tokens"
     return None
+
+
+def _starved(core: Core) -> list[LearnerName]:
+    """Learners that know their whole quota and have nothing that they could do with it."""
+    holders = core.durable.leases.holders
+    return [
+        name
+        for name in sorted(holders)
+        if name in core.learners
+        and core.learners[name].phase is Phase.STARVED
+        and core.learners[name].progress.quota_tokens == holders[name].quota_tokens
+        and any(not lease.done for lease in core.learners[name].progress.leases)
+    ]
 
 
 def begin_closing(core: Core, reason: str, now_s: float) -> None:
@@ -89,7 +102,9 @@ def _ask_no_more(core: Core) -> None:
 
 
 def _all_stopped(core: Core) -> bool:
-    """Nobody who could still contribute is stepping."""
+    """Nobody who could still contribute is stepping, or has yet to come back to this start."""
+    if any(name not in core.learners for name in core.durable.ledger.books):
+        return False
     stepping = (Phase.STEPPING, Phase.STARVED)
     return not any(
         learner.role is Role.LEARNER

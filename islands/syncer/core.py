@@ -63,6 +63,8 @@ class Durable:
     rejoins: int = 0
     stopping: str | None = None
     finished: str | None = None
+    run: str = ""
+    fingerprint: str = ""
 
 
 class ClosingStage(StrEnum):

@@ -14,6 +14,7 @@ Deviation: SPEC §9 lets the supervisor hand out leases. They live with the sync
 positions do: both must be in the same journal record to be exact.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -146,14 +147,20 @@ class LeaseBook:
             self.pass_index, self.next_shard = self.pass_index + 1, 0
         return lease
 
-    def exhausted(self, batch_tokens: int) -> bool:
-        """Whether the budget is too small for one more batch and every quota is used up."""
+    def exhausted(self, batch_tokens: int, starved: Collection[LearnerName] = ()) -> bool:
+        """Whether the budget is too small for one more batch and every quota is used up.
+
+        Args:
+            batch_tokens: of the smallest batch in the fleet.
+            starved: learners that have all of their quota and cannot step with what is left of
+                it: batches may differ in tokens, from host to host and from step to step.
+        """
         remaining = self.remaining_tokens
         if remaining is None or remaining >= batch_tokens:
             return False
         return all(
-            holder.quota_tokens - holder.used_tokens < batch_tokens
-            for holder in self.holders.values()
+            name in starved or holder.quota_tokens - holder.used_tokens < batch_tokens
+            for name, holder in self.holders.items()
         )
 
 

@@ -31,6 +31,7 @@ def test_schedules_hold_every_kind_of_fault() -> None:
         assert any(kill.names == (role,) for kill in kills)
     assert any(len(kill.names) > 3 for kill in kills)
     assert any(kill.silent for kill in kills)
+    assert any(kill.in_write for kill in kills)
 
 
 def test_settings_are_varied() -> None:

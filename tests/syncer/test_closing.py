@@ -41,6 +41,19 @@ def test_a_stop_is_announced_and_journalled() -> None:
     assert again.core.closing.reason == "enough"
 
 
+def test_a_restarted_syncer_waits_for_those_who_have_yet_to_come_back() -> None:
+    """Open tokens are not lost because their learners dial a moment later than it starts."""
+    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
+    bench.step("ana")
+    bench.do(StopRequested("enough"))
+    again = Bench(SETTINGS, fragments=4, durable=bench.core.durable, epoch=2)
+    again.tick(0.0)
+    assert stage_of(again) is ClosingStage.DRAINING
+    assert not any(row.lost for row in again.state.ledger_rows())
+    again.tick(SETTINGS.timing.final_s)
+    assert stage_of(again) is ClosingStage.CUTTING
+
+
 def test_it_waits_until_all_have_stopped() -> None:
     """No closing round opens while somebody still steps."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)

@@ -119,6 +119,16 @@ def test_the_budget_is_exhausted_when_no_batch_fits() -> None:
     assert book.exhausted(BATCH)
 
 
+def test_a_rest_that_fits_no_waiting_batch_exhausts_the_budget() -> None:
+    """Batches may differ: who has all of the quota and cannot step has used it up."""
+    book = book_of(BATCH + BATCH // 2)
+    book.open(ANA, Incarnation(1, 1))
+    top_up(book, ANA)
+    assert book.holders[ANA].quota_tokens == BATCH
+    assert not book.exhausted(BATCH)
+    assert book.exhausted(BATCH, [ANA])
+
+
 def test_without_a_budget_it_never_ends() -> None:
     """A run without budget is stopped by somebody else."""
     book = book_of(None)
