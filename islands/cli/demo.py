@@ -23,7 +23,7 @@ METRIC = "val_bits_per_byte"
 
 
 def run(
-    tokens: int = 1_200_000,
+    tokens: int = 1_000_000,
     learners: int = 3,
     away_s: float = 8.0,
     folder: Path | None = None,
