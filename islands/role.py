@@ -2,8 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -43,7 +43,6 @@ class Surroundings:
     tape: Tape
     supervisor: str = "supervisor"
     origin_s: float = 0.0
-    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def dialling(self) -> DialSettings:
