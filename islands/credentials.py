@@ -7,7 +7,7 @@ value: it goes over links, and never into logs, tapes, addresses or process argu
 import hashlib
 import hmac
 
-from islands.messages import Incarnation
+from islands.identities import Incarnation
 
 KEY_BYTES_MIN = 16
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import JournalError
-from islands.messages import Version
+from islands.identities import Version
 from islands.ports import Disk
 from islands.slots import Arrays, Record, Slots, newest_epoch, take_epoch
 from islands.syncer.core import Durable

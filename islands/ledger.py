@@ -23,7 +23,8 @@ Three rules decide where a token goes:
 from dataclasses import dataclass, field
 
 from islands.errors import InvariantError
-from islands.messages import Fate, Incarnation, LearnerName, Merged, Progress, Version
+from islands.identities import Fate, Incarnation, LearnerName, Version
+from islands.messages import Merged, Progress
 
 
 @dataclass(slots=True)

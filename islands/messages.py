@@ -1,4 +1,4 @@
-"""Every message between the roles, and the identities that fence them.
+"""Every message between the roles.
 
 A message is a frozen dataclass, decoded once, at the edge. Reports are cumulative and commands are
 idempotent, so a message may be lost, repeated or overtaken by bulk data without harm:
@@ -11,103 +11,29 @@ Which message carries a bulk payload is said in its docstring; all others are co
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import NewType
 
-FragmentIndex = NewType("FragmentIndex", int)
-LearnerName = NewType("LearnerName", str)
+from islands.identities import (
+    Fate,
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Lease,
+    Phase,
+    Role,
+    Status,
+    Ticket,
+    Version,
+)
+from islands.operation import (
+    Command,
+    CommandAnswer,
+    Drain,
+    Note,
+    RunEnded,
+    StepFigures,
+)
 
 PROTOCOL = 1
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Version:
-    """One published value of a fragment: the syncer's epoch and the number of merges before it."""
-
-    epoch: int
-    number: int
-
-    def __str__(self) -> str:
-        """Render as ``epoch.number``."""
-        return f"{self.epoch}.{self.number}"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Incarnation:
-    """One admission of a learner: the supervisor's epoch and its counter of admissions."""
-
-    epoch: int
-    counter: int
-
-    def __str__(self) -> str:
-        """Render as ``epoch.counter``."""
-        return f"{self.epoch}.{self.counter}"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Ticket:
-    """The right to answer one pull once."""
-
-    epoch: int
-    round: int
-    name: LearnerName
-    incarnation: Incarnation
-
-    def __str__(self) -> str:
-        """Render as ``name/incarnation@epoch:round``."""
-        return f"{self.name}/{self.incarnation}@{self.epoch}:{self.round}"
-
-
-class Role(StrEnum):
-    """What a process is in the run."""
-
-    LEARNER = "learner"
-    SYNCER = "syncer"
-    SUPERVISOR = "supervisor"
-    OBSERVER = "observer"
-
-
-class Phase(StrEnum):
-    """What a learner is doing; only ``STEPPING`` and ``FINISHED`` learners may contribute."""
-
-    JOINING = "joining"
-    COMPILING = "compiling"
-    HEALING = "healing"
-    STEPPING = "stepping"
-    STARVED = "starved"
-    FINISHED = "finished"
-
-
-class Status(StrEnum):
-    """What the supervisor thinks of a member."""
-
-    LIVE = "live"
-    SUSPECT = "suspect"
-    STALLED = "stalled"
-    EVICTED = "evicted"
-    LEFT = "left"
-
-
-class Fate(StrEnum):
-    """What became of a contribution. Each has exactly one fate (SPEC §6)."""
-
-    APPLIED = "applied"
-    REJECTED = "rejected"
-    LATE = "late"
-    STALE = "stale"
-
-
-# --- data positions ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Lease:
-    """A virtual shard of one pass over the corpus, and the record from which to go on reading."""
-
-    pass_index: int
-    shard: int
-    position: int
-    done: bool = False
 
 
 # --- membership: with the supervisor ----------------------------------------------------------
@@ -198,10 +124,14 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class MembershipChanged:
-    """The supervisor's whole view, sorted by name; sent on a change and with every heartbeat."""
+    """The supervisor's whole view, sorted by name; sent on a change and with every heartbeat.
+
+    `paused` is the operator's last word to this supervisor; None if there was none.
+    """
 
     supervisor_epoch: int
     members: tuple[Member, ...]
+    paused: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +157,23 @@ class Stop:
     """The run is over."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Enquiry:
+    """Ask the supervisor what the run is, before there is anything to join with."""
+
+    protocol: int
+    role: Role
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunTold:
+    """What the run is: settings and task as JSON (`islands.run_spec`); payload: its layout."""
+
+    run: str
+    spec: str
 
 
 # --- training: with the syncer ----------------------------------------------------------------
@@ -287,10 +234,14 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The syncer's answer to Hello: its epoch and the committed versions, in fragment order."""
+    """The syncer's answer to Hello: its epoch and the committed versions, in fragment order.
+
+    `donor` names a healthy learner whose inner moments the receiver may ask for.
+    """
 
     epoch: int
     versions: tuple[Version | None, ...]
+    donor: LearnerName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,6 +367,44 @@ class Quarantined:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The syncer pauses or resumes the run: learners step only while it is not paused."""
+
+    epoch: int
+    paused: bool
+
+
+# --- between peers, relayed by the syncer: the envelope's recipient is a learner ----------------
+
+
+@dataclass(frozen=True, slots=True)
+class StateRequest:
+    """Ask a peer for one piece of its inner optimizer's state.
+
+    `schema` is the digest of names, dtypes and shapes of the whole state: unlike states are not
+    offered.
+    """
+
+    incarnation: Incarnation
+    piece: int
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateOffer:
+    """Answer to a StateRequest; payload: the piece's bytes. `pieces` is 0 if there is none."""
+
+    piece: int
+    pieces: int
+    schema: str
+    digest: str
+
+
+PEER_TYPES: tuple[type, ...] = (StateRequest, StateOffer)
+"""What a hub passes on to the learner that the envelope names, and does not read."""
+
+
 MESSAGE_TYPES: tuple[type, ...] = (
     Join,
     Joined,
@@ -439,4 +428,15 @@ MESSAGE_TYPES: tuple[type, ...] = (
     FragmentSeed,
     FinalRound,
     Quarantined,
+    Enquiry,
+    RunTold,
+    Drain,
+    Command,
+    CommandAnswer,
+    Note,
+    StepFigures,
+    RunEnded,
+    Paused,
+    StateRequest,
+    StateOffer,
 )

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.messages import Version
+from islands.identities import Version
 from islands.ports import Disk
 
 MAGIC = b"ISLJ0001"

@@ -3,7 +3,7 @@
 import pytest
 
 from islands.credentials import KEY_BYTES_MIN, Credentials
-from islands.messages import Incarnation
+from islands.identities import Incarnation
 
 OURS = Credentials("run", bytes(range(32)))
 ONE = Incarnation(1, 1)

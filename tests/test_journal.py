@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from islands.config import RunSettings
 from islands.errors import JournalError
+from islands.identities import Version
 from islands.journal import Journal, Recovered, encode
-from islands.messages import Version
 from islands.ports import RealDisk
 from islands.syncer.core import Durable, Published
 from islands.syncer.state import fresh

@@ -9,20 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from islands.errors import InvariantError
+from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.learner.account import Account
 from islands.ledger import Ledger
-from islands.messages import (
-    Fate,
-    FragmentIndex,
-    FragmentProgress,
-    FragmentUpdate,
-    Incarnation,
-    LearnerName,
-    Merged,
-    Phase,
-    Progress,
-    Version,
-)
+from islands.messages import FragmentProgress, FragmentUpdate, Merged, Progress
 
 ANA = LearnerName("ana")
 FIRST = Incarnation(1, 1)

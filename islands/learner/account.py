@@ -11,7 +11,8 @@ decides every ticket up to r, and an update from a later epoch decides every old
 
 from dataclasses import dataclass, field
 
-from islands.messages import FragmentProgress, FragmentUpdate, Merged, Version
+from islands.identities import Version
+from islands.messages import FragmentProgress, FragmentUpdate, Merged
 
 SENT_MAX = 16
 """Tickets answered from one base; a learner with two unanswered pulls is not asked again."""

@@ -2,19 +2,16 @@
 
 from dataclasses import dataclass
 
+from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.messages import (
     Contribution,
     ContributionDeclined,
-    FragmentIndex,
     FragmentRequest,
     Heartbeat,
     Hello,
-    Incarnation,
     Join,
-    Lease,
     Leave,
     Progress,
-    Version,
 )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import RefusedError
+from islands.identities import Incarnation, LearnerName
 from islands.learner.actions import (
     Action,
     AdoptValue,
@@ -57,9 +58,7 @@ from islands.messages import (
     FragmentUpdate,
     HeartbeatAck,
     Hello,
-    Incarnation,
     Joined,
-    LearnerName,
     LeaseGranted,
     Progress,
     PullFragment,

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from islands.config import RunSettings
 from islands.errors import IslandsError, TaskError
+from islands.identities import FragmentIndex
 from islands.learner.engine import Command, Engine, Running, Taken, enqueue
 from islands.learner.events import (
     Idled,
@@ -27,7 +28,6 @@ from islands.learner.events import (
     TrainerReady,
     ValueAdopted,
 )
-from islands.messages import FragmentIndex
 from islands.trainer import Trainer
 from messaging.clock import Clock, MonotonicClock
 

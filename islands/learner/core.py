@@ -12,18 +12,11 @@ until the new one is allowed its first step, past a step that was still running 
 from dataclasses import dataclass, field
 
 from islands.config import RunSettings
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Lease, Phase
 from islands.learner.account import Account
 from islands.learner.actions import Action
 from islands.learner.pulls import Pulls
-from islands.messages import (
-    FragmentIndex,
-    FragmentUpdate,
-    Incarnation,
-    LearnerName,
-    Lease,
-    Phase,
-    Progress,
-)
+from islands.messages import FragmentUpdate, Progress
 
 
 @dataclass(slots=True)

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from islands.config import Precision, RunSettings
 from islands.data.shards import ShardKey
+from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.learner.events import ValueAdopted
-from islands.messages import FragmentIndex, Incarnation, Lease, Version
 from islands.schedule import learning_rate
 from islands.trainer import PendingStep, Snapshot, Trainer
 

@@ -2,23 +2,20 @@
 
 from dataclasses import dataclass
 
+from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.messages import (
     ContributionFate,
     Evicted,
     FinalRound,
-    FragmentIndex,
     FragmentRequest,
     FragmentUpdate,
     HeartbeatAck,
-    Incarnation,
     Joined,
-    Lease,
     LeaseGranted,
     PullFragment,
     Quarantined,
     Refused,
     Stop,
-    Version,
     Welcome,
 )
 

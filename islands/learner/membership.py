@@ -6,6 +6,7 @@ ended because the loss was not finite. Of several supervisors, or syncers, it fo
 the highest epoch.
 """
 
+from islands.identities import Role, Version
 from islands.learner.account import Account
 from islands.learner.actions import (
     AllowSteps,
@@ -18,18 +19,7 @@ from islands.learner.actions import (
 )
 from islands.learner.core import Core
 from islands.learner.training import allow
-from islands.messages import (
-    PROTOCOL,
-    Evicted,
-    Heartbeat,
-    HeartbeatAck,
-    Hello,
-    Join,
-    Joined,
-    Leave,
-    Role,
-    Version,
-)
+from islands.messages import PROTOCOL, Evicted, Heartbeat, HeartbeatAck, Hello, Join, Joined, Leave
 
 
 def take_supervisor_link(core: Core, *, up: bool) -> None:

@@ -17,8 +17,9 @@ Deviation: only the fragments next due are copied.
 
 from dataclasses import dataclass, field
 
+from islands.identities import FragmentIndex, Ticket, Version
 from islands.learner.events import SnapshotTaken
-from islands.messages import FragmentIndex, PullFragment, Ticket, Version
+from islands.messages import PullFragment
 
 AGE_MAX_STEPS = 1
 """The copy to the host overlaps the next step, so the newest snapshot may be one step behind."""

@@ -13,6 +13,7 @@ The rules live in the modules that the package's docstring lists; this one appli
 from typing import assert_never
 
 from islands.config import RunSettings
+from islands.identities import Incarnation, LearnerName, Phase
 from islands.learner.account import Account
 from islands.learner.actions import Action, Exit, ToSyncer
 from islands.learner.answering import answer_pulls, take_pull, take_request
@@ -62,11 +63,8 @@ from islands.messages import (
     FinalRound,
     FragmentRequest,
     HeartbeatAck,
-    Incarnation,
     Joined,
-    LearnerName,
     LeaseGranted,
-    Phase,
     PullFragment,
     Quarantined,
     Refused,

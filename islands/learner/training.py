@@ -4,10 +4,11 @@ It may step once every fragment is adopted, on the leases it holds, until its qu
 the run closes; nothing else stops it.
 """
 
+from islands.identities import Lease, Phase
 from islands.learner.actions import AdoptValue, AllowSteps
 from islands.learner.core import Core
 from islands.learner.events import Idled, StepFinished, UpdateArrived, ValueAdopted
-from islands.messages import Lease, LeaseGranted, Phase
+from islands.messages import LeaseGranted
 
 ADOPTING_MAX = 4
 """Updates per fragment that wait for a boundary; compute adopts the newest of them."""

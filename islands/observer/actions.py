@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from islands.messages import FragmentUpdate, Heartbeat, Hello, Join, Progress, Version
+from islands.identities import Version
+from islands.messages import FragmentUpdate, Heartbeat, Hello, Join, Progress
 
 
 @dataclass(frozen=True, slots=True)

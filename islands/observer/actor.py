@@ -8,16 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import RefusedError
-from islands.messages import (
-    Evicted,
-    FragmentUpdate,
-    HeartbeatAck,
-    Joined,
-    Refused,
-    Stop,
-    Version,
-    Welcome,
-)
+from islands.identities import Version
+from islands.messages import Evicted, FragmentUpdate, HeartbeatAck, Joined, Refused, Stop, Welcome
 from islands.observer.actions import (
     Action,
     DialSyncer,

@@ -8,6 +8,7 @@ evaluated: whoever drives the observer asks for that when the run is over.
 from typing import assert_never
 
 from islands.config import RunSettings
+from islands.identities import Incarnation, LearnerName, Phase, Role, Version
 from islands.messages import (
     PROTOCOL,
     Evicted,
@@ -16,16 +17,11 @@ from islands.messages import (
     Heartbeat,
     HeartbeatAck,
     Hello,
-    Incarnation,
     Join,
     Joined,
-    LearnerName,
-    Phase,
     Progress,
     Refused,
-    Role,
     Stop,
-    Version,
     Welcome,
 )
 from islands.observer.actions import (

@@ -14,9 +14,9 @@ import numpy as np
 
 from islands.config import RunSettings
 from islands.credentials import Credentials
+from islands.identities import Phase
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import InlineCompute
-from islands.messages import Phase
 from islands.numerics.outer import Sgd
 from islands.ports import InlineWorker
 from islands.role import Surroundings

@@ -18,7 +18,7 @@ before the heartbeats that queued up behind it.
 from dataclasses import dataclass
 
 from islands.config import Timing
-from islands.messages import Incarnation, Phase, Role, Status
+from islands.identities import Incarnation, Phase, Role, Status
 
 STALLED_STEPS = 5
 

@@ -8,21 +8,18 @@ members whose credentials its predecessor signed, and evicts nobody that it has 
 from typing import assert_never
 
 from islands.config import RunSettings
+from islands.identities import Incarnation, LearnerName, Role, Status
 from islands.messages import (
     PROTOCOL,
     Evicted,
     Heartbeat,
     HeartbeatAck,
-    Incarnation,
     Join,
     Joined,
-    LearnerName,
     Leave,
     Member,
     MembershipChanged,
     Refused,
-    Role,
-    Status,
     Stop,
     SyncerAddress,
 )

@@ -6,6 +6,7 @@ the matching `JournalFinished`.
 
 from dataclasses import dataclass, field
 
+from islands.identities import Ticket, Version
 from islands.messages import (
     ContributionFate,
     Evicted,
@@ -17,8 +18,6 @@ from islands.messages import (
     Quarantined,
     Refused,
     Stop,
-    Ticket,
-    Version,
     Welcome,
 )
 

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from islands.credentials import Credentials
 from islands.errors import JournalError, RefusedError
+from islands.identities import Incarnation, Phase, Role
 from islands.journal import Journal, Recovered, encode
 from islands.messages import (
     PROTOCOL,
@@ -21,15 +22,12 @@ from islands.messages import (
     Heartbeat,
     HeartbeatAck,
     Hello,
-    Incarnation,
     Join,
     Joined,
     Leave,
     MembershipChanged,
-    Phase,
     Progress,
     Refused,
-    Role,
     Stop,
 )
 from islands.numerics.check import Measured

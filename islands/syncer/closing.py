@@ -15,7 +15,8 @@
 
 from math import inf
 
-from islands.messages import FinalRound, LearnerName, Phase, Role, Status, Stop
+from islands.identities import LearnerName, Phase, Role, Status
+from islands.messages import FinalRound, Stop
 from islands.syncer.actions import FinishRun, Send
 from islands.syncer.core import Closing, ClosingStage, Core
 from islands.syncer.eligibility import BUSY, unready_because

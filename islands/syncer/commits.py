@@ -1,16 +1,7 @@
 """New versions: after a merge, journal first, then send. And version 0, from one learner."""
 
-from islands.messages import (
-    Fate,
-    FragmentIndex,
-    FragmentRequest,
-    FragmentSeed,
-    LearnerName,
-    Merged,
-    Phase,
-    Role,
-    Version,
-)
+from islands.identities import Fate, FragmentIndex, LearnerName, Phase, Role, Version
+from islands.messages import FragmentRequest, FragmentSeed, Merged
 from islands.syncer.actions import DropContribution, InstallSeed, Send
 from islands.syncer.core import Adoption, Core, Published, Seeding
 from islands.syncer.events import MergeFacts

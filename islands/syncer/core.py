@@ -10,16 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from islands.config import RunSettings
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Version
 from islands.ledger import Ledger
-from islands.messages import (
-    FragmentIndex,
-    FragmentUpdate,
-    Incarnation,
-    LearnerName,
-    LeaseGranted,
-    Merged,
-    Version,
-)
+from islands.messages import FragmentUpdate, LeaseGranted, Merged
 from islands.syncer.actions import Action, Record, Send, SendValue, WriteJournal
 from islands.syncer.eligibility import ineligible_because, unready_because
 from islands.syncer.fate import NormGauge

@@ -19,7 +19,7 @@ Source: SPEC §3.2.
 
 from collections.abc import Collection
 
-from islands.messages import Phase, Role, Status, Version
+from islands.identities import Phase, Role, Status, Version
 from islands.syncer.roster import LearnerRecord
 
 UNANSWERED_MAX = 2

@@ -27,7 +27,8 @@ from collections import deque
 from dataclasses import dataclass
 from statistics import median
 
-from islands.messages import Contribution, Fate
+from islands.identities import Fate
+from islands.messages import Contribution
 
 NORM_SAMPLES_MIN = 8
 NORM_SAMPLES_KEPT = 64

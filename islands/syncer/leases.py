@@ -18,7 +18,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import ceil
 
-from islands.messages import Incarnation, LearnerName, Lease, Progress
+from islands.identities import Incarnation, LearnerName, Lease
+from islands.messages import Progress
 
 OUTAGE_S = 60.0
 """Learners go on while the syncer is away, so a grant lasts for at least so long."""

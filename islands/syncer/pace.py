@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from islands.config import REPORTS_PER_ROUND, PaceBy
-from islands.messages import LearnerName
+from islands.identities import LearnerName
 
 CREDIT_FLOOR_STEPS = -1.0
 

@@ -3,7 +3,8 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from islands.messages import Incarnation, LearnerName, Phase, Progress, Role, Status, Version
+from islands.identities import Incarnation, LearnerName, Phase, Role, Status, Version
+from islands.messages import Progress
 
 ENDED = (Status.EVICTED, Status.LEFT)
 

@@ -11,7 +11,8 @@ The round closes when nobody is waited for, or when the grace after the K-th arr
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from islands.messages import Contribution, LearnerName, Ticket, Version
+from islands.identities import LearnerName, Ticket, Version
+from islands.messages import Contribution
 
 
 class Stage(StrEnum):

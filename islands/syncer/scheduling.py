@@ -3,17 +3,8 @@
 from math import sqrt
 from statistics import fmean
 
-from islands.messages import (
-    Contribution,
-    ContributionFate,
-    Fate,
-    FragmentIndex,
-    LearnerName,
-    PullFragment,
-    Quarantined,
-    Ticket,
-    Version,
-)
+from islands.identities import Fate, FragmentIndex, LearnerName, Ticket, Version
+from islands.messages import Contribution, ContributionFate, PullFragment, Quarantined
 from islands.schedule import learning_rate
 from islands.syncer.actions import BeginMerge, DropContribution, MergePart, Send
 from islands.syncer.core import Core

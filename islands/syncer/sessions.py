@@ -5,19 +5,16 @@ supervisor, or by meeting a higher incarnation of the same name, and remembers i
 """
 
 from islands.errors import RefusedError
+from islands.identities import LearnerName, Phase, Role, Status
 from islands.messages import (
     PROTOCOL,
     Evicted,
     FinalRound,
     Hello,
-    LearnerName,
     Member,
     MembershipChanged,
-    Phase,
     Progress,
     Refused,
-    Role,
-    Status,
     Welcome,
 )
 from islands.syncer.actions import Dismiss, Send

@@ -12,8 +12,8 @@ from typing import assert_never
 
 from islands.config import RunSettings
 from islands.errors import InvariantError
+from islands.identities import LearnerName, Version
 from islands.ledger import Ledger, Row
-from islands.messages import LearnerName, Version
 from islands.syncer.actions import Action
 from islands.syncer.closing import advance_closing, begin_closing
 from islands.syncer.commits import (

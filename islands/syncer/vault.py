@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.config import Anchor, MergeRule, RunSettings
+from islands.identities import Ticket, Version
 from islands.layout import Layout
-from islands.messages import Contribution, FragmentSeed, Ticket, Version
+from islands.messages import Contribution, FragmentSeed
 from islands.numerics.check import Measured, clip, measure
 from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
 from islands.numerics.outer_gradient import rebase

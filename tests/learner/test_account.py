@@ -1,7 +1,8 @@
 """A learner's account of one fragment: merged, overwritten, pending, in doubt."""
 
+from islands.identities import FragmentIndex, Version
 from islands.learner.account import Account
-from islands.messages import FragmentIndex, FragmentUpdate, Merged, Version
+from islands.messages import FragmentUpdate, Merged
 
 
 def update(

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from islands.config import RunSettings
+from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.learner.engine import Adopt, Allow, Command, Engine, Plan, Reset, Taken, enqueue
 from islands.learner.events import ValueAdopted
-from islands.messages import FragmentIndex, Incarnation, Lease, Version
 from islands.toy import NumpyTrainer
 
 WHO = Incarnation(1, 1)

@@ -1,15 +1,9 @@
 """When a learner answers a pull, and with what."""
 
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.learner.events import SnapshotTaken
 from islands.learner.pulls import Pulls
-from islands.messages import (
-    FragmentIndex,
-    Incarnation,
-    LearnerName,
-    PullFragment,
-    Ticket,
-    Version,
-)
+from islands.messages import PullFragment
 
 BASE = Version(1, 0)
 

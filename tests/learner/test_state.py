@@ -4,6 +4,15 @@ from dataclasses import replace
 from typing import TypeVar
 
 from islands.config import RunSettings
+from islands.identities import (
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Lease,
+    Phase,
+    Ticket,
+    Version,
+)
 from islands.learner.actions import (
     Action,
     AdoptValue,
@@ -39,27 +48,20 @@ from islands.messages import (
     ContributionDeclined,
     Evicted,
     FinalRound,
-    FragmentIndex,
     FragmentRequest,
     FragmentUpdate,
     Heartbeat,
     HeartbeatAck,
     Hello,
-    Incarnation,
     Join,
     Joined,
-    LearnerName,
-    Lease,
     LeaseGranted,
     Leave,
-    Phase,
     Progress,
     PullFragment,
     Refused,
     Stop,
     SyncerAddress,
-    Ticket,
-    Version,
     Welcome,
 )
 

@@ -5,24 +5,19 @@ from dataclasses import replace
 import pytest
 
 from islands.config import RunSettings
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Role, Version
 from islands.messages import (
     Evicted,
-    FragmentIndex,
     FragmentUpdate,
     Heartbeat,
     HeartbeatAck,
     Hello,
-    Incarnation,
     Join,
     Joined,
-    LearnerName,
-    Phase,
     Progress,
     Refused,
-    Role,
     Stop,
     SyncerAddress,
-    Version,
     Welcome,
 )
 from islands.observer.actions import (

@@ -16,28 +16,30 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 from islands.config import RunSettings
+from islands.identities import (
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Lease,
+    Status,
+    Ticket,
+    Version,
+)
 from islands.learner import actions as learner_actions
 from islands.learner import events as learner_events
 from islands.learner.state import LearnerState
 from islands.messages import (
     Contribution,
     ContributionDeclined,
-    FragmentIndex,
     FragmentSeed,
     Hello,
-    Incarnation,
     Join,
     Joined,
-    LearnerName,
-    Lease,
     Leave,
     Member,
     MembershipChanged,
     Progress,
-    Status,
     SyncerAddress,
-    Ticket,
-    Version,
 )
 from islands.syncer import actions as syncer_actions
 from islands.syncer import events as syncer_events

@@ -10,7 +10,7 @@ import random
 import pytest
 
 from islands.config import RunSettings, Timing
-from islands.messages import Phase, Status
+from islands.identities import Phase, Status
 from islands.syncer import events as syncer_events
 from tests.rounds.model import BATCH_TOKENS, Link, Model
 

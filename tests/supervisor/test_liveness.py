@@ -3,7 +3,7 @@
 import pytest
 
 from islands.config import Timing
-from islands.messages import Incarnation, Phase, Role, Status
+from islands.identities import Incarnation, Phase, Role, Status
 from islands.supervisor.liveness import STALLED_STEPS, MemberRecord, judge
 from islands.supervisor.restarts import FIRST_DELAY_S, RESTARTS_MAX, WINDOW_S, Restarts
 

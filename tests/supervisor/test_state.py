@@ -8,21 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from islands.config import RunSettings, Timing
+from islands.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.messages import (
     PROTOCOL,
     Evicted,
     Heartbeat,
     HeartbeatAck,
-    Incarnation,
     Join,
     Joined,
-    LearnerName,
     Leave,
     MembershipChanged,
-    Phase,
     Refused,
-    Role,
-    Status,
     Stop,
     SyncerAddress,
 )

@@ -3,26 +3,28 @@
 from typing import TypeVar
 
 from islands.config import RunSettings
+from islands.identities import (
+    Fate,
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Lease,
+    Phase,
+    Role,
+    Status,
+    Version,
+)
 from islands.messages import (
     PROTOCOL,
     Contribution,
-    Fate,
-    FragmentIndex,
     FragmentProgress,
     FragmentSeed,
     FragmentUpdate,
     Hello,
-    Incarnation,
-    LearnerName,
-    Lease,
     Member,
     MembershipChanged,
-    Phase,
     Progress,
     PullFragment,
-    Role,
-    Status,
-    Version,
 )
 from islands.syncer.actions import (
     Action,

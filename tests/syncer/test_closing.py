@@ -3,7 +3,8 @@
 import pytest
 
 from islands.config import RunSettings
-from islands.messages import FinalRound, Phase, Stop
+from islands.identities import Phase
+from islands.messages import FinalRound, Stop
 from islands.syncer.actions import FinishRun
 from islands.syncer.core import ClosingStage
 from islands.syncer.events import StopRequested

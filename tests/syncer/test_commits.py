@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from islands.messages import FragmentIndex, FragmentRequest, FragmentSeed, Incarnation, Version
+from islands.identities import FragmentIndex, Incarnation, Version
+from islands.messages import FragmentRequest, FragmentSeed
 from islands.syncer.actions import InstallSeed
 from islands.syncer.events import JournalFinished, SeedArrived
 from tests.syncer.bench import Bench, opened, seeded

@@ -4,16 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from islands.messages import (
-    FragmentProgress,
-    Incarnation,
-    LearnerName,
-    Phase,
-    Progress,
-    Role,
-    Status,
-    Version,
-)
+from islands.identities import Incarnation, LearnerName, Phase, Role, Status, Version
+from islands.messages import FragmentProgress, Progress
 from islands.syncer.eligibility import BUSY, ineligible_because, stale_because, unready_because
 from islands.syncer.roster import LearnerRecord
 

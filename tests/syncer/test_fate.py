@@ -4,15 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from islands.messages import (
-    Contribution,
-    Fate,
-    FragmentIndex,
-    Incarnation,
-    LearnerName,
-    Ticket,
-    Version,
-)
+from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Ticket, Version
+from islands.messages import Contribution
 from islands.syncer.fate import (
     NORM_SAMPLES_MIN,
     Check,

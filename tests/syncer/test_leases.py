@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from islands.messages import Incarnation, LearnerName, Lease, Phase, Progress
+from islands.identities import Incarnation, LearnerName, Lease, Phase
+from islands.messages import Progress
 from islands.syncer.leases import LEASES_HELD_MIN, OUTAGE_S, LeaseBook, grant_steps
 
 BATCH = 10

@@ -3,7 +3,7 @@
 import pytest
 
 from islands.config import PaceBy
-from islands.messages import LearnerName
+from islands.identities import LearnerName
 from islands.syncer.pace import Pace
 
 NAMES = [LearnerName(text) for text in ("a", "b", "c", "d")]

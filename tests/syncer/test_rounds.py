@@ -5,16 +5,8 @@ from dataclasses import replace
 import pytest
 
 from islands.config import RunSettings, Timing
-from islands.messages import (
-    ContributionDeclined,
-    ContributionFate,
-    Fate,
-    Incarnation,
-    PullFragment,
-    Quarantined,
-    Status,
-    Version,
-)
+from islands.identities import Fate, Incarnation, Status, Version
+from islands.messages import ContributionDeclined, ContributionFate, PullFragment, Quarantined
 from islands.syncer.actions import BeginMerge, DropContribution, Record
 from islands.syncer.core import Core
 from islands.syncer.events import ContributionArrived, PullDeclined

@@ -6,16 +6,8 @@ import pytest
 
 from islands.config import RunSettings
 from islands.errors import RefusedError
-from islands.messages import (
-    Evicted,
-    FinalRound,
-    LeaseGranted,
-    Phase,
-    Refused,
-    Status,
-    Version,
-    Welcome,
-)
+from islands.identities import Phase, Status, Version
+from islands.messages import Evicted, FinalRound, LeaseGranted, Refused, Welcome
 from islands.syncer.events import LinkOpened, ProgressArrived, StopRequested
 from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
 

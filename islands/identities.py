@@ -1,0 +1,98 @@
+"""Who and what a message speaks of: the identities that fence, and the words for states.
+
+They never come back: an incarnation, a version, a ticket is given once in the life of a run.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+
+FragmentIndex = NewType("FragmentIndex", int)
+LearnerName = NewType("LearnerName", str)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    """One published value of a fragment: the syncer's epoch and the number of merges before it."""
+
+    epoch: int
+    number: int
+
+    def __str__(self) -> str:
+        """Render as ``epoch.number``."""
+        return f"{self.epoch}.{self.number}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Incarnation:
+    """One admission of a learner: the supervisor's epoch and its counter of admissions."""
+
+    epoch: int
+    counter: int
+
+    def __str__(self) -> str:
+        """Render as ``epoch.counter``."""
+        return f"{self.epoch}.{self.counter}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ticket:
+    """The right to answer one pull once."""
+
+    epoch: int
+    round: int
+    name: LearnerName
+    incarnation: Incarnation
+
+    def __str__(self) -> str:
+        """Render as ``name/incarnation@epoch:round``."""
+        return f"{self.name}/{self.incarnation}@{self.epoch}:{self.round}"
+
+
+class Role(StrEnum):
+    """What a process is in the run."""
+
+    LEARNER = "learner"
+    SYNCER = "syncer"
+    SUPERVISOR = "supervisor"
+    OBSERVER = "observer"
+
+
+class Phase(StrEnum):
+    """What a learner is doing; only ``STEPPING`` and ``FINISHED`` learners may contribute."""
+
+    JOINING = "joining"
+    COMPILING = "compiling"
+    HEALING = "healing"
+    STEPPING = "stepping"
+    STARVED = "starved"
+    FINISHED = "finished"
+
+
+class Status(StrEnum):
+    """What the supervisor thinks of a member."""
+
+    LIVE = "live"
+    SUSPECT = "suspect"
+    STALLED = "stalled"
+    EVICTED = "evicted"
+    LEFT = "left"
+
+
+class Fate(StrEnum):
+    """What became of a contribution. Each has exactly one fate (SPEC §6)."""
+
+    APPLIED = "applied"
+    REJECTED = "rejected"
+    LATE = "late"
+    STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Lease:
+    """A virtual shard of one pass over the corpus, and the record from which to go on reading."""
+
+    pass_index: int
+    shard: int
+    position: int
+    done: bool = False

@@ -1,0 +1,96 @@
+"""Messages for whoever operates a run: commands, and what a hub is told to show and to keep."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from islands.identities import Incarnation, Phase, Role, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Supervisor → learner: answer what is asked, return the leases, leave, end."""
+
+    reason: str
+
+
+class Verb(StrEnum):
+    """What an operator may ask for while a run goes on."""
+
+    STATUS = "status"
+    DRAIN = "drain"
+    ADD = "add"
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """An operator's wish; `proof` shows that the operator holds the run's key.
+
+    `target` names a learner (drain), `count` says how many (add).
+    """
+
+    verb: Verb
+    proof: str
+    target: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAnswer:
+    """What became of a command: one sentence; `members` is the view of all roles after it."""
+
+    done: bool
+    told: str
+    members: tuple["MemberFigures", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFigures:
+    """One line of an operator's table; `silent_s` is the time since the last heartbeat."""
+
+    name: str
+    role: Role
+    incarnation: Incarnation
+    status: Status
+    phase: Phase
+    step: int
+    silent_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An entry of a member's tape that the run's folder keeps too; `fields` is a JSON object."""
+
+    kind: str
+    fields: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """What a learner's process did, cumulative over that process; sent with each heartbeat.
+
+    `process` tells one process of a name from the next. `gap_bins` are (bin, count) pairs of a
+    `telemetry.GapHistogram`. `loss` is of the last step.
+    """
+
+    process: str
+    steps: int
+    tokens: int
+    stepping_s: float
+    step_time_s: float
+    loss: float
+    gap_s: float
+    data_wait_s: float
+    gap_bins: tuple[tuple[int, int], ...]
+    gap_largest_s: float
+    bytes_up: int
+    bytes_down: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """Syncer → supervisor: the final cut is durable; payload: its share of the summary, JSON."""
+
+    reason: str
