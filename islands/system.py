@@ -220,7 +220,6 @@ class LocalSystem:
             optimizer=self._outer,
             credentials=self._credentials,
             shards=self.task.shards,
-            address=SYNCER,
             rng=rng,
             finished=self._cut,
         )

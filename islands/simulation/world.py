@@ -181,7 +181,6 @@ class World:
             optimizer=Sgd.of(self.settings.outer),
             credentials=self._credentials,
             shards=self._shards,
-            address=SYNCER,
             rng=rng,
         )
 

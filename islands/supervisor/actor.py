@@ -41,7 +41,7 @@ class SupervisorActor(RoleActor[Event]):
 
     Args:
         name: its name in the run.
-        around: where it lives; it listens at `around.supervisor`.
+        around: where it lives.
         disk: where its epoch lies.
         credentials: to sign admissions.
         launcher: starts and kills processes.
@@ -84,7 +84,7 @@ class SupervisorActor(RoleActor[Event]):
             now_s=self.now_s(),
         )
         self.record("started", {"epoch": self.state.epoch})
-        listener = self.around.network.listen(self.around.supervisor)
+        listener = self.around.network.listen(self.name)
         self._reception = Reception(listener, self.scope, receive=self._receive, lost=self._lost)
         self._tick_later()
 

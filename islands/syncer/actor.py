@@ -83,7 +83,6 @@ class SyncerActor(RoleActor[Event]):
         optimizer: the outer optimizer.
         credentials: to check learners' admissions.
         shards: virtual shards of one pass over the data.
-        address: where learners dial it.
         rng: jitter of its dialling.
         finished: called with the reason when the final cut is durable.
     """
@@ -98,13 +97,12 @@ class SyncerActor(RoleActor[Event]):
         optimizer: OuterOptimizer,
         credentials: Credentials,
         shards: int,
-        address: str,
         rng: random.Random,
         finished: Callable[[str], None] | None = None,
     ) -> None:
         """Prepare; `run` reads the journal and begins."""
         super().__init__(name, around)
-        self.address = address
+        self.address = name
         self.vault = Vault(around.settings, around.layout, optimizer)
         self.waiting_bytes_most = 0
         self.state: SyncerState
@@ -129,7 +127,8 @@ class SyncerActor(RoleActor[Event]):
         durable = self.state.durable
         taken_up = {"resumed": recovered is not None, "sequence": durable.sequence}
         self.record("started", {"epoch": durable.epoch, **taken_up})
-        listener = self.around.network.listen(self.address)
+        listener = self.around.network.listen(self.name)
+        self.address = listener.address
         self._reception = Reception(listener, self.scope, receive=self._receive, lost=self._lost)
         self._supervisor = self.dial(
             self.around.supervisor,

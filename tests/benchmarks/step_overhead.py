@@ -248,7 +248,6 @@ class Together:
                 optimizer=Sgd.of(self.settings.outer),
                 credentials=self.credentials,
                 shards=self.trainer.shards,
-                address=name,
                 rng=rng,
             )
         return SupervisorActor(
