@@ -41,7 +41,11 @@ PROTOCOL = 1
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Ask the supervisor for admission. `previous` is the incarnation whose memory is intact."""
+    """Ask the supervisor for admission. `previous` is the incarnation whose memory is intact.
+
+    `proof` is of a syncer, which must hold the run's key: a credential of its name under the
+    incarnation 0.0.
+    """
 
     protocol: int
     run: str
@@ -52,6 +56,7 @@ class Join:
     host_count: int = 1
     previous: Incarnation | None = None
     address: str | None = None
+    proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)

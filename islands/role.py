@@ -2,10 +2,12 @@
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +15,8 @@ from islands.config import RunSettings
 from islands.errors import InvariantError
 from islands.layout import Layout
 from islands.messages import FragmentUpdate
-from islands.tape import Tape
+from islands.operation import Note
+from islands.tape import NOTABLE, Tape
 from messaging.actor import Actor
 from messaging.dialer import Dialer
 from messaging.envelope import Envelope
@@ -22,6 +25,9 @@ from messaging.link_state import DialSettings
 from messaging.scope import Scope
 
 T = TypeVar("T")
+
+NOTES_KEPT = 1024
+"""Notable entries that wait for the supervisor; older ones are only on the own tape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +39,19 @@ class Surroundings:
         layout: of the model.
         network: how to reach others.
         tape: where decisions are recorded.
-        supervisor: address of the supervisor.
+        supervisor: address of the supervisor, or several that are tried in turn.
         origin_s: the loop's time at which the run began; tape times count from here.
+        reports: whether the supervisor is in another process, and is to be told what its run
+            folder keeps: notable entries of the tape, and figures of steps.
     """
 
     settings: RunSettings
     layout: Layout
     network: Network
     tape: Tape
-    supervisor: str = "supervisor"
+    supervisor: str | tuple[str, ...] = "supervisor"
     origin_s: float = 0.0
+    reports: bool = False
 
     @property
     def dialling(self) -> DialSettings:
@@ -71,6 +80,8 @@ class RoleActor(Actor[T]):
         self.scope = Scope(name, self.fail)
         self._failure: BaseException | None = None
         self._envelopes = 0
+        self._to_supervisor: Dialer | None = None
+        self._notes: deque[Note] = deque(maxlen=NOTES_KEPT)
 
     async def on_stop(self, reason: str) -> None:
         """End what was started; a failure of a part is raised from `run`."""
@@ -100,7 +111,7 @@ class RoleActor(Actor[T]):
 
     def dial(
         self,
-        address: str,
+        address: str | tuple[str, ...],
         rng: random.Random,
         *,
         opened: Callable[[], None],
@@ -112,14 +123,21 @@ class RoleActor(Actor[T]):
             self.around.network,
             address,
             local=self.name,
-            on_open=lambda _: opened(),
+            on_open=lambda _: self._opened(dialer, opened),
             on_envelope=lambda _, envelope: received(envelope),
             on_close=lambda _, __: closed(),
             rng=rng,
             settings=self.around.dialling,
         )
-        self.scope.spawn(dialer.run(), address)
+        if address == self.around.supervisor:
+            self._to_supervisor = dialer
+        self.scope.spawn(dialer.run(), str(address))
         return dialer
+
+    def _opened(self, dialer: Dialer, tell: Callable[[], None]) -> None:
+        tell()
+        if dialer is self._to_supervisor:
+            self._send_notes()
 
     def now_s(self) -> float:
         """The loop's time: real or virtual."""
@@ -133,6 +151,15 @@ class RoleActor(Actor[T]):
     def record(self, kind: str, fields: dict[str, object]) -> None:
         """Write one entry to the tape."""
         self.around.tape.write(self.now_s() - self.around.origin_s, self.name, kind, fields)
+        if self.around.reports and kind in NOTABLE:
+            self._notes.append(Note(kind, msgspec.json.encode(fields).decode()))
+            self._send_notes()
+
+    def _send_notes(self) -> None:
+        """What the run's folder keeps too; it waits here while the supervisor is away."""
+        link = None if self._to_supervisor is None else self._to_supervisor.link
+        while self._notes and self.send(link, self._notes[0]):
+            self._notes.popleft()
 
     def send(
         self,
@@ -140,13 +167,27 @@ class RoleActor(Actor[T]):
         body: object,
         payload: tuple[memoryview, ...] = (),
         lane: Lane = Lane.CONTROL,
+        *,
+        recipient: str | None = None,
+        topic: str | None = None,
     ) -> bool:
-        """Send a message; False if the link is down or skipped it, which the state will notice."""
+        """Send a message; False if the link is down or skipped it, which the state will notice.
+
+        Args:
+            link: to whom.
+            body: the message.
+            payload: bulk bytes.
+            lane: bulk for whatever has a payload.
+            recipient: a peer to whom the one at the other end passes it on; None: itself.
+            topic: a newer one of the same topic replaces it while it waits; see `Link.send`.
+        """
         if link is None or link.closed:
             return False
         self._envelopes += 1
-        envelope = Envelope(self.name, link.remote, self._envelopes, body, payload=payload)
-        return link.send(envelope, lane)
+        to = link.remote if recipient is None else recipient
+        return link.send(
+            Envelope(self.name, to, self._envelopes, body, payload=payload), lane, topic
+        )
 
 
 def published_value(

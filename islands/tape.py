@@ -11,6 +11,19 @@ from typing import IO, Protocol
 
 import msgspec
 
+LOGGED = frozenset(
+    (
+        *("admitted", "recognised", "status", "evicted", "left", "retired", "refused"),
+        *("quarantined", "moments_reset", "moments_taken", "moments_fresh", "failed", "gave_up"),
+        *("paused", "resumed", "commanded", "process_started", "process_ended", "started"),
+        *("seeded", "closing", "finished", "extended", "grace_zero", "stalled_loop"),
+    )
+)
+"""Kinds of entries that a person wants to know about."""
+
+NOTABLE = LOGGED | {"merged"}
+"""Kinds of entries that go to the run's folder, whichever process they come from."""
+
 
 class Tape(Protocol):
     """Somewhere to write entries to."""

@@ -9,9 +9,9 @@ import json
 import platform
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
-from math import ceil, floor, isfinite, log10
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,57 +20,25 @@ import structlog
 
 from islands.config import RunSettings
 from islands.errors import UserError
-from islands.tape import FileTape
+from islands.histogram import GapHistogram
+from islands.operation import Note, StepFigures
+from islands.tape import LOGGED, NOTABLE, FileTape
 
 if TYPE_CHECKING:
     from islands.learner.compute import StepReport
 
 PACKAGES = ("islands", "jax", "jaxlib", "flax", "optax", "numpy", "numba", "msgpack", "aiohttp")
-LOGGED = frozenset(
-    (
-        *("admitted", "recognised", "status", "evicted", "left", "retired", "refused"),
-        *("quarantined", "moments_reset", "failed", "gave_up", "paused"),
-        *("process_started", "process_ended", "started", "seeded", "closing", "finished"),
-    )
-)
 STEP_ROW_INTERVAL_S = 1.0
 LOSS_SMOOTHING = 0.05
 LOSSES_KEPT = 4096
 
 
-class GapHistogram:
-    """Durations on a logarithmic scale: any number of samples in bounded memory, within 2.4 %."""
-
-    PER_DECADE = 100
-    LOWEST_S = 1e-7
-
-    def __init__(self) -> None:
-        """No samples."""
-        self.count = 0
-        self.largest_s = 0.0
-        self._bins: dict[int, int] = {}
-
-    def add(self, duration_s: float) -> None:
-        """Take in one duration in seconds."""
-        self.count += 1
-        self.largest_s = max(self.largest_s, duration_s)
-        index = floor(self.PER_DECADE * log10(max(duration_s, self.LOWEST_S)))
-        self._bins[index] = self._bins.get(index, 0) + 1
-
-    def quantile(self, share: float) -> float:
-        """Smallest duration that this share of the samples does not exceed, in seconds."""
-        left = ceil(share * self.count)
-        for index in sorted(self._bins):
-            left -= self._bins[index]
-            if left <= 0:
-                upper = 10 ** ((index + 1) / self.PER_DECADE)
-                return float(min(self.largest_s, upper))
-        return 0.0
-
-
 @dataclass(slots=True)
 class LearnerFigures:
-    """What one learner did, over all its incarnations and processes."""
+    """What one learner did, over all its incarnations and processes.
+
+    `earlier` is what its ended processes did, `process` names the one that counts now.
+    """
 
     steps: int = 0
     tokens: int = 0
@@ -84,6 +52,32 @@ class LearnerFigures:
     process_steps: int = 0
     process_tokens: int = 0
     row_s: float = float("-inf")
+    gaps: GapHistogram = field(default_factory=GapHistogram)
+    process: str = ""
+    earlier: "LearnerFigures | None" = None
+
+    def told(self, told: StepFigures) -> None:
+        """A report of its process, cumulative since that process began."""
+        if told.process != self.process:
+            self.process = told.process
+            self.earlier = replace(self, earlier=None)
+        before = self.earlier
+        assert before is not None, "a first report sets what was before"
+        self.steps = before.steps + told.steps
+        self.tokens = before.tokens + told.tokens
+        self.stepping_s = before.stepping_s + told.stepping_s
+        self.bytes_up = before.bytes_up + told.bytes_up
+        self.bytes_down = before.bytes_down + told.bytes_down
+        self.step_time_s = told.step_time_s
+        self.gaps = GapHistogram()
+        self.gaps.merge(before.gaps.bins, before.gaps.largest_s)
+        self.gaps.merge(told.gap_bins, told.gap_largest_s)
+
+    def smooth(self, loss: float) -> None:
+        """Take in the loss of a step."""
+        before = self.loss
+        known = before is not None and isfinite(before)
+        self.loss = before + LOSS_SMOOTHING * (loss - before) if known else loss  # type: ignore[operator]
 
 
 @dataclass(slots=True)
@@ -92,10 +86,22 @@ class RunFigures:
 
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
     merges: int = 0
-    gaps: GapHistogram = field(default_factory=GapHistogram)
     evaluations: list[dict[str, float]] = field(default_factory=list)
     losses: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=LOSSES_KEPT))
     events: deque[str] = field(default_factory=lambda: deque(maxlen=5))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that all learners have processed, as far as they have told."""
+        return sum(learner.tokens for learner in self.learners.values())
+
+    @property
+    def gaps(self) -> GapHistogram:
+        """Of all learners together."""
+        every = GapHistogram()
+        for learner in self.learners.values():
+            every.merge(learner.gaps.bins, learner.gaps.largest_s)
+        return every
 
 
 class RunFolder:
@@ -106,8 +112,8 @@ class RunFolder:
         settings: of the run, written at once.
     """
 
-    def __init__(self, path: Path, settings: RunSettings) -> None:
-        """Make the folder, and write what is known beforehand.
+    def __init__(self, path: Path, settings: RunSettings, *, extend: bool = False) -> None:
+        """Make the folder, and write what is known beforehand; `extend` an ended run.
 
         Raises:
             UserError: the folder cannot be made or written to, or holds a run that has ended.
@@ -118,9 +124,10 @@ class RunFolder:
         self.figures = RunFigures()
         self.listeners: list[Callable[[], object]] = []
         """Called whenever the figures may have changed; they must be quick."""
-        if (path / "summary.json").exists():
+        if (path / "summary.json").exists() and not extend:
             raise UserError(
-                f"{path} holds a run that has ended; choose another folder, or remove it"
+                f"{path} holds a run that has ended; choose another folder, or go on with a "
+                "larger run.budget_tokens and --extend"
             )
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -198,38 +205,54 @@ class RunFolder:
         figures.process_steps, figures.process_tokens = event.steps, event.tokens
         figures.stepping_s += max(0.0, event.step_time_s - report.data_wait_s)
         figures.step_time_s = event.step_time_s
-        self.figures.gaps.add(max(0.0, report.gap_s))
-        before = figures.loss
-        figures.loss = (
-            report.loss
-            if before is None or not isfinite(before)
-            else before + LOSS_SMOOTHING * (report.loss - before)
-        )
-        if at_s - figures.row_s >= STEP_ROW_INTERVAL_S:
-            figures.row_s = at_s
-            self._step_row(name, at_s, report, figures)
-        self._tell()
+        figures.gaps.add(max(0.0, report.gap_s))
+        figures.smooth(report.loss)
+        self._step_row(name, at_s, figures, report.loss, report.gap_s, report.data_wait_s)
+
+    def figures_told(self, name: str, at_s: float, told: StepFigures) -> None:
+        """A learner in another process told what it did."""
+        figures = self._learner(name)
+        figures.told(told)
+        figures.smooth(told.loss)
+        self._step_row(name, at_s, figures, told.loss, told.gap_s, told.data_wait_s)
+
+    def noted(self, name: str, at_s: float, note: Note) -> None:
+        """Another process wrote something notable on its tape; the time is this host's own."""
+        try:
+            fields = msgspec.json.decode(note.fields, type=dict[str, object])
+            if note.kind in NOTABLE:
+                self.write(at_s, name, note.kind, fields)
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            return  # a note is for people; one that cannot be read harms nothing
 
     def _step_row(
-        self, name: str, at_s: float, report: "StepReport", figures: LearnerFigures
+        self,
+        name: str,
+        at_s: float,
+        figures: LearnerFigures,
+        loss: float,
+        gap_s: float,
+        data_wait_s: float,
     ) -> None:
-        assert figures.loss is not None, "a step has a loss"
-        tokens = sum(learner.tokens for learner in self.figures.learners.values())
-        self.figures.losses.append((tokens, figures.loss))
-        row = {
-            "kind": "step",
-            "at_s": round(at_s, 3),
-            "learner": name,
-            "steps": figures.steps,
-            "tokens": figures.tokens,
-            "loss": report.loss,
-            "loss_smoothed": figures.loss,
-            "step_time_s": report.event.step_time_s,
-            "gap_s": report.gap_s,
-            "data_wait_s": report.data_wait_s,
-        }
-        self._row(row)
-        self._scalars(name, figures.steps, row, ("loss", "step_time_s", "gap_s"))
+        """At most one row a second for each learner."""
+        if at_s - figures.row_s >= STEP_ROW_INTERVAL_S:
+            figures.row_s = at_s
+            self.figures.losses.append((self.figures.tokens, figures.loss or loss))
+            row = {
+                "kind": "step",
+                "at_s": round(at_s, 3),
+                "learner": name,
+                "steps": figures.steps,
+                "tokens": figures.tokens,
+                "loss": loss,
+                "loss_smoothed": figures.loss,
+                "step_time_s": figures.step_time_s,
+                "gap_s": gap_s,
+                "data_wait_s": data_wait_s,
+            }
+            self._row(row)
+            self._scalars(name, figures.steps, row, ("loss", "step_time_s", "gap_s"))
+        self._tell()
 
     def traffic(self, name: str, *, bytes_up: int, bytes_down: int) -> None:
         """A learner's process has ended; it had sent and received so much."""
@@ -239,7 +262,7 @@ class RunFolder:
 
     def evaluation(self, at_s: float, clock: float, found: dict[str, float]) -> None:
         """The published values were evaluated."""
-        tokens = sum(learner.tokens for learner in self.figures.learners.values())
+        tokens = self.figures.tokens
         row: dict[str, float] = {"at_s": round(at_s, 3), "clock": clock, "tokens": tokens, **found}
         self.figures.evaluations.append(row)
         self._row({"kind": "evaluation", **row})

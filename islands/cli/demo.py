@@ -1,94 +1,101 @@
 """`islands demo`: a small byte decoder learns Python's own source on three learners.
 
-A third of the way in, one learner is killed; a few seconds later its host starts it again.
+Each is a process of its own, and so are the syncer and the supervisor. A third of the way in, one
+learner gets SIGKILL; a few seconds later its host starts it again.
 """
 
-import asyncio
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from islands.cli.screen import Screen
-from messaging.clock import WallClock
+from islands.cli.parsing import Common
+from islands.cli.run import make_hub, new_folder, prepare_process, watch
+from islands.config import RunSettings
+from islands.option_groups import ListenOptions, RunFile
+from islands.options import DemoOptions, RunOptions
 
 if TYPE_CHECKING:
-    from islands.system import LocalSystem
+    from islands.cli.screen import Screen
+    from islands.jax_workload import JaxWorkload
+    from islands.local_hub import LocalHub
+    from islands.tasks.stdlib_bytes import StdlibBytes
 
-SHOW_INTERVAL_S = 0.25
-DROP_SHARE = 1 / 3
+KILL_SHARE = 1 / 3
 PROMPT = b"def read_file(path):\n    "
 ROWS, LENGTH = 4, 128
 BATCH_TOKENS = ROWS * LENGTH
-METRIC = "val_bits_per_byte"
+TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
 
 
-def run(
-    tokens: int = 1_000_000,
-    learners: int = 3,
-    away_s: float = 8.0,
-    folder: Path | None = None,
-    seed: int = 0,
-) -> int:
-    """Train, drop a learner, take it back, show what came of it.
+def run(options: DemoOptions, common: Common) -> int:
+    """Train, kill a learner, see it return, show what came of it; returns the exit code."""
+    from islands.hosting import run as run_process
 
-    Args:
-        tokens: budget of the run, in bytes of source read by all learners together.
-        learners: how many share this machine.
-        away_s: seconds for which one learner is gone; longer than it takes to be evicted.
-        folder: of the run; by default a new one under runs/.
-        seed: of weights and data order.
+    prepare_process()
+    return run_process(lambda: _demo(options))
 
-    Returns:
-        The exit code.
-    """
-    from islands.jax_settings import enable_compilation_cache
 
-    enable_compilation_cache(Path(".jax_cache"))
-    if folder is None:
-        started = datetime.fromtimestamp(WallClock().now_s(), tz=UTC)
-        folder = Path("runs") / started.strftime("demo-%Y%m%d-%H%M%S")
-    from islands.config import RunSettings
-    from islands.system import LocalSystem
-    from islands.tasks.stdlib_bytes import StdlibBytes
-
+def as_run(options: DemoOptions) -> RunOptions:
+    """The demonstration as a run like any other."""
     settings = RunSettings(
         run="demo",
         interval_steps=24,
         fragments=12,
-        budget_tokens=tokens,
+        budget_tokens=options.tokens,
         learning_rate=7e-3,
-        total_steps=tokens // (max(1, learners) * BATCH_TOKENS),
-        seed=seed,
+        total_steps=options.tokens // (max(1, options.learners) * BATCH_TOKENS),
+        seed=options.seed,
     )
-    task = StdlibBytes(rows=ROWS, length=LENGTH, seed=seed)
-    system = LocalSystem(task, settings, learners=learners)
-    screen = Screen(tokens, METRIC)
-    size = system.model.layout.size
-    fragments = len(system.model.layout.fragments)
-    screen.say(f"{size:,} parameters in {fragments} fragments, {learners} learners, {folder}")
-    summary = asyncio.run(_watched(system, screen, folder, away_s))
-    screen.conclude(system.folder.figures, summary)
-    sample = task.sample(system.model.params_of(system.values), PROMPT, 160)
-    screen.say(f"\nWhat the model writes after {PROMPT.decode()!r}:\n")
-    screen.console.print(sample.decode(errors="replace"), markup=False, highlight=False)
-    screen.say(f"\nEverything is in {folder}")
+    arguments: dict[str, object] = {"rows": ROWS, "length": LENGTH, "seed": options.seed}
+    return RunOptions(
+        file=RunFile(TASK, arguments, settings),
+        listening=ListenOptions(listen="127.0.0.1:0"),
+        learners=options.learners,
+        folder=options.folder or new_folder("demo"),
+    )
+
+
+async def _demo(options: DemoOptions) -> int:
+    from islands.cli.screen import Screen
+
+    hub = make_hub(as_run(options))
+    await hub.open()
+    screen = Screen(options.tokens)
+    layout = hub.plan.layout
+    screen.say(
+        f"{layout.size:,} parameters in {len(layout.fragments)} fragments, {options.learners} "
+        f"learners, {hub.settings.folder}"
+    )
+    summary = await watch(hub, screen, _Killer(hub, options))
+    if summary is None:
+        return 0
+    screen.conclude(hub.folder.figures, summary)
+    _show_sample(hub, screen)
+    screen.say(f"\nEverything is in {hub.settings.folder}")
     return 0
 
 
-async def _watched(
-    system: "LocalSystem", screen: Screen, folder: Path, away_s: float
-) -> dict[str, object]:
-    """Run, with somebody watching, and with one learner dropped."""
-    running = asyncio.create_task(system.run(folder))
-    dropped = False
-    budget = system.settings.budget_tokens or 1
-    with screen:
-        while True:  # until the run has ended
-            await asyncio.sleep(SHOW_INTERVAL_S)
-            if running.done():
-                break
-            screen.show(system.folder.figures, system.tokens, system.elapsed_s)
-            if not dropped and system.tokens >= DROP_SHARE * budget and len(system.names) > 1:
-                dropped = True
-                system.drop(system.names[-1], away_s)
-    return await running
+class _Killer:
+    """Kills the last learner once, a third of the way in."""
+
+    def __init__(self, hub: "LocalHub", options: DemoOptions) -> None:
+        self._hub = hub
+        self._options = options
+        self._done = len(hub.names) < 2  # noqa: PLR2004  somebody must survive
+
+    def __call__(self) -> None:
+        hub, options = self._hub, self._options
+        if self._done or hub.folder.figures.tokens < KILL_SHARE * options.tokens:
+            return
+        self._done = True
+        name = hub.names[-1]
+        hub.folder.write(hub.elapsed_s, "demo", "killed", {"name": name})
+        hub.launcher.hold(name, options.away_s)
+        hub.launcher.kill(name)
+
+
+def _show_sample(hub: "LocalHub", screen: "Screen") -> None:
+    workload = cast("JaxWorkload", hub.workload)
+    task = cast("StdlibBytes", workload.task)
+    params = workload.params_of(hub.spec.settings, hub.final_values())
+    sample = task.sample(params, PROMPT, 160)
+    screen.say(f"\nWhat the model writes after {PROMPT.decode()!r}:\n")
+    screen.console.print(sample.decode(errors="replace"), markup=False, highlight=False)

@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_INTERVAL_S = 5.0
+ABOUT = ("at_s", "clock", "tokens")
+"""What an evaluation says of itself, beside the task's figures."""
 
 
 class Screen:
     """Shows figures of a run; call `show` as often as you like."""
 
-    def __init__(self, budget_tokens: int, metric: str) -> None:
+    def __init__(self, budget_tokens: int | None) -> None:
         """Look at where the output goes."""
         self.console = Console()
         self._budget_tokens = budget_tokens
-        self._metric = metric
         self._live: Live | None = None
         self._plain_s = float("-inf")
 
@@ -59,10 +60,11 @@ class Screen:
             f"{name}:{learner.status}/{learner.steps}"
             for name, learner in sorted(figures.learners.items())
         )
-        found = figures.evaluations[-1].get(self._metric) if figures.evaluations else None
-        value = "" if found is None else f" {self._metric}={found:.3f}"
-        share = tokens / self._budget_tokens
-        return f"{elapsed_s:6.1f} s {share:4.0%} merges={figures.merges}{value} {learners}"
+        name, values = metric(figures)
+        value = f" {name}={values[-1]:.3f}" if values else ""
+        budget = self._budget_tokens
+        share = f"{tokens:,} tokens" if budget is None else f"{tokens / budget:4.0%}"
+        return f"{elapsed_s:6.1f} s {share} merges={figures.merges}{value} {learners}"
 
     def _picture(self, figures: "RunFigures", tokens: int, elapsed_s: float) -> Group:
         table = Table(box=None, pad_edge=False, expand=True)
@@ -79,17 +81,17 @@ class Screen:
                 str(learner.incarnations),
             )
         bar = Table.grid(expand=True)
-        bar.add_row(ProgressBar(self._budget_tokens, min(tokens, self._budget_tokens)))
+        budget = self._budget_tokens
+        bar.add_row(ProgressBar(budget, tokens if budget is None else min(tokens, budget)))
+        wanted = "" if budget is None else f" of {budget:,}"
+        name, values = metric(figures)
+        evaluated = f"{name} {values[-1]:.3f} {sparkline(values)}" if values else ""
         head = Text(
-            f"{elapsed_s:.0f} s   {tokens:,} of {self._budget_tokens:,} tokens   "
-            f"{figures.merges:,} merges   {self._evaluated(figures)}"
+            f"{elapsed_s:.0f} s   {tokens:,}{wanted} tokens   "
+            f"{figures.merges:,} merges   {evaluated}"
         )
         events = Text("\n".join(figures.events), style="dim")
         return Group(Panel(Group(head, bar, table, events), title="islands"))
-
-    def _evaluated(self, figures: "RunFigures") -> str:
-        values = [row[self._metric] for row in figures.evaluations if self._metric in row]
-        return f"{self._metric} {values[-1]:.3f} {sparkline(values)}" if values else ""
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -99,9 +101,9 @@ class Screen:
         if losses:
             told = f"training loss {losses[0]:.3f} → {losses[-1]:.3f} nats per token"
             self.say(f"\n{told}  {sparkline(losses)}")
-        values = [row[self._metric] for row in figures.evaluations if self._metric in row]
+        name, values = metric(figures)
         if values:
-            self.say(f"{self._metric} {values[0]:.3f} → {values[-1]:.3f}  {sparkline(values)}\n")
+            self.say(f"{name} {values[0]:.3f} → {values[-1]:.3f}  {sparkline(values)}\n")
         table = Table(title="The run", show_header=False, title_justify="left")
         for key, value in summary.items():
             if isinstance(value, float):
@@ -135,6 +137,13 @@ def _learners(learners: dict[str, dict[str, int]]) -> Table:
     for name, row in learners.items():
         table.add_row(name, *(f"{row[key]:,}" for key in ("steps", "tokens", "incarnations")))
     return table
+
+
+def metric(figures: "RunFigures") -> tuple[str, list[float]]:
+    """Name and values of the first figure that the task's evaluations have; "" for none."""
+    rows = [{k: v for k, v in row.items() if k not in ABOUT} for row in figures.evaluations]
+    name = next((key for row in rows for key in row), "")
+    return name, [row[name] for row in rows if name in row]
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:

@@ -46,8 +46,8 @@ from islands.syncer.actor import SyncerActor
 from islands.tape import MemoryTape
 from islands.task import Task, TaskState
 from islands.tasks.stdlib_bytes import StdlibBytes
-from islands.toy import SleepingTrainer
-from islands.trainer import PendingStep, Snapshot, Trainer, WirePrecision
+from islands.toy_workload import Accelerator
+from islands.trainer import Trainer
 from messaging.clock import MonotonicClock
 from messaging.memory_link import MemoryNetwork
 
@@ -101,56 +101,6 @@ class Matmuls(Task[NDArray[np.float32]]):
 
     def tokens(self, batch: NDArray[np.float32]) -> int:
         return len(batch)
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """A contribution on its way to the host; whoever waits for it pays for the way."""
-
-    base: NDArray[np.float32]
-    drift: float
-
-    def buffer(self) -> memoryview:
-        """Subtract and hand over."""
-        local = self.base.copy()
-        local[0] -= self.drift
-        return (self.base - local).view(np.uint8).data.toreadonly()
-
-    def ready(self) -> bool:
-        """Never for nothing."""
-        return False
-
-
-class Accelerator(SleepingTrainer):
-    """A device with a memory of its own: a boundary only dispatches, and a step only sleeps.
-
-    Args:
-        step_s: Duration of a step.
-        fragment_bytes: Size of each of the four fragments.
-    """
-
-    def __init__(self, step_s: float, fragment_bytes: int) -> None:
-        shapes = [(f"layers/{index}", (fragment_bytes // 256, 64)) for index in range(4)]
-        super().__init__(step_s, 4, shapes=shapes, noises=1)
-        self._held = [super(Accelerator, self).value(index) for index in range(4)]
-        self._drift = [0.0] * 4
-
-    def step(self, batch: object, learning_rate: float) -> PendingStep:
-        """Every fragment moves a little."""
-        self._drift = [drift + learning_rate for drift in self._drift]
-        return self.occupy(0.0)
-
-    def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
-        """Begin the transfer of what is here now."""
-        return Transfer(self._held[fragment], self._drift[fragment])
-
-    def value(self, fragment: int) -> NDArray[np.float32]:
-        """The value held."""
-        return self._held[fragment].copy()
-
-    def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
-        """Hold the value; nobody writes to a published one."""
-        self._held[fragment], self._drift[fragment] = value, 0.0
 
 
 # ------------------------------------------------------------------------------ without the system

@@ -1,0 +1,110 @@
+"""`islands run CONFIG`: a whole run on this machine, which learners of other hosts may join."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from islands.cli.parsing import Common
+from islands.options import RunOptions
+
+if TYPE_CHECKING:
+    from islands.cli.screen import Screen
+    from islands.local_hub import LocalHub
+    from islands.summary import Summary
+
+SHOW_INTERVAL_S = 0.25
+
+
+def run(options: RunOptions, common: Common) -> int:
+    """Run to the end of the budget, or until it is stopped; returns the exit code."""
+    from islands.hosting import run as run_process
+
+    prepare_process()
+    return run_process(lambda: _run(options))
+
+
+def prepare_process() -> None:
+    """A task beside the config is found; evaluation takes one core."""
+    sys.path.insert(0, os.fspath(Path.cwd()))
+    os.environ.setdefault("PJRT_NPROC", "1")
+
+
+def new_folder(name: str) -> Path:
+    """A folder under runs/ that tells when the run began."""
+    from messaging.clock import WallClock
+
+    started = datetime.fromtimestamp(WallClock().now_s(), tz=UTC)
+    return Path("runs") / f"{name}-{started:%Y%m%d-%H%M%S}"
+
+
+async def _run(options: RunOptions) -> int:
+    from islands.cli.screen import Screen
+    from islands.hub import banner
+
+    hub = make_hub(options)
+    await hub.open()
+    banner(hub)
+    screen = Screen(hub.spec.settings.budget_tokens)
+    summary = await watch(hub, screen)
+    if summary is None:
+        screen.say(f"stopped; the same command with --folder {hub.settings.folder} goes on")
+        return 0
+    screen.conclude(hub.folder.figures, summary)
+    screen.say(f"\nEverything is in {hub.settings.folder}")
+    return 0
+
+
+def make_hub(options: RunOptions) -> "LocalHub":
+    """The hub of a run on this machine, planned from its task.
+
+    Raises:
+        UserError: the task cannot be trained, or the folder cannot be used.
+    """
+    from islands.cli.serve import spec_of
+    from islands.hosting import compiled_folder
+    from islands.hub import HubSettings, settle
+    from islands.local_hub import LearnerSettings, LocalHub
+    from islands.workload import load_workload
+
+    spec = spec_of(options.file)
+    folder = options.folder or new_folder(spec.settings.run)
+    workload = load_workload(spec)
+    workload.keep_compiled(compiled_folder())
+    _, plan = settle(folder, spec, workload)
+    settings = HubSettings(
+        folder=folder,
+        spec=spec,
+        listening=options.listening,
+        connecting=options.connecting,
+        start_from=options.file.start_from,
+        extend=options.extend,
+        evaluate_every_s=options.evaluate_every_s,
+    )
+    learners = LearnerSettings(
+        count=options.learners,
+        devices=options.devices,
+        model_parallel=options.model_parallel,
+        threads=options.threads,
+        cache=compiled_folder(),
+    )
+    return LocalHub(settings, plan, workload, learners)
+
+
+async def watch(
+    hub: "LocalHub", screen: "Screen", when: "Callable[[], None] | None" = None
+) -> "Summary | None":
+    """Run, with somebody watching; `when` is called each time the screen is renewed."""
+    running = asyncio.create_task(hub.run())
+    with screen:
+        while True:  # until the run has ended
+            await asyncio.sleep(SHOW_INTERVAL_S)
+            if running.done():
+                break
+            screen.show(hub.folder.figures, hub.folder.figures.tokens, hub.elapsed_s)
+            if when is not None:
+                when()
+    return await running

@@ -1,0 +1,230 @@
+"""A process on a host: its secrets, its network, its signals, its end.
+
+The first SIGTERM or Ctrl-C asks the actors to leave in order; the second ends the process at once.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from islands.addresses import hub_urls
+from islands.credentials import Credentials
+from islands.errors import UserError
+from islands.messages import MESSAGE_TYPES
+from islands.option_groups import ConnectOptions, ListenOptions
+from islands.role import RoleActor
+from islands.tape import FileTape
+from messaging.clock import LoopClock, WallClock
+from messaging.scope import Scope
+from messaging.security import Secret, client_tls, server_tls
+from messaging.websocket_network import WebsocketNetwork
+
+TOKEN_FILE = "token"  # noqa: S105  the name of a file
+KEY_FILE = "key"
+GOODBYE_S = 15.0
+SIGNALLED = 130
+
+
+def say(text: str) -> None:
+    """Tell the person who started this process."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201  a process answers on its terminal
+
+
+def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Run a process to its end, on uvloop where there is one; returns the exit code."""
+    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main())
+
+
+# --- secrets ----------------------------------------------------------------------------------
+
+
+def token_of(connecting: ConnectOptions) -> Secret | None:
+    """The run's token: from its file, or the environment; None if there is none.
+
+    Raises:
+        LocalFault: the file is missing, unreadable, or holds no token.
+    """
+    if connecting.token_file is not None:
+        return Secret.read(connecting.token_file)
+    told = Secret.from_env("ISLANDS_TOKEN", os.environ)
+    if told is not None:
+        return told
+    path = os.environ.get("ISLANDS_TOKEN_FILE")
+    return None if path is None else Secret.read(Path(path))
+
+
+def make_secret(path: Path) -> None:
+    """Write a new secret, for the eyes of its owner only, unless the file is there.
+
+    Raises:
+        LocalFault: the file cannot be written.
+    """
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Secret.generate().write(path)
+
+
+def credentials_of(run_name: str, path: Path) -> Credentials:
+    """Signs and checks with the key in a file.
+
+    Raises:
+        UserError: the file is missing, unreadable, or too short for a key.
+    """
+    try:
+        return Credentials(run_name, path.read_bytes().strip())
+    except OSError as error:
+        raise UserError(
+            f"the run's key {path} cannot be read: {error.strerror}; copy it from the folder of "
+            "the run on the supervisor's host"
+        ) from error
+    except ValueError as error:
+        raise UserError(f"the run's key {path} cannot be used: {error}") from error
+
+
+def compiled_folder() -> Path:
+    """Where all runs of this user keep compiled functions: JAX's own setting, or a cache folder."""
+    told = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    if told:
+        return Path(told)
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "islands" / "compiled"
+
+
+# --- the network ------------------------------------------------------------------------------
+
+
+def network_of(
+    connecting: ConnectOptions, listening: ListenOptions | None = None, *, token: Secret | None
+) -> WebsocketNetwork:
+    """This process's way to the others; `open` it to be dialled.
+
+    Raises:
+        LocalFault: a certificate or key cannot be used.
+    """
+    server = None
+    if listening is not None and listening.tls_certificate is not None:
+        assert listening.tls_key is not None, "checked with the options"
+        server = server_tls(
+            listening.tls_certificate, listening.tls_key, client_ca=listening.tls_client_ca
+        )
+    client = client_tls(
+        ca=connecting.tls_ca, certificate=connecting.tls_certificate, key=connecting.tls_key
+    )
+    return WebsocketNetwork(
+        MESSAGE_TYPES, secret=token, server_tls=server, client_tls=client, report=say
+    )
+
+
+def supervisor_urls(addresses: tuple[str, ...], connecting: ConnectOptions) -> tuple[str, ...]:
+    """The addresses of a supervisor as they are dialled: by TLS if an authority is named."""
+    return hub_urls("supervisor", addresses, "supervisor", tls=connecting.tls_ca is not None)
+
+
+def tape_in(folder: Path, name: str) -> FileTape:
+    """The tape of one process, in a folder of its own name; it begins with the clocks' times.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    place = folder / "processes" / name
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        tape = FileTape(place / "tape.jsonl")
+    except OSError as error:
+        raise UserError(f"the folder {place} cannot be written: {error.strerror}") from error
+    clocks = {"wall_s": WallClock().now_s(), "loop_s": LoopClock().now_s()}
+    tape.write(0.0, name, "process_began", {"pid": os.getpid(), **clocks})
+    return tape
+
+
+# --- the life of its actors -------------------------------------------------------------------
+
+
+class Living:
+    """Actors that share a process: if one of them fails, all end.
+
+    Args:
+        name: of the process.
+        leave: asked once when the process is to end in order; the actors then end by themselves.
+    """
+
+    def __init__(self, name: str, leave: Callable[[str], object]) -> None:
+        self.scope = Scope(name, self._failed)
+        self._leave = leave
+        self._asked = False
+        self._failure: BaseException | None = None
+        self._ended = asyncio.Event()
+        self._running = 0
+
+    def start(self, actor: RoleActor[Any]) -> None:
+        """Run an actor."""
+        self._running += 1
+        self.scope.spawn(self._run(actor), actor.name)
+
+    async def wait(self) -> None:
+        """Wait until all actors have ended, or one has failed; leave nothing behind.
+
+        Raises:
+            Exception: what an actor failed with.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+        try:
+            await self._ended.wait()
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+            await self.scope.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def end(self) -> None:
+        """End whatever still runs."""
+        self._ended.set()
+
+    async def _run(self, actor: RoleActor[Any]) -> None:
+        try:
+            await actor.run()
+        except asyncio.CancelledError:
+            await actor.kill()
+            raise
+        self._running -= 1
+        if self._running == 0:
+            self._ended.set()
+
+    def _failed(self, _: str, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._ended.set()
+
+    def _signalled(self, number: int) -> None:
+        if self._asked:
+            os._exit(SIGNALLED)
+        self._asked = True
+        name = signal.Signals(number).name
+        say(f"{name}: leaving in order; once more ends at once")
+        asyncio.get_running_loop().call_later(GOODBYE_S, self._ended.set)
+        self._leave(name)
+
+
+async def live(actors: Sequence[RoleActor[Any]], leave: Callable[[str], object]) -> None:
+    """Run the actors of a process until all have ended.
+
+    Raises:
+        Exception: what an actor failed with.
+    """
+    living = Living(actors[0].name, leave)
+    for actor in actors:
+        living.start(actor)
+    await living.wait()

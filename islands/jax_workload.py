@@ -1,0 +1,71 @@
+"""A `Task` as a workload: trained with JAX."""
+
+import zlib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import PyTree
+from numpy.typing import NDArray
+
+from islands.config import Precision, RunSettings
+from islands.errors import TaskError
+from islands.jax_settings import enable_compilation_cache
+from islands.jax_trainer import JaxTrainer
+from islands.run_spec import RunPlan
+from islands.task import Task
+from islands.trainer import Trainer, WirePrecision
+from islands.workload import Place, Workload
+
+
+class JaxWorkload(Workload):
+    """What a task's processes need.
+
+    Args:
+        task: what is trained.
+        name: of the task, for the sentence that refuses what is none.
+
+    Raises:
+        TaskError: `task` is no task.
+    """
+
+    def __init__(self, task: object, name: str = "the task") -> None:
+        if not isinstance(task, Task):
+            raise TaskError(f"{name!r} makes a {type(task).__name__}, no islands.task.Task")
+        self.task: Task[PyTree] = task
+        self._evaluator = cache(self._make)
+
+    def keep_compiled(self, folder: Path) -> None:
+        """Let JAX keep its compiled functions there."""
+        enable_compilation_cache(folder)
+
+    def plan(self, settings: RunSettings) -> RunPlan:
+        """The layout by shapes alone."""
+        return RunPlan(self._evaluator(settings).layout, self.task.shards)
+
+    def trainer(self, settings: RunSettings, place: Place) -> Trainer:
+        """One learner on its devices."""
+        return self._make(settings, place)
+
+    def evaluate(
+        self, settings: RunSettings, values: Sequence[NDArray[np.float32]]
+    ) -> dict[str, float]:
+        """The task's own figures."""
+        return self._evaluator(settings).evaluate(values)
+
+    def params_of(self, settings: RunSettings, values: Sequence[NDArray[np.float32]]) -> PyTree:
+        """The task's tree of parameters for a whole model."""
+        return self._evaluator(settings).params_of(values)
+
+    def _make(self, settings: RunSettings, place: Place | None = None) -> JaxTrainer:
+        half = settings.precision is Precision.BFLOAT16
+        precision: WirePrecision = "bfloat16" if half else "float32"
+        learner = b"" if place is None else place.name.encode()
+        return JaxTrainer(
+            self.task,
+            settings.fragments,
+            seed=settings.seed,
+            learner_seed=zlib.crc32(learner),
+            precision=precision,
+        )

@@ -1,0 +1,85 @@
+"""`python -m islands.learner`: one learner on this host's devices."""
+
+import os
+import random
+import sys
+
+from islands.cli.parsing import Common, main
+from islands.option_groups import default_name
+from islands.options import LearnerOptions
+
+
+def entry(options: LearnerOptions, common: Common) -> int:
+    """Run a learner to its end; returns the exit code."""
+    from islands.hosting import run
+
+    if options.threads is not None:  # read by XLA when JAX is first used
+        os.environ["PJRT_NPROC"] = str(options.threads)
+    name = options.name or default_name()
+    return run(lambda: _learn(options, name))
+
+
+async def _learn(options: LearnerOptions, name: str) -> int:
+    import asyncio
+
+    from islands.enquiry import Asker, check_same, enquire
+    from islands.hosting import (
+        compiled_folder,
+        live,
+        network_of,
+        say,
+        supervisor_urls,
+        tape_in,
+        token_of,
+    )
+    from islands.identities import Role
+    from islands.learner.actor import LearnerActor
+    from islands.learner.compute import ComputeThread
+    from islands.ports import ThreadWorker
+    from islands.role import Surroundings
+    from islands.workload import Place, load_workload
+
+    connecting = options.connecting
+    network = network_of(connecting, token=token_of(connecting))
+    try:
+        addresses = supervisor_urls(options.supervisor, connecting)
+        asker = Asker(Role.LEARNER, name)
+        spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
+        workload = load_workload(spec, options.task_settings)
+        check_same(workload.plan(spec.settings).layout, plan.layout)
+        workload.keep_compiled(compiled_folder())
+        place = Place(name, options.devices, options.model_parallel)
+        around = Surroundings(
+            settings=spec.settings,
+            layout=plan.layout,
+            network=network,
+            tape=tape_in(options.folder, name),
+            supervisor=addresses,
+            origin_s=asyncio.get_running_loop().time(),
+            reports=True,
+        )
+        learner = LearnerActor(
+            name,
+            around,
+            ComputeThread(lambda: workload.trainer(spec.settings, place), spec.settings, name),
+            ThreadWorker(name, lambda error: learner.fail("worker", error), finish=False),
+            random.Random(os.urandom(8)),
+        )
+        say(f"{name}: joining run {spec.settings.run!r} at {addresses[0]}")
+        await live([learner], learner.leave)
+    finally:
+        await network.close()
+    if learner.exit is not None:
+        say(f"{name}: {learner.exit.reason}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(
+        main(
+            entry,
+            LearnerOptions,
+            program="python -m islands.learner",
+            description="Train on this host's devices as one learner of a run.",
+        )
+    )

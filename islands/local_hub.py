@@ -1,0 +1,186 @@
+"""A whole run on one machine: a hub whose syncer and learners are its child processes.
+
+Children are processes of the documented commands, so what runs here is what runs on many hosts;
+learners of other hosts may join as well.
+"""
+
+import asyncio
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from islands.hosting import KEY_FILE, TOKEN_FILE, make_secret, token_of
+from islands.hub import SUPERVISOR, SYNCER, Hub, HubSettings
+from islands.launcher import ProcessLauncher
+from islands.option_groups import ConnectOptions, ListenOptions
+from islands.run_spec import RunPlan
+from islands.workload import Workload
+
+GOODBYE_S = 10.0
+LEAVE_S = 10.0
+HOPELESS = "exit code 2"
+"""How a process ends whose user must mend something: starting it again is in vain."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerSettings:
+    """How learners are started here.
+
+    Args:
+        count: how many at the beginning.
+        devices: of each in order; empty: all see all.
+        model_parallel: devices of each over which parameters are sharded.
+        threads: XLA's threads on CPU of each; None: one.
+        cache: folder of compiled functions, shared by all.
+    """
+
+    count: int
+    devices: tuple[str, ...] = ()
+    model_parallel: int = 1
+    threads: int | None = None
+    cache: Path | None = None
+
+
+class LocalHub(Hub):
+    """One start of a run on this machine.
+
+    Args:
+        settings: of the hub.
+        plan: of the run.
+        workload: what is trained.
+        learners: how they are started.
+    """
+
+    def __init__(
+        self, settings: HubSettings, plan: RunPlan, workload: Workload, learners: LearnerSettings
+    ) -> None:
+        """Prepare; children start with the run."""
+        settings = replace(settings, connecting=_with_token(settings))
+        self.learners = learners
+        self.names = tuple(f"learner-{index}" for index in range(learners.count))
+        self._lost: dict[str, str] = {}
+        self._leaving = False
+        self._learners_gone = asyncio.Event()
+        self._children = ProcessLauncher(
+            command=self._command,
+            environment=self._environment,
+            folder=settings.folder,
+            ended=self._ended,
+            gave_up=self._gave_up,
+        )
+        super().__init__(settings, plan, workload)
+
+    @property
+    def launcher(self) -> ProcessLauncher:
+        """Starts and kills child processes."""
+        return self._children
+
+    @property
+    def launched(self) -> tuple[str, ...]:
+        """The syncer and the learners of this machine."""
+        return (SYNCER, *self.names)
+
+    def start_actors(self) -> None:
+        """Start what lives here, then the children; those that outlived a hub go on."""
+        super().start_actors()
+        self._children.adopt()
+        for name in self.launched:
+            self._children.start(name, 0.0)
+
+    async def close(self) -> None:
+        """Let nobody in any more, and free the folder."""
+        self._children.close()
+        await super().close()
+
+    async def end_children(self) -> None:
+        """Let children end by themselves if the run has ended, else ask them to leave.
+
+        Learners go first, so that the syncer still hears what they did.
+        """
+        if self.share is not None:
+            await self._children.wait_ended(GOODBYE_S)
+        self._leaving = True
+        for name in self._running_learners():
+            self._children.stop(name, LEAVE_S)
+        if self._running_learners():
+            await self._learners_gone.wait()
+        await self._children.terminate_all(LEAVE_S)
+
+    def _running_learners(self) -> list[str]:
+        return [name for name in self._children.names() if name != SYNCER]
+
+    # --- children -----------------------------------------------------------------------------
+
+    def _command(self, name: str) -> list[str]:
+        settings = self.settings
+        python = [sys.executable, "-m"]
+        supervisor = ["--supervisor", _loopback(self.network.url(SUPERVISOR), settings.listening)]
+        common = [*supervisor, *_connecting(settings.connecting), "--name", name]
+        folder = ["--folder", str(settings.folder)]
+        if name == SYNCER:
+            key = settings.key_file or settings.folder / KEY_FILE
+            start = ["--start_from", str(settings.start_from)] if settings.start_from else []
+            listening = [*_listening(settings.listening), "--key_file", str(key)]
+            return [*python, "islands.syncer", *common, *folder, *listening, *start]
+        own = ["--model_parallel", str(self.learners.model_parallel)]
+        if name in self.names and self.learners.devices:
+            own += ["--devices", self.learners.devices[self.names.index(name)]]
+        return [*python, "islands.learner", *common, *folder, *own]
+
+    def _environment(self, name: str) -> dict[str, str]:
+        environment = {"PJRT_NPROC": str(self.learners.threads or 1)}
+        if self.learners.cache is not None:
+            environment["JAX_COMPILATION_CACHE_DIR"] = str(self.learners.cache)
+        return environment
+
+    def _ended(self, name: str, reason: str) -> None:
+        self.folder.write(self.elapsed_s, "hub", "process_ended", {"name": name, "error": reason})
+        if not self._running_learners():
+            self._learners_gone.set()
+        if reason.startswith(HOPELESS):
+            self._gave_up(name, reason)
+        elif not self._leaving:
+            self.supervisor.process_ended(name, reason)
+
+    def _gave_up(self, name: str, reason: str) -> None:
+        """Without a syncer, or without any learner, nothing can finish the run."""
+        self._lost[name] = reason
+        if self.share is None and (name == SYNCER or set(self.names) <= set(self._lost)):
+            self.give_up(name, reason)
+
+
+def _with_token(settings: HubSettings) -> ConnectOptions:
+    """Children need a token in a file, also on loopback; a new run makes its own."""
+    connecting = settings.connecting
+    if connecting.token_file is not None or token_of(connecting) is not None:
+        return connecting
+    path = settings.folder / TOKEN_FILE
+    make_secret(path)
+    return replace(connecting, token_file=path)
+
+
+def _loopback(url: str, listening: ListenOptions) -> str:
+    """Children dial what is bound, not what is advertised to other hosts."""
+    scheme, _, rest = url.partition("://")
+    _, _, tail = rest.rpartition(":")
+    host = "127.0.0.1" if listening.host in ("0.0.0.0", "") else listening.host  # noqa: S104
+    return f"{scheme}://{host}:{tail}"
+
+
+def _connecting(options: ConnectOptions) -> list[str]:
+    return _arguments(options, ("token_file", "tls_ca", "tls_certificate", "tls_key"))
+
+
+def _listening(options: ListenOptions) -> list[str]:
+    """The same place with any free port."""
+    host = options.advertise.rpartition(":")[0] or options.advertise if options.advertise else None
+    advertise = [] if host is None else ["--advertise", host]
+    names = ("tls_certificate", "tls_key", "tls_client_ca")
+    return ["--listen", f"{options.host}:0", *advertise, *_arguments(options, names)]
+
+
+def _arguments(options: object, names: tuple[str, ...]) -> list[str]:
+    found = [(name, getattr(options, name)) for name in names]
+    return [
+        word for name, value in found if value is not None for word in (f"--{name}", str(value))
+    ]

@@ -1,0 +1,79 @@
+"""`python -m islands.observer`: evaluates what a run publishes, while it goes on."""
+
+import os
+import random
+import sys
+
+from islands.cli.parsing import Common, main
+from islands.option_groups import default_name
+from islands.options import ObserverOptions
+
+
+def entry(options: ObserverOptions, common: Common) -> int:
+    """Run an observer to its end; returns the exit code."""
+    from islands.hosting import run
+
+    name = options.name or default_name()
+    return run(lambda: _observe(options, name))
+
+
+async def _observe(options: ObserverOptions, name: str) -> int:
+    import asyncio
+
+    from islands.enquiry import Asker, check_same, enquire
+    from islands.hosting import live, network_of, say, supervisor_urls, tape_in, token_of
+    from islands.identities import Role
+    from islands.observer.actor import ObserverActor
+    from islands.ports import ThreadWorker
+    from islands.role import Surroundings
+    from islands.workload import load_workload
+
+    connecting = options.connecting
+    network = network_of(connecting, token=token_of(connecting))
+    try:
+        addresses = supervisor_urls(options.supervisor, connecting)
+        asker = Asker(Role.OBSERVER, name)
+        spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
+        workload = load_workload(spec, options.task_settings)
+        check_same(workload.plan(spec.settings).layout, plan.layout)
+        tape = tape_in(options.folder, name)
+        origin_s = asyncio.get_running_loop().time()
+
+        def report(clock: float, found: dict[str, float]) -> None:
+            at_s = asyncio.get_running_loop().time() - origin_s
+            tape.write(at_s, name, "evaluation", {"clock": clock, **found})
+            told = ", ".join(f"{key} {value:.4g}" for key, value in found.items())
+            say(f"step {clock:.0f}: {told}")
+
+        observer = ObserverActor(
+            name,
+            Surroundings(
+                settings=spec.settings,
+                layout=plan.layout,
+                network=network,
+                tape=tape,
+                supervisor=addresses,
+                origin_s=origin_s,
+                reports=True,
+            ),
+            worker=ThreadWorker(name, lambda error: observer.fail("worker", error), finish=False),
+            evaluate=lambda values: workload.evaluate(spec.settings, values),
+            report=report,
+            interval_s=options.evaluate_every_s,
+            rng=random.Random(os.urandom(8)),
+        )
+        await live([observer], observer.ref.stop)
+    finally:
+        await network.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(
+        main(
+            entry,
+            ObserverOptions,
+            program="python -m islands.observer",
+            description="Evaluate what a run publishes, while it goes on.",
+        )
+    )

@@ -1,0 +1,136 @@
+"""What a run is: settings and task by name; and what follows from them: layout and shards.
+
+The spec lives with the supervisor and is told to everybody who joins, so a learner needs no more
+than an address, a token, and its task importable. The plan is made once, from the task, on the
+supervisor's host; a syncer that is told it needs neither JAX nor the task. A learner makes its own
+plan from its own task, and compares: whoever would train something else finds out before it joins.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from islands.config import RunSettings
+from islands.errors import RefusedError, UserError
+from islands.layout import Layout, layout_of
+
+SPEC_FILE = "run.json"
+PLAN_FILE = "plan.json"
+
+RESUMABLE = frozenset(
+    (
+        *("budget_tokens", "budget_s", "learning_rate", "warmup_steps", "total_steps"),
+        *("final_learning_rate_share", "timing", "norm_limit", "quorum", "grace_safety"),
+        *("overlap_steps", "pace_by", "weighting", "merge", "anchor", "interval_steps"),
+    )
+)
+"""Settings that may change when a run is taken up again; the others make it another run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """All that a run is.
+
+    Args:
+        settings: what its members agree on.
+        task: what is trained, as `package.module:factory`.
+        task_settings: arguments of the factory.
+    """
+
+    settings: RunSettings = field(default_factory=RunSettings)
+    task: str = "islands.tasks.stdlib_bytes:StdlibBytes"
+    task_settings: dict[str, object] = field(default_factory=dict)
+
+    def encode(self) -> str:
+        """As JSON."""
+        return msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def decode(text: str | bytes) -> "RunSpec":
+        """From JSON.
+
+        Raises:
+            RefusedError: it is no spec that this version understands.
+        """
+        try:
+            return msgspec.json.decode(text, type=RunSpec)
+        except (msgspec.MsgspecError, UserError) as error:
+            raise RefusedError(f"the run's settings are not understood here: {error}") from error
+
+    def changed_from(self, earlier: "RunSpec") -> str | None:
+        """What of an earlier spec cannot change in the life of a run, but did; None if nothing."""
+        if (self.task, self.task_settings) != (earlier.task, earlier.task_settings):
+            return f"the task {earlier.task} {earlier.task_settings}"
+        for name in RunSettings.__dataclass_fields__:
+            before = getattr(earlier.settings, name)
+            if name not in RESUMABLE and getattr(self.settings, name) != before:
+                return f"{name} = {before}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What follows from a spec: the layout of the model, and virtual shards of one pass."""
+
+    layout: Layout
+    shards: int
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return msgspec.json.encode(self)
+
+    @staticmethod
+    def decode(data: bytes | memoryview) -> "RunPlan":
+        """From JSON; the fingerprint is computed anew.
+
+        Raises:
+            RefusedError: it is no plan, or its fingerprint is not its own.
+        """
+        try:
+            plan = msgspec.json.decode(data, type=RunPlan)
+        except msgspec.MsgspecError as error:
+            raise RefusedError(f"the run's plan is not understood here: {error}") from error
+        told = plan.layout
+        layout = layout_of(told.leaves, told.fragments, told.pattern, dict(told.labels))
+        if layout != told:
+            raise RefusedError("the run's plan does not have the fingerprint that it names")
+        return RunPlan(layout, plan.shards)
+
+
+def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:
+    """Put both into a run's folder, where a restarted hub finds them.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        text = msgspec.json.format(spec.encode().encode(), indent=2)
+        _replace(folder / SPEC_FILE, text + b"\n")
+        _replace(folder / PLAN_FILE, plan.encode())
+    except OSError as error:
+        raise UserError(f"the run folder {folder} cannot be written: {error.strerror}") from error
+
+
+def read(folder: Path) -> tuple[RunSpec, RunPlan] | None:
+    """Both from a run's folder; None if it holds no run.
+
+    Raises:
+        UserError: a file cannot be read.
+        RefusedError: a file is damaged.
+    """
+    try:
+        spec = (folder / SPEC_FILE).read_bytes()
+        plan = (folder / PLAN_FILE).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"the run folder {folder} cannot be read: {error.strerror}") from error
+    return RunSpec.decode(spec), RunPlan.decode(plan)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(content)
+    fresh.replace(path)

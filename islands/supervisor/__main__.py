@@ -1,0 +1,43 @@
+"""`python -m islands.supervisor`: the owner of membership, apart from the syncer."""
+
+import sys
+
+from islands.cli.parsing import Common, main
+from islands.options import SupervisorOptions
+
+
+def entry(options: SupervisorOptions, common: Common) -> int:
+    """Run a supervisor to its end; returns the exit code."""
+    from islands.addresses import hub_urls
+    from islands.cli.serve import serve
+    from islands.hub import HubSettings
+
+    return serve(
+        options.file,
+        lambda spec: HubSettings(
+            folder=options.folder,
+            spec=spec,
+            listening=options.listening,
+            connecting=options.connecting,
+            key_file=options.key_file,
+            extend=options.extend,
+            syncers=hub_urls(
+                "syncers",
+                options.syncers,
+                "syncer",
+                tls=options.listening.tls_certificate is not None,
+            ),
+        ),
+        common,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(
+        main(
+            entry,
+            SupervisorOptions,
+            program="python -m islands.supervisor",
+            description="Admit, watch and evict the members of a run.",
+        )
+    )

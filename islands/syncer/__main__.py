@@ -1,0 +1,96 @@
+"""`python -m islands.syncer`: merges and publishes, on a host without accelerator.
+
+It hosts the supervisor too, unless it is told where one is.
+"""
+
+import sys
+
+from islands.cli.parsing import Common, main
+from islands.options import SyncerOptions
+
+
+def entry(options: SyncerOptions, common: Common) -> int:
+    """Run a syncer to its end; returns the exit code."""
+    if options.supervisor:
+        from islands.hosting import run
+
+        return run(lambda: _apart(options))
+    from islands.cli.serve import serve
+    from islands.hub import HubSettings
+
+    return serve(
+        options.file,
+        lambda spec: HubSettings(
+            folder=options.folder,
+            spec=spec,
+            listening=options.listening,
+            connecting=options.connecting,
+            key_file=options.key_file,
+            start_from=options.file.start_from,
+            extend=options.extend,
+            syncer_here=True,
+        ),
+        common,
+    )
+
+
+async def _apart(options: SyncerOptions) -> int:
+    """The supervisor is elsewhere, and tells what the run is."""
+    import asyncio
+
+    from islands.enquiry import Asker, enquire
+    from islands.hosting import (
+        KEY_FILE,
+        credentials_of,
+        live,
+        network_of,
+        say,
+        supervisor_urls,
+        tape_in,
+        token_of,
+    )
+    from islands.identities import Role
+    from islands.role import Surroundings
+    from islands.syncer_host import make_syncer
+
+    connecting, listening = options.connecting, options.listening
+    network = network_of(connecting, listening, token=token_of(connecting))
+    try:
+        await network.open(listening.host, listening.port, advertise=listening.advertise)
+        addresses = supervisor_urls(options.supervisor, connecting)
+        asker = Asker(Role.SYNCER, options.name)
+        spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
+        key_file = options.key_file or options.folder / KEY_FILE
+        around = Surroundings(
+            settings=spec.settings,
+            layout=plan.layout,
+            network=network,
+            tape=tape_in(options.folder, options.name),
+            supervisor=addresses,
+            origin_s=asyncio.get_running_loop().time(),
+            reports=True,
+        )
+        syncer = make_syncer(
+            options.name,
+            around,
+            folder=options.folder,
+            shards=plan.shards,
+            credentials=credentials_of(spec.settings.run, key_file),
+            start_from=options.file.start_from,
+        )
+        say(f"syncer of run {spec.settings.run!r} at {network.url(options.name)}")
+        await live([syncer], syncer.ref.stop)
+    finally:
+        await network.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(
+        main(
+            entry,
+            SyncerOptions,
+            program="python -m islands.syncer",
+            description="Merge and publish; host the supervisor too, unless told where it is.",
+        )
+    )

@@ -1,0 +1,86 @@
+"""What a syncer needs around it on a host: its journal, its worker, what it leaves behind.
+
+The same for a syncer in a process of its own and for one beside the supervisor.
+"""
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.credentials import Credentials
+from islands.numerics.merge import warm_up
+from islands.numerics.outer import Sgd
+from islands.ports import RealDisk, ThreadWorker
+from islands.role import Surroundings
+from islands.summary import share_of
+from islands.syncer.actor import SyncerActor
+from islands.warm_start import read_values
+
+FINAL_FILE = "final.safetensors"
+JOURNAL = "journal"
+
+
+def make_syncer(
+    name: str,
+    around: Surroundings,
+    *,
+    folder: Path,
+    shards: int,
+    credentials: Credentials,
+    start_from: Path | None = None,
+    finished: Callable[[str], None] | None = None,
+) -> SyncerActor:
+    """A syncer whose journal, and in the end the final values, lie in a folder.
+
+    Args:
+        name: its name in the run.
+        around: where it lives.
+        folder: of the run.
+        shards: virtual shards of one pass over the data.
+        credentials: to check admissions.
+        start_from: file with the initial values, for a run that has no journal.
+        finished: called with the reason when the final values are written.
+    """
+    worker = ThreadWorker(name, lambda error: syncer.fail("worker", error))
+
+    def initial() -> Sequence[NDArray[np.float32]]:
+        assert start_from is not None, "asked for only if there is a file"
+        return read_values(start_from, around.layout)
+
+    def export(reason: str) -> None:
+        write_values(syncer, folder / FINAL_FILE)
+        if finished is not None:
+            finished(reason)
+
+    syncer: SyncerActor = SyncerActor(
+        name,
+        around,
+        disk=RealDisk(folder / JOURNAL),
+        worker=worker,
+        optimizer=Sgd.of(around.settings.outer),
+        credentials=credentials,
+        shards=shards,
+        rng=random.Random(os.urandom(8)),
+        initial=None if start_from is None else initial,
+        report=lambda: msgspec.json.encode(share_of(syncer.state)),
+        finished=export,
+    )
+    worker.submit(warm_up, lambda _: None)
+    return syncer
+
+
+def write_values(syncer: SyncerActor, path: Path) -> None:
+    """Write what a syncer published last: float32 tensors by their paths."""
+    from safetensors.numpy import save_file
+
+    layout = syncer.around.layout
+    versions = [syncer.state.version(index) for index in range(len(layout.fragments))]
+    values = syncer.vault.published([version for version in versions if version is not None])
+    fresh = path.with_suffix(".new")
+    save_file(layout.assemble(values), fresh)
+    fresh.replace(path)
