@@ -3,16 +3,16 @@
 A record goes to the slot that holds the older of the two, so what was being written when the host
 died is lost, and never the record before it. A slot is taken only if its digest is right.
 
-    slot = magic · header length · header (JSON) · metadata · arrays · blake2b-128 of it all
+    slot = magic · header length · header (JSON) · metadata · arrays · 128 bits of BLAKE3 of it all
 """
 
-import hashlib
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from islands.identities import Version
@@ -81,13 +81,13 @@ class Slots:
         header = msgspec.json.encode(_Header(sequence, len(metadata), version, described))
         parts: list[bytes | memoryview] = [MAGIC, struct.pack("<Q", len(header)), header, metadata]
         parts += [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for _, array in named]
-        digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        digest = blake3()
         for part in parts:
             digest.update(part)
         known = self._known(name)
         older = min(known, key=lambda file: (known[file], file))
         known[older] = -1
-        self._disk.write(older, [*parts, digest.digest()])
+        self._disk.write(older, [*parts, digest.digest(length=DIGEST_BYTES)])
         self._disk.sync(older)
         known[older] = sequence
 
@@ -106,7 +106,7 @@ class Slots:
         if content is None or len(content) < start + DIGEST_BYTES or content[: len(MAGIC)] != MAGIC:
             return None
         body = memoryview(content)[:-DIGEST_BYTES]
-        if hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest() != content[-DIGEST_BYTES:]:
+        if blake3(body).digest(length=DIGEST_BYTES) != content[-DIGEST_BYTES:]:
             return None
         (length,) = struct.unpack("<Q", content[len(MAGIC) : start])
         header = msgspec.json.decode(content[start : start + length], type=_Header)

@@ -4,14 +4,17 @@ The receiver knows the schema of every buffer from its own layout. Nothing is be
 buffer because the sender says so.
 """
 
-import hashlib
 import math
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
+from messaging.envelope import Envelope
 from messaging.errors import LocalFault, SchemaError
 
 DTYPES: dict[str, np.dtype[np.generic]] = {
@@ -107,5 +110,70 @@ def as_buffer(array: NDArray[np.generic]) -> memoryview:
 
 
 def digest(buffer: memoryview) -> str:
-    """Return the BLAKE2b-128 digest of a buffer's bytes, in hexadecimal."""
-    return hashlib.blake2b(buffer, digest_size=DIGEST_BYTES).hexdigest()
+    """Return the first 128 bits of the BLAKE3 digest of a buffer's bytes, in hexadecimal."""
+    return blake3(buffer).hexdigest(length=DIGEST_BYTES)
+
+
+POOLED_BYTES_MIN = 1 << 16
+"""Smaller buffers are made anew; they cost little."""
+POOL_BYTES = 1 << 29
+
+
+class BufferPool:
+    """Buffers for arriving payloads, used again once nobody refers to them.
+
+    The first touch of fresh memory costs as much as the copy into it. So the pool keeps the
+    buffers that it gave out, and gives one out again when no view of it is left anywhere: it counts
+    references, so nobody has to give anything back, and holding a payload for long is no mistake.
+
+    Attributes:
+        bytes_kept: Size of all buffers that the pool knows, used or not.
+    """
+
+    def __init__(self, limit_bytes: int = POOL_BYTES) -> None:
+        """Make an empty pool that keeps at most `limit_bytes`."""
+        self.bytes_kept = 0
+        self._limit_bytes = limit_bytes
+        self._kept: dict[int, list[NDArray[np.uint8]]] = {}  # by size, least recently used first
+
+    def take(self, size_bytes: int) -> memoryview:
+        """Return a writable buffer of unspecified content."""
+        if size_bytes < POOLED_BYTES_MIN:
+            return memoryview(bytearray(size_bytes))
+        array = self._free(size_bytes)
+        if array is None:
+            array = np.empty(size_bytes, np.uint8)
+            self._make_room(size_bytes)
+            if self.bytes_kept + size_bytes <= self._limit_bytes:
+                self.bytes_kept += size_bytes
+                self._kept.setdefault(size_bytes, []).append(array)
+        return array[:].data  # a view of its own: what derives from it refers to `array`
+
+    def allocate(self, envelope: Envelope, sizes: tuple[int, ...]) -> Sequence[memoryview]:
+        """Return buffers for the payload of an envelope; see `codec.Allocate`."""
+        return [self.take(size) for size in sizes]
+
+    def _free(self, size_bytes: int) -> NDArray[np.uint8] | None:
+        return _first_free(self._kept.get(size_bytes, []))
+
+    def _make_room(self, size_bytes: int) -> None:
+        """Forget buffers of other sizes, longest known first, until there is room."""
+        for other in list(self._kept):
+            if self.bytes_kept + size_bytes <= self._limit_bytes:
+                return
+            if other != size_bytes:
+                self.bytes_kept -= other * len(self._kept.pop(other))
+
+
+def _references(arrays: list[NDArray[np.uint8]]) -> list[int]:
+    return [sys.getrefcount(array) for array in arrays]
+
+
+_REFERENCES_WHEN_FREE = _references([np.empty(1, np.uint8)])[0]  # versions of Python differ in it
+
+
+def _first_free(arrays: list[NDArray[np.uint8]]) -> NDArray[np.uint8] | None:
+    for index, count in enumerate(_references(arrays)):
+        if count == _REFERENCES_WHEN_FREE:
+            return arrays[index]
+    return None
