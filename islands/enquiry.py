@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from islands.errors import RefusedError
+from islands.errors import RefusedError, UnreachableError
 from islands.identities import Role
 from islands.layout import Layout
 from islands.messages import PROTOCOL, Enquiry, Refused, RunTold
 from islands.run_spec import RunPlan, RunSpec
 from messaging.envelope import Envelope
-from messaging.errors import DialFailed, DialRefused, LinkClosed
+from messaging.errors import DialDenied, DialFailed, LinkClosed
 from messaging.link import Link, Network
 
 ANSWER_S = 10.0
@@ -44,7 +44,8 @@ async def enquire(
         say: told now and then what it waits for.
 
     Raises:
-        RefusedError: nobody answered in time, or the one that did refuses us.
+        RefusedError: the one that answered refuses us.
+        UnreachableError: nobody answered in time.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
@@ -54,7 +55,7 @@ async def enquire(
         for address in addresses:
             try:
                 link = await network.dial(address, local=asker.name)
-            except DialRefused as error:
+            except DialDenied as error:
                 raise RefusedError(str(error)) from error
             except DialFailed as error:
                 failures.append(str(error))
@@ -69,7 +70,7 @@ async def enquire(
                 link.close("asked")
         told = "; ".join(failures)
         if loop.time() + PAUSE_S > deadline_s:
-            raise RefusedError(f"no supervisor answered within {wait_s:g} s: {told}")
+            raise UnreachableError(f"no supervisor answered within {wait_s:g} s: {told}")
         if attempt % SAY_EVERY == 0:
             say(f"waiting for the supervisor: {told}")
         attempt += 1

@@ -7,6 +7,7 @@
     │   ├── SettingsError    a setting is wrong: names the key, the value and what is allowed
     │   ├── TaskError        the user's Task is wrong: names the path or the method
     │   └── DataError        the corpus is missing, unreadable or not the one of the run
+    ├── UnreachableError     nobody answers; the same command may succeed later: exit code 1
     ├── RefusedError         a peer refused us; its sentence is passed on
     ├── JournalError         the journal on disk cannot be used; says which file and why
     └── InvariantError       a bug of ours: an invariant that must always hold did not
@@ -37,6 +38,10 @@ class DataError(UserError):
 
 class RefusedError(IslandsError):
     """A supervisor or syncer refused this process for good."""
+
+
+class UnreachableError(IslandsError):
+    """Nobody answered in time; waiting longer, or trying again, may help."""
 
 
 class JournalError(IslandsError):

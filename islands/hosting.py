@@ -19,6 +19,7 @@ from islands.messages import MESSAGE_TYPES
 from islands.option_groups import ConnectOptions, ListenOptions
 from islands.role import RoleActor
 from islands.tape import FileTape
+from islands.watchdog import Watchdog
 from messaging.clock import LoopClock, WallClock
 from messaging.scope import Scope
 from messaging.security import Secret, client_tls, server_tls
@@ -43,7 +44,18 @@ def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(main())
+        return runner.run(_watched(main))
+
+
+async def _watched(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """A service manager hears that the loop turns; a person, when it did not."""
+    watchdog = Watchdog(lambda for_s: say(f"event loop stalled {for_s:.1f} s"))
+    watchdog.ready()
+    try:
+        return await main()
+    finally:
+        watchdog.stopping()
+        watchdog.close()
 
 
 # --- secrets ----------------------------------------------------------------------------------

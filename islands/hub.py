@@ -18,6 +18,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
@@ -47,6 +48,14 @@ SUPERVISOR = "supervisor"
 SYNCER = "syncer"
 OBSERVER = "observer"
 HUB_FILE = "hub.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the hub's file tells: where the supervisor is, and of which run."""
+
+    supervisor: str
+    run: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +164,20 @@ class Hub:
         """
         listening = self.settings.listening
         self.network = network_of(self.settings.connecting, listening, token=self._token)
-        await self.network.open(listening.host, listening.port, advertise=listening.advertise)
+        port = listening.port or self._earlier_port()
+        await self.network.open(listening.host, port, advertise=listening.advertise)
         self._began_s = asyncio.get_running_loop().time()
-        address = self.network.url(SUPERVISOR)
-        text = msgspec.json.encode({"supervisor": address, "run": self.spec.settings.run})
+        told = Told(self.network.url(SUPERVISOR), self.spec.settings.run)
+        text = msgspec.json.encode(told)
         (self.settings.folder / HUB_FILE).write_bytes(text + b"\n")
+
+    def _earlier_port(self) -> int:
+        """Where an earlier start listened, for there its members still look; 0: nowhere."""
+        try:
+            told = msgspec.json.decode((self.settings.folder / HUB_FILE).read_bytes(), type=Told)
+        except (OSError, msgspec.MsgspecError):
+            return 0
+        return urlsplit(told.supervisor).port or 0
 
     def start_actors(self) -> None:
         """Start what lives here, the supervisor first."""

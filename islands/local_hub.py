@@ -137,7 +137,7 @@ class LocalHub(Hub):
         self.folder.write(self.elapsed_s, "hub", "process_ended", {"name": name, "error": reason})
         if not self._running_learners():
             self._learners_gone.set()
-        if reason.startswith(HOPELESS):
+        if reason.partition(":")[0] == HOPELESS:
             self._gave_up(name, reason)
         elif not self._leaving:
             self.supervisor.process_ended(name, reason)

@@ -5,7 +5,8 @@ port       real                                     simulated
 =========  =======================================  ==========================================
 `Worker`   `ThreadWorker`: one thread, in order     `InlineWorker`: virtual time, in order
 `Disk`     `RealDisk`: files in one folder          `islands.simulation.disk.SimulatedDisk`
-`Launcher` `islands.system.Processes`, in process   the simulated world's hosts
+`Launcher` `islands.launcher`; in one process, the  the simulated world's hosts
+           `islands.processes`
 clock      `messaging.clock.LoopClock`              the same, on a virtual loop
 chance     `random.Random`, seeded by the run       the same
 =========  =======================================  ==========================================

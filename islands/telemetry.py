@@ -171,20 +171,19 @@ class RunFolder:
             listen()
 
     def _merge(self, at_s: float, fields: dict[str, object]) -> None:
-        self.figures.merges += 1
+        merges = self.figures.merges + 1
         row = {
             "kind": "merge",
             "at_s": round(at_s, 3),
-            "merges": self.figures.merges,
+            "merges": merges,
             "fragment": fields["fragment"],
             "contributions": len(fields["participants"]),  # type: ignore[arg-type]
             "direction_norm": fields["direction_norm"],
             "cosine": fields["cosine"],
         }
+        self.figures.merges = merges
         self._row(row)
-        self._scalars(
-            "merge", self.figures.merges, row, ("contributions", "direction_norm", "cosine")
-        )
+        self._scalars("merge", merges, row, ("contributions", "direction_norm", "cosine"))
 
     # --- learners and evaluations -------------------------------------------------------------
 

@@ -3,14 +3,15 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from islands.config import RunSettings
 from islands.errors import UserError
+from islands.histogram import GapHistogram
 from islands.learner.compute import StepReport
 from islands.learner.events import StepFinished
-from islands.telemetry import LOSSES_KEPT, GapHistogram, RunFolder, versions
+from islands.operation import Note, StepFigures
+from islands.telemetry import LOSSES_KEPT, RunFolder, versions
 
 Row = dict[str, object]
 
@@ -25,45 +26,6 @@ def report(steps: int, *, loss: float = 2.0, gap_s: float = 0.0, step_s: float =
 def rows(path: Path) -> list[Row]:
     """A file of JSON lines."""
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-# ------------------------------------------------------------------------------------- durations
-
-
-@pytest.mark.parametrize("share", [0.5, 0.9, 0.999, 1.0])
-def test_quantiles_are_those_of_the_samples(share: float) -> None:
-    """Over five decades, a quantile is at most 2.4 % above the exact one."""
-    samples = 10 ** np.random.default_rng(0).uniform(-6, -1, 5000)
-    histogram = GapHistogram()
-    for sample in samples:
-        histogram.add(float(sample))
-    exact = float(np.quantile(samples, share, method="inverted_cdf"))
-    assert exact <= histogram.quantile(share) <= 1.024 * exact
-    assert histogram.quantile(1.0) == histogram.largest_s == samples.max()
-    assert histogram.count == 5000
-
-
-def test_no_gap_at_all_is_a_duration_too() -> None:
-    """Zero is counted, and without samples the quantile is zero."""
-    histogram = GapHistogram()
-    assert histogram.quantile(0.999) == 0.0
-    for _ in range(10):
-        histogram.add(0.0)
-    assert histogram.quantile(0.999) == 0.0
-    histogram.add(3.0)
-    assert histogram.quantile(0.9) < 1e-6
-    assert histogram.quantile(0.999) == 3.0
-
-
-def test_memory_is_bounded() -> None:
-    """A million samples of any size occupy no more than the scale has marks."""
-    histogram = GapHistogram()
-    for exponent in np.linspace(-9, 4, 20_000):
-        histogram.add(float(10**exponent))
-    assert histogram.count == 20_000
-    assert histogram.quantile(1.0) == 1e4
-    scale = {histogram.quantile(share) for share in np.linspace(0, 1, 5000)}
-    assert len(scale) <= 11 * GapHistogram.PER_DECADE + 2
 
 
 # ------------------------------------------------------------------------------------ the folder
@@ -169,3 +131,60 @@ def test_listeners_hear_of_every_change(folder: RunFolder) -> None:
     folder.step("a", 0.0, report(1))
     folder.close()
     assert heard == [1, 1]
+
+
+# -------------------------------------------------------------------------- from other processes
+
+
+def told(process: str, steps: int, *, loss: float = 2.0, gap_s: float = 0.0) -> StepFigures:
+    """What a process has done so far, with one gap of this length."""
+    histogram = GapHistogram()
+    histogram.add(gap_s)
+    return StepFigures(
+        process=process,
+        steps=steps,
+        tokens=10 * steps,
+        stepping_s=0.1 * steps,
+        step_time_s=0.1,
+        loss=loss,
+        gap_s=gap_s,
+        data_wait_s=0.0,
+        gap_bins=histogram.bins,
+        gap_largest_s=gap_s,
+        bytes_up=100 * steps,
+        bytes_down=200 * steps,
+    )
+
+
+def test_reports_of_one_process_are_cumulative_and_of_two_add_up(folder: RunFolder) -> None:
+    """A repeated report counts once; what a process did before it was killed still counts."""
+    for report_ in (told("a", 5), told("a", 7, gap_s=0.5), told("a", 7, gap_s=0.5), told("b", 2)):
+        folder.figures_told("learner-0", 1.0, report_)
+    folder.close()
+    figures = folder.figures.learners["learner-0"]
+    assert (figures.steps, figures.tokens) == (9, 90)
+    assert (figures.bytes_up, figures.bytes_down) == (900, 1800)
+    assert figures.gaps.largest_s == 0.5
+    assert figures.gaps.count == 2
+    assert folder.figures.tokens == 90
+
+
+def test_a_note_of_another_process_is_kept_and_counted(folder: RunFolder) -> None:
+    """A merge that a syncer elsewhere tells of is on the tape, and in the figures."""
+    fields = {"fragment": 1, "participants": ["a", "b"], "direction_norm": 1.0, "cosine": 0.5}
+    folder.noted("syncer", 2.0, Note("merged", json.dumps(fields)))
+    folder.close()
+    assert folder.figures.merges == 1
+    merges = [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "merge"]
+    assert [row["contributions"] for row in merges] == [2]
+    assert rows(folder.path / "tape.jsonl")[0]["actor"] == "syncer"
+
+
+@pytest.mark.parametrize(
+    "note", [Note("merged", "{}"), Note("merged", "no JSON"), Note("anything", "{}")]
+)
+def test_a_note_that_makes_no_sense_changes_no_figure(folder: RunFolder, note: Note) -> None:
+    """Whatever a peer writes into a note, the hub goes on."""
+    folder.noted("syncer", 2.0, note)
+    folder.close()
+    assert folder.figures.merges == 0

@@ -25,7 +25,7 @@ BATCH_TOKENS = ROWS * LENGTH
 TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
 
 
-def run(options: DemoOptions, common: Common) -> int:
+def run(options: DemoOptions, _: Common) -> int:
     """Train, kill a learner, see it return, show what came of it; returns the exit code."""
     from islands.hosting import run as run_process
 

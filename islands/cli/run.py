@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 SHOW_INTERVAL_S = 0.25
 
 
-def run(options: RunOptions, common: Common) -> int:
+def run(options: RunOptions, _: Common) -> int:
     """Run to the end of the budget, or until it is stopped; returns the exit code."""
+    prepare_process()
     from islands.hosting import run as run_process
 
-    prepare_process()
     return run_process(lambda: _run(options))
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from islands.cli.parsing import Common
 from islands.hosting import run, say
 from islands.hub import Hub, HubSettings, banner, settle
 from islands.option_groups import RunFile
@@ -15,7 +14,7 @@ def spec_of(file: RunFile) -> RunSpec:
     return RunSpec(file.run, file.task, dict(file.task_settings))
 
 
-def serve(file: RunFile, told: Callable[[RunSpec], HubSettings], common: Common) -> int:
+def serve(file: RunFile, told: Callable[[RunSpec], HubSettings]) -> int:
     """Run a hub to the end of its run; returns the exit code."""
     return run(lambda: _serve(told(spec_of(file))))
 
