@@ -4,14 +4,30 @@ Symbols of SPEC §1: H = `interval_steps`, P = `fragments`, K = `quorum`, τ = `
 γ = `grace_safety`. Durations end in ``_s`` and are seconds.
 """
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from math import ceil
+from math import ceil, inf
 
 from islands.errors import SettingsError
 
 REPORTS_PER_ROUND = 8
 """Reports of progress per interval between rounds, if it is that many steps (see `pace.py`)."""
+
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+LEAST = {
+    "interval_steps": 1,
+    "fragments": 1,
+    "quorum": 1,
+    "overlap_steps": 0,
+    "staleness_max": 0,
+    "budget_tokens": 1,
+    "warmup_steps": 0,
+    "total_steps": 1,
+    "seed": 0,
+}
+ABOVE_ZERO = ("budget_s", "learning_rate", "norm_limit")
+SHARES = ("grace_safety", "final_learning_rate_share")
 
 
 class PaceBy(StrEnum):
@@ -104,14 +120,16 @@ class RunSettings:
     Args:
         run: identity of the run; a peer of another run is refused.
         interval_steps: H, inner steps between two merges of the same fragment.
-        fragments: P wanted; the plan may make fewer (SPEC §4).
+        fragments: P wanted; a small model is cut into fewer.
         quorum: K, contributions that must have arrived before a round may close; None = all asked.
         overlap_steps: τ, steps that communication may hide behind.
         grace_safety: γ, share of the hidden time spent waiting for stragglers.
         pace_by: whose compute sets the interval.
-        weighting: of contributions.
-        merge: rule for tensors that are not embeddings.
-        anchor: `current` is the paper's.
+        weighting: how much a contribution weighs in a merge.
+        merge: rule for tensors that are not embeddings: `rda`, length and direction apart, or
+            `average`.
+        anchor: against which published value a contribution is measured: the `current` one, as in
+            the paper, or its own `base`.
         staleness_max: versions by which a contribution's base may be behind.
         outer: outer optimizer.
         precision: of contributions on the wire.
@@ -123,7 +141,7 @@ class RunSettings:
         final_learning_rate_share: floor of the decay as share of the peak.
         norm_limit: a contribution is refused above this multiple of its fragment's median norm.
         timing: every timeout.
-        seed: of the run.
+        seed: of the initial parameters, and of all chance in the run.
     """
 
     run: str = "run"
@@ -155,20 +173,37 @@ class RunSettings:
         Raises:
             SettingsError: name, value and allowed range of the first wrong setting.
         """
-        _at_least("interval_steps", self.interval_steps, 1)
-        _at_least("fragments", self.fragments, 1)
-        _at_least("overlap_steps", self.overlap_steps, 0)
-        _at_least("staleness_max", self.staleness_max, 0)
-        if self.quorum is not None:
-            _at_least("quorum", self.quorum, 1)
-        if self.budget_tokens is not None:
-            _at_least("budget_tokens", self.budget_tokens, 1)
+        if not RUN_NAME.fullmatch(self.run):
+            message = (
+                f"run is {self.run!r}; it must be 1 to 64 letters, digits, points, dashes or "
+                "underscores, and begin with a letter or digit"
+            )
+            raise SettingsError(message)
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise SettingsError(f"{name} is {value}; it must be at least {least}")
+        for name in ABOVE_ZERO:
+            _above_zero(name, getattr(self, name))
+        _above_zero("outer.learning_rate", self.outer.learning_rate)
         if not 0 <= self.outer.momentum < 1:
             message = f"outer.momentum is {self.outer.momentum}; it must be in [0, 1)"
             raise SettingsError(message)
-        if self.timing.patience <= 0:
-            message = f"timing.patience is {self.timing.patience}; it must be above 0"
-            raise SettingsError(message)
+        for name in SHARES:
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise SettingsError(f"{name} is {value}; it must be in [0, 1]")
+        self._check_timing()
+
+    def _check_timing(self) -> None:
+        timing = self.timing
+        for field_ in fields(timing):
+            _above_zero(f"timing.{field_.name}", getattr(timing, field_.name))
+        for later, earlier in (("suspect_s", "heartbeat_s"), ("evict_s", "suspect_s")):
+            value, least = getattr(timing, later), getattr(timing, earlier)
+            if value < least:
+                message = f"timing.{later} is {value}; it must be at least {earlier}, {least}"
+                raise SettingsError(message)
 
     def round_interval_steps(self, fragments: int) -> float:
         """H/P: steps between two openings of rounds, for P fragments in the plan."""
@@ -184,7 +219,6 @@ class RunSettings:
         return min(fragments, max(1, hidden))
 
 
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        message = f"{name} is {value}; it must be at least {least}"
-        raise SettingsError(message)
+def _above_zero(name: str, value: float | None) -> None:
+    if value is not None and not 0 < value < inf:
+        raise SettingsError(f"{name} is {value}; it must be above 0, and finite")

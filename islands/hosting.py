@@ -12,13 +12,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from islands.addresses import hub_urls
 from islands.credentials import Credentials
 from islands.errors import UserError
 from islands.messages import MESSAGE_TYPES
 from islands.option_groups import ConnectOptions, ListenOptions
 from islands.role import RoleActor
-from islands.tape import FileTape
+from islands.tape import FileTape, Tape
 from islands.watchdog import Watchdog
 from messaging.clock import LoopClock, WallClock
 from messaging.scope import Scope
@@ -138,11 +137,6 @@ def network_of(
     )
 
 
-def supervisor_urls(addresses: tuple[str, ...], connecting: ConnectOptions) -> tuple[str, ...]:
-    """The addresses of a supervisor as they are dialled: by TLS if an authority is named."""
-    return hub_urls("supervisor", addresses, "supervisor", tls=connecting.tls_ca is not None)
-
-
 def tape_in(folder: Path, name: str) -> FileTape:
     """The tape of one process, in a folder of its own name; it begins with the clocks' times.
 
@@ -158,6 +152,28 @@ def tape_in(folder: Path, name: str) -> FileTape:
     clocks = {"wall_s": WallClock().now_s(), "loop_s": LoopClock().now_s()}
     tape.write(0.0, name, "process_began", {"pid": os.getpid(), **clocks})
     return tape
+
+
+class SpokenTape:
+    """A tape that also tells the person at the terminal what a process waits for.
+
+    Args:
+        tape: where all entries go.
+        say: told each reason once.
+    """
+
+    def __init__(self, tape: Tape, say: Callable[[str], object]) -> None:
+        """Nothing is said yet."""
+        self._tape = tape
+        self._say = say
+        self._reason: object = None
+
+    def write(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
+        """Write one entry."""
+        self._tape.write(at_s, actor, kind, fields)
+        if kind == "waits" and fields["reason"] != self._reason:
+            self._reason = fields["reason"]
+            self._say(f"{actor} waits: {self._reason}")
 
 
 # --- the life of its actors -------------------------------------------------------------------

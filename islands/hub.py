@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from islands.credentials import Credentials
 from islands.errors import IslandsError, JournalError, RefusedError, UserError
 from islands.hosting import KEY_FILE, Living, credentials_of, make_secret, network_of, say, token_of
+from islands.hub_file import HubPlace, read_place, write_place
 from islands.messages import SyncerAddress
 from islands.observer.actor import ObserverActor
 from islands.operation import Note, StepFigures
@@ -47,15 +48,6 @@ from messaging.websocket_network import WebsocketNetwork
 SUPERVISOR = "supervisor"
 SYNCER = "syncer"
 OBSERVER = "observer"
-HUB_FILE = "hub.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What the hub's file tells: where the supervisor is, and of which run."""
-
-    supervisor: str
-    run: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +159,16 @@ class Hub:
         port = listening.port or self._earlier_port()
         await self.network.open(listening.host, port, advertise=listening.advertise)
         self._began_s = asyncio.get_running_loop().time()
-        told = Told(self.network.url(SUPERVISOR), self.spec.settings.run)
-        text = msgspec.json.encode(told)
-        (self.settings.folder / HUB_FILE).write_bytes(text + b"\n")
+        place = HubPlace(self.network.url(SUPERVISOR), self.spec.settings.run)
+        write_place(self.settings.folder, place)
 
     def _earlier_port(self) -> int:
         """Where an earlier start listened, for there its members still look; 0: nowhere."""
         try:
-            told = msgspec.json.decode((self.settings.folder / HUB_FILE).read_bytes(), type=Told)
-        except (OSError, msgspec.MsgspecError):
+            place = read_place(self.settings.folder)
+        except UserError:
             return 0
-        return urlsplit(told.supervisor).port or 0
+        return urlsplit(place.supervisor).port or 0
 
     def start_actors(self) -> None:
         """Start what lives here, the supervisor first."""
@@ -245,7 +236,8 @@ class Hub:
 
     def _make_observer(self, around: Surroundings, interval_s: float) -> ObserverActor:
         def report(clock: float, found: dict[str, float]) -> None:
-            self.folder.evaluation(self.elapsed_s, clock, found)
+            if self.share is None:  # else the last one has been taken, or is about to be
+                self.folder.evaluation(self.elapsed_s, clock, found)
 
         return ObserverActor(
             OBSERVER,

@@ -1,6 +1,5 @@
 """The command line as a user meets it: help at once, and one sentence for a mistake."""
 
-import inspect
 import os
 import subprocess
 import sys
@@ -8,82 +7,139 @@ from pathlib import Path
 
 import pytest
 
-from islands.cli import demo
-from islands.cli.__main__ import main
+from islands.cli.__main__ import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
+HEAVY = ("jax", "numpy", "flax", "optax", "numba", "aiohttp", "rich", "msgpack", "uvloop")
+ROLES = ("learner", "syncer", "supervisor", "observer")
 
 
 def answer(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """What `python -m islands.cli` does in a process of its own."""
-    command = [sys.executable, "-m", "islands.cli", *arguments]
+    """What `python -m …` does in a process of its own."""
+    command = [sys.executable, "-m", *arguments]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
 
 
-def test_help_answers_without_loading_jax(tmp_path: Path) -> None:
-    """Help names the commands, and costs none of the heavy imports."""
-    found = answer("--help", cwd=tmp_path)
-    assert found.returncode == 0
-    assert "demo" in found.stdout
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("islands.cli", "--help"),
+        *(("islands.cli", name, "--help") for name in COMMANDS),
+        *((f"islands.{role}", "--help") for role in ROLES),
+        ("islands.cli", "run", "--print_config"),
+        ("islands.cli", "run", "--learners", "x"),
+    ],
+    ids=" ".join,
+)
+def test_help_and_refusals_need_none_of_the_heavy_packages(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    """What only reads settings loads nothing that computes, draws or talks."""
     code = (
-        "import sys; from islands.cli.__main__ import parser; parser().format_help();"
-        "sys.exit(any(name in sys.modules for name in ('jax', 'numpy', 'flax', 'numba')))"
+        "import runpy, sys\n"
+        f"sys.argv = {list(arguments)!r}\n"
+        "try:\n"
+        f"    runpy.run_module({arguments[0]!r}, run_name='__main__', alter_sys=True)\n"
+        "except SystemExit as ended:\n"
+        "    assert ended.code in (0, 2), ended.code\n"
+        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "assert not loaded, loaded\n"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=env,
+    )
+    assert found.returncode == 0, found.stderr
 
 
-def test_a_subcommands_help_names_its_options(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each option is there with its default."""
-    with pytest.raises(SystemExit) as ended:
-        main(["demo", "--help"])
-    assert ended.value.code == 0
+def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """And what starts otherwise."""
+    assert main(["--help"]) == 0
     told = capsys.readouterr().out
-    assert "--tokens TOKENS" in told
-    assert str(inspect.signature(demo.run).parameters["tokens"].default) in told
-    assert "<function" not in told
+    assert all(name in told for name in COMMANDS)
+    assert "python -m islands.<role>" in told
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_subcommands_help_is_grouped_and_fits_a_terminal(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Groups have titles, lines have 80 columns, durations say their unit."""
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "Of this command:" in lines
+    assert max(map(len, lines)) <= 80
+    durations = [line for line in lines if line.startswith("  --") and "_s " in line]
+    assert all("SECONDS" in line for line in durations)
+
+
+def test_help_names_every_default(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each option is there with its default and its unit."""
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "--learners N how many learners start on this machine (default: 3)" in told
+    assert "--run.interval_steps STEPS H, inner steps between two merges" in told
+    assert "--run.pace_by median|fastest|slowest" in told
+    assert "ISLANDS_RUN_AN__OPTION" in told
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("demo", "--tokenz", "3"), "unrecognized arguments: --tokenz 3"),
-        (("demo", "--tokens", "many"), "many"),
-        (("dance",), "invalid choice: 'dance'"),
-        ((), "command"),
+        (
+            ("demo", "--tokenz", "3"),
+            "islands demo: unknown option --tokenz; did you mean --tokens?",
+        ),
+        (("demo", "--tokens", "many"), "islands demo: tokens is many; it must be a whole number"),
+        (("demo", "--tokens", "0"), "islands demo: tokens is 0; it must be at least 1"),
+        (("demo", "--learners", "0"), "islands demo: learners is 0; it must be at least 1"),
+        (("contrl",), "islands: there is no command contrl; did you mean control?"),
+        (("dance",), "islands: there is no command dance; it must be one of demo, run, control"),
+        (("learner",), "islands: there is no command learner; it starts by python -m islands.le"),
+        ((), "islands: no command; it must be one of demo, run, control"),
+        (("--x",), "islands: there is no command --x; it must be one of"),
+        (("control", "pause"), "islands control: neither folder nor supervisor is set"),
+        (("control", "--folder", "none"), "islands control: none/hub.json cannot be read"),
     ],
 )
-def test_an_unknown_key_ends_with_a_sentence(
-    arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+def test_a_mistake_ends_with_one_sentence(
+    arguments: tuple[str, ...],
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is wrong is in the last line, the exit code is 2, and no traceback is shown."""
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert sentence in told.strip().splitlines()[-1]
-    assert "Traceback" not in told
+    """It is the only line, the exit code is 2, and nothing has started."""
+    monkeypatch.chdir(tmp_path)
+    assert main(list(arguments)) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(sentence)
+    assert told.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """As reports of mistakes ask for it."""
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("islands ")
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "sentence"),
-    [
-        ("--tokens", "0", "islands: budget_tokens is 0; it must be at least 1"),
-        ("--learners", "0", "islands: learners is 0; it must be at least 1, or unlike names"),
-    ],
+    "arguments", [("--debug", "demo", "--tokens", "0"), ("demo", "--tokens", "0", "--debug")]
 )
-def test_a_wrong_value_ends_with_a_sentence(
-    option: str, value: str, sentence: str, tmp_path: Path
-) -> None:
-    """A value that cannot work is refused by its name before anything starts."""
-    found = answer("demo", option, value, cwd=tmp_path)
-    assert found.returncode == 2
-    assert found.stderr.strip() == sentence
-
-
-def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+def test_debug_shows_the_traceback(arguments: tuple[str, ...], tmp_path: Path) -> None:
     """Whoever looks for a bug of ours sees where it was raised."""
-    found = answer("--debug", "demo", "--tokens", "0", cwd=tmp_path)
+    found = answer("islands.cli", *arguments, cwd=tmp_path)
     assert found.returncode == 1
     assert "Traceback" in found.stderr
     assert "SettingsError" in found.stderr

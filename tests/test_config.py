@@ -19,6 +19,18 @@ from islands.errors import SettingsError
         ({"budget_tokens": 0}, "budget_tokens is 0"),
         ({"outer": OuterSettings(momentum=1.0)}, "outer.momentum is 1.0"),
         ({"timing": Timing(patience=0.0)}, "timing.patience is 0.0"),
+        ({"timing": Timing(evict_s=1.0)}, "timing.evict_s is 1.0; it must be at least suspect_s"),
+        ({"outer": OuterSettings(learning_rate=0.0)}, "outer.learning_rate is 0.0"),
+        ({"learning_rate": -1.0}, "learning_rate is -1.0; it must be above 0, and finite"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"budget_s": 0.0}, "budget_s is 0.0"),
+        ({"norm_limit": 0.0}, "norm_limit is 0.0"),
+        ({"warmup_steps": -1}, "warmup_steps is -1; it must be at least 0"),
+        ({"total_steps": 0}, "total_steps is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"grace_safety": 1.5}, r"grace_safety is 1.5; it must be in \[0, 1\]"),
+        ({"final_learning_rate_share": -0.1}, "final_learning_rate_share is -0.1"),
+        ({"run": "a b"}, "run is 'a b'; it must be 1 to 64 letters"),
     ],
 )
 def test_a_setting_that_cannot_work_is_named(changes: dict[str, object], names: str) -> None:

@@ -1,48 +1,112 @@
 """`python -m islands.cli`, also installed as `islands`.
 
-A user's mistake ends with one sentence and exit code 2; `--debug` before the subcommand shows the
-traceback instead.
+A user's mistake ends with one sentence and exit code 2; `--debug` shows the traceback instead. A
+command's file is imported when the command runs, so that help answers at once.
 """
 
+import argparse
+import difflib
+import importlib
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-from jsonargparse import ArgumentParser
+from islands.cli.parsing import Common
+from islands.cli.parsing import main as run_command
+from islands.options import ControlOptions, DemoOptions, RunOptions
 
-from islands.cli import demo
-from islands.errors import IslandsError
 
-COMMANDS: dict[str, tuple[Callable[..., int], str]] = {
-    "demo": (demo.run, "train a small model on this machine; one learner drops out and returns"),
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One subcommand.
+
+    Args:
+        module: that holds its `run(options, common)`.
+        options: what it is told.
+        text: what it does, in one sentence without a stop.
+    """
+
+    module: str
+    options: type
+    text: str
+
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command(
+        "islands.cli.demo",
+        DemoOptions,
+        "train a small model on this machine; one learner is killed and returns",
+    ),
+    "run": Command(
+        "islands.cli.run",
+        RunOptions,
+        "train on this machine what a YAML file says; learners of other hosts may join",
+    ),
+    "control": Command(
+        "islands.cli.control",
+        ControlOptions,
+        "tell a run: status, drain NAME, add [COUNT], pause, resume, or stop",
+    ),
 }
+ROLES = "syncer, supervisor, learner and observer start by python -m islands.<role>"
 
 
-def parser() -> ArgumentParser:
-    """The parser of all subcommands."""
-    top = ArgumentParser(prog="islands", description="Decoupled DiLoCo training.")
-    top.add_argument("--debug", action="store_true", help="show tracebacks")
-    commands = top.add_subcommands(required=True, dest="command")
-    for name, (function, text) in COMMANDS.items():
-        sub = ArgumentParser(description=text)
-        sub.add_function_arguments(function, as_group=False)
-        commands.add_subcommand(name, sub, help=text)
+def parser() -> argparse.ArgumentParser:
+    """The parser of what stands before the subcommand, for its help."""
+    lines = [f"  {name:8} {command.text}" for name, command in COMMANDS.items()]
+    top = argparse.ArgumentParser(
+        prog="islands",
+        usage="islands [-h] [--version] COMMAND [options]",
+        description="Train one model on islands of accelerators that never wait for each other.",
+        epilog="commands:\n" + "\n".join(lines) + f"\n\n{ROLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=True,
+    )
+    top.add_argument("--version", action="store_true", help="say which version this is")
     return top
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand; returns the exit code."""
-    found = parser().parse_args(arguments)
-    command = found.command
-    settings = parser().instantiate(found)[command]
-    try:
-        return COMMANDS[command][0](**settings)
-    except IslandsError as error:
-        if found.debug:
-            raise
-        print(f"islands: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    given = sys.argv[1:] if arguments is None else arguments
+    debug = ["--debug"] * (given[:1] == ["--debug"])  # also before the subcommand
+    given = given[len(debug) :]
+    name = given[0] if given else ""
+    if name in COMMANDS:
+        return _run(name, [*given[1:], *debug])
+    if name in ("-h", "--help"):
+        print(parser().format_help(), end="")
+        return 0
+    if name == "--version":
+        from importlib.metadata import version
+
+        print(f"islands {version('islands')}")
+        return 0
+    print(f"islands: {_unknown(name)}", file=sys.stderr)
+    return 2
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    command = COMMANDS[name]
+
+    def entry(options: Any, common: Common) -> int:  # noqa: ANN401  (what `command.options` makes)
+        code: int = importlib.import_module(command.module).run(options, common)
+        return code
+
+    description = command.text[0].upper() + command.text[1:] + "."
+    return run_command(
+        entry, command.options, arguments, program=f"islands {name}", description=description
+    )
+
+
+def _unknown(name: str) -> str:
+    if not name:
+        return f"no command; it must be one of {', '.join(COMMANDS)}"
+    if name in ("learner", "syncer", "supervisor", "observer"):
+        return f"there is no command {name}; it starts by python -m islands.{name}"
+    near = difflib.get_close_matches(name, COMMANDS, 1)
+    meant = f"; did you mean {near[0]}?" if near else f"; it must be one of {', '.join(COMMANDS)}"
+    return f"there is no command {name}{meant}"
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,8 +27,7 @@ def run(options: RunOptions, _: Common) -> int:
 
 
 def prepare_process() -> None:
-    """A task beside the config is found; evaluation takes one core."""
-    sys.path.insert(0, os.fspath(Path.cwd()))
+    """Evaluation takes one core."""
     os.environ.setdefault("PJRT_NPROC", "1")
 
 

@@ -49,7 +49,8 @@ class Screen:
             self._live.update(self._picture(figures, tokens, elapsed_s))
         elif elapsed_s - self._plain_s >= PLAIN_INTERVAL_S:
             self._plain_s = elapsed_s
-            self.console.print(self._line(figures, tokens, elapsed_s), highlight=False)
+            line = self._line(figures, tokens, elapsed_s)
+            self.console.print(line, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """Print a line that stays."""

@@ -8,8 +8,11 @@ from islands.cli.parsing import Common, main
 from islands.option_groups import default_name
 from islands.options import LearnerOptions
 
+COMPUTE_END_S = 10.0
+"""How long a step that was dispatched may still take when the learner ends."""
 
-def entry(options: LearnerOptions, common: Common) -> int:
+
+def entry(options: LearnerOptions, _: Common) -> int:
     """Run a learner to its end; returns the exit code."""
     from islands.hosting import run
 
@@ -24,11 +27,11 @@ async def _learn(options: LearnerOptions, name: str) -> int:
 
     from islands.enquiry import Asker, check_same, enquire
     from islands.hosting import (
+        SpokenTape,
         compiled_folder,
         live,
         network_of,
         say,
-        supervisor_urls,
         tape_in,
         token_of,
     )
@@ -42,7 +45,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     connecting = options.connecting
     network = network_of(connecting, token=token_of(connecting))
     try:
-        addresses = supervisor_urls(options.supervisor, connecting)
+        addresses = options.supervisor_urls
         asker = Asker(Role.LEARNER, name)
         spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
         workload = load_workload(spec, options.task_settings)
@@ -53,20 +56,23 @@ async def _learn(options: LearnerOptions, name: str) -> int:
             settings=spec.settings,
             layout=plan.layout,
             network=network,
-            tape=tape_in(options.folder, name),
+            tape=SpokenTape(tape_in(options.folder, name), say),
             supervisor=addresses,
             origin_s=asyncio.get_running_loop().time(),
             reports=True,
         )
+        compute = ComputeThread(lambda: workload.trainer(spec.settings, place), spec.settings, name)
         learner = LearnerActor(
             name,
             around,
-            ComputeThread(lambda: workload.trainer(spec.settings, place), spec.settings, name),
+            compute,
             ThreadWorker(name, lambda error: learner.fail("worker", error), finish=False),
             random.Random(os.urandom(8)),
         )
         say(f"{name}: joining run {spec.settings.run!r} at {addresses[0]}")
         await live([learner], learner.leave)
+        if not compute.join(COMPUTE_END_S):  # a device that hangs does not end the process
+            os._exit(0)
     finally:
         await network.close()
     if learner.exit is not None:

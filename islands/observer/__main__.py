@@ -9,7 +9,7 @@ from islands.option_groups import default_name
 from islands.options import ObserverOptions
 
 
-def entry(options: ObserverOptions, common: Common) -> int:
+def entry(options: ObserverOptions, _: Common) -> int:
     """Run an observer to its end; returns the exit code."""
     from islands.hosting import run
 
@@ -21,7 +21,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
     import asyncio
 
     from islands.enquiry import Asker, check_same, enquire
-    from islands.hosting import live, network_of, say, supervisor_urls, tape_in, token_of
+    from islands.hosting import live, network_of, say, tape_in, token_of
     from islands.identities import Role
     from islands.observer.actor import ObserverActor
     from islands.ports import ThreadWorker
@@ -31,7 +31,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
     connecting = options.connecting
     network = network_of(connecting, token=token_of(connecting))
     try:
-        addresses = supervisor_urls(options.supervisor, connecting)
+        addresses = options.supervisor_urls
         asker = Asker(Role.OBSERVER, name)
         spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
         workload = load_workload(spec, options.task_settings)

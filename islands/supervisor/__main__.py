@@ -6,9 +6,8 @@ from islands.cli.parsing import Common, main
 from islands.options import SupervisorOptions
 
 
-def entry(options: SupervisorOptions, common: Common) -> int:
+def entry(options: SupervisorOptions, _: Common) -> int:
     """Run a supervisor to its end; returns the exit code."""
-    from islands.addresses import hub_urls
     from islands.cli.serve import serve
     from islands.hub import HubSettings
 
@@ -21,14 +20,8 @@ def entry(options: SupervisorOptions, common: Common) -> int:
             connecting=options.connecting,
             key_file=options.key_file,
             extend=options.extend,
-            syncers=hub_urls(
-                "syncers",
-                options.syncers,
-                "syncer",
-                tls=options.listening.tls_certificate is not None,
-            ),
+            syncers=options.syncer_urls,
         ),
-        common,
     )
 
 

@@ -1,30 +1,90 @@
 """How often a process that ended is started again: a restart intensity that escalates.
 
-A process may be started again five times within a minute; the sixth time the supervisor gives up
-on it and says why. The run goes on with the others. Delays grow with every restart in the window.
+A fault that passes should cost little, and one that stays should cost little too. One window cannot
+do both: with five restarts a minute, a process that dies 13 s after each start is started for ever.
+So restarts are counted in several windows at once:
 
-Reference: the restart intensity of Erlang/OTP supervisors.
+========  ==========  =======================  ==================================================
+window    restarts    delay grows by           what it catches
+========  ==========  =======================  ==================================================
+a minute  5           2 with each one in it    what fails at once: a wrong path, a missing module
+an hour   20          1.5 with each one in it  what fails after a while: a leak, a poisoned shard
+a day     100         not at all               what never stays up for long
+========  ==========  =======================  ==================================================
+
+The next restart waits for the longest of these delays, at most a minute. Where a window is full,
+the supervisor gives up on the process and says why; the run goes on with the others. A process
+that stayed up for an hour has recovered, and all that went before is forgotten.
+
+Reference: the restart intensity of Erlang/OTP supervisors, which has one window.
 """
 
 from dataclasses import dataclass, field
 
-RESTARTS_MAX = 5
-WINDOW_S = 60.0
 FIRST_DELAY_S = 0.2
+DELAY_MAX_S = 60.0
+HEALTHY_S = 3600.0
+RESTARTS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """At most so many restarts within a span of time; each makes the next delay `growth` longer."""
+
+    name: str
+    span_s: float
+    restarts_max: int
+    growth: float
+
+
+WINDOWS = (
+    Window("a minute", 60.0, RESTARTS_MAX, 2.0),
+    Window("an hour", 3600.0, 20, 1.5),
+    Window("a day", 86400.0, 100, 1.0),
+)
 
 
 @dataclass(slots=True)
 class Restarts:
-    """Restarts of one process, as times in seconds."""
+    """Restarts of one process: `times_s` are when it was started again, delays included."""
 
     times_s: list[float] = field(default_factory=list)
-    given_up: bool = False
+    exceeded: Window | None = None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it ended too often; this is final."""
+        return self.exceeded is not None
+
+    @property
+    def told(self) -> str:
+        """Which limit it exceeded, as part of a sentence; empty if none."""
+        if self.exceeded is None:
+            return ""
+        return f"ended more than {self.exceeded.restarts_max} times within {self.exceeded.name}"
 
     def next_delay_s(self, now_s: float, patience: float) -> float | None:
-        """Seconds to wait before starting it again; None to give up."""
-        recent = [at_s for at_s in self.times_s if now_s - at_s < WINDOW_S * patience]
-        if self.given_up or len(recent) >= RESTARTS_MAX:
-            self.given_up = True
+        """Seconds to wait before starting it again; None to give up.
+
+        Args:
+            now_s: when it ended.
+            patience: scales all durations, as it scales every timeout of the run.
+        """
+        if self.given_up:
             return None
-        self.times_s = [*recent, now_s]
-        return FIRST_DELAY_S * patience * float(2 ** len(recent))
+        if self.times_s and now_s - self.times_s[-1] >= HEALTHY_S * patience:
+            self.times_s = []
+        delay_s = FIRST_DELAY_S
+        for window in WINDOWS:
+            count = sum(1 for at_s in self.times_s if now_s - at_s < window.span_s * patience)
+            if count >= window.restarts_max:
+                self.exceeded = window
+                return None
+            delay_s = max(delay_s, FIRST_DELAY_S * window.growth**count)
+        delay_s = min(delay_s, DELAY_MAX_S) * patience
+        self._remember(now_s + delay_s)
+        return delay_s
+
+    def _remember(self, at_s: float) -> None:
+        """Note a restart; no window counts more than the last of them needs."""
+        self.times_s = [*self.times_s, at_s][-max(window.restarts_max for window in WINDOWS) :]

@@ -9,7 +9,7 @@ from islands.cli.parsing import Common, main
 from islands.options import SyncerOptions
 
 
-def entry(options: SyncerOptions, common: Common) -> int:
+def entry(options: SyncerOptions, _: Common) -> int:
     """Run a syncer to its end; returns the exit code."""
     if options.supervisor:
         from islands.hosting import run
@@ -30,7 +30,6 @@ def entry(options: SyncerOptions, common: Common) -> int:
             extend=options.extend,
             syncer_here=True,
         ),
-        common,
     )
 
 
@@ -45,7 +44,6 @@ async def _apart(options: SyncerOptions) -> int:
         live,
         network_of,
         say,
-        supervisor_urls,
         tape_in,
         token_of,
     )
@@ -57,7 +55,7 @@ async def _apart(options: SyncerOptions) -> int:
     network = network_of(connecting, listening, token=token_of(connecting))
     try:
         await network.open(listening.host, listening.port, advertise=listening.advertise)
-        addresses = supervisor_urls(options.supervisor, connecting)
+        addresses = options.supervisor_urls
         asker = Asker(Role.SYNCER, options.name)
         spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
         key_file = options.key_file or options.folder / KEY_FILE

@@ -1,0 +1,160 @@
+"""`islands control`: an operator's wish, told to the supervisor of a run that goes on.
+
+On the supervisor's host the run's folder says where it listens and holds the token and the key;
+elsewhere they are named. The wish is proved with the key, so the token alone commands nobody.
+"""
+
+import asyncio
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from islands.cli.parsing import Common
+from islands.errors import RefusedError
+from islands.hub_file import read_place
+from islands.identities import Incarnation, Role
+from islands.messages import Refused
+from islands.operation import Command, CommandAnswer, MemberFigures, Verb
+from islands.options import ConnectOptions, ControlOptions
+
+if TYPE_CHECKING:
+    from messaging.websocket_network import WebsocketNetwork
+
+OPERATOR = "operator"
+ANSWER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whom to tell, and with what right.
+
+    Args:
+        addresses: of the supervisor, as URLs.
+        run: name of the run; None if the supervisor is to be asked.
+        key_file: with the run's key.
+        connecting: how to reach it.
+    """
+
+    addresses: tuple[str, ...]
+    run: str | None
+    key_file: Path
+    connecting: ConnectOptions
+
+
+def run(options: ControlOptions, common: Common) -> int:  # noqa: ARG001  (every command has it)
+    """Tell the supervisor; returns 0 if it is done, 1 if it is not."""
+    from islands.hosting import run as run_process
+
+    return run_process(lambda: _control(options))
+
+
+async def _control(options: ControlOptions) -> int:
+    answer = await tell(target_of(options), options.verb, options.target or "", options.count)
+    if options.verb is Verb.STATUS and answer.members:
+        show(answer.members)
+    print(answer.told)
+    return 0 if answer.done else 1
+
+
+def target_of(options: ControlOptions) -> Target:
+    """What the options and the run's folder say together; an option goes before the folder.
+
+    Raises:
+        UserError: the folder is none of a run, or what it says cannot be read.
+    """
+    addresses, name = options.supervisor_urls, None
+    connecting, key_file = options.connecting, options.key_file
+    if options.folder is not None:
+        place = read_place(options.folder)
+        addresses, name = addresses or (place.supervisor,), place.run
+        key_file = key_file or options.folder / "key"
+        token = options.folder / "token"
+        named = connecting.token_file is not None or {"ISLANDS_TOKEN", "ISLANDS_TOKEN_FILE"} & {
+            *os.environ
+        }
+        if not named and token.exists():
+            connecting = replace(connecting, token_file=token)
+    assert key_file is not None, "checked with the options"
+    return Target(addresses, name, key_file, connecting)
+
+
+async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnswer:
+    """Dial the supervisor, say the wish, wait for the answer.
+
+    Raises:
+        RefusedError: no supervisor answers, or it refuses.
+        UserError: token or key cannot be read.
+    """
+    from islands.hosting import credentials_of, network_of, token_of
+
+    network = network_of(target.connecting, token=token_of(target.connecting))
+    try:
+        run_name = target.run or await _ask_run(network, target)
+        proof = credentials_of(run_name, target.key_file).sign(OPERATOR, Incarnation(0, 0))
+        wish = Command(verb, proof, name if verb is Verb.DRAIN else "", count)
+        return await _tell_one(network, target.addresses, wish)
+    finally:
+        await network.close()
+
+
+async def _ask_run(network: "WebsocketNetwork", target: Target) -> str:
+    from islands.enquiry import Asker, enquire
+    from islands.hosting import say
+
+    asker = Asker(Role.OBSERVER, OPERATOR)
+    spec, _ = await enquire(network, target.addresses, asker, wait_s=0.0, say=say)
+    return spec.settings.run
+
+
+async def _tell_one(
+    network: "WebsocketNetwork", addresses: tuple[str, ...], wish: Command
+) -> CommandAnswer:
+    """Tell the first supervisor that can be reached."""
+    from messaging.envelope import Envelope
+    from messaging.errors import DialFailed, LinkClosed
+
+    failures: list[str] = []
+    for address in addresses:
+        try:
+            link = await network.dial(address, local=OPERATOR)
+        except DialFailed as error:
+            failures.append(str(error))
+            continue
+        link.send(Envelope(OPERATOR, link.remote, 1, wish))
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                while True:  # until the answer is among what comes
+                    match (await link.receive()).body:
+                        case CommandAnswer() as answer:
+                            return answer
+                        case Refused(_, reason, _):
+                            raise RefusedError(f"the supervisor refused: {reason}")
+                        case _:
+                            continue
+        except (LinkClosed, TimeoutError) as error:
+            failures.append(f"{address} did not answer: {str(error) or 'too slow'}")
+        finally:
+            link.close("told")
+    raise RefusedError(f"no supervisor could be told: {'; '.join(failures)}")
+
+
+def show(members: tuple[MemberFigures, ...]) -> None:
+    """The view of all roles as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("name", "role", "status", "phase", "step", "silent", "incarnation"):
+        table.add_column(title, justify="right" if title in ("step", "silent") else "left")
+    for each in members:
+        table.add_row(
+            each.name,
+            each.role.value,
+            each.status.value,
+            each.phase.value,
+            f"{each.step:,}",
+            f"{each.silent_s:.1f} s",
+            str(each.incarnation),
+        )
+    Console().print(table)

@@ -1,0 +1,227 @@
+"""`--dry-run`: what a command would need, and what would be refused; nothing is started.
+
+Whatever a real start would check is checked the same way: the task is built and planned by its
+shapes, the address is bound for a moment, the folder is tried, the supervisor is asked.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from islands.cli.parsing import Common, one_line
+from islands.errors import IslandsError, UserError
+from islands.identities import Role
+from islands.options import (
+    ConnectOptions,
+    LearnerOptions,
+    ListenOptions,
+    RunOptions,
+    SupervisorOptions,
+    SyncerOptions,
+    default_name,
+)
+from islands.planner import Estimate, estimate
+from islands.run_spec import RunPlan, RunSpec, read
+from islands.workload import Workload, load_workload
+from messaging.errors import LinkLost, LocalFault
+
+REFUSED = (IslandsError, LocalFault, LinkLost)
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a dry run found.
+
+    Args:
+        learners: that take part.
+        step_time_s: seconds per step, if it is known.
+        estimate: what the run needs; None if its task could not be planned.
+        overlap_steps: τ.
+        address: where this process would listen; None if it would not.
+        folder: where it would write.
+        refused: sentences.
+    """
+
+    learners: int
+    step_time_s: float | None
+    folder: Path
+    estimate: Estimate | None = None
+    overlap_steps: int = 0
+    address: str | None = None
+    refused: tuple[str, ...] = ()
+
+    def check(self, step: Callable[[], object]) -> None:
+        """Take a step that a start would take; keep the sentence if it is refused."""
+        try:
+            step()
+        except REFUSED as error:
+            self.refused += (one_line(error),)
+
+    def reckon(self, spec: RunSpec, plan: RunPlan, workload: Workload | None) -> None:
+        """Compute what a run of this plan needs."""
+        moments, frozen = (None, 0) if workload is None else _other_bytes(workload, spec)
+        self.overlap_steps = spec.settings.overlap_steps
+        self.estimate = estimate(
+            plan.layout,
+            spec.settings,
+            learners=self.learners,
+            step_time_s=self.step_time_s,
+            optimizer_bytes=moments,
+            frozen_bytes=frozen,
+        )
+
+
+def dry_run(options: object, common: Common) -> int:
+    """Show what was found; returns 0, or 2 if a start would be refused."""
+    from islands.cli.plan_screen import show
+
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # shapes need no accelerator
+    found = examine(options, common)
+    show(found)
+    return 2 if found.refused else 0
+
+
+def examine(options: object, common: Common) -> Findings:
+    """What a start with these options would need and refuse."""
+    match options:
+        case RunOptions():
+            folder = options.folder or Path("runs") / options.file.run.run
+            found = Findings(options.learners, common.step_time_s, folder)
+            _examine_hub(found, options)
+        case SyncerOptions() if not options.supervisor:
+            found = Findings(1, common.step_time_s, options.folder)
+            _examine_hub(found, options)
+        case SupervisorOptions():
+            found = Findings(1, common.step_time_s, options.folder)
+            _examine_hub(found, options)
+        case SyncerOptions():
+            found = Findings(1, common.step_time_s, options.folder)
+            found.check(lambda: _try_address(found, options.listening, options.connecting))
+            found.check(lambda: _ask(found, options, Role.SYNCER, options.name))
+        case LearnerOptions():
+            found = Findings(1, common.step_time_s, options.folder)
+            name = options.name or default_name()
+            found.check(lambda: _ask(found, options, Role.LEARNER, name))
+        case _:
+            raise UserError("there is no dry run of this command")
+    found.check(lambda: _try_folder(found.folder))
+    return found
+
+
+# --- a hub ------------------------------------------------------------------------------------
+
+
+def _examine_hub(found: Findings, options: RunOptions | SyncerOptions | SupervisorOptions) -> None:
+    spec = RunSpec(options.file.run, options.file.task, dict(options.file.task_settings))
+    connecting = options.connecting
+    found.check(lambda: _plan_here(found, spec))
+    found.check(lambda: _same_run(found, spec, extend=options.extend))
+    makes_token = isinstance(options, RunOptions)
+    found.check(lambda: _try_address(found, options.listening, connecting, makes_token=makes_token))
+    start_from = options.file.start_from
+    if start_from is not None and not start_from.is_file():
+        found.refused += (f"start_from is {start_from}; there is no such file",)
+
+
+def _plan_here(found: Findings, spec: RunSpec) -> None:
+    workload = load_workload(spec)
+    found.reckon(spec, workload.plan(spec.settings), workload)
+
+
+def _same_run(found: Findings, spec: RunSpec, *, extend: bool) -> None:
+    earlier = read(found.folder)
+    if earlier is None and extend:
+        raise UserError(f"extend is set, and {found.folder} holds no run that could go on")
+    changed = None if earlier is None else spec.changed_from(earlier[0])
+    if changed is not None:
+        raise UserError(f"{found.folder} holds another run, with {changed}")
+
+
+def _try_address(
+    found: Findings,
+    listening: ListenOptions,
+    connecting: ConnectOptions,
+    *,
+    makes_token: bool = False,
+) -> None:
+    """Bind for a moment what a start would bind."""
+    from islands.hosting import network_of, run, token_of
+    from messaging.security import Secret
+
+    async def bind() -> int:
+        token = token_of(connecting) or (Secret.generate() if makes_token else None)
+        network = network_of(connecting, listening, token=token)
+        try:
+            await network.open(listening.host, listening.port, advertise=listening.advertise)
+            found.address = network.url("supervisor") if listening.port else listening.listen
+        finally:
+            await network.close()
+        return 0
+
+    run(bind)
+
+
+def _try_folder(folder: Path) -> None:
+    """See whether the folder, or the nearest one above that exists, can be written to."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise UserError(f"the folder {folder} cannot be made: {place} is a file")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise UserError(f"the folder {folder} cannot be written: no permission in {place}")
+
+
+# --- somebody who joins -----------------------------------------------------------------------
+
+
+def _ask(found: Findings, options: SyncerOptions | LearnerOptions, role: Role, name: str) -> None:
+    """Ask the supervisor what the run is; a learner also builds its own task and compares."""
+    from islands.enquiry import Asker, check_same, enquire
+    from islands.hosting import network_of, run, say, token_of
+
+    connecting = options.connecting
+    told: list[tuple[RunSpec, RunPlan]] = []
+
+    async def ask() -> int:
+        network = network_of(connecting, token=token_of(connecting))
+        try:
+            asker = Asker(role, name)
+            urls = options.supervisor_urls
+            told.append(await enquire(network, urls, asker, wait_s=0.0, say=say))
+        finally:
+            await network.close()
+        return 0
+
+    run(ask)
+    spec, plan = told[0]
+    found.reckon(spec, plan, None)
+    if isinstance(options, LearnerOptions):
+        workload = load_workload(spec, options.task_settings)
+        check_same(workload.plan(spec.settings).layout, plan.layout)
+        found.reckon(spec, plan, workload)
+
+
+def _other_bytes(workload: Workload, spec: RunSpec) -> tuple[int | None, int]:
+    """Bytes of the inner optimizer's state and of frozen parameters, by shapes alone.
+
+    The first is None for a workload that does not train with JAX.
+    """
+    from islands.jax_workload import JaxWorkload
+
+    if not isinstance(workload, JaxWorkload):
+        return None, 0
+    import jax
+
+    from islands.fragments import MIN_PIECE_BYTES
+    from islands.program import program_for
+
+    program = program_for(workload.task, spec.settings.fragments, "balanced", MIN_PIECE_BYTES)
+    trainable, frozen, _ = jax.eval_shape(program.init, jax.random.key(0))
+    moments = jax.eval_shape(program.optimizer_state, trainable)
+
+    def size(tree: object) -> int:
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+    return size(moments), size(frozen)

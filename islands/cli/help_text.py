@@ -1,0 +1,117 @@
+"""Help as a person reads it: groups with a title each, a default for every option, 80 columns."""
+
+import argparse
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from docstring_parser import DocstringStyle, parse
+from jsonargparse import ArgumentParser
+
+from islands.cli.schema import Key
+from islands.config import OuterSettings, RunSettings, Timing
+from islands.options import (
+    LearnerOptions,
+    ObserverOptions,
+    RunOptions,
+    SupervisorOptions,
+    SyncerOptions,
+)
+
+CALLED = {
+    RunOptions: "islands run",
+    SyncerOptions: "python -m islands.syncer",
+    SupervisorOptions: "python -m islands.supervisor",
+    LearnerOptions: "python -m islands.learner",
+    ObserverOptions: "python -m islands.observer",
+}
+COLUMNS = 80
+# The unit is the last word of a name.
+METAVARS = {"s": "SECONDS", "steps": "STEPS", "tokens": "TOKENS", "file": "FILE"}
+KINDS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
+TITLES = {
+    RunSettings: "The run: what all its members agree on; it lives with the supervisor",
+    OuterSettings: "The run: outer optimizer",
+    Timing: "The run: timeouts, in seconds for patience 1",
+}
+
+
+class Formatter(argparse.HelpFormatter):
+    """Plain argparse, in 80 columns."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=COLUMNS, max_help_position=26)
+
+
+def usage(program: str, places: Iterable[str]) -> str:
+    """One line in place of forty."""
+    return " ".join([program, *(f"[{place}]" for place in places), "[options]"])
+
+
+def epilog(prefix: str, *, has_files: bool) -> str:
+    """Where a value comes from."""
+    variable = f"The environment variable of --an.option is {prefix}_AN__OPTION."
+    if not has_files:
+        return f"{variable} The command line wins over it."
+    return (
+        f"Options may stand in a YAML file (--config), where each dot is a level. {variable} "
+        "The environment wins over the file, the command line over both."
+    )
+
+
+def add_keys(
+    parser: ArgumentParser, keys: Mapping[str, Key], options_class: type, program: str
+) -> None:
+    """Register every key, in groups; the command's own options come first."""
+    groups: dict[type, list[Key]] = {options_class: []}
+    for key in keys.values():
+        groups.setdefault(key.group, []).append(key)
+    for group, members in groups.items():
+        documented = parse(group.__doc__ or "", DocstringStyle.GOOGLE)
+        about = {each.arg_name: each.description or "" for each in documented.params}
+        title = "Of this command" if group is options_class else _title(group, documented)
+        place = parser.add_argument_group(title if members else program)
+        for key in members:
+            _add_key(place, key, about.get(key.name.rpartition(".")[2], ""))
+
+
+def _title(group: type, documented: object) -> str:
+    short: str = getattr(documented, "short_description", None) or ""
+    return TITLES.get(group, short.rstrip("."))
+
+
+def _add_key(place: argparse._ActionsContainer, key: Key, about: str) -> None:
+    text = " ".join(about.split()).replace("`", "").replace("None", "null").rstrip(".")
+    if key.default not in (None, (), {}) and key.default is not False:
+        text += f" (default: {_shown(key.default)})"
+    extra: dict[str, Any] = (
+        {"nargs": "?", "const": True, "metavar": "true|false"}
+        if key.kind is bool
+        else {"metavar": _metavar(key)}
+    )
+    if key.positional:
+        extra["nargs"] = "?"
+    place.add_argument(
+        key.name if key.positional else f"--{key.name}",
+        type=key.accepted,
+        default=key.default,
+        help=text.replace("%", "%%"),
+        **extra,
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else f"{value}"
+
+
+def _metavar(key: Key) -> str:
+    if key.is_mapping:
+        return "{KEY: VALUE}"
+    if "one of " in key.wanted:
+        return "|".join(key.kind)
+    unit = METAVARS.get(key.name.rpartition(".")[2].rpartition("_")[2])
+    kind = KINDS.get(getattr(key.kind, "__name__", ""), "TEXT")
+    return unit or kind

@@ -1,0 +1,118 @@
+"""A dataclass of options in; a parsed and checked instance out.
+
+Who says something last has it: default, then YAML file, then environment, then command line. What
+is wrong is one sentence that names the key, the value, and where it was said. Exit codes: 0 done,
+1 not done, 2 the user must mend something, 130 ended by Ctrl-C.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from islands.cli.schema import build, plain
+from islands.cli.sources import Sources, refuse_secrets, with_underscores
+from islands.errors import IslandsError, JournalError, RefusedError, SettingsError, UserError
+from messaging.errors import LinkLost, LocalFault
+
+Options = TypeVar("Options")
+
+MENDED_BY_THE_USER = (UserError, RefusedError, JournalError, LocalFault)
+"""After these, starting the same command again is in vain; whoever restarts processes need not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What every command understands.
+
+    Args:
+        debug: show the traceback of an error.
+        dry_run: say what would be done, and do nothing.
+        step_time_s: seconds of one step, for the figures of a dry run; None if not known.
+        config: the YAML files that were read.
+    """
+
+    debug: bool = False
+    dry_run: bool = False
+    step_time_s: float | None = None
+    config: tuple[Path, ...] = ()
+
+
+def parse(
+    options_class: type[Options],
+    arguments: list[str] | None,
+    *,
+    program: str,
+    description: str,
+) -> tuple[Options, Common]:
+    """Read defaults, YAML files, environment and command line, the later before the earlier.
+
+    Args:
+        options_class: what is wanted.
+        arguments: of the command line; those of this process if None.
+        program: how the command is called; its last word names its environment variables.
+        description: one sentence for the help.
+
+    Raises:
+        SettingsError: an option is unknown or has a value that cannot work.
+        SystemExit: `--help` or `--print_config` was asked for and answered.
+    """
+    given = with_underscores(sys.argv[1:] if arguments is None else arguments)
+    refuse_secrets(given)
+    sources = Sources(options_class, program, description)
+    flags, rest = sources.flags.parse_known_args(given)
+    rest = sources.spelled_out(rest)
+    sources.read_line(rest)  # answers --help, and knows that what is wrong is on the command line
+    files = sources.files(flags.config)
+    for file in files:
+        sources.read_file(file)
+    sources.read_environment()
+    options: Options = build(options_class, sources.read_line(rest, environment=True))
+    if flags.print_config:
+        import yaml
+
+        print(yaml.safe_dump(plain(options), sort_keys=False, allow_unicode=True), end="")
+        raise SystemExit(0)
+    dry_run = getattr(flags, "dry_run", False)
+    step_time_s = getattr(flags, "step_time_s", None)
+    if step_time_s is not None and not step_time_s > 0:
+        raise SettingsError(f"step_time_s is {step_time_s}; it must be above 0")
+    return options, Common(flags.debug, dry_run, step_time_s, tuple(files))
+
+
+def main(
+    entry: Callable[[Options, Common], int],
+    options_class: type[Options],
+    arguments: list[str] | None = None,
+    *,
+    program: str,
+    description: str,
+) -> int:
+    """Parse, run, and turn a user's mistake into one sentence; returns the exit code.
+
+    The folder that the command was started in is searched for the user's task.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not {"", os.getcwd()} & set(sys.path):  # noqa: PTH109  (compared with the texts of the path)
+        sys.path.append("")
+    try:
+        options, common = parse(options_class, arguments, program=program, description=description)
+        if common.dry_run:
+            from islands.cli.dry_run import dry_run
+
+            return dry_run(options, common)
+        return entry(options, common)
+    except (IslandsError, LocalFault, LinkLost) as error:
+        if "--debug" in arguments:
+            raise
+        print(f"{program}: {one_line(error)}", file=sys.stderr)
+        return 2 if isinstance(error, MENDED_BY_THE_USER) else 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def one_line(error: BaseException) -> str:
+    """An error as one line."""
+    return " ".join(str(error).split())

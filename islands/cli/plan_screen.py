@@ -1,0 +1,125 @@
+"""A dry run's findings as a table for a terminal of 80 columns."""
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from islands.cli.dry_run import Findings
+    from islands.planner import Estimate
+
+BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+WHOLE = 100  # from here on three digits need no point
+DECIMAL = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
+
+
+def show(found: "Findings", console: Console | None = None) -> None:
+    """Print what a start would need, what is doubtful, and what would be refused."""
+    console = console or Console(soft_wrap=False)
+    made = found.estimate
+    if made is not None:
+        console.print(_table(found, made))
+        for sentence in made.warnings:
+            console.print(f"note: {sentence}", highlight=False, markup=False)
+    for sentence in found.refused:
+        console.print(f"refused: {sentence}", highlight=False, markup=False)
+    if not found.refused:
+        console.print("nothing would be refused", highlight=False)
+
+
+def _table(found: "Findings", made: "Estimate") -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    for name, amount, remark in (
+        *_plan(found, made),
+        *_learner(made),
+        *_syncer(made),
+        *_traffic(found, made),
+    ):
+        table.add_row(name, amount, remark, style="bold" if not amount and not remark else None)
+    return table
+
+
+Rows = tuple[tuple[str, str, str], ...]
+
+
+def _plan(found: "Findings", made: "Estimate") -> Rows:
+    sizes = f"{size(made.smallest)} to {size(made.largest)} each"
+    wanted = f" ({made.fragments_wanted} asked for)" * (made.fragments < made.fragments_wanted)
+    return (
+        ("The run", "", ""),
+        ("  parameters", f"{made.elements:,}", "trained"),
+        ("  fragments", f"{made.fragments}", f"{sizes}{wanted}"),
+        ("  rounds open", f"{made.rounds_open}", "at once, at most"),
+        ("  learners", f"{made.learners}", "more may join"),
+        ("  folder", "", str(found.folder)),
+        ("  port", "", found.address or "none; it dials out"),
+    )
+
+
+def _learner(made: "Estimate") -> Rows:
+    memory = made.learner
+    known = "of the inner optimizer" if made.moments_known else "taken as twice the parameters"
+    return (
+        ("Memory of a learner", "", ""),
+        ("  parameters", size(memory.parameters), ""),
+        ("  base", size(memory.base), "published value held last, float32"),
+        ("  moments", size(memory.moments), known),
+        ("  gradients", size(memory.gradients), ""),
+        ("  snapshots", size(memory.snapshots), "device and host, at most"),
+        ("  total", size(memory.total), "and the activations of a step"),
+    )
+
+
+def _syncer(made: "Estimate") -> Rows:
+    memory = made.syncer
+    return (
+        ("Memory of the syncer", "", ""),
+        ("  values", size(memory.values), "kept versions, float32"),
+        ("  outer state", size(memory.outer), "momentum"),
+        ("  open rounds", size(memory.rounds), "contributions that wait, at most"),
+        ("  total", size(memory.total), ""),
+    )
+
+
+def _traffic(found: "Findings", made: "Estimate") -> Rows:
+    steps = made.steps_per_s
+    pace = "at 1 step/s" if made.step_time_s is None else f"at {steps:.3g} steps/s"
+    needed = made.hub_bytes_per_s(found.overlap_steps)
+    hidden = "nothing is hidden" if needed is None else rate(needed)
+    both = (made.up_per_step + made.down_per_step) * steps * made.learners
+    return (
+        (f"Network and disk, {pace}", "", ""),
+        ("  joining", size(made.start_bytes), "to each learner"),
+        ("  learner, up", rate(made.up_per_step * steps), "on average"),
+        ("  learner, down", rate(made.down_per_step * steps), "on average"),
+        ("  hub", rate(both), f"both ways, {made.learners} learners"),
+        ("  hub, least", hidden, f"for an exchange within {found.overlap_steps} steps"),
+        ("  journal", size(made.disk_bytes), "on the syncer's disk"),
+        ("  written", rate(made.disk_per_step * steps), f"{size(made.disk_per_round)} per round"),
+    )
+
+
+def size(count: float) -> str:
+    """Bytes as memory and files are counted."""
+    return _scaled(count, 1024, BINARY)
+
+
+def rate(count: float) -> str:
+    """Bytes per second as networks and disks are counted."""
+    return _scaled(count, 1000, DECIMAL)
+
+
+def _scaled(count: float, base: int, units: tuple[str, ...]) -> str:
+    place = 0
+    while count >= base and place + 1 < len(units):
+        count /= base
+        place += 1
+    return (
+        f"{count:.0f} {units[place]}"
+        if count >= WHOLE or not place
+        else f"{count:.3g} {units[place]}"
+    )

@@ -1,0 +1,209 @@
+"""A dataclass of options seen as a table of keys, and made again from values by key.
+
+A field that is a dataclass gives its name to the keys of its own fields (`run.outer.momentum`),
+unless it is flat: then they are keys of the command itself. A key that occurs in two groups is one
+option, and both groups get its value.
+"""
+
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from islands.errors import SettingsError
+from islands.options import FLAT, POSITIONAL
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One setting.
+
+    Args:
+        name: dotted.
+        hint: its type.
+        default: its value where nobody says another.
+        group: dataclass that it is a field of.
+        positional: whether it is given by its place on the command line.
+    """
+
+    name: str
+    hint: Any
+    default: object
+    group: type
+    positional: bool = False
+
+    @property
+    def optional(self) -> bool:
+        """Whether null is a value."""
+        return type(None) in get_args(self.hint)
+
+    @property
+    def kind(self) -> Any:  # noqa: ANN401  (a type, of whatever kind)
+        """The type without null."""
+        if isinstance(self.hint, types.UnionType):
+            return next(kind for kind in get_args(self.hint) if kind is not type(None))
+        return self.hint
+
+    @property
+    def accepted(self) -> Any:  # noqa: ANN401  (as `kind`)
+        """The type as the parser is told: words of an enumeration, a list also as one text."""
+        kind = self.kind
+        if isinstance(kind, type) and issubclass(kind, StrEnum):
+            return Literal[tuple(member.value for member in kind)]
+        if get_origin(kind) is tuple:
+            return tuple[str, ...] | str
+        return self.hint
+
+    @property
+    def wanted(self) -> str:
+        """What a value must be, in words."""
+        kind = self.kind
+        if isinstance(kind, type) and issubclass(kind, StrEnum):
+            words = "one of " + ", ".join(kind)
+        elif get_origin(kind) is tuple:
+            words = "text, or several texts"
+        elif get_origin(kind) is dict:
+            words = "a mapping such as {rows: 4}"
+        else:
+            words = WORDS[kind]
+        return f"{words}, or null" if self.optional else words
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether its value has keys of its own, which are not ours."""
+        return get_origin(self.kind) is dict
+
+    def convert(self, value: object) -> object:
+        """The value as the dataclass holds it, from what the parser accepted."""
+        kind = self.kind
+        if value is None:
+            return None
+        if isinstance(kind, type) and issubclass(kind, StrEnum):
+            return kind(str(value))
+        if get_origin(kind) is tuple and isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+
+WORDS: Mapping[object, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+}
+
+
+def keys_of(options_class: type) -> dict[str, Key]:
+    """All settings of a class by their dotted names, in the order in which they are declared."""
+    found: dict[str, Key] = {}
+    for key in _walk(options_class, "", _default):
+        found.setdefault(key.name, key)
+    return found
+
+
+def _walk(group: type, prefix: str, default_of: Callable[[Field[Any]], object]) -> Iterator[Key]:
+    hints = get_type_hints(group)
+    for field in fields(group):
+        default = default_of(field)
+        if is_dataclass(hints[field.name]):
+            inner = prefix if _is_flat(field) else f"{prefix}{field.name}."
+            yield from _walk(hints[field.name], inner, partial(_of, default))
+        else:
+            place = field.metadata == POSITIONAL
+            yield Key(f"{prefix}{field.name}", hints[field.name], default, group, place)
+
+
+def _of(instance: object, field: Field[Any]) -> object:
+    return getattr(instance, field.name)
+
+
+def _default(field: Field[Any]) -> object:
+    return field.default_factory() if field.default_factory is not MISSING else field.default
+
+
+def _is_flat(field: Field[Any]) -> bool:
+    return field.metadata == FLAT
+
+
+def build(options_class: type[Options], values: Mapping[str, object], prefix: str = "") -> Options:
+    """An instance from values by key.
+
+    Raises:
+        SettingsError: a value cannot work; the sentence names its key.
+    """
+    hints = get_type_hints(options_class)
+    made: dict[str, Any] = {}
+    for field in fields(options_class):  # type: ignore[arg-type]  # any dataclass
+        if is_dataclass(hints[field.name]):
+            inner = prefix if _is_flat(field) else f"{prefix}{field.name}."
+            made[field.name] = build(hints[field.name], values, inner)
+        else:
+            made[field.name] = values[f"{prefix}{field.name}"]
+    try:
+        return options_class(**made)
+    except SettingsError as error:
+        raise SettingsError(f"{prefix}{error}") from error
+
+
+def plain(options: object) -> dict[str, object]:
+    """The options as nested mappings, lists, texts and numbers, as a YAML file holds them."""
+    told: dict[str, object] = {}
+    for field in fields(options):  # type: ignore[arg-type]  # any dataclass
+        value = getattr(options, field.name)
+        if not is_dataclass(value):
+            told.setdefault(field.name, _plain_value(value))
+        elif _is_flat(field):
+            for key, inner in plain(value).items():
+                told.setdefault(key, inner)
+        else:
+            told[field.name] = plain(value)
+    return told
+
+
+def _plain_value(value: object) -> object:
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def flatten(nested: Mapping[str, object], keys: Mapping[str, Key]) -> dict[str, object]:
+    """Nested mappings as values by dotted key; the value of a mapping stays whole.
+
+    Raises:
+        SettingsError: a group of settings is not given as a mapping.
+    """
+    return dict(_flat_items(nested, keys, ""))
+
+
+def _flat_items(
+    nested: Mapping[str, object], keys: Mapping[str, Key], prefix: str
+) -> Iterator[tuple[str, object]]:
+    for name, value in nested.items():
+        key = f"{prefix}{name}"
+        groups = any(known.startswith(f"{key}.") for known in keys)
+        if isinstance(value, dict) and not (key in keys and keys[key].is_mapping):
+            yield from _flat_items(value, keys, f"{key}.")
+        elif groups and value is not None:
+            raise SettingsError(f"{key} is {value!r}; it must hold settings, such as {key}.seed")
+        elif not groups:
+            yield key, value
+
+
+def nest(values: Mapping[str, object]) -> dict[str, object]:
+    """Values by dotted key as nested mappings."""
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        *groups, name = key.split(".")
+        place = nested
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[name] = value
+    return nested

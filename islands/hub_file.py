@@ -1,0 +1,45 @@
+"""Where the hub of a run is: a small file in the run's folder, for operators on the same host."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from islands.errors import UserError
+
+HUB_FILE = "hub.json"
+
+
+@dataclass(frozen=True, slots=True)
+class HubPlace:
+    """The address of a supervisor, and the name of its run."""
+
+    supervisor: str
+    run: str
+
+
+def write_place(folder: Path, place: HubPlace) -> None:
+    """Tell where the hub is.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+    (folder / HUB_FILE).write_bytes(msgspec.json.encode(place) + b"\n")
+
+
+def read_place(folder: Path) -> HubPlace:
+    """Where the hub of a folder is, or was last.
+
+    Raises:
+        UserError: the folder is none of a run whose hub lived on this host.
+    """
+    path = folder / HUB_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=HubPlace)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read: {error.strerror}; folder must be that of a run whose "
+            "supervisor lives on this host"
+        ) from error
+    except msgspec.MsgspecError as error:
+        raise UserError(f"{path} does not say where the supervisor is; name it instead") from error

@@ -1,0 +1,223 @@
+"""What a run needs, computed before it begins: memory, disk, network.
+
+Pure arithmetic on the layout and the settings. Activations of the model and the program itself are
+not in it. Published values are float32 whatever the model's own precision; contributions have the
+wire's (SPEC §5). Rounds are opened by compute: every fragment moves once in H steps, so a second
+carries N/H elements per step and direction, whatever P is.
+
+Symbols: N elements, V = 4·N bytes, P fragments, H interval in steps, τ overlap in steps.
+"""
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from islands.config import Precision, RunSettings
+from islands.layout import Layout
+
+VALUE_BYTES = 4
+ADAM_MOMENTS = 2
+SNAPSHOTS_PER_FRAGMENT = 2
+SLOTS = 2
+DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+LOOPBACK_BYTES_PER_S = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerMemory:
+    """Bytes on one learner, on its device unless said otherwise.
+
+    Args:
+        parameters: trainable and frozen, in the model's own precision.
+        base: the published value held last, float32.
+        moments: the inner optimizer's state.
+        gradients: of one step.
+        snapshots: differences on their way to the host, on the device and on the host.
+    """
+
+    parameters: int
+    base: int
+    moments: int
+    gradients: int
+    snapshots: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.parameters + self.base + self.moments + self.gradients + self.snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerMemory:
+    """Bytes on the syncer.
+
+    Args:
+        values: kept versions of every fragment.
+        outer: the outer optimizer's state.
+        rounds: contributions that wait for their merge, at most.
+    """
+
+    values: int
+    outer: int
+    rounds: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.values + self.outer + self.rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a run needs.
+
+    Rates are per second: at `step_time_s`, or at one step per second where it is not known.
+
+    Args:
+        elements: N, trainable.
+        fragments: P of the plan.
+        fragments_wanted: P asked for.
+        smallest: bytes of the smallest fragment's value.
+        largest: bytes of the largest fragment's value.
+        learners: M.
+        step_time_s: seconds per step; None if not known.
+        moments_known: whether the optimizer's state was measured, or taken to be Adam's.
+        learner: memory on each learner.
+        syncer: memory on the syncer.
+        start_bytes: what each learner receives when it joins.
+        up_per_step: bytes that a learner sends in a step, on average.
+        down_per_step: bytes that it receives in a step, on average.
+        disk_per_round: bytes that a round writes to the journal.
+        disk_per_step: bytes that are written in a step of the pace-setting learner, on average.
+        disk_bytes: that the journal occupies.
+        rounds_open: at once, at most.
+        exchange_bytes: of one round with one learner, both ways, for the largest fragment.
+        warnings: sentences.
+    """
+
+    elements: int
+    fragments: int
+    fragments_wanted: int
+    smallest: int
+    largest: int
+    learners: int
+    step_time_s: float | None
+    moments_known: bool
+    learner: LearnerMemory
+    syncer: SyncerMemory
+    start_bytes: int
+    up_per_step: float
+    down_per_step: float
+    disk_per_round: int
+    disk_per_step: float
+    disk_bytes: int
+    rounds_open: int
+    exchange_bytes: int
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def steps_per_s(self) -> float:
+        """Steps of one learner per second."""
+        return 1.0 if self.step_time_s is None else 1 / self.step_time_s
+
+    def hub_bytes_per_s(self, overlap_steps: int) -> float | None:
+        """The least bandwidth at the hub for which an exchange with all fits into τ steps.
+
+        None where no bandwidth is enough, because nothing is hidden.
+        """
+        if overlap_steps == 0:
+            return None
+        return self.exchange_bytes * self.learners * self.steps_per_s / overlap_steps
+
+
+def estimate(
+    layout: Layout,
+    settings: RunSettings,
+    *,
+    learners: int,
+    step_time_s: float | None = None,
+    optimizer_bytes: int | None = None,
+    frozen_bytes: int = 0,
+) -> Estimate:
+    """What a run of this layout needs.
+
+    Args:
+        layout: of the model.
+        settings: of the run.
+        learners: that take part; at least one is reckoned with.
+        step_time_s: seconds per step, if it is known.
+        optimizer_bytes: of the inner optimizer's state; None is taken as twice the parameters.
+        frozen_bytes: of parameters that are not trained.
+    """
+    learners = max(1, learners)
+    fragments = len(layout.fragments)
+    sizes = [fragment.size * VALUE_BYTES for fragment in layout.fragments]
+    value = sum(sizes)
+    wire = value // 2 if settings.precision is Precision.BFLOAT16 else value
+    rounds_open = settings.open_rounds_max(fragments)
+    trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
+    copied = sum(sorted(sizes)[-rounds_open:]) * wire // value
+    moments = ADAM_MOMENTS * trainable if optimizer_bytes is None else optimizer_bytes
+    made = Estimate(
+        elements=layout.size,
+        fragments=fragments,
+        fragments_wanted=settings.fragments,
+        smallest=min(sizes),
+        largest=max(sizes),
+        learners=learners,
+        step_time_s=step_time_s,
+        moments_known=optimizer_bytes is not None,
+        learner=LearnerMemory(
+            parameters=trainable + frozen_bytes,
+            base=value,
+            moments=moments,
+            gradients=trainable,
+            snapshots=2 * SNAPSHOTS_PER_FRAGMENT * copied,
+        ),
+        syncer=SyncerMemory(
+            values=value * (settings.staleness_max + 2),
+            outer=value,
+            rounds=learners * sum(sorted(sizes)[-rounds_open:]),
+        ),
+        start_bytes=value,
+        up_per_step=wire / settings.interval_steps,
+        down_per_step=value / settings.interval_steps,
+        disk_per_round=2 * value // fragments,
+        disk_per_step=2 * value / settings.interval_steps,
+        disk_bytes=SLOTS * 2 * value,
+        rounds_open=rounds_open,
+        exchange_bytes=max(sizes) * wire // value + max(sizes),
+    )
+    return _with_warnings(made, settings)
+
+
+def _with_warnings(made: Estimate, settings: RunSettings) -> Estimate:
+    return replace(made, warnings=tuple(_warnings(made, settings)))
+
+
+def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
+    found = []
+    if made.fragments < made.fragments_wanted:
+        found.append(
+            f"{made.fragments_wanted} fragments are asked for and {made.fragments} are made: the "
+            "model is small (a fragment needs a piece of 64 KiB)"
+        )
+    if settings.quorum is not None and settings.quorum > made.learners:
+        found.append(
+            f"quorum is {settings.quorum} and there are {made.learners} learners: no round closes "
+            "before more join"
+        )
+    if settings.budget_tokens is None and settings.budget_s is None:
+        found.append("neither budget_tokens nor budget_s is set: the run goes on until stopped")
+    needed = made.hub_bytes_per_s(settings.overlap_steps)
+    if needed is None:
+        found.append(
+            "overlap_steps is 0: grace is always 0, so a round closes with the first "
+            f"{settings.quorum or made.learners} and everybody else is late"
+        )
+    elif made.step_time_s is not None and needed > LOOPBACK_BYTES_PER_S:
+        found.append(
+            f"an exchange with {made.learners} learners within {settings.overlap_steps} steps "
+            f"needs {needed / 1e9:.1f} GB/s at the hub; on less, grace is 0 and late "
+            "contributions are lost: more fragments, bfloat16 or a larger overlap_steps mend it"
+        )
+    return found

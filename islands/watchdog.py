@@ -1,0 +1,137 @@
+"""Signs of life to systemd, and the event loop's stalls.
+
+    watchdog = Watchdog(stalled=lambda lateness_s: tape.write(...))
+    watchdog.ready("3 learners")     # begins the beat
+    ...
+    watchdog.stopping()
+    watchdog.close()
+
+The beat is a timer of the event loop, so a loop that hangs sends none and systemd restarts the
+process: that is the one fault which a process cannot see to itself. The lateness of the same timer
+tells how long the loop stood still; a stall that passes is reported once, when it is over. Where no
+systemd listens nothing is sent, and stalls are reported all the same.
+
+A container has no systemd: there the container's health check asks the server for an answer.
+
+Reference: sd_notify(3), sd_watchdog_enabled(3).
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Mapping
+
+STALL_S = 0.5
+TICK_S = 0.25
+_BEATS_PER_LIMIT = 3  # systemd's manual asks for two; the third allows for a stall in between
+
+
+class Notifier:
+    """Sends states to the service manager that started this process, if one did.
+
+    Args:
+        environment: where the manager's socket and the limit of its watchdog are named.
+    """
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        """Open a socket; nothing is sent yet."""
+        self._address = _address(environment.get("NOTIFY_SOCKET", ""))
+        self._limit_s = _limit_s(environment)
+        self._socket: socket.socket | None = None
+        if self._address:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket.settimeout(0.0)
+
+    @property
+    def beat_s(self) -> float | None:
+        """Interval at which the manager wants signs of life; None if it does not want any."""
+        return None if self._limit_s is None else self._limit_s / _BEATS_PER_LIMIT
+
+    def send(self, **states: str) -> None:
+        """Send states such as READY="1"; a manager that does not listen is not waited for."""
+        if self._socket is None:
+            return
+        lines = [f"{name}={' '.join(value.split())}" for name, value in states.items()]
+        with contextlib.suppress(OSError):
+            self._socket.sendto("\n".join(lines).encode(), self._address)
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+class Watchdog:
+    """The beat of an event loop.
+
+    Args:
+        stalled: told for how many seconds the loop stood still, once it goes on.
+        notifier: to the service manager; by default to the one of this process, if any.
+        stall_s: shorter stalls are not told.
+    """
+
+    def __init__(
+        self,
+        stalled: Callable[[float], object],
+        *,
+        notifier: Notifier | None = None,
+        stall_s: float = STALL_S,
+    ) -> None:
+        """Prepare; nothing is measured or sent before `ready`."""
+        self._stalled = stalled
+        self._notifier = notifier or Notifier()
+        self._stall_s = stall_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._beat_due_s = 0.0
+
+    def ready(self, status: str = "") -> None:
+        """This process does its work from now on; the beat begins."""
+        self._notifier.send(READY="1", STATUS=status)
+        if self._timer is None:
+            self._beat_due_s = asyncio.get_running_loop().time()
+            self._tick()
+
+    def status(self, sentence: str) -> None:
+        """Say in one line what this process does; `systemctl status` shows it."""
+        self._notifier.send(STATUS=sentence)
+
+    def stopping(self, reason: str = "") -> None:
+        """This process is about to end as it should; the beat goes on meanwhile."""
+        self._notifier.send(STOPPING="1", STATUS=reason)
+
+    def close(self) -> None:
+        """End the beat."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._notifier.close()
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        due_s = now_s if self._timer is None else self._timer.when()
+        beat_s = self._notifier.beat_s
+        if beat_s is not None and now_s >= self._beat_due_s:
+            self._notifier.send(WATCHDOG="1")
+            self._beat_due_s = now_s + beat_s
+        wait_s = TICK_S if beat_s is None else min(TICK_S, beat_s)
+        self._timer = loop.call_at(now_s + wait_s, self._tick)
+        if now_s - due_s >= self._stall_s:
+            self._stalled(now_s - due_s)
+
+
+def _address(name: str) -> str:
+    """The socket's address; an `@` in front stands for the abstract namespace's zero byte."""
+    if name.startswith("@"):
+        return "\0" + name[1:]
+    return name if name.startswith("/") else ""
+
+
+def _limit_s(environment: Mapping[str, str]) -> float | None:
+    """After how long without a beat the manager acts; None if it asks that of nobody, or not us."""
+    limit, meant = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
+    if not limit.isdecimal() or int(limit) == 0 or meant not in ("", str(os.getpid())):
+        return None
+    return int(limit) / 1e6

@@ -1,0 +1,168 @@
+"""An operator's wish reaches the supervisor, proved with the run's key, and its answer is shown."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from islands.cli.control import show, target_of, tell
+from islands.credentials import Credentials
+from islands.errors import RefusedError, UserError
+from islands.identities import Incarnation, Phase, Role, Status
+from islands.messages import MESSAGE_TYPES, Refused
+from islands.operation import Command, CommandAnswer, MemberFigures, Verb
+from islands.options import ConnectOptions, ControlOptions
+from messaging.envelope import Envelope
+from messaging.errors import LinkClosed
+from messaging.link import Listener
+from messaging.security import Secret
+from messaging.websocket_network import WebsocketNetwork
+
+pytestmark = pytest.mark.integration
+
+KEY = "k" * 32
+TOKEN = "t" * 32
+MEMBER = MemberFigures(
+    "learner-0", Role.LEARNER, Incarnation(1, 2), Status.LIVE, Phase.STEPPING, 1234, 0.5
+)
+
+
+class Hub:
+    """Answers as a supervisor would, over a real socket; keeps what it was told."""
+
+    def __init__(self, folder: Path, token: str | None) -> None:
+        self.folder = folder
+        self.heard: list[Command] = []
+        self.answers = True
+        secret = None if token is None else Secret(token)
+        self._network = WebsocketNetwork(MESSAGE_TYPES, secret=secret)
+        self._credentials = Credentials("line", KEY.encode())
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> None:
+        """Listen, and leave in the folder what a hub leaves there."""
+        await self._network.open("127.0.0.1", 0)
+        listener = self._network.listen("supervisor")
+        self._tasks.append(asyncio.create_task(self._serve(listener)))
+        told = {"supervisor": self._network.url("supervisor"), "run": "line"}
+        (self.folder / "hub.json").write_text(json.dumps(told))
+        (self.folder / "key").write_text(KEY + "\n")
+
+    async def close(self) -> None:
+        """Stop listening."""
+        for task in self._tasks:
+            task.cancel()
+        await self._network.close()
+
+    async def _serve(self, listener: Listener) -> None:
+        while True:  # until the test ends
+            link = await listener.accept()
+            try:
+                wish = (await link.receive()).body
+            except LinkClosed:
+                continue
+            assert isinstance(wish, Command)
+            self.heard.append(wish)
+            genuine = self._credentials.genuine("operator", Incarnation(0, 0), wish.proof)
+            if not genuine:
+                body: object = Refused("operator", "not made with the run's key", retry=False)
+            else:
+                body = CommandAnswer(wish.verb is not Verb.ADD, f"{wish.verb} heard", (MEMBER,))
+            if self.answers:
+                link.send(Envelope("supervisor", link.remote, 1, body))
+            else:
+                link.close("going down")
+
+
+@asynccontextmanager
+async def hub(folder: Path, token: str | None = None) -> AsyncIterator[Hub]:
+    """A hub for as long as the block lasts."""
+    made = Hub(folder, token)
+    await made.open()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def test_the_folder_of_a_run_is_enough(tmp_path: Path) -> None:
+    """Address, run and key are found there; name and count go with the wish."""
+    async with hub(tmp_path) as there:
+        target = target_of(ControlOptions(folder=tmp_path))
+        assert await tell(target, Verb.DRAIN, "learner-0", 1) == CommandAnswer(
+            done=True, told="drain heard", members=(MEMBER,)
+        )
+        answer = await tell(target, Verb.ADD, "3", 3)
+    assert (answer.done, answer.told) == (False, "add heard")
+    assert [(wish.verb, wish.target, wish.count) for wish in there.heard] == [
+        (Verb.DRAIN, "learner-0", 1),
+        (Verb.ADD, "", 3),
+    ]
+    assert all(KEY not in wish.proof for wish in there.heard)
+
+
+async def test_the_token_of_the_folder_opens_the_door(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, and without one in the environment, the hub lets nobody in."""
+    monkeypatch.delenv("ISLANDS_TOKEN", raising=False)
+    async with hub(tmp_path, TOKEN):
+        options = ControlOptions(folder=tmp_path)
+        with pytest.raises(RefusedError, match=r"no supervisor could be told: .*(secret|token)"):
+            await tell(target_of(options), Verb.STATUS, "", 1)
+        (tmp_path / "token").write_text(TOKEN + "\n")
+        (tmp_path / "token").chmod(0o600)
+        assert (await tell(target_of(options), Verb.STATUS, "", 1)).done
+
+
+async def test_another_key_commands_nobody(tmp_path: Path) -> None:
+    """The refusal says what is wrong."""
+    async with hub(tmp_path):
+        (tmp_path / "other").write_text("o" * 32)
+        target = target_of(ControlOptions(folder=tmp_path, key_file=tmp_path / "other"))
+        with pytest.raises(RefusedError, match="not made with the run's key"):
+            await tell(target, Verb.STOP, "", 1)
+
+
+async def test_of_several_addresses_the_first_that_answers_is_told(tmp_path: Path) -> None:
+    """Where none does, each is named with its reason."""
+    async with hub(tmp_path) as there:
+        target = target_of(ControlOptions(folder=tmp_path))
+        dead = "ws://127.0.0.1:9/supervisor"
+        both = replace(target, addresses=(dead, *target.addresses))
+        assert (await tell(both, Verb.PAUSE, "", 1)).done
+        there.answers = False
+        with pytest.raises(RefusedError, match=r"127\.0\.0\.1:9.*did not answer.*going down"):
+            await tell(both, Verb.PAUSE, "", 1)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"run": "x"}'])
+def test_a_damaged_hub_file_is_named(text: str, tmp_path: Path) -> None:
+    """The sentence says which file it is."""
+    (tmp_path / "hub.json").write_text(text)
+    with pytest.raises(UserError, match=r"hub\.json does not say where the supervisor is"):
+        target_of(ControlOptions(folder=tmp_path))
+
+
+def test_an_option_goes_before_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a hub can be told by another address than the one it knows of itself."""
+    (tmp_path / "hub.json").write_text('{"supervisor": "ws://a:1/supervisor", "run": "line"}')
+    (tmp_path / "token").write_text(TOKEN)
+    found = target_of(ControlOptions(folder=tmp_path, supervisor=("b:2",), key_file=Path("k")))
+    assert (found.addresses, found.run) == (("ws://b:2/supervisor",), "line")
+    assert found.key_file == Path("k")
+    assert found.connecting.token_file == tmp_path / "token"
+    monkeypatch.setenv("ISLANDS_TOKEN", TOKEN)
+    assert target_of(ControlOptions(folder=tmp_path)).connecting == ConnectOptions()
+
+
+def test_status_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line per member, with what an operator wants to know."""
+    show((MEMBER,))
+    told = " ".join(capsys.readouterr().out.split())
+    assert "name role status phase step silent incarnation" in told
+    assert "learner-0 learner live stepping 1,234 0.5 s 1.2" in told

@@ -1,0 +1,178 @@
+"""What an operator may ask of a run: each wish by the documented command, from another process."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from islands.config import RunSettings
+from islands.fragments import digest
+from islands.identities import Phase
+from islands.run_spec import read
+from tests.integration.fleet import WatchedHub, make_fleet, running
+from tests.integration.programs import (
+    LIMIT_S,
+    Program,
+    Room,
+    entries,
+    hub_address,
+    imbalance,
+    logged,
+    merges,
+    open_room,
+    processed,
+    summary_of,
+    write_config,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+PAIR = ("learner-0", "learner-1")
+
+
+@asynccontextmanager
+async def merging(tmp_path: Path) -> AsyncIterator[tuple[Room, WatchedHub]]:
+    """A run of two learners that merges, and a room for its operator."""
+    settings = RunSettings(run="watched", interval_steps=8, fragments=4)
+    task: dict[str, object] = {"step_s": 0.02, "megabytes": 0.25}
+    hub = make_fleet(tmp_path / "run", settings, task, learners=2)
+    async with open_room(tmp_path) as room, running(hub):
+        await hub.wait_merge_of(PAIR, LIMIT_S)
+        yield room, hub
+
+
+async def control(room: Room, *words: object, code: int = 0) -> Program:
+    """Tell the run in the folder `run` something."""
+    told = await room.run("islands.cli", "control", "--folder", room.folder / "run", *words)
+    assert told.process.returncode == code, told
+    return told
+
+
+async def test_an_operator_sees_who_is_here(tmp_path: Path) -> None:
+    """One line for each member, of whatever role, and a sentence."""
+    async with merging(tmp_path) as (room, _):
+        told = await control(room, "status")
+    for name in (*PAIR, "syncer"):
+        assert name in told.out
+    assert "run watched goes on with 2 learners, 2 of them live" in told.out
+
+
+async def test_a_drained_learner_leaves_and_stays_away(tmp_path: Path) -> None:
+    """It ends with exit code 0 and is not started again; added ones come and merge."""
+    async with merging(tmp_path) as (room, hub):
+        assert "there is no learner 'nobody'" in (await control(room, "drain", "nobody", code=1)).out
+        await control(room, "drain", "learner-1")
+        await hub.wait_until(lambda: "learner-1" not in hub.launcher, LIMIT_S)
+        assert "learner-2" in (await control(room, "add")).out
+        await hub.wait_merge_of(("learner-0", "learner-2"), LIMIT_S)
+        assert hub.launcher.names() == ["syncer", "learner-0", "learner-2"]
+    ends = logged(tmp_path / "run", "process_ended", actor="hub", name="learner-1")
+    assert [end["error"] for end in ends] == [""]
+    assert logged(tmp_path / "run", "left", name="learner-1", reason="drained by an operator")
+
+
+async def test_a_paused_run_does_not_step_until_it_is_resumed(tmp_path: Path) -> None:
+    """All learners stop after the step that they are in, and go on from there."""
+    async with merging(tmp_path) as (room, hub):
+        await control(room, "pause")
+        members = hub.supervisor.state.members
+        await hub.wait_until(
+            lambda: all(members[name].phase is Phase.PAUSED for name in PAIR), LIMIT_S
+        )
+        heard = {name: members[name].heard_s for name in PAIR}
+        await hub.wait_until(lambda: all(members[n].heard_s > heard[n] for n in PAIR), LIMIT_S)
+        steps = {name: hub.told[name].steps for name in PAIR}
+        told = {name: id(hub.told[name]) for name in PAIR}
+        await hub.wait_until(lambda: all(id(hub.told[n]) != told[n] for n in PAIR), LIMIT_S)
+        assert {name: hub.told[name].steps for name in PAIR} == steps
+        assert "is paused" in (await control(room, "status")).out
+        await control(room, "resume")
+        await hub.wait_merge_of(PAIR, LIMIT_S)
+    assert logged(tmp_path / "run", "paused")
+    assert logged(tmp_path / "run", "resumed")
+
+
+async def test_a_stopped_run_has_a_proper_end(tmp_path: Path) -> None:
+    """Closing rounds, a summary that balances, the final parameters, and exit code 0."""
+    config = write_config(tmp_path / "run.yaml", learners=2)
+    folder = tmp_path / "run"
+    async with open_room(tmp_path) as room:
+        run = room.start("islands.cli", "run", config, "--folder", folder)
+        await room.wait(lambda: merges(folder) > 2)
+        await control(room, "stop")
+        assert await room.ended(run) == 0
+        after = await control(room, "status", code=2)
+    assert "Traceback" not in after.err
+    summary = summary_of(folder)
+    assert summary is not None
+    assert imbalance(summary) == 0
+    assert summary["reason"] == "stopped by an operator"
+    assert (folder / "final.safetensors").exists()
+
+
+async def test_who_does_not_hold_the_key_commands_nobody(tmp_path: Path) -> None:
+    """The token is enough to train, not to stop the others."""
+    wrong = tmp_path / "wrong-key"
+    wrong.write_text("this-is-not-the-key-of-the-run\n")
+    async with merging(tmp_path) as (room, hub):
+        token = ("--token_file", tmp_path / "run" / "token")
+        told = await room.run(
+            *("islands.cli", "control", "--supervisor", hub_address(tmp_path / "run")),
+            *(*token, "--key_file", wrong, "stop"),
+        )
+        assert told.process.returncode == 1, told
+        assert "not made with the run's key" in told.out
+        await hub.wait_merge_of(PAIR, LIMIT_S)
+
+
+# --- more of a run, or another one from where it ended --------------------------------------------
+
+
+async def test_a_run_that_has_ended_goes_on_with_more(tmp_path: Path) -> None:
+    """The same command with --extend and a larger budget; without them it says so."""
+    folder = tmp_path / "run"
+    config = write_config(tmp_path / "run.yaml", learners=2)
+    command = ("islands.cli", "run", config, "--folder", folder, "--run.budget_tokens")
+    async with open_room(tmp_path) as room:
+        first = await room.run(*command, 1000)
+        assert first.process.returncode == 0, first
+        again = await room.run(*command, 1000)
+        assert again.process.returncode == 2, again
+        assert "--extend" in again.err
+        more = await room.run(*command, 2000, "--extend")
+        assert more.process.returncode == 0, more
+    summary = summary_of(folder)
+    assert summary is not None
+    assert summary["reason"] == "tokens"
+    assert set(processed(summary)) == {2000}
+    assert imbalance(summary) == 0
+
+
+async def test_a_run_starts_from_the_end_of_another(tmp_path: Path) -> None:
+    """Version 0 is the file, to the bit; one that does not fit is refused with its difference."""
+    config = write_config(tmp_path / "run.yaml", learners=1, run={"budget_tokens": 400})
+    async with open_room(tmp_path) as room:
+        first = await room.run("islands.cli", "run", config, "--folder", "first")
+        assert first.process.returncode == 0, first
+        final = tmp_path / "first" / "final.safetensors"
+        second = await room.run(
+            *("islands.cli", "run", config, "--folder", "second", "--start_from", final)
+        )
+        assert second.process.returncode == 0, second
+        other = tmp_path / "other.safetensors"
+        save_file({"layers/0": np.zeros((3, 3), np.float32)}, other)
+        third = await room.run(
+            *("islands.cli", "run", config, "--folder", "third", "--start_from", other)
+        )
+    assert third.process.returncode == 2, third
+    assert "is of another model" in third.err
+    assert "Traceback" not in third.err
+    known = read(tmp_path / "second")
+    assert known is not None
+    values = known[1].layout.disassemble(load_file(final))
+    tape = tmp_path / "second" / "processes" / "learner-0" / "tape.jsonl"
+    adopted = {e["fragment"]: e["digest"] for e in entries(tape, "adopted") if e["version"] == "1.0"}
+    assert adopted == {i: digest(value.view(np.uint8).data) for i, value in enumerate(values)}

@@ -1,0 +1,112 @@
+"""How often a process is started again: several windows, growing delays, forgotten after health."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from islands.supervisor.restarts import (
+    DELAY_MAX_S,
+    FIRST_DELAY_S,
+    HEALTHY_S,
+    RESTARTS_MAX,
+    WINDOWS,
+    Restarts,
+)
+
+
+def live(restarts: Restarts, lifetimes_s: list[float], patience: float = 1.0) -> list[float]:
+    """Let a process live so long after each start; the delays until it is given up."""
+    now_s, delays = 0.0, []
+    for lifetime_s in lifetimes_s:
+        now_s += lifetime_s
+        delay_s = restarts.next_delay_s(now_s, patience)
+        if delay_s is None:
+            break
+        delays.append(delay_s)
+        now_s += delay_s
+    return delays
+
+
+def test_what_fails_at_once_is_given_up_after_five_restarts() -> None:
+    """Delays double from 0.2 s; the sixth end within a minute is the last."""
+    restarts = Restarts()
+    delays = live(restarts, [0.0] * 100)
+    assert delays == pytest.approx([0.2, 0.4, 0.8, 1.6, 3.2])
+    assert restarts.given_up
+    assert restarts.told == "ended more than 5 times within a minute"
+
+
+def test_what_fails_after_13_seconds_is_given_up_within_the_hour() -> None:
+    """It never fills the window of a minute; that of an hour stops it, with growing delays."""
+    restarts = Restarts()
+    lifetimes_s = [13.0] * 1000
+    delays = live(restarts, lifetimes_s)
+    assert len(delays) == 20
+    assert delays[-1] == DELAY_MAX_S
+    assert sum(delays) + 21 * 13 < 3600
+    assert restarts.told == "ended more than 20 times within an hour"
+
+
+def test_what_never_stays_up_is_given_up_within_the_day() -> None:
+    """A process that dies every five minutes fills no shorter window."""
+    restarts = Restarts()
+    assert len(live(restarts, [300.0] * 1000)) == 100
+    assert restarts.told == "ended more than 100 times within a day"
+
+
+def test_a_rare_fault_costs_next_to_nothing() -> None:
+    """A process that is killed every hour is started again at once, for as long as it takes."""
+    restarts = Restarts()
+    assert live(restarts, [3601.0] * 1000) == [FIRST_DELAY_S] * 1000
+    assert not restarts.given_up
+
+
+def test_long_health_makes_up_for_what_went_before() -> None:
+    """Four bad minutes, an hour up, and it has all its restarts again."""
+    restarts = Restarts()
+    live(restarts, [20.0] * 12)
+    assert len(restarts.times_s) == 12
+    assert not restarts.given_up
+    last_s = restarts.times_s[-1]
+    assert restarts.next_delay_s(last_s + HEALTHY_S, 1.0) == FIRST_DELAY_S
+    assert len(restarts.times_s) == 1
+
+
+def test_giving_up_is_final() -> None:
+    """Time alone does not bring back what was given up."""
+    restarts = Restarts()
+    live(restarts, [0.0] * 6)
+    assert restarts.next_delay_s(1e9, 1.0) is None
+
+
+def test_before_it_is_given_up_nothing_is_told() -> None:
+    """The sentence names a limit only once it is exceeded."""
+    restarts = Restarts()
+    live(restarts, [0.0] * RESTARTS_MAX)
+    assert (restarts.given_up, restarts.told) == (False, "")
+
+
+def test_patience_scales_windows_delays_and_health() -> None:
+    """The same life at a fifth of the speed takes the same decisions."""
+    lifetimes_s = [1.0, 13.0, 40.0, 0.5, 3601.0, 200.0] + [13.0] * 50
+    slow = live(Restarts(), lifetimes_s)
+    fast = live(Restarts(), [0.2 * lifetime_s for lifetime_s in lifetimes_s], patience=0.2)
+    assert fast == pytest.approx([0.2 * delay_s for delay_s in slow])
+
+
+@given(st.lists(st.floats(0.0, 5000.0), max_size=300))
+def test_no_window_ever_holds_more_than_its_share(lifetimes_s: list[float]) -> None:
+    """Whatever the lives, delays lie between the first and the longest, and no window overflows."""
+    restarts, now_s, starts_s = Restarts(), 0.0, list[float]()
+    for lifetime_s in lifetimes_s:
+        now_s += lifetime_s
+        delay_s = restarts.next_delay_s(now_s, 1.0)
+        if delay_s is None:
+            break
+        assert FIRST_DELAY_S <= delay_s <= DELAY_MAX_S
+        starts_s.append(now_s + delay_s)
+        now_s += delay_s
+    for window in WINDOWS[:2]:  # health may empty the window of a day, which is longer
+        for start_s in starts_s:
+            later = [at_s for at_s in starts_s if start_s <= at_s < start_s + window.span_s]
+            assert len(later) <= window.restarts_max

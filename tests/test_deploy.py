@@ -1,0 +1,196 @@
+"""What is deployed starts the documented commands with options that exist, and hides secrets."""
+
+import configparser
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from islands.cli.parsing import parse
+from islands.options import LearnerOptions, SyncerOptions
+
+DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
+ROOT = DEPLOY.parent
+UNITS = ("islands-hub.service", "islands-learner@.service")
+OPTIONS: dict[str, type[SyncerOptions | LearnerOptions]] = {
+    "islands.syncer": SyncerOptions,
+    "islands.learner": LearnerOptions,
+}
+
+
+def understood(words: list[str]) -> SyncerOptions | LearnerOptions:
+    """What `python -m` makes of these words; a SettingsError if it does not know one of them."""
+    module, *arguments = words
+    # The one file that is read with the options; those of secrets are read by who uses them.
+    here = [word.replace("/etc/islands/run.yaml", str(DEPLOY / "run.yaml")) for word in arguments]
+    options, _ = parse(OPTIONS[module], here, program=f"python -m {module}", description="")
+    return options
+
+
+# ---------------------------------------------------------------------------------- containers
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    """The compose file, its anchors merged, its variables unset but for their defaults."""
+    text = (DEPLOY / "compose.yaml").read_text()
+    told = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+    found = yaml.safe_load(re.sub(r"\$\{\w+:\?[^}]*\}", "/secret/token", told))
+    assert isinstance(found, dict)
+    return found
+
+
+def test_every_service_starts_a_documented_command(compose: dict[str, Any]) -> None:
+    """A hub and two learners of unlike names, which dial the hub by the name of its service."""
+    services = compose["services"]
+    hub = understood(services["hub"]["command"])
+    assert isinstance(hub, SyncerOptions)
+    assert (hub.listening.host, hub.listening.port) == ("0.0.0.0", 7070)  # noqa: S104
+    assert hub.listening.advertise == "hub:7070"
+    learners = [understood(services[name]["command"]) for name in sorted(services) if name != "hub"]
+    assert [learner.name for learner in learners] == ["learner-0", "learner-1"]
+    for learner in learners:
+        assert isinstance(learner, LearnerOptions)
+        assert learner.supervisor_urls == ("ws://hub:7070/supervisor",)
+
+
+def test_the_token_is_a_secret_file(compose: dict[str, Any]) -> None:
+    """It is mounted where the commands read it, and stands in no environment and no argument."""
+    assert compose["secrets"] == {"token": {"file": "/secret/token"}}
+    for service in compose["services"].values():
+        assert service["secrets"] == ["token"]
+        assert "environment" not in service
+        options = understood(service["command"])
+        assert options.connecting.token_file == Path("/run/secrets/token")
+
+
+def test_services_keep_what_they_write_in_volumes(compose: dict[str, Any]) -> None:
+    """The rest of the container is read-only, and every volume and config that is named exists."""
+    for service in compose["services"].values():
+        assert service["read_only"]
+        folders = dict(reversed(volume.split(":")) for volume in service["volumes"])
+        assert sorted(folders) == ["/var/cache/islands", "/var/lib/islands"]
+        assert all(name in compose["volumes"] for name in folders.values())
+        assert str(understood(service["command"]).folder).startswith("/var/lib/islands")
+    assert (DEPLOY / compose["configs"]["run"]["file"]).is_file()
+    build = compose["services"]["hub"]["build"]
+    assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()
+
+
+def test_the_health_check_asks_the_port_that_is_listened_on(compose: dict[str, Any]) -> None:
+    """It is a program without mistakes, for the hub's own port."""
+    hub = compose["services"]["hub"]
+    kind, python, flag, program = hub["healthcheck"]["test"]
+    assert (kind, python, flag) == ("CMD", "python", "-c")
+    compile(program, "healthcheck", "exec")
+    options = understood(hub["command"])
+    assert isinstance(options, SyncerOptions)
+    assert f'"127.0.0.1", {options.listening.port}' in program
+
+
+def test_the_image_copies_what_exists_and_runs_as_nobody_special() -> None:
+    """Bases name no host, sources are there and not ignored, and the last user is not root."""
+    lines = (DEPLOY / "Containerfile").read_text().splitlines()
+    words = [line.split() for line in lines if line and not line.startswith(("#", " "))]
+    bases = [rest[0] for first, *rest in words if first == "FROM"]
+    assert all(re.fullmatch(r"python:\$\{PYTHON\}-slim", base) for base in bases)
+    copied = [rest[:-1] for first, *rest in words if first == "COPY" and "--from" not in rest[0]]
+    ignore = (DEPLOY / "Containerfile.dockerignore").read_text().splitlines()
+    for source in (source for sources in copied for source in sources):
+        assert (ROOT / source).exists()
+        assert f"!{source}" in ignore
+    assert [rest for first, *rest in words if first == "USER"] == [["islands"]]
+    assert "constraints.txt" in "".join(lines)
+
+
+# ------------------------------------------------------------------------------------- systemd
+
+
+def read_unit(name: str) -> configparser.RawConfigParser:
+    """A unit's settings; of those that are set twice, the last."""
+    parser = configparser.RawConfigParser(strict=False, delimiters=("=",))
+    parser.optionxform = str  # type: ignore[assignment, method-assign]  # keys keep their case
+    parser.read_string((DEPLOY / name).read_text().replace("\\\n", " "))
+    return parser
+
+
+def command(name: str) -> list[str]:
+    """The words that a unit hands to `python -m`, its specifiers filled in."""
+    values = {"%S": "/var/lib", "%d": "/credentials", "%l": "host", "%i": "0"}
+    line = read_unit(name)["Service"]["ExecStart"].replace("${ISLANDS_HUB}", "hub.example:7070")
+    for specifier, value in values.items():
+        line = line.replace(specifier, value)
+    python, flag, *words = line.split()
+    assert (python, flag) == ("/opt/islands/bin/python", "-m")
+    return words
+
+
+def test_units_start_the_documented_commands() -> None:
+    """The hub beyond loopback, a learner under a lasting name, both with a credential."""
+    hub, learner = (understood(command(name)) for name in UNITS)
+    assert isinstance(hub, SyncerOptions)
+    assert isinstance(learner, LearnerOptions)
+    assert hub.folder == Path("/var/lib/islands-hub/run")
+    assert hub.listening.host == "0.0.0.0"  # noqa: S104
+    assert learner.name == "host-0"
+    assert learner.supervisor_urls == ("ws://hub.example:7070/supervisor",)
+    for options in (hub, learner):
+        assert options.connecting.token_file == Path("/credentials/token")
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_units_restart_what_fails_and_not_what_is_mistaken(name: str) -> None:
+    """A hanging loop is noticed, exit code 2 is left alone, and restarts have a limit."""
+    unit = read_unit(name)
+    service = unit["Service"]
+    assert (service["Type"], service["NotifyAccess"]) == ("notify", "main")
+    assert re.fullmatch(r"\d+s", service["WatchdogSec"])
+    assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", "2")
+    assert "StartLimitBurst" in unit["Unit"]
+    assert service["LoadCredential"] == "token:/etc/islands/token"
+    assert service["DynamicUser"] == "yes"
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_understands_the_units(name: str, tmp_path: Path) -> None:
+    """`systemd-analyze verify` has nothing to say, once the program is there."""
+    text = (DEPLOY / name).read_text().replace("/opt/islands/bin/python", sys.executable)
+    (tmp_path / name).write_text(text)
+    found = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", tmp_path / name],  # noqa: S607
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    ours = [line for line in found.stderr.splitlines() if "islands" in line.partition(":")[0]]
+    assert (found.returncode, ours) == (0, [])
+
+
+# -------------------------------------------------------------------------------------- README
+
+
+def test_the_walk_through_names_what_exists() -> None:
+    """Every file of this folder that the text names is there, and every unit is explained."""
+    text = (DEPLOY / "README.md").read_text()
+    for path in re.findall(r"deploy/[\w@.-]+\w", text):
+        assert (ROOT / path).exists(), path
+    for name in (*UNITS, "run.yaml", "compose.yaml", "Containerfile"):
+        assert name in text
+
+
+def test_the_walk_through_starts_learners_as_they_are_started() -> None:
+    """The container command of another machine is one that a learner understands."""
+    text = (DEPLOY / "README.md").read_text().replace("\\\n", " ")
+    line = re.search(r"islands \s*(islands\.learner .*)", text)
+    assert line is not None
+    learner = understood(line[1].replace('"$(hostname)-0"', "host-0").split())
+    assert isinstance(learner, LearnerOptions)
+    assert learner.connecting.token_file == Path("/run/secrets/token")

@@ -1,0 +1,126 @@
+"""Every example runs as it stands there: parsed, planned, its task built, and a step taken."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from islands.cli.parsing import parse
+from islands.config import RunSettings
+from islands.data.shards import ShardKey
+from islands.jax_settings import cpu_environment
+from islands.jax_trainer import JaxTrainer
+from islands.options import LearnerOptions, RunFile, RunOptions, SupervisorOptions, SyncerOptions
+from islands.task import load_task
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+RUNS = sorted(path.name for path in EXAMPLES.glob("*.yaml") if path.name != "learner.yaml")
+QUICK = {
+    "stdlib.yaml": ("--run.budget_tokens", "20_000", "--learners", "2"),
+    "digits.yaml": ("--run.budget_s", "4"),
+    "line.yaml": ("--run.budget_tokens", "10_000"),
+    "two_hosts.yaml": ("--run.budget_tokens", "20_000", "--learners", "2"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _beside_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the examples are started, as line.yaml says."""
+    monkeypatch.chdir(EXAMPLES)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+
+def islands(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m islands.cli` in the folder of the examples."""
+    environment = {**os.environ, **cpu_environment(1), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "islands.cli", *arguments],
+        cwd=EXAMPLES,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_is_understood_by_all_who_read_it(name: str) -> None:
+    """One file serves `islands run`, a syncer, and a supervisor, and each sees the same run."""
+    arguments = ["--config", name]
+    run, _ = parse(RunOptions, arguments, program="islands run", description="")
+    syncer, _ = parse(SyncerOptions, arguments, program="islands.syncer", description="")
+    supervisor, _ = parse(
+        SupervisorOptions, arguments, program="islands.supervisor", description=""
+    )
+    assert run.file == syncer.file == supervisor.file
+    assert run.listening == syncer.listening == supervisor.listening
+    assert run.file.run != RunSettings()
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_its_task_trains(name: str) -> None:
+    """The task is found, its fragments are those asked for, and a step has a finite loss."""
+    file = parse(RunOptions, [name], program="islands run", description="")[0].file
+    task = load_task(file.task, **file.task_settings)
+    assert len(JaxTrainer(task, file.run.fragments).layout.fragments) == file.run.fragments
+    trainer = JaxTrainer(task, 1)  # fewer functions to compile
+    trainer.setup()
+    batch = next(batch for batch, _ in trainer.batches(ShardKey(0, 0), 0))
+    loss = trainer.step(batch, file.run.learning_rate).loss()
+    assert 0 < loss < 100
+
+
+def test_the_hosts_own_file_is_understood() -> None:
+    """A learner's file says nothing of the run but its address."""
+    arguments = ["--config", "learner.yaml"]
+    found, _ = parse(LearnerOptions, arguments, program="islands.learner", description="")
+    assert found.name == "island-0"
+    assert found.task_settings == {"rows": 8}
+    task = RunFile().task
+    assert load_task(task, **found.task_settings).shards > 0
+
+
+@pytest.mark.parametrize("name", ["learner.yaml", *RUNS])
+def test_every_example_says_how_it_is_started(name: str) -> None:
+    """The comment at its beginning holds the command."""
+    text = (EXAMPLES / name).read_text()
+    assert re.search(rf"^#     .*{re.escape(name)}", text, re.MULTILINE)
+    assert yaml.safe_load(text)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", RUNS)
+def test_it_runs_to_its_end(name: str, tmp_path: Path) -> None:
+    """With a small budget: the summary says what came of it, and every token has its fate."""
+    token = tmp_path / "token"
+    token.write_text("t" * 32)
+    token.chmod(0o600)
+    folder = tmp_path / "run"
+    found = islands(
+        *("run", name, *QUICK[name], "--folder", str(folder), "--listen", "127.0.0.1:0"),
+        *(("--token_file", str(token)) if name == "two_hosts.yaml" else ()),
+    )
+    assert found.returncode == 0, found.stderr
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["ledger"]["imbalance"] == 0
+    assert summary["merges"] > 0
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", RUNS)
+def test_its_dry_run_refuses_nothing(name: str, tmp_path: Path) -> None:
+    """As a start in the same folder would not."""
+    token = tmp_path / "token"
+    token.write_text("t" * 32)
+    token.chmod(0o600)
+    arguments = ("--token_file", str(token), "--listen", "127.0.0.1:0")
+    found = islands("run", name, "--dry-run", *arguments)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "nothing would be refused" in found.stdout
