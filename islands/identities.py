@@ -59,13 +59,14 @@ class Role(StrEnum):
 
 
 class Phase(StrEnum):
-    """What a learner is doing; only ``STEPPING`` and ``FINISHED`` learners may contribute."""
+    """What a learner is doing; it may contribute once it has been ``STEPPING``."""
 
     JOINING = "joining"
     COMPILING = "compiling"
     HEALING = "healing"
     STEPPING = "stepping"
     STARVED = "starved"
+    PAUSED = "paused"
     FINISHED = "finished"
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from islands.errors import InvariantError
 from islands.identities import Fate, Incarnation, LearnerName, Version
-from islands.messages import Merged, Progress
+from islands.messages import Contribution, Merged, Progress
 
 
 @dataclass(slots=True)
@@ -75,9 +75,17 @@ class Account:
     @property
     def unsettled(self) -> int:
         """Applied tokens that the learner still counts as pending."""
+        return self.unsettled_at(self.held)
+
+    def newer_than(self, held: Version | None) -> bool:
+        """Whether the learner has told of a newer version than this one."""
+        return self.held is not None and (held is None or held < self.held)
+
+    def unsettled_at(self, held: Version | None) -> int:
+        """The same for a learner that holds this version."""
         if self.merged is None or self.merged_version is None:
             return 0
-        settled = self.held is not None and self.held >= self.merged_version
+        settled = held is not None and held >= self.merged_version
         return 0 if settled else self.merged.tokens
 
 
@@ -148,6 +156,50 @@ class Ledger:
         self.closed_processed += book.processed
         for totals, account in zip(self.totals, book.accounts, strict=True):
             totals.lost += book.processed - account.applied - account.overwritten
+
+    def forgot(self, progress: Progress) -> bool:
+        """Whether a report of a known incarnation holds less than was known of it."""
+        accounts = zip(self.books[progress.name].accounts, progress.fragments, strict=True)
+        return any(account.newer_than(told.version) for account, told in accounts)
+
+    def difference(self, progress: Progress) -> str | None:
+        """Why a report cannot be true beside what is known of its sender; None if it can.
+
+        A sender without a book has done nothing yet.
+        """
+        book = self.books.get(progress.name)
+        if book is None or book.incarnation != progress.incarnation:
+            book = Book(progress.incarnation, accounts=[Account() for _ in self.totals])
+        for index, told in enumerate(progress.fragments):
+            account = book.accounts[index]
+            held = account.held is not None and (
+                told.version is None or told.version < account.held
+            )
+            if held or told.overwritten_tokens < account.overwritten:
+                return f"fragment {index} goes back to version {told.version}"
+            if min(told.pending_steps, told.pending_tokens) < 0:
+                return f"fragment {index} has a count below 0"
+            applied = account.applied - account.unsettled_at(told.version)
+            counted = applied + told.overwritten_tokens + told.pending_tokens
+            if counted != progress.tokens:
+                return f"fragment {index} has {progress.tokens - counted} tokens unaccounted for"
+        return None
+
+    def can_hold(
+        self, name: LearnerName, fragment: int, contribution: Contribution, granted: int
+    ) -> bool:
+        """Whether a contribution's tokens can be what its sender says, of those granted to it.
+
+        They were processed, and neither applied nor discarded before. A report may have overtaken
+        the contribution; what it counts beyond it does not speak against it.
+        """
+        book = self.books[name]
+        account = book.accounts[fragment]
+        processed = contribution.processed_tokens
+        if not contribution.tokens <= processed <= granted:
+            return False
+        settled = account.applied - account.unsettled
+        return contribution.tokens <= max(book.processed, processed) - settled - account.overwritten
 
     def report(self, progress: Progress) -> None:
         """Take in a learner's cumulative report.

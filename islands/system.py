@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from jax import Device
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
@@ -32,13 +33,14 @@ from islands.jax_settings import cpu_environment
 from islands.jax_trainer import JaxTrainer
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread, StepReport
+from islands.mesh import shares
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import OuterOptimizer, Sgd
 from islands.observer.actor import ObserverActor
 from islands.ports import RealDisk, ThreadWorker
 from islands.processes import Process, ProcessTable
 from islands.role import Surroundings
-from islands.summary import Summary, summarise
+from islands.summary import Summary, share_of, summarise
 from islands.supervisor.actor import SupervisorActor
 from islands.syncer.actor import SyncerActor
 from islands.task import Task
@@ -61,6 +63,9 @@ class LocalSystem:
         learners: how many, or their names.
         outer: outer optimizer; by default the one in the settings.
         evaluate_every_s: least time between two evaluations of what is published.
+        devices_per_learner: of this process, no two learners sharing one; if None, all learners
+            compute on its first device.
+        model_parallel: over how many of its devices a learner's parameters are cut.
     """
 
     def __init__(
@@ -71,11 +76,13 @@ class LocalSystem:
         learners: int | Sequence[str] = 3,
         outer: OuterOptimizer | None = None,
         evaluate_every_s: float = 10.0,
+        devices_per_learner: int | None = None,
+        model_parallel: int = 1,
     ) -> None:
         """Plan the fragments; nothing runs yet.
 
         Raises:
-            SettingsError: there is no learner, or two have one name.
+            SettingsError: there is no learner, two have one name, or devices are too few.
             TaskError: the task's parameters cannot be trained.
         """
         self.task = task
@@ -88,8 +95,11 @@ class LocalSystem:
         if not self.names or len(set(self.names)) < len(self.names):
             raise SettingsError(f"learners is {learners!r}; it must be at least 1, or unlike names")
         # XLA needs a thread per learner, or it starves some; read when JAX is first used.
-        os.environ.update({**cpu_environment(len(self.names), observers=1), **os.environ})
-        self.model = self._trainer(0)
+        threads = cpu_environment(len(self.names), observers=1, devices=devices_per_learner or 1)
+        os.environ.update({**threads, **os.environ})
+        self._devices = shares(len(self.names), devices_per_learner)
+        self._model_parallel = model_parallel
+        self.model = self._trainer(0, None)
         self.folder: RunFolder
         self.values: list[NDArray[np.float32]] = []
         self.failure: IslandsError | None = None
@@ -107,7 +117,7 @@ class LocalSystem:
         self._errors: dict[str, BaseException] = {}
         self._lost: set[str] = set()
 
-    def _trainer(self, index: int) -> JaxTrainer:
+    def _trainer(self, index: int, devices: Sequence[Device] | None) -> JaxTrainer:
         half = self.settings.precision is Precision.BFLOAT16
         precision: WirePrecision = "bfloat16" if half else "float32"
         return JaxTrainer(
@@ -115,6 +125,8 @@ class LocalSystem:
             self.settings.fragments,
             seed=self.settings.seed,
             learner_seed=index,
+            devices=devices,
+            model_parallel=1 if devices is None else self._model_parallel,
             precision=precision,
         )
 
@@ -241,7 +253,7 @@ class LocalSystem:
         index = self.names.index(name)
 
         def make_trainer() -> Trainer:
-            return self._trainer(index)
+            return self._trainer(index, self._devices[index])
 
         def observe(report: StepReport) -> None:
             self.folder.step(name, self.elapsed_s, report)
@@ -324,7 +336,10 @@ class LocalSystem:
         save_file(self.model.layout.assemble(self.values), self.folder.path / "final.safetensors")
         assert self._syncer is not None, "a syncer made the cut"
         summary = summarise(
-            self.folder.figures, self._syncer.state, wall_s=self._wall_s, figures=found
+            self.folder.figures,
+            share_of(self._syncer.state),
+            wall_s=self._wall_s,
+            figures=found,
         )
         text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
         (self.folder.path / "summary.json").write_bytes(text + b"\n")

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import InvariantError
 from islands.fragments import Layout, Leaf, default_role, plan
-from islands.trainer import PendingStep, Snapshot, Trainer, WirePrecision
+from islands.trainer import MOMENT_PIECE_BYTES, PendingStep, Snapshot, Trainer, WirePrecision
 from messaging.clock import Clock, MonotonicClock
+from messaging.tensors import digest
 
 NOISES = 61
 """Different batches; a prime, so that shards of any number differ."""
@@ -60,7 +61,7 @@ class ToyStep:
 
 @dataclass(frozen=True, slots=True)
 class ToySnapshot:
-    """A contribution that is on the host already."""
+    """A copy that is on the host already."""
 
     array: NDArray[np.generic]
 
@@ -85,8 +86,9 @@ class NumpyTrainer:
         shards: Virtual shards per pass.
         batches_per_shard: Batches in each shard.
         noise: Standard deviation of a batch's target around the true one.
-        momentum: Of the inner SGD, so that there are moments to keep or lose.
+        momentum: Of the inner SGD, so that there are moments to keep or lose; 0 has none.
         noises: Different targets that batches have.
+        moment_piece_bytes: Most bytes of a piece of moments; small ones make several.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class NumpyTrainer:
         noise: float = 0.1,
         momentum: float = 0.5,
         noises: int = NOISES,
+        moment_piece_bytes: int = MOMENT_PIECE_BYTES,
     ) -> None:
         leaves = [Leaf(path, shape, "float32", default_role(path)) for path, shape in shapes]
         self.layout: Layout = plan(
@@ -114,6 +117,7 @@ class NumpyTrainer:
         self._plan = ShardPlan(shards * batches_per_shard, shards, seed)
         self._batch_tokens = batch_tokens
         self._momentum = np.float32(momentum)
+        self._moment_piece_bytes = moment_piece_bytes
         rng = np.random.default_rng(seed)
         size = self.layout.size
         self._initial = rng.standard_normal(size, np.float32)
@@ -179,6 +183,40 @@ class NumpyTrainer:
         """Forget the momentum."""
         self._moment = np.zeros_like(self._local)
 
+    @property
+    def moments_schema(self) -> str:
+        """Digest of the momentum's description; "" without momentum."""
+        if not self._momentum:
+            return ""
+        told = f"momentum {self._moment.dtype} {self._moment.shape}"
+        return digest(memoryview(told.encode()))
+
+    @property
+    def moment_pieces(self) -> int:
+        """How many pieces the momentum is cut into."""
+        return -(-self._moment.nbytes // self._moment_piece_bytes) if self._momentum else 0
+
+    def read_moments(self, piece: int) -> Snapshot:
+        """A piece of the momentum, copied."""
+        return ToySnapshot(np.array(self._moment.view(np.uint8)[self._moment_range(piece)]))
+
+    def load_moments(self, pieces: Sequence[memoryview]) -> None:
+        """Take over the momentum of another learner."""
+        ranges = [self._moment_range(piece) for piece in range(self.moment_pieces)]
+        wanted = [where.stop - where.start for where in ranges]
+        given = [buffer.nbytes for buffer in pieces]
+        if given != wanted:
+            raise InvariantError(f"moments are pieces of {wanted} bytes, not {given}")
+        moment = np.empty_like(self._moment)
+        for where, buffer in zip(ranges, pieces, strict=True):
+            moment.view(np.uint8)[where] = np.frombuffer(buffer, np.uint8)
+        self._moment = moment
+
+    def _moment_range(self, piece: int) -> slice:
+        """The bytes of a piece."""
+        start = piece * self._moment_piece_bytes
+        return slice(start, min(start + self._moment_piece_bytes, self._moment.nbytes))
+
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
         """The noiseless loss of a whole model."""
         error = np.concatenate(list(values)) - self._target
@@ -217,6 +255,7 @@ class SleepingTrainer(NumpyTrainer):
         shapes: As of `NumpyTrainer`; large ones make traffic.
         min_piece_bytes: As of `NumpyTrainer`.
         noises: As of `NumpyTrainer`.
+        moment_piece_bytes: As of `NumpyTrainer`.
     """
 
     def __init__(
@@ -228,6 +267,7 @@ class SleepingTrainer(NumpyTrainer):
         shapes: Sequence[tuple[str, tuple[int, ...]]] = TOY_SHAPES,
         min_piece_bytes: int = 4,
         noises: int = NOISES,
+        moment_piece_bytes: int = MOMENT_PIECE_BYTES,
     ) -> None:
         super().__init__(
             fragments,
@@ -235,6 +275,7 @@ class SleepingTrainer(NumpyTrainer):
             shapes=shapes,
             min_piece_bytes=min_piece_bytes,
             noises=noises,
+            moment_piece_bytes=moment_piece_bytes,
         )
         self.free_s = 0.0
         """When the device will have done all that was dispatched, on `MonotonicClock`."""

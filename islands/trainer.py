@@ -8,6 +8,8 @@ snapshots, adopt values and reset moments; it never waits for the device to do s
 * `snapshot` dispatches a subtraction into a new buffer and starts its copy to the host while the
   next step already runs; `Snapshot.buffer` waits.
 * `adopt` dispatches.
+* `read_moments` copies a piece of the inner optimizer's state out as `snapshot` does; a peer that
+  was restarted gives all of them to `load_moments` and goes on as if it had never stopped.
 
 All methods are called from one thread. `buffer`, `loss` and `ready` may be called from another.
 
@@ -26,6 +28,9 @@ from islands.layout import Layout
 
 WirePrecision = Literal["float32", "bfloat16"]
 
+MOMENT_PIECE_BYTES = 8 * 2**20
+"""Most bytes of one piece of moments: what a boundary may copy without making the step late."""
+
 
 class PendingStep(Protocol):
     """An inner step that was dispatched."""
@@ -38,7 +43,7 @@ class PendingStep(Protocol):
 
 
 class Snapshot(Protocol):
-    """A fragment's `base - local`, on its way to the host."""
+    """What was copied at a boundary (a fragment's `base - local`), on its way to the host."""
 
     def buffer(self) -> memoryview:
         """Wait until it is on the host and return its bytes, in the precision asked for."""
@@ -88,6 +93,35 @@ class Trainer(Protocol):
 
     def reset_moments(self) -> None:
         """Dispatch a fresh state of the inner optimizer."""
+
+    @property
+    def moments_schema(self) -> str:
+        """Digest (hex) of names, dtypes and shapes of the whole inner optimizer's state.
+
+        Learners with equal schemas can take each other's moments; "" if there is nothing to take.
+        Known before `setup`.
+        """
+
+    @property
+    def moment_pieces(self) -> int:
+        """How many pieces the moments are cut into; 0 if there are none. Known before `setup`.
+
+        The bytes of all leaves, one behind the other in a fixed order, in pieces of at most
+        `MOMENT_PIECE_BYTES`; so it is the same for equal schemas.
+        """
+
+    def read_moments(self, piece: int) -> Snapshot:
+        """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
+
+    def load_moments(self, pieces: Sequence[memoryview]) -> None:
+        """Dispatch the replacement of the whole inner optimizer's state by these pieces.
+
+        The buffers may be reused as soon as the call returns.
+
+        Raises:
+            InvariantError: number or lengths differ from this trainer's own; nothing was changed.
+                The caller should have compared `moments_schema`.
+        """
 
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
         """Figures of merit of a whole model given as one flat value per fragment."""

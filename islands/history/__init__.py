@@ -3,27 +3,28 @@
 It is pure, and believes no counter of the states that it judges: it counts again, from what each
 actor said of its own deeds. Two rules of the same letter look at different sides of one promise.
 
-======  =============================================  ==============
-rule    promise                                        module
-======  =============================================  ==============
-I1      epochs, incarnations and versions only grow    `order.py`
-fence   nothing ended, old or stale is applied         `order.py`
-write   the journal comes before whatever it covers    `order.py`
-quorum  nothing is merged below the quorum             `order.py`
-I2      every contribution, token, record is counted   `accounts.py`
-I3      global state is finite                         `bounds.py`
-I4      once faults stop, learners keep up             `order.py`
-I5      memory for contributions is bounded            `bounds.py`
-I6      the same seed gives the same bytes             `first_difference`
-I7      queues are bounded                             `bounds.py`
-end     the run ends, and nobody failed                `bounds.py`
-======  =============================================  ==============
+=======  =============================================  ==============
+rule     promise                                        module
+=======  =============================================  ==============
+I1       epochs, incarnations and versions only grow    `order.py`
+fence    nothing ended, old or stale is applied         `order.py`
+write    the journal comes before whatever it covers    `order.py`
+quorum   nothing is merged below the quorum             `order.py`
+I2       every contribution, token, record is counted   `accounts.py`
+I3       global state is finite                         `bounds.py`
+I4       once faults stop, learners keep up             `order.py`
+I5       memory for contributions is bounded            `bounds.py`
+I6       the same seed gives the same bytes             `first_difference`
+I7       queues are bounded                             `bounds.py`
+moments  moments come from a peer in time, or are fresh `moments.py`
+end      the run ends, and nobody failed                `bounds.py`
+=======  =============================================  ==============
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from islands.history import accounts, bounds, order
+from islands.history import accounts, bounds, moments, order
 from islands.history.evidence import History, Limits
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "bounds",
     "first_difference",
     "judge",
+    "moments",
     "order",
 ]
 
@@ -60,6 +62,9 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("I4", order.learners_keep_up),
     ("I5", bounds.contributions_fit),
     ("I7", bounds.mailboxes_are_short),
+    ("moments", moments.steps_follow_moments),
+    ("moments", moments.moments_are_given),
+    ("moments", moments.nobody_waits_for_moments),
     ("end", bounds.run_ends),
 )
 

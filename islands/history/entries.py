@@ -163,6 +163,28 @@ class Told(Entry, frozen=True, tag="progress"):
     leases: list[tuple[int, int, int]]
 
 
+class MomentsTaken(Entry, frozen=True, tag="moments_taken", rename={"donor": "from"}):
+    """A learner's process begins with a peer's inner moments."""
+
+    donor: str
+    pieces: int
+    waited_s: float
+
+
+class MomentsFresh(Entry, frozen=True, tag="moments_fresh"):
+    """A learner's process begins with fresh inner moments."""
+
+    reason: str
+    waited_s: float
+
+
+class MomentsGiven(Entry, frozen=True, tag="moments_given"):
+    """A learner sent a piece of its inner moments to a peer."""
+
+    to: str
+    piece: int
+
+
 class Admitted(Entry, frozen=True, tag="admitted"):
     """A supervisor gave an incarnation."""
 
@@ -233,6 +255,9 @@ KINDS: tuple[type[Entry], ...] = (
     Adopted,
     Contributed,
     Told,
+    MomentsTaken,
+    MomentsFresh,
+    MomentsGiven,
     Admitted,
     ProcessStarted,
     ProcessKilled,

@@ -36,6 +36,7 @@ class Limits:
         batch_tokens: tokens of one step, by learner.
         records_per_shard: position at which a shard is read to its end.
         mailbox_most: messages that may wait in any mailbox.
+        moments_wait_s: for how long a first step may wait for a peer's moments.
         must_finish: whether the tape has to show the end of the run.
     """
 
@@ -47,6 +48,7 @@ class Limits:
     batch_tokens: Mapping[str, int]
     records_per_shard: int
     mailbox_most: int
+    moments_wait_s: float
     must_finish: bool = True
 
 

@@ -7,6 +7,9 @@ who admits it, whom it follows         `membership.py`
 when it steps, what it adopts          `training.py`
 what it answers to the syncer          `answering.py`
 which snapshot answers a pull          `pulls.py`
+whose moments it begins with           `asking.py`, on `moments.py`
+whom it gives its moments              `donating.py`
+how it departs                         `leaving.py`
 what it did with one fragment          `account.py`
 what it knows                          `core.py`
 all of them together                   `state.py`

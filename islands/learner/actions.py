@@ -12,6 +12,8 @@ from islands.messages import (
     Join,
     Leave,
     Progress,
+    StateOffer,
+    StateRequest,
 )
 
 
@@ -92,6 +94,62 @@ class ResetMoments:
 
 
 @dataclass(frozen=True, slots=True)
+class ToPeer:
+    """Send to another learner, through the syncer."""
+
+    peer: str
+    message: StateRequest | StateOffer
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPiece:
+    """Keep the piece of moments that has just arrived."""
+
+    piece: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetPieces:
+    """The pieces kept so far are of no use."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadMoments:
+    """Replace the inner optimizer's state by the pieces kept, before the first step."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMoments:
+    """Copy a piece of the inner optimizer's state for a peer, at one of the next boundaries."""
+
+    piece: int
+    asker: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfferMoments:
+    """Send the piece that was just read; the actor fills in its digest."""
+
+    asker: str
+    message: StateOffer
+
+
+@dataclass(frozen=True, slots=True)
+class Remind:
+    """Send `Reminded` after so many seconds."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write one entry to the event tape."""
+
+    kind: str
+    fields: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
 class Exit:
     """End this process; `failed` if the user must do something."""
 
@@ -110,5 +168,13 @@ Action = (
     | PlanSnapshots
     | AllowSteps
     | ResetMoments
+    | ToPeer
+    | KeepPiece
+    | ForgetPieces
+    | LoadMoments
+    | ReadMoments
+    | OfferMoments
+    | Remind
+    | Record
     | Exit
 )

@@ -23,9 +23,17 @@ from islands.learner.actions import (
     DialSyncer,
     DropSyncerLink,
     Exit,
+    ForgetPieces,
+    KeepPiece,
+    LoadMoments,
+    OfferMoments,
     OfferSeed,
     PlanSnapshots,
+    ReadMoments,
+    Record,
+    Remind,
     ResetMoments,
+    ToPeer,
     ToSupervisor,
     ToSyncer,
 )
@@ -33,21 +41,27 @@ from islands.learner.compute import (
     Compute,
     ComputeEvent,
     ComputeFailed,
+    PieceReady,
     SnapshotReady,
     StepReport,
 )
 from islands.learner.engine import Adopt, Allow, Plan, ReadValue, Reset
 from islands.learner.events import (
+    ContributionSkipped,
     Event,
     FromSupervisor,
     FromSyncer,
     LeaveRequested,
+    Reminded,
+    StateRequested,
     SupervisorLinkChanged,
     SyncerLinkChanged,
     Ticked,
     UpdateArrived,
     ValueAdopted,
 )
+from islands.learner.figures import Figures
+from islands.learner.peers import PieceMeasured, Pieces
 from islands.learner.state import LearnerState
 from islands.messages import (
     ContributionFate,
@@ -60,13 +74,17 @@ from islands.messages import (
     Hello,
     Joined,
     LeaseGranted,
+    Paused,
     Progress,
     PullFragment,
     Quarantined,
     Refused,
+    StateOffer,
+    StateRequest,
     Stop,
     Welcome,
 )
+from islands.operation import Drain
 from islands.ports import Worker
 from islands.role import RoleActor, Surroundings, published_value
 from messaging.dialer import Dialer
@@ -83,7 +101,7 @@ class ValueReady:
     value: NDArray[np.float32]
 
 
-Item = Event | ComputeEvent | ValueReady
+Item = Event | ComputeEvent | ValueReady | PieceMeasured
 
 
 class LearnerActor(RoleActor[Item]):
@@ -121,8 +139,16 @@ class LearnerActor(RoleActor[Item]):
         self._supervisor: Dialer | None = None
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
+        self._greeted: Link | None = None
         self._value: NDArray[np.float32] | None = None
         self._snapshots: dict[int, SnapshotReady] = {}
+        self._pieces = Pieces(
+            send=self._send_up,
+            command=compute.command,
+            measure=worker.submit,
+            record=self.record,
+        )
+        self._figures = Figures(f"{rng.getrandbits(64):016x}")
         self.bytes_up = 0
         self.bytes_down = 0
 
@@ -138,12 +164,15 @@ class LearnerActor(RoleActor[Item]):
         """Handle one event and perform what follows."""
         match message:
             case StepReport(event):
+                self._figures.stepped(event, message.loss, message.gap_s, message.data_wait_s)
                 if self._observe is not None:
                     self._observe(message)
                 self._handle(event)
             case SnapshotReady(event):
                 self._snapshots[event.fragment] = message
                 self._handle(event)
+            case PieceReady(event, buffer) | PieceMeasured(event, buffer):
+                self._pieces.decide(event, buffer, self._handle)
             case ComputeFailed(error):
                 raise error
             case ValueReady(event, value):
@@ -153,6 +182,7 @@ class LearnerActor(RoleActor[Item]):
             case Ticked():
                 self._tick_later()
                 self._handle(message)
+                self._tell_figures()
             case _:
                 self._handle(message)
 
@@ -184,6 +214,12 @@ class LearnerActor(RoleActor[Item]):
         self._value = value
         self._handle(event)
         self._value = None
+
+    def _tell_figures(self) -> None:
+        """What this process did so far, for the run's folder on another host."""
+        if self.around.reports and self._figures.steps:
+            told = self._figures.told(bytes_up=self.bytes_up, bytes_down=self.bytes_down)
+            self.send(self._link(self._supervisor), told)
 
     def _take_adoption(self, event: ValueAdopted) -> None:
         before = self.state.accounts[event.fragment].version
@@ -231,9 +267,23 @@ class LearnerActor(RoleActor[Item]):
             case ResetMoments():
                 self._compute.command(Reset())
                 self.record("moments_reset", {})
+            case Remind(after_s):
+                self.ref.tell_later(after_s, Reminded())
+            case Record(kind, fields):
+                self.record(kind, fields)
+            case (
+                ToPeer()
+                | OfferMoments()
+                | ReadMoments()
+                | KeepPiece()
+                | ForgetPieces()
+                | LoadMoments()
+            ):
+                self._pieces.perform(action)
             case Exit(reason, failed):
                 self.exit = action
                 self.record("exit", {"reason": reason, "failed": failed})
+                self._tell_figures()
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
@@ -263,7 +313,7 @@ class LearnerActor(RoleActor[Item]):
 
     def _session(
         self,
-        address: str,
+        address: str | tuple[str, ...],
         receive: Callable[[Envelope], None],
         changed: type[SupervisorLinkChanged | SyncerLinkChanged],
     ) -> Dialer:
@@ -283,8 +333,10 @@ class LearnerActor(RoleActor[Item]):
 
         def send(computed: str) -> None:
             complete = replace(message, digest=computed)
-            if link is self._link(self._syncer):
-                self._send_up(complete, (ready.buffer,))
+            same = link is self._link(self._syncer)
+            topic = f"contribution-{message.fragment}"
+            if not (same and self._send_up(complete, (ready.buffer,), topic=topic)):
+                self.post(ContributionSkipped(message.ticket, message.fragment))
 
         self.record(
             "contribute",
@@ -324,17 +376,31 @@ class LearnerActor(RoleActor[Item]):
         loop = asyncio.get_running_loop()
         self._compute.command(ReadValue(request.fragment, deliver))
 
-    def _send_up(self, message: object, payload: tuple[memoryview, ...] = ()) -> None:
-        """Send to the syncer, bulk if there is a payload."""
+    def _send_up(
+        self,
+        message: object,
+        payload: tuple[memoryview, ...] = (),
+        *,
+        recipient: str | None = None,
+        topic: str | None = None,
+    ) -> bool:
+        """Send to the syncer, or through it to a peer; bulk if there is a payload."""
         lane = Lane.BULK if payload else Lane.CONTROL
-        if self.send(self._link(self._syncer), message, payload, lane):
+        link = self._link(self._syncer)
+        if isinstance(message, Hello):
+            self._greeted = link
+        elif link is not self._greeted:
+            return False  # a new link opened, and the state has not heard of it yet
+        sent = self.send(link, message, payload, lane, recipient=recipient, topic=topic)
+        if sent:
             self.bytes_up += NOMINAL_HEADER_BYTES + sum(buffer.nbytes for buffer in payload)
+        return sent
 
     # --- events -------------------------------------------------------------------------------
 
     def _from_supervisor(self, envelope: Envelope) -> None:
         body = envelope.body
-        if isinstance(body, Joined | Refused | Evicted | HeartbeatAck | Stop):
+        if isinstance(body, Joined | Refused | Evicted | HeartbeatAck | Drain | Stop):
             self.post(FromSupervisor(body))
 
     def _from_syncer(self, envelope: Envelope) -> None:
@@ -342,6 +408,10 @@ class LearnerActor(RoleActor[Item]):
         self.bytes_down += envelope.size_bytes
         if isinstance(body, FragmentUpdate):
             self._check_update(body, envelope.payload)
+        elif isinstance(body, StateRequest):
+            self.post(StateRequested(envelope.sender, body))
+        elif isinstance(body, StateOffer):
+            self._pieces.receive(envelope, body, self.post)
         elif isinstance(
             body,
             Welcome
@@ -352,6 +422,7 @@ class LearnerActor(RoleActor[Item]):
             | ContributionFate
             | FragmentRequest
             | FinalRound
+            | Paused
             | Quarantined
             | Stop,
         ):

@@ -22,6 +22,9 @@ def take_pull(core: Core, pull: PullFragment) -> None:
     if core.accounts[pull.fragment].version is None:
         _decline(core, pull, "no base adopted yet")
         return
+    if core.leaving is not None and not core.pulls.knows(pull):
+        _decline(core, pull, "leaving")
+        return
     core.pulls.asked(pull)
 
 

@@ -20,11 +20,14 @@ from typing import Protocol
 from islands.config import RunSettings
 from islands.errors import IslandsError, TaskError
 from islands.identities import FragmentIndex
-from islands.learner.engine import Command, Engine, Running, Taken, enqueue
+from islands.learner.engine import Command, Engine, PieceTaken, Running, Taken, enqueue
 from islands.learner.events import (
     Idled,
+    MomentsLoaded,
+    MomentsRead,
     SnapshotTaken,
     StepFinished,
+    TrainerMade,
     TrainerReady,
     ValueAdopted,
 )
@@ -43,6 +46,14 @@ class SnapshotReady:
     """A snapshot is on the host; `buffer` holds it."""
 
     event: SnapshotTaken
+    buffer: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class PieceReady:
+    """A piece of moments for a peer is on the host; `buffer` holds it."""
+
+    event: MomentsRead
     buffer: memoryview
 
 
@@ -67,7 +78,17 @@ class ComputeFailed:
     error: Exception
 
 
-ComputeEvent = TrainerReady | StepReport | Idled | SnapshotReady | ValueAdopted | ComputeFailed
+ComputeEvent = (
+    TrainerMade
+    | TrainerReady
+    | StepReport
+    | Idled
+    | SnapshotReady
+    | ValueAdopted
+    | PieceReady
+    | MomentsLoaded
+    | ComputeFailed
+)
 Post = Callable[[ComputeEvent], object]
 
 
@@ -173,7 +194,7 @@ class ComputeThread:
                 running, allowed = None, True
             if allowed:
                 self._tell(Idled(engine.steps, engine.tokens, engine.leases))
-            self._sleep()
+            self._sleep(engine)
 
     def _set_up(self) -> Engine:
         """Build and compile; what fails now fails at every start: the user's to mend."""
@@ -183,8 +204,10 @@ class ComputeThread:
                 self._settings,
                 report=self._tell,
                 snapshot_taken=self._copy,
+                piece_taken=self._copy_piece,
                 may_snapshot=self._may_copy,
             )
+            self._tell(made(engine.trainer))
             engine.trainer.setup()
             finite = engine.trainer.finite()
             batch_tokens = engine.trainer.tokens(engine.probe_batch())
@@ -208,9 +231,10 @@ class ComputeThread:
         for command in inbox:
             enqueue(engine.commands, command)
 
-    def _sleep(self) -> None:
+    def _sleep(self, engine: Engine) -> None:
+        """Until there is something to do at a boundary."""
         with self._wake:
-            while not self._inbox and not self._stopping and not self._copied:
+            while not (self._inbox or self._stopping or self._copied or engine.unread):
                 self._wake.wait()
             self._copied = False
 
@@ -249,6 +273,18 @@ class ComputeThread:
         event = SnapshotTaken(taken.fragment, taken.base, taken.steps, taken.tokens)
         self._tell(SnapshotReady(event, buffer))
 
+    def _copy_piece(self, taken: PieceTaken) -> None:
+        """Wait for a piece of moments elsewhere."""
+        self._copier.submit(self._await_piece, taken)
+
+    def _await_piece(self, taken: PieceTaken) -> None:
+        try:
+            buffer = taken.snapshot.buffer()
+        except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
+            self._tell(ComputeFailed(error))
+            return
+        self._tell(PieceReady(MomentsRead(taken.piece, taken.asker), buffer))
+
 
 class InlineCompute:
     """The engine on an asyncio loop, usually a virtual one.
@@ -270,7 +306,11 @@ class InlineCompute:
     ) -> None:
         """Prepare; `start` begins."""
         self._engine = Engine(
-            trainer, settings, report=self._adopted, snapshot_taken=self._snapshot_taken
+            trainer,
+            settings,
+            report=self._report,
+            snapshot_taken=self._snapshot_taken,
+            piece_taken=self._piece_taken,
         )
         self._step_s = step_s
         self._setup_s = setup_s
@@ -284,6 +324,7 @@ class InlineCompute:
         """Begin after the set-up time."""
         self._post = post
         self._timer = asyncio.get_running_loop().call_later(self._setup_s, self._set_up)
+        post(made(self._engine.trainer))
 
     def command(self, command: Command) -> None:
         """Carry it out at the next boundary, at once if no step is running."""
@@ -322,6 +363,8 @@ class InlineCompute:
         elif was_running or allowed:
             engine = self._engine
             self._post(Idled(engine.steps, engine.tokens, engine.leases))
+        if self._engine.unread:
+            self._wake()
 
     def _finish(self, duration_s: float) -> None:
         running = self._running
@@ -335,12 +378,21 @@ class InlineCompute:
         if not self._stopped:
             self._boundary(was_running=True)
 
-    def _adopted(self, event: ValueAdopted) -> None:
+    def _report(self, event: ValueAdopted | MomentsLoaded) -> None:
         self._post(event)
 
     def _snapshot_taken(self, taken: Taken) -> None:
         event = SnapshotTaken(taken.fragment, taken.base, taken.steps, taken.tokens)
         self._post(SnapshotReady(event, taken.snapshot.buffer()))
+
+    def _piece_taken(self, taken: PieceTaken) -> None:
+        event = MomentsRead(taken.piece, taken.asker)
+        self._post(PieceReady(event, taken.snapshot.buffer()))
+
+
+def made(trainer: Trainer) -> TrainerMade:
+    """What is known of a trainer before it has compiled."""
+    return TrainerMade(trainer.moments_schema, trainer.moment_pieces)
 
 
 def _nobody(_: ComputeEvent) -> None:

@@ -9,14 +9,27 @@ Totals of compute run over the life of the process; those of an incarnation are 
 until the new one is allowed its first step, past a step that was still running at the end.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from islands.config import RunSettings
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Lease, Phase
 from islands.learner.account import Account
 from islands.learner.actions import Action
+from islands.learner.moments import Moments
 from islands.learner.pulls import Pulls
 from islands.messages import FragmentUpdate, Progress
+
+DECIDED_KEPT = 32
+
+
+@dataclass(slots=True)
+class Leaving:
+    """It is to go, at the latest by a deadline; `left` once it has said so."""
+
+    reason: str
+    deadline_s: float
+    left: bool = False
 
 
 @dataclass(slots=True)
@@ -26,7 +39,10 @@ class Core:
     `steps` and `tokens` are totals of compute at the last boundary that it told of. `adopting` are
     the updates per fragment that wait for a boundary. `ready` says that compute has compiled,
     `idle` that it stands still, `allowed` that this incarnation has been allowed a step, and
-    `closing` that the run ends.
+    `closing` that the run ends. `paused` is an operator's will, `resuming` that compute has yet to
+    stand still before it goes on. `decided` are the (epoch, round) of answers that were not
+    applied. `now_s` is the time of the event at hand, `giving` counts pieces
+    of moments that peers wait for.
     """
 
     settings: RunSettings
@@ -42,6 +58,10 @@ class Core:
     supervisor_up: bool = False
     syncer_up: bool = False
     closing: bool = False
+    paused: bool = False
+    resuming: bool = False
+    leaving: Leaving | None = None
+    decided: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=DECIDED_KEPT))
     ready: bool = False
     idle: bool = True
     allowed: bool = False
@@ -58,6 +78,9 @@ class Core:
     reported_steps: int = 0
     reported_s: float = 0.0
     report_due: bool = False
+    moments: Moments = field(default_factory=Moments)
+    giving: int = 0
+    now_s: float = 0.0
     actions: list[Action] = field(default_factory=list)
 
     @property
@@ -72,11 +95,13 @@ class Core:
             return Phase.JOINING
         if not self.ready:
             return Phase.COMPILING
-        if any(account.version is None for account in self.accounts):
+        if self.moments.waiting or any(account.version is None for account in self.accounts):
             return Phase.HEALING
         if not self.idle:
             return Phase.STEPPING
-        return Phase.FINISHED if self.closing else Phase.STARVED
+        if self.closing or self.leaving is not None:
+            return Phase.FINISHED
+        return Phase.PAUSED if self.paused else Phase.STARVED
 
     def progress(self, incarnation: Incarnation) -> Progress:
         """The report of this incarnation at the last boundary."""

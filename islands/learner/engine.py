@@ -1,9 +1,10 @@
 """What happens at a step boundary, whoever drives it: a device's thread or the virtual clock.
 
 The engine owns the trainer. Between two steps it carries out, in order: commands that arrived
-(adopt, allow, plan, read, reset), then snapshots of the planned fragments, then the dispatch of
-the next step if quota and data allow. All of these dispatch and do not wait for the device, but
-for reading a value, which happens once, before the first step.
+(adopt, allow, plan, read, reset), then snapshots of the planned fragments, then pieces of moments
+that a peer waits for, then the dispatch of the next step if quota and data allow. All of these
+dispatch and do not wait for the device, but for two that happen once, before the first step:
+reading a value, and taking over a peer's moments.
 
 Totals are of dispatched steps over the life of the process, so a snapshot or an adoption at a
 boundary carries exactly the steps that it contains.
@@ -19,10 +20,14 @@ from numpy.typing import NDArray
 
 from islands.config import Precision, RunSettings
 from islands.data.shards import ShardKey
+from islands.errors import InvariantError
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.learner.events import ValueAdopted
+from islands.learner.events import MomentsLoaded, ValueAdopted
 from islands.schedule import learning_rate
 from islands.trainer import PendingStep, Snapshot, Trainer
+
+PIECES_PER_BOUNDARY = 2
+"""Pieces of moments that one boundary copies: a large state takes many boundaries."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +69,22 @@ class Reset:
     """Forget the inner optimizer's moments."""
 
 
-Command = Adopt | Plan | Allow | ReadValue | Reset
+@dataclass(frozen=True, slots=True)
+class ReadPiece:
+    """Copy a piece of the moments for a peer, at one of the next boundaries."""
+
+    piece: int
+    asker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Replace the inner optimizer's state by a peer's."""
+
+    pieces: tuple[memoryview, ...]
+
+
+Command = Adopt | Plan | Allow | ReadValue | Reset | ReadPiece | Load
 
 
 def enqueue(commands: MutableSequence[Command], command: Command) -> None:
@@ -93,6 +113,15 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class PieceTaken:
+    """A piece of moments under way to the host, and then to a peer."""
+
+    piece: int
+    asker: str
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
 class Running:
     """A dispatched step; totals and positions are those after it."""
 
@@ -109,8 +138,9 @@ class Engine:
     Args:
         trainer: does the arithmetic.
         settings: of the run.
-        report: receives `ValueAdopted`.
+        report: receives what was carried out.
         snapshot_taken: receives every snapshot as soon as it is dispatched.
+        piece_taken: receives every piece of moments as soon as it is dispatched.
         may_snapshot: whether there is room for one more snapshot of a fragment.
     """
 
@@ -119,8 +149,9 @@ class Engine:
         trainer: Trainer,
         settings: RunSettings,
         *,
-        report: Callable[[ValueAdopted], None],
+        report: Callable[[ValueAdopted | MomentsLoaded], None],
         snapshot_taken: Callable[[Taken], None],
+        piece_taken: Callable[[PieceTaken], None],
         may_snapshot: Callable[[FragmentIndex], bool] = lambda _: True,
     ) -> None:
         """Nothing is allowed yet."""
@@ -131,6 +162,8 @@ class Engine:
         self._settings = settings
         self._report = report
         self._snapshot_taken = snapshot_taken
+        self._piece_taken = piece_taken
+        self._asked: deque[ReadPiece] = deque()
         self._may_snapshot = may_snapshot
         self._clock = 0.0
         self._until_tokens = 0
@@ -157,6 +190,11 @@ class Engine:
         shards = (ShardKey(0, shard) for shard in range(self.trainer.shards))
         return next(batch for key in shards for batch, _ in self.trainer.batches(key, 0))
 
+    @property
+    def unread(self) -> bool:
+        """Whether pieces of moments wait for further boundaries."""
+        return bool(self._asked)
+
     def boundary(self) -> bool:
         """Carry out commands and snapshots. Returns whether an `Allow` was among the commands."""
         allowed = False
@@ -166,6 +204,10 @@ class Engine:
             self._perform(command)
         for fragment in self._plan:
             self._take(fragment)
+        for _ in range(min(len(self._asked), PIECES_PER_BOUNDARY)):
+            asked = self._asked.popleft()
+            snapshot = self.trainer.read_moments(asked.piece)
+            self._piece_taken(PieceTaken(asked.piece, asked.asker, snapshot))
         return allowed
 
     def _perform(self, command: Command) -> None:
@@ -184,8 +226,23 @@ class Engine:
                 deliver(self.trainer.value(fragment))
             case Reset():
                 self.trainer.reset_moments()
+            case ReadPiece():
+                self._asked.append(command)
+            case Load(pieces):
+                self._report(MomentsLoaded(self._load(pieces)))
             case _:
                 assert_never(command)
+
+    def _load(self, pieces: tuple[memoryview, ...]) -> bool:
+        """Take over a peer's moments, unless they are not what they should be."""
+        try:
+            self.trainer.load_moments(pieces)
+        except InvariantError:  # the peer's mistake, not ours
+            return False
+        if not self.trainer.finite():
+            self.trainer.reset_moments()
+            return False
+        return True
 
     def _take(self, fragment: FragmentIndex) -> None:
         """Snapshot a fragment unless nothing changed since the last one."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from islands.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
 from islands.messages import (
     ContributionFate,
     Evicted,
@@ -12,12 +12,16 @@ from islands.messages import (
     HeartbeatAck,
     Joined,
     LeaseGranted,
+    Paused,
     PullFragment,
     Quarantined,
     Refused,
+    StateOffer,
+    StateRequest,
     Stop,
     Welcome,
 )
+from islands.operation import Drain
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +38,14 @@ class SyncerLinkChanged:
     up: bool
 
 
+SupervisorMessage = Joined | Refused | Evicted | HeartbeatAck | Drain | Stop
+
+
 @dataclass(frozen=True, slots=True)
 class FromSupervisor:
     """A message from the supervisor."""
 
-    message: Joined | Refused | Evicted | HeartbeatAck | Stop
+    message: SupervisorMessage
 
 
 SyncerMessage = (
@@ -50,6 +57,7 @@ SyncerMessage = (
     | ContributionFate
     | FragmentRequest
     | FinalRound
+    | Paused
     | Quarantined
     | Stop
 )
@@ -68,6 +76,60 @@ class UpdateArrived:
 
     message: FragmentUpdate
     intact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ContributionSkipped:
+    """The link did not take a contribution, or had changed: the pull is not answered."""
+
+    ticket: Ticket
+    fragment: FragmentIndex
+
+
+@dataclass(frozen=True, slots=True)
+class StateRequested:
+    """A peer asks for a piece of this learner's moments; the hub vouches for its name."""
+
+    asker: str
+    message: StateRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PieceArrived:
+    """A peer's answer is here; `intact` tells whether the digest matches."""
+
+    sender: str
+    message: StateOffer
+    size_bytes: int
+    intact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerMade:
+    """There is a trainer, not compiled yet: what its moments are, and in how many pieces."""
+
+    moments_schema: str
+    moment_pieces: int
+
+
+@dataclass(frozen=True, slots=True)
+class MomentsRead:
+    """A piece of this learner's moments, for a peer, is on the host."""
+
+    piece: int
+    asker: str
+
+
+@dataclass(frozen=True, slots=True)
+class MomentsLoaded:
+    """Compute was given a peer's moments; if not `taken`, its own are fresh."""
+
+    taken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reminded:
+    """The time that the state asked for has come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +204,14 @@ Event = (
     | FromSupervisor
     | FromSyncer
     | UpdateArrived
+    | ContributionSkipped
+    | StateRequested
+    | PieceArrived
+    | TrainerMade
     | TrainerReady
+    | MomentsRead
+    | MomentsLoaded
+    | Reminded
     | StepFinished
     | Idled
     | SnapshotTaken

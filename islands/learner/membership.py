@@ -6,20 +6,31 @@ ended because the loss was not finite. Of several supervisors, or syncers, it fo
 the highest epoch.
 """
 
-from islands.identities import Role, Version
+from islands.identities import Role
 from islands.learner.account import Account
 from islands.learner.actions import (
     AllowSteps,
     DialSyncer,
     DropSyncerLink,
     Exit,
+    Record,
     ResetMoments,
     ToSupervisor,
     ToSyncer,
 )
+from islands.learner.asking import start_anew, take_donor
 from islands.learner.core import Core
 from islands.learner.training import allow
-from islands.messages import PROTOCOL, Evicted, Heartbeat, HeartbeatAck, Hello, Join, Joined, Leave
+from islands.messages import (
+    PROTOCOL,
+    Evicted,
+    Heartbeat,
+    HeartbeatAck,
+    Hello,
+    Join,
+    Joined,
+    Welcome,
+)
 
 
 def take_supervisor_link(core: Core, *, up: bool) -> None:
@@ -28,7 +39,7 @@ def take_supervisor_link(core: Core, *, up: bool) -> None:
     if core.incarnation is None:
         _join(core)
     else:
-        _beat(core)
+        beat(core)
 
 
 def take_syncer_link(core: Core, *, up: bool) -> None:
@@ -43,7 +54,7 @@ def show_life(core: Core, now_s: float) -> None:
     if core.incarnation is None:
         _join(core)
         return
-    _beat(core)
+    beat(core)
     timing = core.settings.timing
     if now_s - core.reported_s >= timing.scaled(timing.heartbeat_s):
         core.report_due = True
@@ -62,7 +73,8 @@ def _join(core: Core) -> None:
         core.actions.append(ToSupervisor(join))
 
 
-def _beat(core: Core) -> None:
+def beat(core: Core) -> None:
+    """Show the supervisor that we live, and what we do."""
     if core.supervisor_up and core.incarnation is not None:
         beat = Heartbeat(
             role=Role.LEARNER,
@@ -115,19 +127,24 @@ def take_ack(core: Core, ack: HeartbeatAck) -> None:
 
 
 def take_refusal(core: Core, by: str, reason: str, *, retry: bool) -> None:
-    """One that cannot be mended by trying again ends the process."""
-    if not retry:
+    """One that cannot be mended by trying again ends the process; another one may pass."""
+    if retry:
+        core.actions.append(Record("waits", {"reason": f"{by} refused: {reason}"}))
+    else:
         core.actions.append(Exit(f"{by} refused: {reason}", failed=True))
 
 
-def take_welcome(core: Core, epoch: int, versions: tuple[Version | None, ...]) -> None:
-    """Follow a newer syncer, drop an older one."""
+def take_welcome(core: Core, welcome: Welcome) -> None:
+    """Follow a newer syncer, drop an older one; it may name who has moments to give."""
+    epoch = welcome.epoch
     if epoch < core.epoch_seen:
         core.actions.append(DropSyncerLink(f"epoch {epoch} is older than {core.epoch_seen}"))
-    elif epoch > core.epoch_seen:
+        return
+    take_donor(core, welcome.donor)
+    if epoch > core.epoch_seen:
         core.epoch_seen = epoch
         core.pulls.link_changed()
-        for account, version in zip(core.accounts, versions, strict=False):
+        for account, version in zip(core.accounts, welcome.versions, strict=False):
             account.welcomed(epoch, version)
         core.report_due = True
         if core.closing:  # a new syncer says itself whether the run is still closing
@@ -155,21 +172,10 @@ def start_over(core: Core) -> None:
 def _rejoin(core: Core) -> None:
     """This incarnation is over: keep the moments, drop the rest, ask for a new one."""
     core.previous, core.incarnation = core.incarnation, None
-    core.leases, core.quota_tokens, core.allowed = (), 0, False
+    core.leases, core.quota_tokens, core.allowed, core.resuming = (), 0, False, False
     core.actions.append(AllowSteps(0, ()))
     core.accounts = [Account() for _ in core.accounts]
     core.adopting.clear()
     core.pulls.forget()
+    start_anew(core)
     _join(core)
-
-
-def leave(core: Core, reason: str) -> None:
-    """Depart on one's own will: report what was done, say so to both, end."""
-    if core.incarnation is not None:
-        farewell = Leave(core.name, core.incarnation, reason)
-        if core.syncer_up:
-            core.actions.append(ToSyncer(core.progress(core.incarnation)))
-            core.actions.append(ToSyncer(farewell))
-        if core.supervisor_up:
-            core.actions.append(ToSupervisor(farewell))
-    core.actions.append(Exit(reason, failed=False))

@@ -30,7 +30,8 @@ class Pulls:
     """Open pulls and the snapshots to answer them with.
 
     `lookahead` is how many fragments are snapshotted ahead at least; `fragments` is P; `span` is
-    how many fragments were asked for during one of the last steps.
+    how many fragments were asked for during one of the last steps. `skipped` are pulls whose answer
+    the link did not take: they are open again from the next boundary on.
     """
 
     fragments: int
@@ -40,32 +41,53 @@ class Pulls:
     next_due: int = 0
     span: int = 0
     due_before: int = 0
-    answered: dict[int, Ticket] = field(default_factory=dict)
+    answered: dict[int, PullFragment] = field(default_factory=dict)
+    skipped: dict[int, PullFragment] = field(default_factory=dict)
+
+    def knows(self, pull: PullFragment) -> bool:
+        """Whether a pull was asked before, and is open or answered."""
+        groups = (self.wanted, self.answered, self.skipped)
+        held = [group[pull.fragment] for group in groups if pull.fragment in group]
+        return any(one.ticket == pull.ticket for one in held)
 
     def asked(self, pull: PullFragment) -> None:
         """A pull arrived: it is open, and its successors are due next.
 
         One that was answered over this link is only repeated because the answer takes its time.
         """
-        if self.answered.get(pull.fragment) == pull.ticket:
+        answered = self.answered.get(pull.fragment)
+        if answered is not None and answered.ticket == pull.ticket:
             return
+        self.skipped.pop(pull.fragment, None)
         self.wanted[pull.fragment] = pull
         self.next_due = (pull.fragment + 1) % self.fragments
 
     def closed(self, fragment: int) -> None:
         """The open pull of a fragment is answered."""
-        self.answered[fragment] = self.wanted.pop(fragment).ticket
+        self.answered[fragment] = self.wanted.pop(fragment)
+
+    def unanswered(self, fragment: int, ticket: Ticket) -> None:
+        """The answer was not sent: answer again when asked again, or after the next step.
+
+        Not at once, for what did not take it would not take it now.
+        """
+        pull = self.answered.get(fragment)
+        if pull is not None and pull.ticket == ticket:
+            self.skipped[fragment] = self.answered.pop(fragment)
 
     def stepped(self) -> None:
         """A step is complete: see how far the pulls went meanwhile."""
         moved = (self.next_due - self.due_before) % self.fragments
         self.due_before = self.next_due
         self.span = max(moved, self.span - 1)
+        self.wanted = self.skipped | self.wanted
+        self.skipped = {}
 
     def link_changed(self) -> None:
         """What was asked over the old link is asked again; answers may have been lost with it."""
         self.wanted.clear()
         self.answered.clear()
+        self.skipped.clear()
 
     def taken(self, snapshot: SnapshotTaken) -> None:
         """A snapshot is on the host; a newer one replaces it."""
@@ -96,4 +118,6 @@ class Pulls:
         """Fragments to snapshot at each boundary: those wanted, and those due next."""
         count = min(self.fragments, max(self.lookahead, self.span + 1))
         ahead = [(self.next_due + i) % self.fragments for i in range(count)]
-        return tuple(FragmentIndex(index) for index in sorted({*self.wanted, *ahead}))
+        return tuple(
+            FragmentIndex(index) for index in sorted({*self.wanted, *self.skipped, *ahead})
+        )

@@ -17,25 +17,36 @@ from islands.identities import Incarnation, LearnerName, Phase
 from islands.learner.account import Account
 from islands.learner.actions import Action, Exit, ToSyncer
 from islands.learner.answering import answer_pulls, take_pull, take_request
+from islands.learner.asking import pursue, take_loaded, take_made, take_piece
 from islands.learner.core import Core
+from islands.learner.donating import take_read, take_state_request
 from islands.learner.events import (
+    ContributionSkipped,
     Event,
     FromSupervisor,
     FromSyncer,
     Idled,
     LeaveRequested,
+    MomentsLoaded,
+    MomentsRead,
+    PieceArrived,
+    Reminded,
     SnapshotTaken,
+    StateRequested,
     StepFinished,
     SupervisorLinkChanged,
+    SupervisorMessage,
     SyncerLinkChanged,
     SyncerMessage,
     Ticked,
+    TrainerMade,
     TrainerReady,
     UpdateArrived,
     ValueAdopted,
 )
+from islands.learner.leaving import begin_leaving, end_with_run, go_on_leaving, take_fate
 from islands.learner.membership import (
-    leave,
+    beat,
     show_life,
     start_over,
     take_ack,
@@ -48,11 +59,13 @@ from islands.learner.membership import (
 )
 from islands.learner.pulls import Pulls
 from islands.learner.training import (
+    allow,
     move_origin,
     take_adoption,
     take_final_round,
     take_grant,
     take_idle,
+    take_paused,
     take_ready,
     take_step,
     take_update,
@@ -65,12 +78,14 @@ from islands.messages import (
     HeartbeatAck,
     Joined,
     LeaseGranted,
+    Paused,
     PullFragment,
     Quarantined,
     Refused,
     Stop,
     Welcome,
 )
+from islands.operation import Drain
 
 
 class LearnerState:
@@ -128,13 +143,19 @@ class LearnerState:
     def handle(self, event: Event, *, now_s: float) -> list[Action]:
         """Take in one event; returns what is to be done, in order."""
         core = self._core
-        core.actions = []
-        before = core.phase
+        core.actions, core.now_s = [], now_s
+        before, waiting = core.phase, core.moments.waiting
         self._take(event, now_s)
+        pursue(core)
+        if waiting and not core.moments.waiting:
+            allow(core)
         move_origin(core)
         core.report_due |= before is not core.phase
+        if before is not core.phase is Phase.FINISHED:
+            beat(core)  # its process may end before the next one is due, and is not to come back
         answer_pulls(core)
         self._report(now_s)
+        go_on_leaving(core)
         return core.actions
 
     def _take(self, event: Event, now_s: float) -> None:
@@ -153,7 +174,11 @@ class LearnerState:
             case Ticked():
                 show_life(core, now_s)
             case LeaveRequested(reason):
-                leave(core, reason)
+                begin_leaving(core, reason)
+            case ContributionSkipped(ticket, fragment):
+                core.pulls.unanswered(fragment, ticket)
+            case TrainerMade():
+                take_made(core, event)
             case TrainerReady(batch_tokens):
                 take_ready(core, batch_tokens)
             case StepFinished():
@@ -166,10 +191,30 @@ class LearnerState:
                 core.pulls.taken(event)
             case ValueAdopted():
                 take_adoption(core, event)
+            case StateRequested() | MomentsRead() | PieceArrived() | MomentsLoaded():
+                self._take_moments(event)
+            case Reminded():
+                core.moments.reminder_s = None  # what is due is done after every event
             case _:
                 assert_never(event)
 
-    def _from_supervisor(self, message: Joined | Refused | Evicted | HeartbeatAck | Stop) -> None:
+    def _take_moments(
+        self, event: StateRequested | MomentsRead | PieceArrived | MomentsLoaded
+    ) -> None:
+        core = self._core
+        match event:
+            case StateRequested():
+                take_state_request(core, event)
+            case MomentsRead():
+                take_read(core, event)
+            case PieceArrived():
+                take_piece(core, event)
+            case MomentsLoaded():
+                take_loaded(core, event)
+            case _:
+                assert_never(event)
+
+    def _from_supervisor(self, message: SupervisorMessage) -> None:
         core = self._core
         match message:
             case Joined():
@@ -180,6 +225,8 @@ class LearnerState:
                 take_eviction(core, message)
             case HeartbeatAck():
                 take_ack(core, message)
+            case Drain(reason):
+                begin_leaving(core, reason)
             case Stop(reason):
                 core.actions.append(Exit(reason, failed=False))
             case _:
@@ -188,8 +235,8 @@ class LearnerState:
     def _from_syncer(self, message: SyncerMessage) -> None:
         core = self._core
         match message:
-            case Welcome(epoch, versions):
-                take_welcome(core, epoch, versions)
+            case Welcome():
+                take_welcome(core, message)
             case Refused(_, reason, retry):
                 take_refusal(core, "the syncer", reason, retry=retry)
             case Evicted():
@@ -202,10 +249,14 @@ class LearnerState:
                 take_request(core, message)
             case FinalRound(epoch, _):
                 take_final_round(core, epoch)
+            case Paused(epoch, paused):
+                take_paused(core, epoch, paused=paused)
             case Stop(reason):
-                core.actions.append(Exit(reason, failed=False))
-            case ContributionFate() | Quarantined():
-                pass  # for the log; the account learns the fate from the next update
+                end_with_run(core, reason)
+            case ContributionFate():
+                take_fate(core, message)
+            case Quarantined():
+                pass  # for the log
             case _:
                 assert_never(message)
 

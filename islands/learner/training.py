@@ -6,8 +6,10 @@ the run closes; nothing else stops it.
 
 from islands.identities import Lease, Phase
 from islands.learner.actions import AdoptValue, AllowSteps
+from islands.learner.asking import go_fresh
 from islands.learner.core import Core
 from islands.learner.events import Idled, StepFinished, UpdateArrived, ValueAdopted
+from islands.learner.moments import Stage
 from islands.messages import LeaseGranted
 
 ADOPTING_MAX = 4
@@ -28,7 +30,9 @@ def take_grant(core: Core, grant: LeaseGranted) -> None:
 def allow(core: Core) -> None:
     """Let compute step, once every fragment is adopted and until the run closes."""
     whole = core.phase in (Phase.STEPPING, Phase.STARVED)
-    if whole and not core.closing:
+    if whole and not (core.closing or core.paused or core.leaving):
+        if core.moments.stage is Stage.OPEN:
+            go_fresh(core, "no donor")
         core.allowed = core.allowed or core.quota_tokens > 0
         until_tokens = core.origin_tokens + core.quota_tokens
         core.actions.append(AllowSteps(until_tokens, core.leases))
@@ -42,9 +46,27 @@ def take_final_round(core: Core, epoch: int) -> None:
         core.actions.append(AllowSteps(0, core.leases))
 
 
+def take_paused(core: Core, epoch: int, *, paused: bool) -> None:
+    """An operator's will: stop at the next boundary, or go on.
+
+    Compute that has not come to its stop yet goes on from there; otherwise it would be told to
+    step, and then say that it had stopped.
+    """
+    if epoch < core.epoch_seen or paused is core.paused:
+        return
+    core.paused = paused
+    core.report_due = True
+    core.resuming = not paused and not core.idle
+    if paused:
+        core.actions.append(AllowSteps(0, core.leases))
+    elif core.idle:
+        allow(core)
+
+
 def take_ready(core: Core, batch_tokens: int) -> None:
     """The model is built and compiled."""
     core.ready, core.batch_tokens = True, batch_tokens
+    core.moments.ready_s = core.now_s
 
 
 def take_step(core: Core, event: StepFinished) -> None:
@@ -64,6 +86,9 @@ def take_idle(core: Core, event: Idled) -> None:
     _take_positions(core, event.leases)
     core.idle = True
     core.report_due = True
+    if core.resuming:
+        core.resuming = False
+        allow(core)
 
 
 def _take_positions(core: Core, leases: tuple[Lease, ...]) -> None:

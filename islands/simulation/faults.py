@@ -10,6 +10,8 @@
 `Weather`    for a while the network drops, repeats and delays
 `Slow`       for a while a learner's steps take longer
 `Poison`     a learner's weights are not numbers any more
+`Pause`      an operator pauses the run, and lets it go on
+`Drain`      an operator sends a learner away
 ===========  ====================================================================================
 
 What was killed or left comes back after a while. Whatever is still wrong at `heal_s` is mended
@@ -107,7 +109,24 @@ class Poison:
     name: str
 
 
-Fault = Kill | Leave | Cut | Isolate | Weather | Slow | Poison
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """An operator pauses the run, and resumes it after so long."""
+
+    at_s: float
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """An operator sends a learner away; a new process of its name comes after so long."""
+
+    at_s: float
+    name: str
+    away_s: float
+
+
+Fault = Kill | Leave | Cut | Isolate | Weather | Slow | Poison | Pause | Drain
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +140,7 @@ class Scenario:
         route: the network when nothing is wrong.
         work_s: least and most seconds that a piece of work takes, a sync of the journal as well.
         shards: virtual shards per pass.
+        moment_piece_bytes: of the inner moments that a restarted learner takes from a peer.
         faults: in the order of their times.
         heal_s: when all is mended.
         limit_s: by when the run must have ended.
@@ -132,6 +152,7 @@ class Scenario:
     route: Route
     work_s: tuple[float, float]
     shards: int
+    moment_piece_bytes: int
     faults: tuple[Fault, ...]
     heal_s: float
     limit_s: float
@@ -176,6 +197,12 @@ class Scenario:
 
 
 NARROW = 4.0
+MOMENT_PIECES_BYTES = (300, 1100, 4000)
+"""Sizes of a piece of moments: the toy's are eight pieces, two, or one."""
+
+NO_MOMENTUM = 0.1
+"""Share of learners whose inner optimizer keeps no moments."""
+
 FLOAT32_BYTES = 4
 
 KINDS = (
@@ -183,13 +210,17 @@ KINDS = (
     *("cut", "cut", "isolate", "weather"),
     *("slow", "poison"),
 )
-"""How often each kind of fault is drawn."""
+"""How often each kind of fault is drawn, besides what an operator does."""
+
+PAUSES = 0.6
+"""Share of pauses among an operator's commands."""
 
 
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
     rng = random.Random(f"scenario {seed}")
-    hosts = _draw_hosts(rng)
+    moments = random.Random(f"moments {seed}")
+    hosts = _draw_hosts(rng, moments)
     heal_s = rng.uniform(3.0, 9.0)
     fleet = sum(host.batch_tokens / host.step_s for host in hosts.values())
     settings = _draw_settings(rng, len(hosts), budget_tokens=int(fleet * (heal_s + 10.0)))
@@ -200,12 +231,18 @@ def draw(seed: int) -> Scenario:
         retransmit_s=rng.choice((0.1, 0.5, 1.5)),
         connect_timeout_s=1.0,
     )
-    faults = _draw_faults(rng, tuple(hosts), heal_s, route)
+    drawn = _draw_faults(rng, tuple(hosts), heal_s, route)
+    drawn += _draw_commands(random.Random(f"operator {seed}"), tuple(hosts), heal_s)
+    faults = tuple(sorted(drawn, key=lambda fault: fault.at_s))
     slowest_s = max(host.step_s for host in hosts.values())
     limit_s = heal_s + 60.0 + 6 * heal_s + 200 * slowest_s
     work_s = rng.choice(((0.0005, 0.004), (0.0005, 0.004), (0.005, 0.05)))
     shards = rng.choice((8, 16))
-    return Scenario(seed, settings, hosts, route, work_s, shards, faults, heal_s, limit_s)
+    piece_bytes = moments.choice(MOMENT_PIECES_BYTES)
+    return Scenario(
+        *(seed, settings, hosts, route, work_s, shards),
+        *(piece_bytes, faults, heal_s, limit_s),
+    )
 
 
 def _enough(settings: RunSettings, hosts: Mapping[str, LearnerHost]) -> float:
@@ -220,7 +257,7 @@ def _enough(settings: RunSettings, hosts: Mapping[str, LearnerHost]) -> float:
     return NARROW * max(bulk, NOMINAL_HEADER_BYTES / heartbeat_s)
 
 
-def _draw_hosts(rng: random.Random) -> dict[str, LearnerHost]:
+def _draw_hosts(rng: random.Random, moments: random.Random) -> dict[str, LearnerHost]:
     count = rng.choice((1, 2, 2, 3, 3, 3, 4, 5))
     step_s = rng.choice((0.05, 0.1, 0.2))
     factors = [rng.choice((1.0, 1.0, 1.0, 1.3, 4.0)) for _ in range(count)]
@@ -230,6 +267,7 @@ def _draw_hosts(rng: random.Random) -> dict[str, LearnerHost]:
             noise=rng.choice((0.0, 0.1, 0.3)),
             setup_s=rng.choice((0.05, 0.3, 1.0)),
             batch_tokens=rng.choice((8, 8, 12)),
+            momentum=0.0 if moments.random() < NO_MOMENTUM else 0.5,
         )
         for number, factor in enumerate(factors)
     }
@@ -258,7 +296,7 @@ def _draw_settings(rng: random.Random, learners: int, *, budget_tokens: int) -> 
 
 def _draw_faults(
     rng: random.Random, learners: tuple[str, ...], heal_s: float, route: Route
-) -> tuple[Fault, ...]:
+) -> list[Fault]:
     everybody = (SUPERVISOR, SYNCER, *learners)
     faults: list[Fault] = []
     for _ in range(rng.randrange(2, 9)):
@@ -285,7 +323,19 @@ def _draw_faults(
                 faults.append(Weather(at_s, _draw_weather(rng, route), for_s))
             case "slow":
                 faults.append(Slow(at_s, learner, rng.choice((3.0, 10.0)), for_s))
-    return tuple(sorted(faults, key=lambda fault: fault.at_s))
+    return faults
+
+
+def _draw_commands(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Fault]:
+    """What an operator does meanwhile: nothing, in half of the runs."""
+    commands: list[Fault] = []
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        at_s, for_s = rng.uniform(0.0, heal_s), rng.choice((0.1, 0.6, 2.0))
+        if rng.random() < PAUSES:
+            commands.append(Pause(at_s, for_s))
+        else:
+            commands.append(Drain(at_s, rng.choice(learners), for_s))
+    return commands
 
 
 def _draw_weather(rng: random.Random, route: Route) -> Route:

@@ -5,12 +5,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from islands.history import Limits, Violation, judge
+from islands.operation import Verb
 from islands.simulation.faults import (
     Cut,
+    Drain,
     Fault,
     Isolate,
     Kill,
     Leave,
+    Pause,
     Poison,
     Scenario,
     Slow,
@@ -62,6 +65,7 @@ def limits(scenario: Scenario) -> Limits:
         batch_tokens={name: host.batch_tokens for name, host in scenario.hosts.items()},
         records_per_shard=BATCHES_PER_SHARD,
         mailbox_most=MAILBOX_MOST,
+        moments_wait_s=settings.timing.scaled(settings.timing.resend_s),
     )
 
 
@@ -73,6 +77,7 @@ def _world(scenario: Scenario, tape: MemoryTape) -> World:
         tape=tape,
         costs=Costs(scenario.work_s, scenario.route),
         shards=scenario.shards,
+        moment_piece_bytes=scenario.moment_piece_bytes,
     )
 
 
@@ -86,9 +91,11 @@ async def _live(scenario: Scenario, tape: MemoryTape) -> float:
         await deed(world)
     await asyncio.sleep(max(0.0, scenario.heal_s - loop.time()))
     _mend(world, scenario)
+    await _resume_at_last(world, scenario)
     while loop.time() < scenario.limit_s and not world.failures:
         if world.finished is not None and not world.processes:
             break
+        _bring_back(world, scenario)
         await asyncio.sleep(LOOK_S)
     ended_s = loop.time()
     for name in sorted(world.processes):
@@ -105,6 +112,26 @@ def _mend(world: World, scenario: Scenario) -> None:
     if world.finished is None:
         world.start_all()
     world.note("healed", recovery_s=scenario.recovery_s, period_s=scenario.period_s)
+
+
+def _bring_back(world: World, scenario: Scenario) -> None:
+    """Who took its time to leave, or was told late, comes back all the same while the run goes on."""
+    syncer = world.syncer
+    if world.finished is None and syncer is not None and syncer.state.core.closing is None:
+        for fault in scenario.faults:
+            if isinstance(fault, Leave | Drain):
+                world.start(fault.name)
+
+
+async def _resume_at_last(world: World, scenario: Scenario) -> None:
+    """An operator who paused the run lets it go on, whatever became of the word before."""
+    if not any(isinstance(fault, Pause) for fault in scenario.faults):
+        return
+    while world.finished is None:
+        answer = await world.command(Verb.RESUME)
+        if answer is not None:
+            return
+        await asyncio.sleep(LOOK_S)
 
 
 def _timeline(scenario: Scenario) -> list[tuple[float, Deed]]:
@@ -135,6 +162,10 @@ def _deeds(fault: Fault, scenario: Scenario) -> list[tuple[float, Deed]]:
             return [(at_s, _isolate(name)), (at_s + for_s, _rejoin(name))]
         case Poison(at_s, name):
             return [(at_s, _poison(name))]
+        case Pause(at_s, for_s):
+            return [(at_s, _command(Verb.PAUSE)), (at_s + for_s, _command(Verb.RESUME))]
+        case Drain(at_s, name, away_s):
+            return [(at_s, _command(Verb.DRAIN, name)), (at_s + away_s, _start(name))]
         case Weather(at_s, route, for_s):
             return [(at_s, _weather(route)), (at_s + for_s, _weather(scenario.route))]
         case Slow(at_s, name, factor, for_s):
@@ -161,6 +192,15 @@ def _kill(names: tuple[str, ...], *, silent: bool, wait_s: float) -> Deed:
         died = [name for name in names if await world.kill(name, silent=silent)]
         if died:
             world.note("fault", fault="crash" if silent else "kill", names=died)
+
+    return deed
+
+
+def _command(verb: Verb, target: str = "") -> Deed:
+    async def deed(world: World) -> None:
+        answer = await world.command(verb, target)
+        if answer is not None and answer.done and verb is not Verb.RESUME:
+            world.note("fault", fault=verb.value, names=[target] if target else [])
 
     return deed
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from islands.config import RunSettings
 from islands.credentials import Credentials
@@ -18,13 +19,16 @@ from islands.identities import Phase
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import InlineCompute
 from islands.numerics.outer import Sgd
+from islands.operation import Command, CommandAnswer, Verb
 from islands.ports import InlineWorker
 from islands.role import Surroundings
 from islands.simulation.disk import SimulatedDisk
-from islands.supervisor.actor import SupervisorActor
+from islands.supervisor.actor import OPERATOR, OPERATORS_INCARNATION, SupervisorActor
 from islands.syncer.actor import SyncerActor
 from islands.tape import Tape
 from islands.toy import NumpyTrainer
+from messaging.envelope import Envelope
+from messaging.errors import DialFailed, LinkClosed
 from messaging.simulated_network import Route, SimulatedNetwork
 from messaging.tensors import as_buffer, digest
 
@@ -32,18 +36,24 @@ SUPERVISOR = "supervisor"
 SYNCER = "syncer"
 WORLD = "world"
 BATCHES_PER_SHARD = 16
+COMMAND_S = 2.0
+"""How long an operator waits for an answer."""
 
 RoleProcess = LearnerActor | SyncerActor | SupervisorActor
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerHost:
-    """One learner's machine: mean step time, its relative noise, set-up time, tokens per step."""
+    """One learner's machine: mean step time, its relative noise, set-up time, tokens per step.
+
+    `momentum` is of its inner optimizer; without, it neither gives nor takes moments.
+    """
 
     step_s: float = 0.1
     noise: float = 0.1
     setup_s: float = 0.2
     batch_tokens: int = 8
+    momentum: float = 0.5
 
     def draw_step_s(self, rng: random.Random) -> float:
         """How long one step takes."""
@@ -74,6 +84,9 @@ class World:
         tape: where all actors record.
         costs: times of what is not a step.
         shards: virtual shards per pass.
+        moment_piece_bytes: most bytes of a piece of inner moments.
+        launching: whether the supervisor starts processes again; else the world does.
+        initial: version 0, where no learner is to bring it.
     """
 
     def __init__(
@@ -85,6 +98,9 @@ class World:
         tape: Tape,
         costs: Costs | None = None,
         shards: int = 16,
+        moment_piece_bytes: int = 1100,
+        launching: bool = False,
+        initial: Callable[[], list[NDArray[np.float32]]] | None = None,
     ) -> None:
         """Machines that are switched off."""
         self.settings = settings
@@ -102,8 +118,11 @@ class World:
         self.failures: list[tuple[str, BaseException]] = []
         self.finished: str | None = None
         self._shards = shards
+        self._moment_piece_bytes = moment_piece_bytes
+        self._launching = launching
+        self._initial = initial
         self._starts = 0
-        self.layout = self._trainer(8).layout
+        self.layout = self._trainer(LearnerHost()).layout
         self._around = Surroundings(
             settings=settings,
             layout=self.layout,
@@ -117,13 +136,15 @@ class World:
         """An independent source of chance for one purpose."""
         return random.Random(f"{self.settings.seed}/{self.rng.getrandbits(32)}/{name}")
 
-    def _trainer(self, batch_tokens: int) -> NumpyTrainer:
+    def _trainer(self, host: LearnerHost) -> NumpyTrainer:
         return NumpyTrainer(
             self.settings.fragments,
             seed=self.settings.seed,
-            batch_tokens=batch_tokens,
+            batch_tokens=host.batch_tokens,
             shards=self._shards,
             batches_per_shard=BATCHES_PER_SHARD,
+            momentum=host.momentum,
+            moment_piece_bytes=self._moment_piece_bytes,
         )
 
     # --- processes ----------------------------------------------------------------------------
@@ -155,13 +176,14 @@ class World:
             self._around,
             disk=self.disks[name],
             credentials=self._credentials,
-            launcher=NoLauncher(),
+            launcher=WorldLauncher(self),
+            launched=(SYNCER, *self.hosts) if self._launching else (),
             finished=self._finish,
         )
 
     def _make_learner(self, name: str, rng: random.Random) -> LearnerActor:
         host = self.hosts[name]
-        self._trainers[name] = self._trainer(host.batch_tokens)
+        self._trainers[name] = self._trainer(host)
         compute = InlineCompute(
             self._trainers[name],
             self.settings,
@@ -182,6 +204,7 @@ class World:
             credentials=self._credentials,
             shards=self._shards,
             rng=rng,
+            initial=self._initial,
         )
 
     def _work_s(self, rng: random.Random) -> Callable[[], float]:
@@ -204,6 +227,13 @@ class World:
         self._note_final(process.actor)
         if error is not None:
             self.failures.append((name, error))
+        self._tell_end(name, repr(error) if error else "")
+
+    def _tell_end(self, name: str, reason: str) -> None:
+        """A launcher sees how its processes end."""
+        supervisor = self.processes.get(SUPERVISOR)
+        if self._launching and supervisor and isinstance(supervisor.actor, SupervisorActor):
+            supervisor.actor.process_ended(name, reason)
 
     async def kill(self, name: str, *, silent: bool = False) -> bool:
         """Kill a process: nothing of it goes on, nobody is told but by its closed links.
@@ -223,6 +253,7 @@ class World:
         self.network.crash(name, silent=silent)
         await process.actor.kill()
         self._lose_unsynced(name)
+        self._tell_end(name, "killed")
         return True
 
     def _lose_unsynced(self, name: str) -> None:
@@ -254,7 +285,9 @@ class World:
 
     def _note_final(self, actor: RoleProcess) -> None:
         """The published values with which the run ended."""
-        if not isinstance(actor, SyncerActor) or actor.state.durable.finished is None:
+        if not isinstance(actor, SyncerActor) or not hasattr(actor, "state"):
+            return
+        if actor.state.durable.finished is None:
             return
         versions = [actor.state.version(index) for index in range(len(self.layout.fragments))]
         values = actor.vault.published([version for version in versions if version is not None])
@@ -276,6 +309,20 @@ class World:
         self._trainers[name].adopt(0, np.full(size, np.nan, np.float32))
         return True
 
+    async def command(self, verb: Verb, target: str = "", count: int = 1) -> CommandAnswer | None:
+        """Ask the supervisor for something, as an operator does; None if it does not answer."""
+        proof = self._credentials.sign(OPERATOR, OPERATORS_INCARNATION)
+        wish = Command(verb, proof, target, count)
+        try:
+            async with asyncio.timeout(COMMAND_S):
+                link = await self.network.dial(SUPERVISOR, local=OPERATOR)
+                link.send(Envelope(OPERATOR, link.remote, 1, wish))
+                answer = (await link.receive()).body
+        except (DialFailed, LinkClosed, TimeoutError):
+            return None
+        link.close("answered")
+        return answer if isinstance(answer, CommandAnswer) else None
+
     # --- what one can see ---------------------------------------------------------------------
 
     @property
@@ -290,14 +337,25 @@ class World:
         return process.actor if process and isinstance(process.actor, LearnerActor) else None
 
 
-class NoLauncher:
-    """Processes are started by the world, not by the supervisor."""
+class WorldLauncher:
+    """Starts processes of a world; who was not known before gets an ordinary machine."""
+
+    def __init__(self, world: World) -> None:
+        """Nothing is launched yet."""
+        self._world = world
 
     def start(self, name: str, delay_s: float) -> None:
-        """Nothing was launched."""
+        """Switch a machine on after a while."""
+        if name != SYNCER:
+            self._world.hosts.setdefault(name, LearnerHost())
+        asyncio.get_running_loop().call_later(delay_s, self._start, name)
+
+    def _start(self, name: str) -> None:
+        if self._world.finished is None:
+            self._world.start(name)
 
     def gave_up(self, name: str, reason: str) -> None:
-        """Do nothing."""
+        """It stays off."""
 
     def kill(self, name: str) -> None:
-        """Nothing was launched."""
+        """Nothing hangs in a simulated world."""

@@ -1,8 +1,11 @@
 """The supervisor: owner of membership. It admits, watches heartbeats, evicts, restarts.
 
-=====================================  ===============
+=====================================  ================
+who is admitted, and who has ended     `membership.py`
 when somebody is suspect or evicted    `liveness.py`
-how often a process is started again   `restarts.py`
+which processes are started            `launching.py`
+how often one is started again         `restarts.py`
+what an operator may ask for           `commands.py`
 all decisions together                 `state.py`
-=====================================  ===============
+=====================================  ================
 """

@@ -3,6 +3,11 @@
 from dataclasses import dataclass, field
 
 from islands.messages import Evicted, HeartbeatAck, Joined, MembershipChanged, Refused, Stop
+from islands.operation import CommandAnswer, Drain
+
+Outgoing = (
+    Joined | Refused | Evicted | HeartbeatAck | MembershipChanged | Stop | Drain | CommandAnswer
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,12 +15,20 @@ class Send:
     """Send on a link; a `Joined` gets its credential signed on the way out."""
 
     connection: int
-    message: Joined | Refused | Evicted | HeartbeatAck | MembershipChanged | Stop
+    message: Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class TellRun:
+    """Tell somebody on a link what the run is."""
+
+    connection: int
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
 class StartProcess:
-    """Launch the process of this name, after a delay."""
+    """Launch the process of this name, after a delay; the name may be a new one."""
 
     name: str
     delay_s: float
@@ -52,4 +65,4 @@ class FinishRun:
     reason: str
 
 
-Action = Send | StartProcess | KillProcess | GiveUp | Record | FinishRun
+Action = Send | TellRun | StartProcess | KillProcess | GiveUp | Record | FinishRun

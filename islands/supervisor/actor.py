@@ -1,11 +1,24 @@
 """The supervisor's actor: performs what `state.py` decides, and turns the world into events."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
 from islands.credentials import Credentials
-from islands.messages import Heartbeat, Join, Joined, Leave, Stop, SyncerAddress
+from islands.identities import Incarnation
+from islands.messages import (
+    Enquiry,
+    Heartbeat,
+    Join,
+    Joined,
+    Leave,
+    Refused,
+    RunTold,
+    Stop,
+    SyncerAddress,
+)
+from islands.operation import Command, Note, RunEnded, StepFigures
 from islands.ports import Disk, Launcher
 from islands.reception import Reception
 from islands.role import RoleActor, Surroundings
@@ -18,8 +31,11 @@ from islands.supervisor.actions import (
     Record,
     Send,
     StartProcess,
+    TellRun,
 )
 from islands.supervisor.events import (
+    CommandArrived,
+    EnquiryArrived,
     Event,
     HeartbeatArrived,
     JoinArrived,
@@ -31,9 +47,15 @@ from islands.supervisor.events import (
 )
 from islands.supervisor.state import SupervisorState
 from messaging.envelope import Envelope
-from messaging.link import Link
+from messaging.link import Lane, Link
 
 TICKS_PER_HEARTBEAT = 4
+NOTES_EARLY_MAX = 64
+"""Notes that are kept of somebody who has yet to be admitted."""
+
+OPERATOR = "operator"
+OPERATORS_INCARNATION = Incarnation(0, 0)
+"""A command's proof is the credential of this incarnation: nobody is ever admitted under it."""
 
 
 class SupervisorActor(RoleActor[Event]):
@@ -43,10 +65,15 @@ class SupervisorActor(RoleActor[Event]):
         name: its name in the run.
         around: where it lives.
         disk: where its epoch lies.
-        credentials: to sign admissions.
+        credentials: to sign admissions, and to know an operator.
         launcher: starts and kills processes.
-        launched: names of the processes that the launcher knows.
+        launched: names of the processes that the launcher knows; if there are any, it can be
+            asked for more learners.
         syncers: addresses of syncers that are known beforehand.
+        told: what the run is: its spec, and the plan that follows from it, as JSON.
+        noted: called with a member's name and what the run's folder is to keep of its tape.
+        figures: called with a member's name and the figures of its process.
+        run_ended: called with the reason and the syncer's share of the summary.
         finished: called with the reason when the run is over.
     """
 
@@ -60,6 +87,10 @@ class SupervisorActor(RoleActor[Event]):
         launcher: Launcher,
         launched: tuple[str, ...] = (),
         syncers: tuple[SyncerAddress, ...] = (),
+        told: tuple[str, memoryview] | None = None,
+        noted: Callable[[str, Note], None] | None = None,
+        figures: Callable[[str, StepFigures], None] | None = None,
+        run_ended: Callable[[str, bytes], None] | None = None,
         finished: Callable[[str], None] | None = None,
     ) -> None:
         """Prepare; `run` begins."""
@@ -70,21 +101,30 @@ class SupervisorActor(RoleActor[Event]):
         self._launcher = launcher
         self._launched = launched
         self._syncers = syncers
+        self._told = told
+        self._noted = noted
+        self._figures = figures
+        self._run_ended = run_ended
         self._finished = finished
         self._reception: Reception | None = None
+        self._names: dict[int, str] = {}
+        self._early: dict[int, deque[Note]] = {}
+        self._shares: dict[int, bytes] = {}
 
     async def on_start(self) -> None:
         """Take a new epoch, then let others in."""
+        epoch = take_epoch(Slots(self._disk))
+        listener = self.around.network.listen(self.name)
         self.state = SupervisorState(
             self.around.settings,
             self.around.layout.fingerprint,
-            epoch=take_epoch(Slots(self._disk)),
+            epoch=epoch,
+            address=listener.address,
             launched=self._launched,
             syncers=self._syncers,
             now_s=self.now_s(),
         )
-        self.record("started", {"epoch": self.state.epoch})
-        listener = self.around.network.listen(self.name)
+        self.record("started", {"epoch": epoch})
         self._reception = Reception(listener, self.scope, receive=self._receive, lost=self._lost)
         self._tick_later()
 
@@ -93,6 +133,8 @@ class SupervisorActor(RoleActor[Event]):
         if isinstance(message, Ticked):
             self._tick_later()
         for action in self.state.handle(message, now_s=self.now_s()):
+            if isinstance(message, StopArrived) and isinstance(action, FinishRun):
+                self._tell_share(action.reason, message.connection)
             self._perform(action)
 
     def release(self) -> None:
@@ -101,7 +143,7 @@ class SupervisorActor(RoleActor[Event]):
             self._reception.close("the supervisor ended")
 
     def process_ended(self, name: str, reason: str) -> None:
-        """A process that was launched has ended."""
+        """A process that was launched has ended; the reason is empty if it ended as it should."""
         self.post(ProcessEnded(name, reason))
 
     def _tick_later(self) -> None:
@@ -112,10 +154,13 @@ class SupervisorActor(RoleActor[Event]):
     def _perform(self, action: Action) -> None:
         match action:
             case Send(connection, Joined() as joined):
+                self._name(connection, joined.name)
                 credential = self._credentials.sign(joined.name, joined.incarnation)
                 self.send(self._link(connection), replace(joined, credential=credential))
             case Send(connection, message):
                 self.send(self._link(connection), message)
+            case TellRun(connection, name):
+                self._tell_run(connection, name)
             case StartProcess(name, delay_s):
                 self._launcher.start(name, delay_s)
             case KillProcess(name, reason):
@@ -132,26 +177,74 @@ class SupervisorActor(RoleActor[Event]):
             case _:
                 assert_never(action)
 
+    def _tell_run(self, connection: int, name: str) -> None:
+        link = self._link(connection)
+        if self._told is None:
+            reason = "this supervisor cannot tell what its run is: start the process with settings"
+            self.send(link, Refused(name, reason, retry=False))
+            return
+        spec, plan = self._told
+        self.send(link, RunTold(self.around.settings.run, spec), (plan,), Lane.BULK)
+
+    def _tell_share(self, reason: str, connection: int) -> None:
+        """The run is over: hand on what came with the word of its end."""
+        if self._run_ended is not None and connection in self._shares:
+            self._run_ended(reason, self._shares[connection])
+
     # --- links --------------------------------------------------------------------------------
 
     def _link(self, connection: int) -> Link | None:
         return None if self._reception is None else self._reception.link(connection)
 
     def _lost(self, connection: int) -> None:
+        self._names.pop(connection, None)
+        self._early.pop(connection, None)
+        self._shares.pop(connection, None)
         if not self.ref.stopped:
             self.post(LinkClosed(connection))
 
     def _receive(self, connection: int, envelope: Envelope) -> None:
         body = envelope.body
+        name = self._names.get(connection)
         match body:
             case Join():
                 self.post(JoinArrived(body, connection))
+            case Enquiry():
+                self.post(EnquiryArrived(body, connection))
             case Heartbeat():
                 trusted = self._credentials.genuine(body.name, body.incarnation, body.credential)
+                if trusted:
+                    self._name(connection, body.name)
                 self.post(HeartbeatArrived(body, connection, trusted=trusted))
-            case Leave():
+            case Command():
+                genuine = self._credentials.genuine(OPERATOR, OPERATORS_INCARNATION, body.proof)
+                self.post(CommandArrived(body, connection, genuine=genuine))
+            case Leave() if body.name == name:
                 self.post(LeaveArrived(body))
             case Stop():
-                self.post(StopArrived(body))
+                self.post(StopArrived(body, connection))
+            case RunEnded(reason):
+                self._shares[connection] = b"".join(envelope.payload)
+                self.post(StopArrived(Stop(reason), connection))
+            case Note():
+                self._note(connection, body)
+            case StepFigures():
+                if self._figures is not None and name is not None:
+                    self._figures(name, body)
             case _:
                 self.record("unexpected", {"body": type(body).__name__})
+
+    def _name(self, connection: int, name: str) -> None:
+        """Whoever is at the other end is this member; what it noted before is its own."""
+        self._names[connection] = name
+        for note in self._early.pop(connection, ()):
+            self._note(connection, note)
+
+    def _note(self, connection: int, note: Note) -> None:
+        name = self._names.get(connection)
+        if self._noted is None:
+            return
+        if name is not None:
+            self._noted(name, note)
+        else:
+            self._early.setdefault(connection, deque(maxlen=NOTES_EARLY_MAX)).append(note)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from islands.messages import Heartbeat, Join, Leave, Stop
+from islands.messages import Enquiry, Heartbeat, Join, Leave, Stop
+from islands.operation import Command
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,6 +11,14 @@ class JoinArrived:
     """Somebody asks for admission."""
 
     message: Join
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnquiryArrived:
+    """Somebody asks what the run is."""
+
+    message: Enquiry
     connection: int
 
 
@@ -31,9 +40,19 @@ class LeaveArrived:
 
 @dataclass(frozen=True, slots=True)
 class StopArrived:
-    """The syncer finished the run, or the user asked for its end."""
+    """The run is over, says whoever is at the other end of a link: only a syncer may."""
 
     message: Stop
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommandArrived:
+    """An operator's wish; `genuine` tells whether its proof is made with the run's key."""
+
+    message: Command
+    connection: int
+    genuine: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +64,7 @@ class LinkClosed:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnded:
-    """A process that we launched has ended; `reason` says how."""
+    """A process that we launched has ended; `reason` says how, empty if as it should."""
 
     name: str
     reason: str
@@ -57,5 +76,13 @@ class Ticked:
 
 
 Event = (
-    JoinArrived | HeartbeatArrived | LeaveArrived | StopArrived | LinkClosed | ProcessEnded | Ticked
+    JoinArrived
+    | EnquiryArrived
+    | HeartbeatArrived
+    | LeaveArrived
+    | StopArrived
+    | CommandArrived
+    | LinkClosed
+    | ProcessEnded
+    | Ticked
 )

@@ -14,6 +14,7 @@ from islands.messages import (
     FragmentRequest,
     FragmentUpdate,
     LeaseGranted,
+    Paused,
     PullFragment,
     Quarantined,
     Refused,
@@ -29,6 +30,7 @@ Outgoing = (
     | FragmentRequest
     | FinalRound
     | Quarantined
+    | Paused
     | Stop
 )
 
@@ -54,7 +56,7 @@ class Dismiss:
     """Answer with a last message and close the link."""
 
     connection: int
-    message: Refused | Evicted
+    message: Refused | Evicted | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class FinishRun:
-    """The final cut is durable: export it and end."""
+    """The final cut is durable: export it, and tell the supervisor until it has heard."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The supervisor has heard that the run is over, or cannot be told: end this process."""
 
     reason: str
 
@@ -128,4 +137,5 @@ Action = (
     | WriteJournal
     | Record
     | FinishRun
+    | Exit
 )

@@ -6,24 +6,25 @@ is written before the next merge begins and the loop stays free for heartbeats.
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import assert_never
 
+import numpy as np
+from numpy.typing import NDArray
+
 from islands.credentials import Credentials
-from islands.errors import JournalError, RefusedError
-from islands.identities import Incarnation, Phase, Role
+from islands.enrolment import Enrolment
+from islands.errors import IslandsError, RefusedError
+from islands.identities import Role
 from islands.journal import Journal, Recovered, encode
 from islands.messages import (
-    PROTOCOL,
+    PEER_TYPES,
     Contribution,
     ContributionDeclined,
-    Evicted,
     FragmentSeed,
-    Heartbeat,
     HeartbeatAck,
     Hello,
-    Join,
-    Joined,
     Leave,
     MembershipChanged,
     Progress,
@@ -32,6 +33,7 @@ from islands.messages import (
 )
 from islands.numerics.check import Measured
 from islands.numerics.outer import OuterOptimizer
+from islands.operation import RunEnded
 from islands.ports import Disk, Worker
 from islands.reception import Reception
 from islands.role import RoleActor, Surroundings
@@ -40,6 +42,7 @@ from islands.syncer.actions import (
     BeginMerge,
     Dismiss,
     DropContribution,
+    Exit,
     FinishRun,
     InstallSeed,
     Record,
@@ -47,10 +50,12 @@ from islands.syncer.actions import (
     SendValue,
     WriteJournal,
 )
-from islands.syncer.core import Durable
+from islands.syncer.donors import route
 from islands.syncer.events import (
     ContributionArrived,
+    EndHeard,
     Event,
+    InitialRead,
     JournalFinished,
     LeaveArrived,
     LinkClosed,
@@ -61,12 +66,13 @@ from islands.syncer.events import (
     PullDeclined,
     SeedArrived,
     StopRequested,
+    SupervisorLinkChanged,
     Ticked,
 )
 from islands.syncer.fate import Check
 from islands.syncer.state import SyncerState, fresh
+from islands.syncer.taking_up import take_up
 from islands.syncer.vault import Vault
-from messaging.dialer import Dialer
 from messaging.envelope import Envelope
 from messaging.link import Lane, Link
 from messaging.tensors import as_buffer
@@ -84,6 +90,9 @@ class SyncerActor(RoleActor[Event]):
         credentials: to check learners' admissions.
         shards: virtual shards of one pass over the data.
         rng: jitter of its dialling.
+        initial: reads version 0 (one flat value per fragment) on the worker, if there is no
+            journal; None: a learner brings it.
+        report: its share of the run's summary, as JSON, asked for when the final cut is durable.
         finished: called with the reason when the final cut is durable.
     """
 
@@ -98,6 +107,8 @@ class SyncerActor(RoleActor[Event]):
         credentials: Credentials,
         shards: int,
         rng: random.Random,
+        initial: Callable[[], Sequence[NDArray[np.float32]]] | None = None,
+        report: Callable[[], bytes] | None = None,
         finished: Callable[[str], None] | None = None,
     ) -> None:
         """Prepare; `run` reads the journal and begins."""
@@ -111,36 +122,62 @@ class SyncerActor(RoleActor[Event]):
         self._credentials = credentials
         self._shards = shards
         self._rng = rng
+        self._initial = initial
+        self._report = report
         self._finished = finished
         self._reception: Reception | None = None
         self._names: dict[int, str] = {}
+        self._undelivered: dict[int, None] = {}
         self._beating: asyncio.TimerHandle | None = None
-        self._supervisor: Dialer | None = None
-        self._incarnation: Incarnation | None = None
-        self._credential = ""
+        self._enrolment: Enrolment | None = None
+        self._end: tuple[RunEnded, bytes] | None = None
         self._due_s = float("inf")
 
     async def on_start(self) -> None:
         """Take up the journal under a new epoch, then let others in."""
         recovered = self._journal.recover()
-        self.state = self._restored(recovered)
+        begins = recovered is None and self._initial is not None
+        self.state = self._restored(recovered, initial=begins)
         durable = self.state.durable
         taken_up = {"resumed": recovered is not None, "sequence": durable.sequence}
         self.record("started", {"epoch": durable.epoch, **taken_up})
         listener = self.around.network.listen(self.name)
         self.address = listener.address
         self._reception = Reception(listener, self.scope, receive=self._receive, lost=self._lost)
-        self._supervisor = self.dial(
-            self.around.supervisor,
+        self._enrolment = Enrolment(
+            self,
+            Role.SYNCER,
+            self.address,
             self._rng,
-            opened=self._greet_supervisor,
-            received=lambda envelope: self._from_supervisor(envelope.body),
-            closed=lambda: None,
+            epoch=durable.epoch,
+            progress=lambda: self.state.durable.merges,
+            received=self._from_supervisor,
+            changed=self._supervisor_changed,
         )
         self._beat()
         self._handle(Ticked())
+        if begins:
+            self._read_initial()
 
-    def _restored(self, recovered: Recovered | None) -> SyncerState:
+    def _read_initial(self) -> None:
+        """On the worker; what is wrong with it is the user's to mend, and ends this process."""
+
+        def read() -> tuple[str, ...] | IslandsError:
+            assert self._initial is not None, "asked for only if there is one"
+            try:
+                return self.vault.take_initial(self._initial())
+            except IslandsError as error:
+                return error
+
+        def arrive(result: tuple[str, ...] | IslandsError) -> None:
+            if isinstance(result, IslandsError):
+                self.fail("the initial value", result)
+            else:
+                self.post(InitialRead(result))
+
+        self._worker.submit(read, arrive)
+
+    def _restored(self, recovered: Recovered | None, *, initial: bool) -> SyncerState:
         around = self.around
         epoch = self._journal.begin_epoch(1 if recovered is None else recovered.durable.epoch + 1)
         if recovered is None:
@@ -152,27 +189,17 @@ class SyncerActor(RoleActor[Event]):
         else:
             durable = recovered.durable
             durable.epoch = epoch
-            self._check_owner(durable)
+            extended = take_up(durable, around.settings, around.layout.fingerprint)
+            if extended is not None:
+                self.record("extended", extended)
             for index, arrays in enumerate(recovered.fragments):
                 published = durable.published[index]
                 assert published is not None, "a recovered journal has a version of everything"
                 self.vault.restore(index, published.version, arrays)
         fingerprint = around.layout.fingerprint
-        return SyncerState(around.settings, fingerprint, durable, now_s=self.now_s())
-
-    def _check_owner(self, durable: Durable) -> None:
-        """Refuse the journal of another run."""
-        settings = self.around.settings
-        for what, held, wanted in (
-            ("run", durable.run, settings.run),
-            ("layout", durable.fingerprint, self.around.layout.fingerprint),
-            ("token budget", durable.leases.budget_tokens, settings.budget_tokens),
-        ):
-            if held != wanted:
-                raise JournalError(
-                    f"the journal is of another run: its {what} is {held}, not {wanted}; "
-                    "choose another folder"
-                )
+        return SyncerState(
+            around.settings, fingerprint, durable, now_s=self.now_s(), initial=initial
+        )
 
     async def on_message(self, message: Event) -> None:
         """Handle one event and perform what follows."""
@@ -216,7 +243,8 @@ class SyncerActor(RoleActor[Event]):
             case SendValue(connection, message):
                 value = self.vault.value(message.fragment, message.version)
                 link = self._link(connection)
-                self.send(link, message, (as_buffer(value),), Lane.BULK)
+                topic = f"update-{message.fragment}"
+                self.send(link, message, (as_buffer(value),), Lane.BULK, topic=topic)
             case Dismiss(connection, message):
                 self.send(self._link(connection), message)
                 self._drop(connection, "dismissed")
@@ -235,6 +263,8 @@ class SyncerActor(RoleActor[Event]):
                 self.record(kind, fields)
             case FinishRun(reason):
                 self._finish(reason)
+            case Exit(reason):
+                self.ref.stop(reason)
             case _:
                 assert_never(action)
 
@@ -253,46 +283,30 @@ class SyncerActor(RoleActor[Event]):
         )
 
     def _finish(self, reason: str) -> None:
-        self.send(self._supervisor_link, Stop(reason))
+        """The final cut is durable: it is exported, and told with every heartbeat until heard."""
+        share = b"" if self._report is None else self._report()
+        self._end = RunEnded(reason), share
         if self._finished is not None:
             self._finished(reason)
-        self.ref.stop(reason)
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        if self._end is not None and self._enrolment is not None:
+            message, share = self._end
+            self._enrolment.tell(message, (memoryview(share),) if share else ())
 
     # --- the supervisor -----------------------------------------------------------------------
 
-    @property
-    def _supervisor_link(self) -> Link | None:
-        return None if self._supervisor is None else self._supervisor.link
-
-    def _greet_supervisor(self) -> None:
-        if self._incarnation is not None:
-            self._send_heartbeat()
-            return
-        around = self.around
-        join = Join(
-            protocol=PROTOCOL,
-            run=around.settings.run,
-            role=Role.SYNCER,
-            name=self.name,
-            fingerprint=around.layout.fingerprint,
-            address=self.address,
-        )
-        self.send(self._supervisor_link, join)
+    def _supervisor_changed(self, up: bool) -> None:  # noqa: FBT001  a callback's only argument
+        if not self.ref.stopped:
+            self.post(SupervisorLinkChanged(up))
 
     def _from_supervisor(self, body: object) -> None:
         match body:
-            case Joined():
-                self._incarnation, self._credential = body.incarnation, body.credential
-                self._send_heartbeat()
             case MembershipChanged():
                 self.post(MembershipArrived(body))
-            case Stop(reason):
-                self.post(StopRequested(reason))
-            case Evicted(_, incarnation, reason):
-                if incarnation == self._incarnation:
-                    self._incarnation = None
-                    self._greet_supervisor()
-                    self.record("evicted", {"name": self.name, "reason": reason})
+            case Stop():
+                self.post(EndHeard() if self._end is not None else StopRequested(body.reason))
             case Refused(_, reason, retry):
                 if not retry:
                     self.fail("supervisor", RefusedError(reason))
@@ -303,30 +317,14 @@ class SyncerActor(RoleActor[Event]):
         """Every heartbeat: to the supervisor, and to every peer so that it can tell we live."""
         if self.ref.stopped:
             return
-        if self._incarnation is None:
-            if self._supervisor_link is not None:
-                self._greet_supervisor()
-        else:
-            self._send_heartbeat()
+        if self._enrolment is not None:
+            self._enrolment.beat()
+        self._tell_end()
         for connection in sorted(self._names):
             self.send(self._link(connection), HeartbeatAck(self.state.core.supervisor_epoch))
         timing = self.around.settings.timing
         loop = asyncio.get_running_loop()
         self._beating = loop.call_later(timing.scaled(timing.heartbeat_s), self._beat)
-
-    def _send_heartbeat(self) -> None:
-        assert self._incarnation is not None, "only an admitted syncer beats"
-        beat = Heartbeat(
-            role=Role.SYNCER,
-            name=self.name,
-            incarnation=self._incarnation,
-            phase=Phase.STARVED,
-            step=self.state.durable.merges,
-            credential=self._credential,
-            epoch=self.state.durable.epoch,
-            address=self.address,
-        )
-        self.send(self._supervisor_link, beat)
 
     # --- links --------------------------------------------------------------------------------
 
@@ -338,37 +336,58 @@ class SyncerActor(RoleActor[Event]):
             self._reception.drop(connection, reason)
 
     def _lost(self, connection: int) -> None:
+        self._undelivered.pop(connection, None)
         name = self._names.pop(connection, None)
         if name is not None and not self.ref.stopped:
             self.post(LinkClosed(name, connection))
 
     def _receive(self, connection: int, envelope: Envelope) -> None:
-        body = envelope.body
+        body, name = envelope.body, self._names.get(connection)
         match body:
             case Hello():
                 self._hello(connection, body)
-            case _ if connection not in self._names:
+            case _ if name is None:
                 self._drop(connection, "said something before hello")
             case Progress():
                 self.post(ProgressArrived(body, connection))
-            case Contribution():
+            case Contribution() if body.ticket.name == name:
                 self._inspect(connection, body, envelope.payload)
-            case ContributionDeclined():
+            case ContributionDeclined() if body.ticket.name == name:
                 self.post(PullDeclined(body))
-            case FragmentSeed():
+            case FragmentSeed() if body.name == name:
                 self._take_seed(body, envelope.payload)
-            case Leave():
+            case Leave() if body.name == name:
                 self.post(LeaveArrived(body))
+            case Contribution() | ContributionDeclined() | FragmentSeed() | Leave():
+                self.record("impostor", {"name": name, "body": type(body).__name__})
+                self._drop(connection, "spoke in another's name")
+            case _ if isinstance(body, PEER_TYPES):
+                self._relay(connection, envelope)
             case _:
                 self.record("unexpected", {"body": type(body).__name__})
 
+    def _relay(self, connection: int, envelope: Envelope) -> None:
+        """Pass a word between peers on, under the name of the link that it came over."""
+        sender, recipient = self._names[connection], envelope.recipient
+        target = route(self.state.core, connection, sender, recipient)
+        link = None if target is None else self._link(target)
+        if link is not None:
+            self._envelopes += 1  # numbers are given once per sender, and on this link that is us
+            passed = replace(envelope, sender=sender, id=self._envelopes)
+            link.send(passed, Lane.BULK if envelope.payload else Lane.CONTROL)
+        elif connection not in self._undelivered:
+            self._undelivered[connection] = None
+            self.record("undelivered", {"sender": sender, "recipient": recipient})
+
     def _hello(self, connection: int, hello: Hello) -> None:
         """A new session of a peer replaces its earlier ones."""
-        earlier = [c for c, name in self._names.items() if name == hello.name and c != connection]
-        self._names[connection] = hello.name
         genuine = self._credentials.genuine(hello.name, hello.incarnation, hello.credential)
         self.post(LinkOpened(hello, connection, trusted=genuine))
-        for old in earlier if genuine else []:
+        if not genuine:
+            return  # it is dismissed, and whatever it says until then is not heard
+        earlier = [c for c in self._names if self._names[c] == hello.name and c != connection]
+        self._names[connection] = hello.name
+        for old in earlier:
             self._drop(old, "replaced by a newer link")
 
     def _inspect(
@@ -383,6 +402,9 @@ class SyncerActor(RoleActor[Event]):
         self._worker.submit(lambda: self.vault.inspect(message, payload), arrive)
 
     def _take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> None:
+        seeding = self.state.core.seeding
+        if seeding is None or seeding.name != seed.name:
+            return  # nobody asked for it
         self._worker.submit(
             lambda: self.vault.take_seed(seed, payload),
             lambda intact: self.post(SeedArrived(seed, intact=intact)),

@@ -1,6 +1,8 @@
 """How a run ends: every token that can still count does.
 
-    draining ──all have stopped──▶ rounds ──one per fragment──▶ adopting ──▶ cutting ──▶ finished
+    draining ──all have stopped──▶ rounds ──one per fragment──▶ adopting ──▶ cutting
+                                                                                 │
+                              ended ◀──heard by the supervisor── finished ◀──durable
 
 1. *Draining*: nothing is granted any more; learners use up their quota, or are told to stop. Once
    all have stopped, a round that is still open gets K = all as well: nobody else will answer.
@@ -9,26 +11,28 @@
 3. *Adopting*: learners report the last versions, so that the ledger has nothing pending.
 4. *Cutting*: who cannot be reached, or has something left all the same, is ended, so that its
    tokens have a fate; the final state is journalled; then it is exported.
+5. *Finished*: the supervisor is told until it answers; that it has heard is journalled, so that a
+   run that is over is known to be. Who still dials in is told to stop.
 
-`final_s` bounds 1 to 3 together.
+`final_s` bounds 1 to 3 together, and the time in 5 for which the supervisor cannot be reached.
 """
 
 from math import inf
 
 from islands.identities import LearnerName, Phase, Role, Status
 from islands.messages import FinalRound, Stop
-from islands.syncer.actions import FinishRun, Send
+from islands.syncer.actions import Exit, FinishRun, Send
 from islands.syncer.core import Closing, ClosingStage, Core
 from islands.syncer.eligibility import BUSY, unready_because
+from islands.syncer.endings import end_unsettled
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import abandon, close_rounds, excuse, open_round
-from islands.syncer.sessions import end_unsettled
 
 
 def advance_closing(core: Core, now_s: float) -> None:
     """Begin the end when it is due, and take it one stage further if possible."""
     if core.closing is None:
-        reason = _due(core, now_s)
+        reason = _due(core)
         if reason is None:
             return
         begin_closing(core, reason, now_s)
@@ -48,16 +52,51 @@ def advance_closing(core: Core, now_s: float) -> None:
         core.write_journal()
     elif closing.stage is ClosingStage.CUTTING and not core.journalling:
         closing.stage = ClosingStage.FINISHED
+        _wait_for_supervisor(core, closing, now_s)
         _finish(core, closing)
+    elif closing.stage is ClosingStage.FINISHED and _heard_or_in_vain(core, closing, now_s):
+        closing.stage = ClosingStage.ENDED
+        core.actions.append(Exit(closing.reason))
 
 
-def _due(core: Core, now_s: float) -> str | None:
+def take_supervisor_link(core: Core, *, up: bool, now_s: float) -> None:
+    """Once the run is over, this says whether anybody can be told so."""
+    core.supervised = up
+    if core.closing is not None and core.closing.stage is ClosingStage.FINISHED:
+        _wait_for_supervisor(core, core.closing, now_s)
+
+
+def _heard_or_in_vain(core: Core, closing: Closing, now_s: float) -> bool:
+    in_vain = not core.supervised and now_s >= closing.deadline_s
+    return not core.journalling and (core.durable.reported or in_vain)
+
+
+def _wait_for_supervisor(core: Core, closing: Closing, now_s: float) -> None:
+    timing = core.settings.timing
+    closing.deadline_s = now_s + timing.scaled(timing.final_s)
+
+
+def take_end_heard(core: Core) -> None:
+    """The supervisor knows that the run is over; the journal is to say so."""
+    over = core.closing is not None and core.closing.stage is ClosingStage.FINISHED
+    if over and not core.durable.reported:
+        core.durable.reported = True
+        core.write_journal()
+
+
+def resume_end(core: Core, now_s: float) -> None:
+    """A run that was over before this start: nothing is left but to have it heard."""
+    assert core.durable.finished is not None, "the final cut is durable"
+    core.closing = Closing(core.durable.finished, now_s, [], ClosingStage.CUTTING)
+
+
+def _due(core: Core) -> str | None:
     if not core.seeded:
         return None
     if core.durable.stopping is not None:
         return core.durable.stopping
     limit_s = core.settings.budget_s
-    if limit_s is not None and now_s - core.started_s >= limit_s:
+    if limit_s is not None and core.durable.elapsed_s >= limit_s:
         return "time"
     batches = [
         learner.progress.batch_tokens
@@ -106,7 +145,7 @@ def _all_stopped(core: Core) -> bool:
     """Nobody who could still contribute is stepping, or has yet to come back to this start."""
     if any(name not in core.learners for name in core.durable.ledger.books):
         return False
-    stepping = (Phase.STEPPING, Phase.STARVED)
+    stepping = (Phase.STEPPING, Phase.STARVED, Phase.PAUSED)
     return not any(
         learner.role is Role.LEARNER
         and learner.status is Status.LIVE

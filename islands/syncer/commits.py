@@ -1,6 +1,14 @@
-"""New versions: after a merge, journal first, then send. And version 0, from one learner."""
+"""New versions: after a merge, journal first, then send. And where version 0 comes from."""
 
-from islands.identities import Fate, FragmentIndex, LearnerName, Phase, Role, Version
+from islands.identities import (
+    Fate,
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Phase,
+    Role,
+    Version,
+)
 from islands.messages import FragmentRequest, FragmentSeed, Merged
 from islands.syncer.actions import DropContribution, InstallSeed, Send
 from islands.syncer.core import Adoption, Core, Published, Seeding
@@ -99,7 +107,7 @@ def request_seed(core: Core, now_s: float) -> None:
 
     One whose offer was refused is asked again only after the others.
     """
-    if core.seeded or core.seeding is not None:
+    if core.seeded or core.seeding is not None or core.initial:
         return
     able = [
         learner
@@ -147,10 +155,24 @@ def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
     seeding.digests[seed.fragment] = seed.digest
     if len(seeding.digests) < core.fragments:
         return
+    _install(core, seeding)
+
+
+def take_initial(core: Core, digests: tuple[str, ...], now_s: float) -> None:
+    """Version 0 was read from a file: no learner has to be asked."""
+    if core.seeded or not core.initial:
+        return
+    core.initial = False
+    by_fragment = dict(enumerate(digests))
+    core.seeding = Seeding(LearnerName(""), Incarnation(0, 0), now_s, by_fragment)
+    _install(core, core.seeding)
+
+
+def _install(core: Core, seeding: Seeding) -> None:
     version = Version(core.durable.epoch, 0)
     digests = tuple(seeding.digests[index] for index in range(core.fragments))
     core.actions.append(InstallSeed(version, digests))
-    core.record("seeded", name=seed.name, version=str(version))
+    core.record("seeded", name=seeding.name, version=str(version))
     seeding.journalled = 0
     _journal_next(core, seeding)
 

@@ -16,7 +16,7 @@ from islands.messages import FragmentUpdate, LeaseGranted, Merged
 from islands.syncer.actions import Action, Record, Send, SendValue, WriteJournal
 from islands.syncer.eligibility import ineligible_because, unready_because
 from islands.syncer.fate import NormGauge
-from islands.syncer.grace import Durations
+from islands.syncer.grace import Durations, GraceWatch
 from islands.syncer.leases import LeaseBook
 from islands.syncer.pace import Pace
 from islands.syncer.roster import LearnerRecord
@@ -38,7 +38,8 @@ class Durable:
 
     `published` is what the record's sequence number makes durable. `retired` is the highest ended
     incarnation per name: the fence. `stopping` is why the run is closing: an end that was begun is
-    begun again after a restart.
+    begun again after a restart. `finished` is why it is over, `reported` that the supervisor has
+    heard so. `elapsed_s` is the time that counts against the budget (`pausing.py`).
     """
 
     epoch: int
@@ -56,6 +57,9 @@ class Durable:
     rejoins: int = 0
     stopping: str | None = None
     finished: str | None = None
+    reported: bool = False
+    paused: bool = False
+    elapsed_s: float = 0.0
     run: str = ""
     fingerprint: str = ""
 
@@ -68,11 +72,15 @@ class ClosingStage(StrEnum):
     ADOPTING = "adopting"
     CUTTING = "cutting"
     FINISHED = "finished"
+    ENDED = "ended"
 
 
 @dataclass(slots=True)
 class Closing:
-    """The end of the run; `left` are the fragments whose closing round is still to come."""
+    """The end of the run; `left` are the fragments whose closing round is still to come.
+
+    `deadline_s` bounds the waiting for learners, and once finished that for the supervisor.
+    """
 
     reason: str
     deadline_s: float
@@ -94,6 +102,8 @@ class Adoption:
 class Seeding:
     """Version 0 is being fetched from one learner; digests of what has arrived, by fragment.
 
+    If it came from elsewhere, there is no such learner, and nothing is missing.
+
     Once complete, the fragments are `journalled` one after the other: a record names no version
     whose value an earlier record, or itself, does not hold.
     """
@@ -108,13 +118,18 @@ class Seeding:
 
 @dataclass(slots=True)
 class Core:
-    """All that a syncer knows."""
+    """All that a syncer knows.
+
+    `counted_s` is the time up to which `Durable.elapsed_s` counts, `swept_s` that of the last
+    repetitions. `initial` tells that version 0 is being read, so that no learner is asked for it;
+    `supervised` that the link to the supervisor is up.
+    """
 
     settings: RunSettings
     fingerprint: str
     durable: Durable
     pace: Pace
-    started_s: float
+    counted_s: float
     learners: dict[LearnerName, LearnerRecord] = field(default_factory=dict)
     published: list[Published | None] = field(default_factory=list)
     kept: list[deque[Version]] = field(default_factory=list)
@@ -126,9 +141,12 @@ class Core:
     grants: dict[LearnerName, int] = field(default_factory=dict)
     absent: dict[LearnerName, float] = field(default_factory=dict)
     supervisor_epoch: int = 0
+    supervised: bool = False
+    initial: bool = False
     seeding: Seeding | None = None
     closing: Closing | None = None
     swept_s: float = 0.0
+    grace_watch: GraceWatch = field(default_factory=GraceWatch)
     actions: list[Action] = field(default_factory=list)
 
     @property
@@ -192,7 +210,7 @@ class Core:
         published = self.published[fragment]
         if published is None or learner.connection is None:
             return
-        learner.sent[fragment] = (published.version, now_s)
+        learner.sending(fragment, published.version, now_s)
         message = FragmentUpdate(
             epoch=self.durable.epoch,
             fragment=FragmentIndex(fragment),

@@ -4,7 +4,7 @@ A learner is **ready** when nothing about it as a whole speaks against asking it
 
 1. it is a learner, not quarantined, and live in the supervisor's view: not suspect, not stalled;
 2. its link to this syncer is up;
-3. it is stepping (or has used up its tokens): not compiling, not healing;
+3. it is stepping (or has used up its tokens, or pauses): not compiling, not healing;
 4. it has adopted a committed version of every fragment, so a fresh learner never contributes;
 5. it has fewer than two unanswered pulls, so a learner that does not keep up is left alone.
 
@@ -36,7 +36,7 @@ def unready_because(learner: LearnerRecord) -> str | None:
         return learner.status.value
     if learner.connection is None:
         return "link down"
-    if learner.phase not in (Phase.STEPPING, Phase.STARVED, Phase.FINISHED):
+    if learner.phase in (Phase.JOINING, Phase.COMPILING, Phase.HEALING):
         return learner.phase.value
     if not learner.whole:
         return "has not adopted every fragment"

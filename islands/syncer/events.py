@@ -71,6 +71,13 @@ class SeedArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class InitialRead:
+    """Version 0 came from elsewhere than a learner; digests by fragment."""
+
+    digests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LeaveArrived:
     """A learner departs on its own will."""
 
@@ -116,6 +123,18 @@ class StopRequested:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class SupervisorLinkChanged:
+    """The link to the supervisor opened or closed."""
+
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EndHeard:
+    """The supervisor knows that the run is over."""
+
+
 Event = (
     LinkOpened
     | LinkClosed
@@ -124,9 +143,12 @@ Event = (
     | ContributionArrived
     | PullDeclined
     | SeedArrived
+    | InitialRead
     | LeaveArrived
     | MergeFinished
     | JournalFinished
     | Ticked
     | StopRequested
+    | SupervisorLinkChanged
+    | EndHeard
 )

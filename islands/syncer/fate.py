@@ -8,6 +8,7 @@ what is wrong                          fate       strike
 its sender is quarantined or fenced    rejected   no
 its ticket is not open any more        late       no
 its base is unknown or too old         stale      no
+more tokens than were processed        rejected   yes
 schema, length or element type         rejected   yes
 digest                                 rejected   yes
 not finite                             rejected   yes
@@ -61,6 +62,7 @@ def refusal(
     contribution: Contribution,
     check: Check,
     *,
+    counted: bool,
     fenced: str | None,
     ticket_open: bool,
     stale: str | None,
@@ -72,6 +74,8 @@ def refusal(
         return Refusal(Fate.LATE, "the round has closed", strike=False)
     if stale is not None:
         return Refusal(Fate.STALE, stale, strike=False)
+    if not counted:
+        return Refusal(Fate.REJECTED, "more tokens than were processed", strike=True)
     if contribution.steps < 1 or contribution.tokens < 1 or not check.schema_ok:
         return Refusal(Fate.REJECTED, "schema", strike=True)
     if not check.digest_ok:

@@ -14,8 +14,10 @@ Deviation: γ is unpublished; its default of 0.8 is ours.
 """
 
 from dataclasses import dataclass
+from math import ceil
 
 NEWEST_SHARE = 0.2
+WARN_EVERY_S = 60.0
 
 
 @dataclass(slots=True)
@@ -55,3 +57,47 @@ def grace_s(durations: Durations, *, overlap_steps: int, safety: float) -> float
         return 0.0
     hidden_s = max(0.0, overlap_steps * step_s - quorum_s - sync_s)
     return min(step_s, safety * hidden_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """The exchange takes longer than the overlapped steps hide; so many steps would hide it."""
+
+    exchange_s: float
+    hidden_s: float
+    steps_needed: int
+
+
+@dataclass(slots=True)
+class GraceWatch:
+    """Notices that nobody is waited for because the exchange takes longer than τ steps.
+
+    Then only the K fastest are merged: whoever runs this should know, and may choose a larger τ or
+    a better network.
+    """
+
+    since_s: float | None = None
+    warned_s: float | None = None
+
+    def look(
+        self, durations: Durations, *, overlap_steps: int, patient_s: float, now_s: float
+    ) -> Lacking | None:
+        """What is lacking, if it has been so for `patient_s`; at most once a minute.
+
+        Without overlap there is never a grace, and nothing to warn of.
+        """
+        step_s = durations.step_s.value
+        quorum_s, sync_s = durations.quorum_s.value, durations.sync_s.value
+        if not step_s or quorum_s is None or sync_s is None or overlap_steps == 0:
+            return None
+        hidden_s, exchange_s = overlap_steps * step_s, quorum_s + sync_s
+        if exchange_s < hidden_s:
+            self.since_s = None
+            return None
+        if self.since_s is None:
+            self.since_s = now_s
+        lately = self.warned_s is not None and now_s - self.warned_s < WARN_EVERY_S
+        if now_s - self.since_s < patient_s or lately:
+            return None
+        self.warned_s = now_s
+        return Lacking(exchange_s, hidden_s, ceil(exchange_s / step_s) + 1)

@@ -18,11 +18,18 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import ceil
 
+from islands.config import RunSettings
 from islands.identities import Incarnation, LearnerName, Lease
 from islands.messages import Progress
 
 OUTAGE_S = 60.0
 """Learners go on while the syncer is away, so a grant lasts for at least so long."""
+
+GRANT_INTERVALS = 2
+"""An ordinary grant lasts for at least so many intervals between two merges of a fragment."""
+
+STEP_TIME_MIN_S = 1e-6
+"""No step is believed to be shorter: a grant would become too large to be shared."""
 
 LEASES_HELD_MIN = 2
 """A learner always knows its next shard, so that it never waits for one.
@@ -165,6 +172,13 @@ class LeaseBook:
         )
 
 
+def ordinary_grant_steps(settings: RunSettings) -> int:
+    """The least size of an ordinary grant, in steps."""
+    return max(8, GRANT_INTERVALS * settings.interval_steps)
+
+
 def grant_steps(least: int, step_time_s: float) -> int:
     """Steps of an ordinary grant: at least `least`, and half of it is left after `OUTAGE_S`."""
-    return max(least, ceil(2 * OUTAGE_S / step_time_s)) if step_time_s > 0 else least
+    if step_time_s <= 0:
+        return least
+    return max(least, ceil(2 * OUTAGE_S / max(step_time_s, STEP_TIME_MIN_S)))

@@ -15,6 +15,23 @@ STRIKES_MAX = 3
 STRIKE_WINDOW_S = 600.0
 
 
+RESENDS_DOUBLED_MAX = 6
+"""A repetition waits at most 2⁶ times as long as the first one."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """The version of a fragment that was sent last; `times` counts its repetitions too."""
+
+    version: Version
+    at_s: float
+    times: int = 1
+
+    def due_s(self, interval_s: float) -> float:
+        """When to send it again: over a narrow link it may be under way for long."""
+        return self.at_s + interval_s * float(2 ** min(self.times - 1, RESENDS_DOUBLED_MAX))
+
+
 @dataclass(slots=True)
 class LearnerRecord:
     """One incarnation. `connection` numbers its link; None while the link is down."""
@@ -29,7 +46,7 @@ class LearnerRecord:
     answered: deque[tuple[int, int]] = field(
         default_factory=lambda: deque(maxlen=ANSWERED_REMEMBERED)
     )
-    sent: dict[int, tuple[Version, float]] = field(default_factory=dict)
+    sent: dict[int, Sent] = field(default_factory=dict)
     strikes: list[float] = field(default_factory=list)
     quarantined: bool = False
     seeds_refused: int = 0
@@ -62,6 +79,12 @@ class LearnerRecord:
     def holds(self, fragment: int) -> Version | None:
         """The version of a fragment that it reported as its base."""
         return self.progress.fragments[fragment].version
+
+    def sending(self, fragment: int, version: Version, now_s: float) -> None:
+        """A version is sent to it, for the first time or again."""
+        before = self.sent.get(fragment)
+        again = before is not None and before.version == version
+        self.sent[fragment] = Sent(version, now_s, before.times + 1 if again and before else 1)
 
     def strike(self, now_s: float) -> bool:
         """Count a strike; True if this one quarantines the learner."""

@@ -127,7 +127,6 @@ def take_contribution(
     if ticket.epoch == core.durable.epoch:
         learner.unanswered.pop(ticket.round, None)
     learner.answered.append((ticket.epoch, ticket.round))
-    core.durable.ledger.attest(ticket.name, contribution.processed_tokens)
     refused = _refusal(core, learner, contribution, check, round_)
     if connection != learner.connection:
         refused = Refusal(Fate.LATE, "it came over a link that is gone", strike=False)
@@ -156,7 +155,11 @@ def _refusal(
     check: Check,
     round_: Round | None,
 ) -> Refusal | None:
-    fragment = contribution.fragment
+    fragment, ledger = contribution.fragment, core.durable.ledger
+    granted = core.durable.leases.holders[learner.name].quota_tokens
+    counted = ledger.can_hold(learner.name, fragment, contribution, granted)
+    if counted:
+        ledger.attest(learner.name, contribution.processed_tokens)
     ticket_open = (
         round_ is not None
         and round_.stage is Stage.COLLECTING
@@ -165,6 +168,7 @@ def _refusal(
     return refusal(
         contribution,
         check,
+        counted=counted,
         fenced="quarantined" if learner.quarantined else None,
         ticket_open=ticket_open,
         stale=stale_because(

@@ -1,11 +1,11 @@
-"""Who is here: links, membership, reports, the end of incarnations.
+"""Who is here: links, and the supervisor's view.
 
 Fencing: an incarnation that ended never comes back. The syncer learns of its end from the
 supervisor, or by meeting a higher incarnation of the same name, and remembers it in the journal.
 """
 
 from islands.errors import RefusedError
-from islands.identities import LearnerName, Phase, Role, Status
+from islands.identities import LearnerName, Role, Status
 from islands.messages import (
     PROTOCOL,
     Evicted,
@@ -13,15 +13,19 @@ from islands.messages import (
     Hello,
     Member,
     MembershipChanged,
-    Progress,
+    Paused,
     Refused,
     Welcome,
 )
 from islands.syncer.actions import Dismiss, Send
 from islands.syncer.core import Core
+from islands.syncer.donors import donor_for
+from islands.syncer.endings import close_accounts, forget_seed, retire
+from islands.syncer.pausing import set_paused
+from islands.syncer.reports import goes_back, take_report, wrong_because
 from islands.syncer.roster import ENDED, LearnerRecord
 from islands.syncer.rounds import Stage
-from islands.syncer.scheduling import ask, excuse, withdraw
+from islands.syncer.scheduling import ask, excuse
 
 
 def open_link(core: Core, hello: Hello, connection: int, *, trusted: bool, now_s: float) -> None:
@@ -54,13 +58,15 @@ def open_link(core: Core, hello: Hello, connection: int, *, trusted: bool, now_s
     learner.connection = connection
     learner.sent.clear()
     learner.unanswered.clear()
-    core.actions.append(Send(connection, _welcome(core)))
+    core.actions.append(Send(connection, _welcome(core, hello)))
     if core.closing is not None:
         core.actions.append(Send(connection, FinalRound(core.durable.epoch, core.closing.reason)))
     core.record("linked", name=hello.name, incarnation=str(hello.incarnation))
-    _take_report(core, learner, hello.progress)
+    if not goes_back(learner.progress, hello.progress):
+        take_report(core, learner, hello.progress)
     _send_what_differs(core, learner, hello, now_s)
     if learner.role is Role.LEARNER:
+        core.actions.append(Send(connection, Paused(core.durable.epoch, core.durable.paused)))
         if hello.name not in core.grants:
             core.send_grant(learner)
         _ask_again(core, learner, now_s)
@@ -83,17 +89,38 @@ def _refusal(core: Core, hello: Hello, *, trusted: bool) -> Refused | Evicted | 
     told = (len(hello.progress.fragments), len(hello.digests))
     if told != (core.fragments, core.fragments):
         return refused(f"{told[0]} fragments, the run has {core.fragments}")
+    who = (hello.progress.name, hello.progress.incarnation)
+    if who != (hello.name, hello.incarnation):
+        return refused(f"its report is of {who[0]}/{who[1]}")
+    known = core.learners.get(hello.name)
+    if known is not None and known.role is not hello.role:
+        return refused(f"{hello.name} is a {known.role.value}, not a {hello.role.value}")
     if _fenced(core, hello):
         return Evicted(hello.name, hello.incarnation, "this incarnation has ended")
-    return None
+    wrong = _wrong_because(core, hello) if hello.role is Role.LEARNER else None
+    return None if wrong is None else refused(f"its report cannot be true: {wrong}")
+
+
+def _wrong_because(core: Core, hello: Hello) -> str | None:
+    told, known = hello.progress, core.learners.get(hello.name)
+    if known is not None and goes_back(known.progress, told):
+        return None  # an old one, delivered once more: it is not taken
+    return wrong_because(core, told)
 
 
 def _fenced(core: Core, hello: Hello) -> bool:
-    """Whether this incarnation has ended, or a newer one of its name is known."""
+    """Whether this incarnation has ended, or a newer one of its name is known, or it forgot.
+
+    A process that holds less than its incarnation was known to hold is another one: a supervisor
+    that lost its folder gives incarnations that were given before.
+    """
     retired = core.durable.retired.get(hello.name)
     known, book = core.learners.get(hello.name), core.durable.ledger.books.get(hello.name)
     newer = [record.incarnation for record in (known, book) if record is not None]
     ended = retired is not None and hello.incarnation <= retired
+    same = book is not None and book.incarnation == hello.incarnation and known is None
+    if same and core.durable.ledger.forgot(hello.progress):
+        return True
     return ended or any(hello.incarnation < incarnation for incarnation in newer)
 
 
@@ -105,7 +132,7 @@ def _new_record(core: Core, hello: Hello) -> LearnerRecord:
     durable = core.durable
     book = durable.ledger.books.get(hello.name)
     if book is not None and book.incarnation < hello.incarnation:
-        _close_accounts(core, hello.name)
+        close_accounts(core, hello.name)
         book = None
     if book is None:
         durable.ledger.open(hello.name, hello.incarnation)
@@ -114,9 +141,9 @@ def _new_record(core: Core, hello: Hello) -> LearnerRecord:
     return learner
 
 
-def _welcome(core: Core) -> Welcome:
+def _welcome(core: Core, hello: Hello) -> Welcome:
     versions = tuple(None if held is None else held.version for held in core.published)
-    return Welcome(core.durable.epoch, versions)
+    return Welcome(core.durable.epoch, versions, donor_for(core, hello))
 
 
 def _send_what_differs(core: Core, learner: LearnerRecord, hello: Hello, now_s: float) -> None:
@@ -148,15 +175,8 @@ def close_link(core: Core, name: LearnerName, connection: int) -> None:
     learner.connection = None
     learner.unanswered.clear()
     _excuse_everywhere(core, name, "link down")
-    _forget_seed(core, name)
+    forget_seed(core, name)
     core.record("unlinked", name=name)
-
-
-def _forget_seed(core: Core, name: LearnerName) -> None:
-    """Who was to bring version 0 is gone; ask another, unless all of it is here."""
-    seeding = core.seeding
-    if seeding is not None and seeding.name == name and seeding.journalled is None:
-        core.seeding = None
 
 
 def _excuse_everywhere(core: Core, name: LearnerName, reason: str) -> None:
@@ -169,6 +189,8 @@ def take_membership(core: Core, view: MembershipChanged, now_s: float) -> None:
     if view.supervisor_epoch < core.supervisor_epoch:
         return
     core.supervisor_epoch = view.supervisor_epoch
+    if view.paused is not None:
+        set_paused(core, paused=view.paused)
     for member in view.members:
         _fence_older(core, member)
         learner = core.learners.get(member.name)
@@ -199,7 +221,7 @@ def _fence_older(core: Core, member: Member) -> None:
             return
         if book.incarnation < member.incarnation or ended:
             core.durable.evictions += member.status is not Status.LEFT
-            _close_accounts(core, name)
+            close_accounts(core, name)
             core.write_journal()
     if ended:
         fence = core.durable.retired.get(name, member.incarnation)
@@ -225,100 +247,5 @@ def _end_absent(core: Core, view: MembershipChanged, now_s: float) -> None:
             if learner is not None:
                 retire(core, name, "the supervisor does not know it")
             else:
-                _close_accounts(core, name)
+                close_accounts(core, name)
                 core.write_journal()
-
-
-def retire(core: Core, name: LearnerName, reason: str) -> None:
-    """End an incarnation: fence it, close its accounts, free what it held."""
-    learner = core.learners.pop(name)
-    if learner.connection is not None:
-        evicted = Evicted(name, learner.incarnation, reason)
-        core.actions.append(Dismiss(learner.connection, evicted))
-    withdraw(core, name)
-    _forget_seed(core, name)
-    core.record("retired", name=name, incarnation=str(learner.incarnation), reason=reason)
-    if learner.role is Role.LEARNER:
-        _close_accounts(core, name)
-        core.write_journal()
-
-
-def end_unsettled(core: Core) -> None:
-    """The run ends: what those who are not here, or are not done, did not get merged is lost."""
-    books = core.durable.ledger.books
-    for name in sorted(books):
-        learner = core.learners.get(name)
-        if learner is None:
-            _close_accounts(core, name)
-        elif not learner.reachable or any(map(books[name].pending, range(core.fragments))):
-            retire(core, name, "the run ended without it")
-
-
-def _close_accounts(core: Core, name: LearnerName) -> None:
-    durable = core.durable
-    book = durable.ledger.books[name]
-    durable.retired[name] = book.incarnation
-    durable.ledger.close(name)
-    returned = durable.leases.close(name, book.processed)
-    core.pace.forget(name)
-    core.grants.pop(name, None)
-    incarnation = str(book.incarnation)
-    core.record("book_closed", name=name, incarnation=incarnation, processed=book.processed)
-    for lease in returned:
-        core.record(
-            "lease_returned",
-            name=name,
-            pass_index=lease.pass_index,
-            shard=lease.shard,
-            position=lease.position,
-        )
-
-
-def take_progress(core: Core, progress: Progress, connection: int, now_s: float) -> None:
-    """A learner's report; one on an old link or of another incarnation is ignored."""
-    learner = core.learners.get(progress.name)
-    if learner is None or learner.connection != connection:
-        return
-    if learner.incarnation != progress.incarnation or len(progress.fragments) != core.fragments:
-        return
-    before = learner.progress
-    stepped = progress.steps - before.steps
-    if stepped < 0 or progress.tokens < before.tokens:
-        return
-    if learner.role is Role.LEARNER and before.phase is Phase.STEPPING and stepped:
-        core.pace.progressed(progress.name, stepped)
-    _take_report(core, learner, progress)
-    if core.pace.setter(core.ready()) == progress.name and progress.step_time_s > 0 and stepped:
-        core.durations.step_s.add(progress.step_time_s)
-    _count_adoptions(core, learner, before, now_s)
-    if before.phase is Phase.COMPILING and learner.adopting:
-        _send_all(core, learner, now_s)
-
-
-def _send_all(core: Core, learner: LearnerRecord, now_s: float) -> None:
-    """It has compiled: now it can adopt what was not worth sending before."""
-    for index, published in enumerate(core.published):
-        if published is not None and learner.holds(index) != published.version:
-            core.send_update(learner, index, now_s)
-
-
-def _take_report(core: Core, learner: LearnerRecord, progress: Progress) -> None:
-    learner.report(progress)
-    if learner.role is Role.LEARNER:
-        core.durable.ledger.report(progress)
-        core.durable.leases.reported(progress)
-
-
-def _count_adoptions(core: Core, learner: LearnerRecord, before: Progress, now_s: float) -> None:
-    """Measure ξ_sync: from closing a round to the K-th report of its adoption."""
-    if learner.role is not Role.LEARNER:
-        return
-    for index in sorted(core.adoptions):
-        adoption = core.adoptions[index]
-        held, held_before = learner.holds(index), before.fragments[index].version
-        newly = held is not None and held >= adoption.version
-        if newly and (held_before is None or held_before < adoption.version):
-            adoption.reports += 1
-            if adoption.reports >= adoption.quorum:
-                core.durations.sync_s.add(now_s - adoption.closed_s)
-                del core.adoptions[index]

@@ -14,19 +14,29 @@ from islands.config import RunSettings
 from islands.errors import InvariantError
 from islands.identities import LearnerName, Version
 from islands.ledger import Ledger, Row
-from islands.syncer.actions import Action
-from islands.syncer.closing import advance_closing, begin_closing
+from islands.messages import Refused, Stop
+from islands.syncer.actions import Action, Dismiss
+from islands.syncer.closing import (
+    advance_closing,
+    begin_closing,
+    resume_end,
+    take_end_heard,
+    take_supervisor_link,
+)
 from islands.syncer.commits import (
-    ask_for_seed,
     request_seed,
+    take_initial,
     take_journalled,
     take_merge,
     take_seed,
 )
-from islands.syncer.core import Core, Durable, Published
+from islands.syncer.core import ClosingStage, Core, Durable, Published
+from islands.syncer.endings import retire
 from islands.syncer.events import (
     ContributionArrived,
+    EndHeard,
     Event,
+    InitialRead,
     JournalFinished,
     LeaveArrived,
     LinkClosed,
@@ -37,40 +47,39 @@ from islands.syncer.events import (
     PullDeclined,
     SeedArrived,
     StopRequested,
+    SupervisorLinkChanged,
     Ticked,
 )
 from islands.syncer.fate import NormGauge
-from islands.syncer.leases import LeaseBook, grant_steps
+from islands.syncer.leases import LeaseBook, grant_steps, ordinary_grant_steps
 from islands.syncer.pace import Pace
+from islands.syncer.pausing import count_time
+from islands.syncer.repeats import next_sweep_s, sweep
+from islands.syncer.reports import take_progress
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import (
-    ask,
     close_rounds,
     current_grace_s,
     open_rounds,
-    round_timeout_s,
     take_contribution,
     take_decline,
 )
-from islands.syncer.sessions import close_link, open_link, retire, take_membership, take_progress
+from islands.syncer.sessions import close_link, open_link, take_membership
 
 FIXED_POINT_LIMIT = 1000
-GRANT_INTERVALS = 2
-SWEEPS_PER_RESEND = 2
 EPOCH_SHIFT = 32
 """A run that begins anew numbers its records above those that an earlier start left behind."""
 
 
 def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> Durable:
     """The durable state of a run that has not begun."""
-    chunk_steps = max(8, GRANT_INTERVALS * settings.interval_steps)
     return Durable(
         epoch=epoch,
         sequence=epoch << EPOCH_SHIFT,
         round=0,
         published=[None] * fragments,
         ledger=Ledger.of(fragments),
-        leases=LeaseBook(shards, settings.budget_tokens, chunk_steps),
+        leases=LeaseBook(shards, settings.budget_tokens, ordinary_grant_steps(settings)),
     )
 
 
@@ -82,10 +91,17 @@ class SyncerState:
         fingerprint: of the layout; peers must have the same.
         durable: from the journal with a higher epoch, or `fresh`.
         now_s: the time of the start.
+        initial: whether version 0 is being read, if there is none: then no learner is asked for it.
     """
 
     def __init__(
-        self, settings: RunSettings, fingerprint: str, durable: Durable, *, now_s: float
+        self,
+        settings: RunSettings,
+        fingerprint: str,
+        durable: Durable,
+        *,
+        now_s: float,
+        initial: bool = False,
     ) -> None:
         """Take up the run where the durable state left it."""
         fragments = len(durable.published)
@@ -96,15 +112,18 @@ class SyncerState:
             fingerprint=fingerprint,
             durable=durable,
             pace=Pace(settings.pace_by, settings.round_interval_steps(fragments)),
-            started_s=now_s,
+            counted_s=now_s,
             published=published or [None] * fragments,
             kept=[deque(maxlen=settings.staleness_max + 1) for _ in range(fragments)],
             gauges=[NormGauge(settings.norm_limit) for _ in range(fragments)],
             swept_s=now_s,
+            initial=initial,
         )
         for index, held in enumerate(published):
             if held is not None:
                 self._core.kept[index].append(held.version)
+        if durable.finished is not None:
+            resume_end(self._core, now_s)
 
     @property
     def core(self) -> Core:
@@ -133,10 +152,38 @@ class SyncerState:
         """
         core = self._core
         core.actions = []
-        self._take(event, now_s)
+        count_time(core, now_s)
+        if self._over:
+            self._take_late(event, now_s)
+        else:
+            self._take(event, now_s)
         self._advance(now_s)
         self._assert_invariants()
         return core.actions
+
+    @property
+    def _over(self) -> bool:
+        closing = self._core.closing
+        return closing is not None and closing.stage in (ClosingStage.FINISHED, ClosingStage.ENDED)
+
+    def _take_late(self, event: Event, now_s: float) -> None:
+        """The run is over: its books are closed, and whoever comes is told."""
+        core = self._core
+        match event:
+            case LinkOpened(_, connection, trusted):
+                if trusted:
+                    word: Stop | Refused = Stop(core.durable.finished or "")
+                else:
+                    word = Refused(event.hello.name, "the run is over", retry=False)
+                core.actions.append(Dismiss(connection, word))
+            case JournalFinished(sequence):
+                take_journalled(core, sequence, now_s)
+            case SupervisorLinkChanged(up):
+                take_supervisor_link(core, up=up, now_s=now_s)
+            case EndHeard():
+                take_end_heard(core)
+            case _:
+                pass
 
     def _take(self, event: Event, now_s: float) -> None:
         core = self._core
@@ -161,13 +208,19 @@ class SyncerState:
                     retire(core, message.name, message.reason)
             case MergeFinished(fragment, number, facts):
                 take_merge(core, fragment, number, facts)
+            case InitialRead(digests):
+                take_initial(core, digests, now_s)
             case JournalFinished(sequence):
                 take_journalled(core, sequence, now_s)
             case Ticked():
-                self._sweep(now_s)
+                sweep(core, now_s)
             case StopRequested(reason):
                 if core.closing is None and core.seeded:
                     begin_closing(core, reason, now_s)
+            case SupervisorLinkChanged(up):
+                take_supervisor_link(core, up=up, now_s=now_s)
+            case EndHeard():
+                pass  # it is told when the run is over, not before
             case _:
                 assert_never(event)
 
@@ -179,7 +232,7 @@ class SyncerState:
             request_seed(core, now_s)
             close_rounds(core, now_s)
             advance_closing(core, now_s)
-            if core.closing is None and core.seeded:
+            if core.closing is None and core.seeded and not core.durable.paused:
                 open_rounds(core, now_s)
                 self._grant()
             if len(core.actions) == before:
@@ -208,58 +261,17 @@ class SyncerState:
             sequence = core.write_journal()
             core.grants.update(dict.fromkeys(changed, sequence))
 
-    def _sweep(self, now_s: float) -> None:
-        """Repeat what may have been lost: pulls, updates, grants, seeds; forget old pulls."""
-        core = self._core
-        interval_s = self._resend_s()
-        if now_s < core.swept_s + interval_s / SWEEPS_PER_RESEND:
-            return
-        core.swept_s = now_s
-        expiry_s = round_timeout_s(core)
-        if core.seeding is not None and now_s - core.seeding.asked_s >= interval_s:
-            ask_for_seed(core, now_s)
-        for name in core.names():
-            learner = core.learners[name]
-            expired = [r for r, at_s in learner.unanswered.items() if now_s - at_s >= expiry_s]
-            for number in expired:
-                del learner.unanswered[number]
-            if not learner.reachable:
-                continue
-            holder = core.durable.leases.holders.get(name)
-            granted = 0 if holder is None or name in core.grants else holder.quota_tokens
-            if learner.progress.quota_tokens < granted:
-                core.send_grant(learner)
-            for index in range(core.fragments):
-                self._resend_update(name, index, now_s, interval_s)
-        for fragment in sorted(core.rounds):
-            round_ = core.rounds[fragment]
-            for name in round_.waiting if round_.stage is Stage.COLLECTING else []:
-                if now_s - round_.asked_s[name] >= interval_s and core.learners[name].reachable:
-                    ask(core, round_, core.learners[name], now_s)
-
-    def _resend_s(self) -> float:
-        timing = self._core.settings.timing
-        step_s = self._core.durations.step_s.value or 0.0
-        return max(timing.scaled(timing.resend_s), self._core.settings.overlap_steps * step_s)
-
-    def _resend_update(
-        self, name: LearnerName, fragment: int, now_s: float, interval_s: float
-    ) -> None:
-        core = self._core
-        learner, current = core.learners[name], self.version(fragment)
-        if current is None or learner.holds(fragment) == current or not learner.adopting:
-            return
-        sent = learner.sent.get(fragment)
-        if sent is None or sent[0] < current or now_s - sent[1] >= interval_s:
-            core.send_update(learner, fragment, now_s)
-
     def deadline_s(self, now_s: float) -> float:
         """By when to send `Ticked`: the end of a grace, a timeout, or the next sweep.
 
         What was due before has been acted upon by the last event, so only the sweep can be overdue.
         """
         core = self._core
-        sweep_s = max(now_s, core.swept_s + self._resend_s() / SWEEPS_PER_RESEND)
+        timing = core.settings.timing
+        if core.closing is not None and self._over:
+            later_s = now_s + timing.scaled(timing.final_s)
+            return core.closing.deadline_s if core.closing.deadline_s > now_s else later_s
+        sweep_s = next_sweep_s(core, now_s)
         due: list[float] = []
         waited_s = current_grace_s(core)
         for round_ in core.rounds.values():

@@ -4,12 +4,14 @@ Nothing is decided here. Values are never written to after they were published: 
 they are, and a learner in the same process reads the same memory.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from islands.config import Anchor, MergeRule, RunSettings
+from islands.errors import UserError
 from islands.identities import Ticket, Version
 from islands.layout import Layout
 from islands.messages import Contribution, FragmentSeed
@@ -114,6 +116,30 @@ class Vault:
         if finite:
             self._seeds[seed.fragment, seed.digest] = value
         return finite
+
+    def take_initial(self, values: Sequence[NDArray[np.float32]]) -> tuple[str, ...]:
+        """Keep a whole initial value that came from elsewhere; returns its digests by fragment.
+
+        Raises:
+            UserError: it does not fit the layout, or is not finite; says where.
+        """
+        fragments = self._layout.fragments
+        if len(values) != len(fragments):
+            raise UserError(
+                f"the initial value has {len(values)} fragments, the run has {len(fragments)}"
+            )
+        digests: list[str] = []
+        for fragment, given in zip(fragments, values, strict=True):
+            if given.shape != (fragment.size,) or not bool(np.isfinite(given).all()):
+                raise UserError(
+                    f"the initial value of fragment {fragment.index} is {given.dtype}{given.shape} "
+                    f"with finite = {bool(np.isfinite(given).all())}; it must be {fragment.size} "
+                    "finite numbers"
+                )
+            value = np.ascontiguousarray(given, np.float32)
+            digests.append(digest(as_buffer(value)))
+            self._seeds[fragment.index, digests[-1]] = value
+        return tuple(digests)
 
     def install_seed(self, version: Version, digests: tuple[str, ...]) -> None:
         """Of what was offered, also by others before, the values with these digests are taken."""

@@ -16,6 +16,7 @@ from islands.history import (
     bounds,
     first_difference,
     judge,
+    moments,
     order,
 )
 from islands.simulation.faults import Kill, Scenario, draw
@@ -87,6 +88,7 @@ def test_honest_history_shows_what_the_rules_look_at() -> None:
     assert kinds >= {
         *("adopted", "admitted", "arrived", "book_closed", "closed", "committed", "contribute"),
         *("fate", "final", "finished", "granted", "healed", "journal", "journalled", "merged"),
+        *("moments_fresh", "moments_given", "moments_taken"),
         *("lease_returned", "process_ended", "process_killed", "progress", "seeded", "started"),
     }
 
@@ -330,6 +332,21 @@ def export_something_else(entries: list[Line]) -> None:
             entry["versions"] = ["9.9", "9.9"]
 
 
+def step_without_a_word(entries: list[Line]) -> None:
+    """A restarted learner does not say with which moments it begins."""
+    entries.remove(find(entries, "moments_taken"))
+
+
+def take_what_was_not_given(entries: list[Line]) -> None:
+    """A learner has a piece that its donor never sent."""
+    entries.remove(find(entries, "moments_given"))
+
+
+def wait_for_ever(entries: list[Line]) -> None:
+    """A learner stands still until its donor answers."""
+    find(entries, "moments_taken")["waited_s"] = 60.0
+
+
 DOCTORED: list[tuple[Doctor, Rule]] = [
     (repeat_epoch, order.epochs_grow),
     (give_incarnation_twice, order.incarnations_are_given_once),
@@ -359,6 +376,9 @@ DOCTORED: list[tuple[Doctor, Rule]] = [
     (drop_a_shard, accounts.shards_are_read_on),
     (merge_nonsense, bounds.values_are_finite),
     (end_with_nonsense, bounds.values_are_finite),
+    (step_without_a_word, moments.steps_follow_moments),
+    (take_what_was_not_given, moments.moments_are_given),
+    (wait_for_ever, moments.nobody_waits_for_moments),
     (stop_adopting, order.learners_keep_up),
     (hoard, bounds.contributions_fit),
     (fall_behind, bounds.mailboxes_are_short),

@@ -1,12 +1,27 @@
 """What happens at a step boundary: commands in order, snapshots, then the next step."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from islands.config import RunSettings
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.learner.engine import Adopt, Allow, Command, Engine, Plan, Reset, Taken, enqueue
-from islands.learner.events import ValueAdopted
+from islands.learner.engine import (
+    PIECES_PER_BOUNDARY,
+    Adopt,
+    Allow,
+    Command,
+    Engine,
+    Load,
+    PieceTaken,
+    Plan,
+    ReadPiece,
+    Reset,
+    Taken,
+    enqueue,
+)
+from islands.learner.events import MomentsLoaded, ValueAdopted
 from islands.toy import NumpyTrainer
 
 WHO = Incarnation(1, 1)
@@ -17,15 +32,26 @@ RECORDS = 4
 
 class Bench:
     def __init__(self) -> None:
-        trainer = NumpyTrainer(2, batch_tokens=BATCH, shards=4, batches_per_shard=RECORDS)
+        trainer = NumpyTrainer(
+            2, batch_tokens=BATCH, shards=4, batches_per_shard=RECORDS, moment_piece_bytes=512
+        )
         self.adopted: list[ValueAdopted] = []
+        self.loaded: list[MomentsLoaded] = []
         self.taken: list[Taken] = []
+        self.given: list[PieceTaken] = []
         self.engine = Engine(
             trainer,
             RunSettings(fragments=2),
-            report=self.adopted.append,
+            report=self._report,
             snapshot_taken=self.taken.append,
+            piece_taken=self.given.append,
         )
+
+    def _report(self, event: ValueAdopted | MomentsLoaded) -> None:
+        if isinstance(event, MomentsLoaded):
+            self.loaded.append(event)
+        else:
+            self.adopted.append(event)
 
     def adopt(self, number: int, fragment: int = 0) -> Adopt:
         """A command to adopt a version whose every element is its number."""
@@ -107,3 +133,55 @@ def test_it_never_steps_over_its_quota(quota_batches: int) -> None:
         bench.step()
     assert not bench.engine.has_work()
     assert bench.engine.tokens == quota_batches * BATCH
+
+
+def test_moments_are_read_a_few_pieces_per_boundary() -> None:
+    """A large state takes several; that some wait is known, so that no boundary is missed."""
+    bench = Bench()
+    wanted = [ReadPiece(piece, "ben") for piece in range(PIECES_PER_BOUNDARY + 1)]
+    bench.do(*wanted)
+    assert [taken.piece for taken in bench.given] == list(range(PIECES_PER_BOUNDARY))
+    assert bench.engine.unread
+    bench.do()
+    assert [taken.piece for taken in bench.given] == [read.piece for read in wanted]
+    assert not bench.engine.unread
+
+
+def test_moments_of_a_peer_are_taken_over_to_the_bit() -> None:
+    """After the exchange both learners take equal steps from equal weights."""
+    donor, bench = Bench(), Bench()
+    lease = Lease(0, 0, 0)
+    donor.do(Allow(10 * BATCH, (lease,)))
+    for _ in range(3):
+        donor.step()
+    pieces = range(donor.engine.trainer.moment_pieces)
+    for piece in pieces:
+        donor.do(ReadPiece(piece, "ben"))
+    bench.do(Load(tuple(taken.snapshot.buffer() for taken in donor.given)))
+    assert bench.loaded == [MomentsLoaded(taken=True)]
+    for side in (donor, bench):
+        adopts = [replace(side.adopt(5, fragment=f), clock=1000.0) for f in range(2)]
+        side.do(*adopts, Allow(20 * BATCH, (Lease(0, 1, 0),)))
+        side.step()
+    for fragment in range(2):
+        ours, theirs = (side.engine.trainer.value(fragment) for side in (bench, donor))
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("broken", ["short", "few", "nan"])
+def test_moments_that_are_no_good_are_refused(broken: str) -> None:
+    """Another length or number changes nothing; what is not finite is reset."""
+    bench = Bench()
+    trainer = bench.engine.trainer
+    buffers = [
+        bytes(trainer.read_moments(piece).buffer()) for piece in range(trainer.moment_pieces)
+    ]
+    if broken == "short":
+        buffers[-1] = buffers[-1][:-1]
+    elif broken == "few":
+        buffers.pop()
+    else:
+        buffers[0] = np.full(len(buffers[0]) // 4, np.nan, np.float32).tobytes()
+    bench.do(Load(tuple(memoryview(buffer) for buffer in buffers)))
+    assert bench.loaded == [MomentsLoaded(taken=False)]
+    assert trainer.finite()

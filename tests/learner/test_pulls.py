@@ -84,3 +84,42 @@ def test_a_newer_pull_of_a_fragment_replaces_the_older() -> None:
     pulls.asked(pull(0, 4))
     pulls.asked(pull(0, 6))
     assert pulls.wanted[0].ticket.round == 6
+
+
+def test_an_answer_that_was_not_sent_is_given_when_asked_again() -> None:
+    """The repetition of a pull is then no repetition."""
+    pulls = Pulls(fragments=2, lookahead=1)
+    pulls.asked(pull(0))
+    pulls.closed(0)
+    pulls.unanswered(0, pull(0).ticket)
+    assert pulls.wanted == {}
+    pulls.asked(pull(0))
+    assert list(pulls.wanted) == [0]
+    pulls.closed(0)
+    pulls.stepped()
+    assert pulls.wanted == {}
+
+
+def test_an_answer_that_was_not_sent_is_given_at_the_next_boundary() -> None:
+    """Not at once, since the link would not take it; a fresh snapshot is planned for it."""
+    pulls = Pulls(fragments=4, lookahead=1)
+    pulls.asked(pull(0))
+    pulls.closed(0)
+    pulls.unanswered(0, pull(0).ticket)
+    assert 0 in pulls.plan()
+    pulls.stepped()
+    assert pulls.wanted == {0: pull(0)}
+
+
+def test_only_the_answer_that_counts_can_be_missing() -> None:
+    """A word about an older ticket, or one from before the link changed, is old news."""
+    pulls = Pulls(fragments=2, lookahead=1)
+    pulls.asked(pull(0, 3))
+    pulls.closed(0)
+    pulls.unanswered(0, pull(0, 1).ticket)
+    pulls.stepped()
+    assert pulls.wanted == {}
+    pulls.unanswered(0, pull(0, 3).ticket)
+    pulls.link_changed()
+    pulls.stepped()
+    assert pulls.wanted == {}

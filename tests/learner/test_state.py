@@ -28,6 +28,7 @@ from islands.learner.actions import (
     ToSyncer,
 )
 from islands.learner.events import (
+    ContributionSkipped,
     Event,
     FromSupervisor,
     FromSyncer,
@@ -239,6 +240,21 @@ def test_a_pull_without_snapshot_waits_for_the_next_boundary() -> None:
     bench.step()
     bench.snapshot(1)
     assert [message.steps for message in bench.contributed()] == [3]
+
+
+def test_a_contribution_that_the_link_skipped_is_sent_again() -> None:
+    """When the syncer asks again, or at the next boundary, whichever comes first."""
+    bench = stepping()
+    bench.snapshot(0)
+    bench.pull(0, 0)
+    (message,) = bench.contributed()
+    bench.do(ContributionSkipped(message.ticket, message.fragment))
+    assert bench.contributed() == []
+    bench.pull(0, 0)
+    assert [again.ticket for again in bench.contributed()] == [message.ticket]
+    bench.do(ContributionSkipped(message.ticket, message.fragment))
+    bench.step()
+    assert [again.ticket for again in bench.contributed()] == [message.ticket]
 
 
 def test_the_fragments_next_due_are_planned() -> None:
@@ -453,11 +469,14 @@ def test_a_refusal_for_good_ends_the_process() -> None:
 
 
 def test_leaving_reports_and_says_goodbye_to_both() -> None:
-    """Positions first, then the leave, then the end."""
+    """Once it has stopped: positions first, then the leave, then the end."""
     bench = stepping()
     bench.do(LeaveRequested("preempted"))
+    assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
+    assert not bench.of(Exit)
+    bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES))
     kinds = [type(a.message) for a in bench.actions if isinstance(a, ToSyncer | ToSupervisor)]
-    assert kinds[:3] == [Progress, Leave, Leave]
+    assert kinds[-4:] == [Progress, Progress, Leave, Leave]
     assert bench.of(Exit) == [Exit("preempted", failed=False)]
 
 

@@ -39,6 +39,8 @@ from islands.messages import (
     Member,
     MembershipChanged,
     Progress,
+    StateOffer,
+    StateRequest,
     SyncerAddress,
 )
 from islands.syncer import actions as syncer_actions
@@ -51,6 +53,7 @@ FINGERPRINT = "model"
 BATCH_TOKENS = 100
 SHARDS = 64
 SHARD_RECORDS = 40
+MOMENTS = learner_events.TrainerMade("moments", 3)
 TICK_S = 0.25
 
 
@@ -196,6 +199,7 @@ class Model:
         self.learners[name] = LearnerState(self.settings, name, FINGERPRINT, self.fragments)
         compute = FakeCompute(self._next("process"), step_s, self._noise)
         self.computes[name] = compute
+        self._learner(name, MOMENTS)
         self._learner(name, learner_events.SupervisorLinkChanged(up=True))
         ready = learner_events.TrainerReady(BATCH_TOKENS)
         self._at(
@@ -400,8 +404,41 @@ class Model:
             case learner_actions.AdoptValue() | learner_actions.AllowSteps():
                 compute.commands.append(action)
                 self._idle_boundary(name)
+            case learner_actions.ReadMoments() | learner_actions.LoadMoments():
+                compute.commands.append(action)
+                self._idle_boundary(name)
+            case learner_actions.ToPeer(peer, message) | learner_actions.OfferMoments(
+                peer, message
+            ):
+                self._to_peer(name, LearnerName(peer), message)
+            case learner_actions.Remind(after_s):
+                target = self.learners[name]
+                self._at(after_s, lambda: self._remind(target))
+            case learner_actions.Record(kind, fields):
+                self.tape.append((self.now_s, kind, {**fields, "name": name}))
             case _:
                 pass
+
+    def _remind(self, learner: LearnerState) -> None:
+        if self.learners.get(learner.name) is learner:
+            self._learner(learner.name, learner_events.Reminded())
+
+    def _to_peer(
+        self, name: LearnerName, peer: LearnerName, message: StateRequest | StateOffer
+    ) -> None:
+        """The hub passes on what peers say, while both are linked to it."""
+        event: learner_events.Event = (
+            learner_events.StateRequested(name, message)
+            if isinstance(message, StateRequest)
+            else learner_events.PieceArrived(name, message, 1, intact=True)
+        )
+
+        def arrive() -> None:
+            if peer in self.connected.values():
+                self._learner(peer, event)
+
+        if self.syncer_up and name in self.connected.values():
+            self._at(2 * self.link.latency_s, arrive)
 
     def _join(self, learner: LearnerState, join: Join) -> None:
         if self.learners.get(learner.name) is learner and learner.incarnation is None:
@@ -481,6 +518,11 @@ class Model:
                     command.incarnation,
                 )
                 self._learner(name, adopted)
+            elif isinstance(command, learner_actions.ReadMoments):
+                read = learner_events.MomentsRead(command.piece, command.asker)
+                self._learner(name, read)
+            elif isinstance(command, learner_actions.LoadMoments):
+                self._learner(name, learner_events.MomentsLoaded(taken=True))
             elif isinstance(command, learner_actions.AllowSteps):
                 compute.allow(command.until_tokens, command.leases)
                 allowed = True

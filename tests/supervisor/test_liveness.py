@@ -5,7 +5,6 @@ import pytest
 from islands.config import Timing
 from islands.identities import Incarnation, Phase, Role, Status
 from islands.supervisor.liveness import STALLED_STEPS, MemberRecord, judge
-from islands.supervisor.restarts import FIRST_DELAY_S, RESTARTS_MAX, WINDOW_S, Restarts
 
 TIMING = Timing()
 
@@ -91,7 +90,9 @@ def test_compiling_has_a_limit_of_its_own() -> None:
     assert judge(compiling, TIMING, 600.0) is Status.STALLED
 
 
-@pytest.mark.parametrize("phase", [Phase.JOINING, Phase.HEALING, Phase.STARVED, Phase.FINISHED])
+@pytest.mark.parametrize(
+    "phase", [Phase.JOINING, Phase.HEALING, Phase.STARVED, Phase.PAUSED, Phase.FINISHED]
+)
 def test_who_does_not_step_by_intention_is_never_stalled(phase: Phase) -> None:
     """Without data, or at the end, there is nothing to step on."""
     waiting = member(phase)
@@ -113,26 +114,3 @@ def test_our_own_pause_moves_every_deadline() -> None:
     learner.shift(10.0)
     assert judge(learner, TIMING, 10.0) is Status.LIVE
     assert judge(learner, TIMING, 13.0) is Status.SUSPECT
-
-
-def test_restarts_escalate_and_end() -> None:
-    """Five restarts in a minute, each after a longer wait; the sixth end is final."""
-    restarts = Restarts()
-    delays = [restarts.next_delay_s(float(at_s), 1.0) for at_s in range(RESTARTS_MAX)]
-    assert delays == [FIRST_DELAY_S * 2**count for count in range(RESTARTS_MAX)]
-    assert restarts.next_delay_s(5.0, 1.0) is None
-    assert restarts.next_delay_s(10 * WINDOW_S, 1.0) is None, "giving up is for good"
-
-
-def test_old_restarts_are_forgiven() -> None:
-    """A process that ends now and then is started for ever, and soon."""
-    restarts = Restarts()
-    for count in range(50):
-        assert restarts.next_delay_s(count * WINDOW_S, 1.0) == FIRST_DELAY_S
-
-
-def test_patience_scales_restarts_too() -> None:
-    """A fast test waits shortly and forgives early."""
-    restarts = Restarts()
-    assert restarts.next_delay_s(0.0, 0.1) == pytest.approx(0.1 * FIRST_DELAY_S)
-    assert restarts.next_delay_s(0.1 * WINDOW_S, 0.1) == pytest.approx(0.1 * FIRST_DELAY_S)

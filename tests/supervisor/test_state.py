@@ -1,20 +1,19 @@
 """The supervisor's decisions, one event after the other."""
 
 from dataclasses import replace
-from typing import TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.config import RunSettings, Timing
+from islands.errors import RefusedError
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.messages import (
     PROTOCOL,
+    Enquiry,
     Evicted,
     Heartbeat,
     HeartbeatAck,
-    Join,
     Joined,
     Leave,
     MembershipChanged,
@@ -23,18 +22,15 @@ from islands.messages import (
     SyncerAddress,
 )
 from islands.supervisor.actions import (
-    Action,
     FinishRun,
     GiveUp,
     KillProcess,
-    Record,
     Send,
     StartProcess,
+    TellRun,
 )
 from islands.supervisor.events import (
-    Event,
-    HeartbeatArrived,
-    JoinArrived,
+    EnquiryArrived,
     LeaveArrived,
     LinkClosed,
     ProcessEnded,
@@ -42,76 +38,7 @@ from islands.supervisor.events import (
     Ticked,
 )
 from islands.supervisor.restarts import RESTARTS_MAX
-from islands.supervisor.state import SupervisorState
-
-FINGERPRINT = "same everywhere"
-
-T = TypeVar("T")
-
-
-class Desk:
-    """A supervisor with a clock that the test moves, ticking as it goes."""
-
-    def __init__(self, *, epoch: int = 1, launched: tuple[str, ...] = ()) -> None:
-        self.now_s = 0.0
-        settings = RunSettings(run="r", timing=Timing())
-        self.state = SupervisorState(
-            settings,
-            FINGERPRINT,
-            epoch=epoch,
-            launched=launched,
-            syncers=(SyncerAddress("configured"),),
-            now_s=0.0,
-        )
-
-    def handle(self, event: Event) -> list[Action]:
-        return self.state.handle(event, now_s=self.now_s)
-
-    def wait(self, seconds: float, *beats: Heartbeat) -> list[Action]:
-        """Let time pass in quarters of a second; who beats does so at each."""
-        actions: list[Action] = []
-        for _ in range(round(4 * seconds)):
-            self.now_s += 0.25
-            for beat in beats:
-                actions += self.hear(beat)
-            actions += self.handle(Ticked())
-        return actions
-
-    def join(self, name: str = "a", connection: int = 1, **changed: object) -> list[Action]:
-        join = Join(PROTOCOL, "r", Role.LEARNER, name, FINGERPRINT)
-        return self.handle(JoinArrived(replace(join, **changed), connection))  # type: ignore[arg-type]
-
-    def admit(self, name: str = "a", connection: int = 1, **changed: object) -> Incarnation:
-        (joined,) = sent(self.join(name, connection, **changed), Joined)
-        return joined.incarnation
-
-    def hear(self, beat: Heartbeat, connection: int = 1, *, trusted: bool = True) -> list[Action]:
-        return self.handle(HeartbeatArrived(beat, connection, trusted=trusted))
-
-    def status(self, name: str = "a") -> Status:
-        return self.state.members[name].status
-
-
-def beat(
-    incarnation: Incarnation, name: str = "a", *, step: int = 0, phase: Phase = Phase.STARVED
-) -> Heartbeat:
-    """A learner's sign of life."""
-    return Heartbeat(Role.LEARNER, name, incarnation, phase, step)
-
-
-def sent(actions: list[Action], kind: type[T]) -> list[T]:
-    """Messages of one kind that were sent."""
-    return [
-        action.message
-        for action in actions
-        if isinstance(action, Send) and isinstance(action.message, kind)
-    ]
-
-
-def recorded(actions: list[Action]) -> list[str]:
-    """Kinds of entries on the tape."""
-    return [action.kind for action in actions if isinstance(action, Record)]
-
+from tests.supervisor.desk import Desk, beat, recorded, sent
 
 # ------------------------------------------------------------------------------------- admission
 
@@ -286,6 +213,15 @@ def test_an_older_syncer_is_fenced() -> None:
     assert sent(desk.hear(replace(newer, epoch=1), 9), Evicted)
 
 
+def test_who_asks_is_told_what_the_run_is() -> None:
+    """Before it can join, a process asks; one of another protocol is refused with a sentence."""
+    desk = Desk()
+    assert desk.handle(EnquiryArrived(Enquiry(PROTOCOL, Role.LEARNER, "a"), 5)) == [TellRun(5, "a")]
+    newer = Enquiry(PROTOCOL + 1, Role.LEARNER, "a")
+    (refused,) = sent(desk.handle(EnquiryArrived(newer, 5)), Refused)
+    assert "protocol" in refused.reason
+
+
 # ------------------------------------------------------------------------------- a new supervisor
 
 
@@ -306,6 +242,24 @@ def test_a_credential_that_is_not_ours_opens_nothing() -> None:
     desk = Desk(epoch=2)
     assert not desk.hear(beat(Incarnation(1, 3)), trusted=False)
     assert not desk.state.members
+
+
+def test_a_forged_heartbeat_does_not_keep_a_member_alive() -> None:
+    """Without its credential nobody speaks for a member, nor moves it to another link."""
+    desk = Desk()
+    a = desk.admit("a", 1)
+    for _ in range(20):
+        desk.now_s += 0.25
+        assert not desk.hear(beat(a), 7, trusted=False)
+        desk.handle(Ticked())
+    assert desk.status() is Status.EVICTED
+
+
+def test_of_two_supervisors_the_older_one_ends() -> None:
+    """A member that a newer supervisor admitted shows the older one that it is none any more."""
+    desk = Desk(epoch=2)
+    with pytest.raises(RefusedError, match="follows a supervisor of epoch 3, this one has 2"):
+        desk.hear(beat(Incarnation(3, 1)))
 
 
 def test_a_forged_incarnation_does_not_unseat_a_member() -> None:
@@ -331,7 +285,7 @@ def test_a_launched_process_is_started_again_until_it_ends_too_often() -> None:
     assert len(delays) == RESTARTS_MAX
     actions = desk.handle(ProcessEnded("a", "out of memory"))
     assert [action for action in actions if isinstance(action, GiveUp)] == [
-        GiveUp("a", "ended too often, last: out of memory")
+        GiveUp("a", "ended too often, more than 5 times within a minute, last: out of memory")
     ]
     assert not any(isinstance(action, StartProcess) for action in actions)
 
@@ -355,12 +309,59 @@ def test_the_end_is_told_once_to_all_and_starts_nothing() -> None:
     """Everybody connected hears Stop; processes that end afterwards stay ended."""
     desk = Desk(launched=("a",))
     desk.admit("a", 1)
-    desk.admit("b", 2)
-    actions = desk.handle(StopArrived(Stop("budget spent")))
+    desk.admit("s", 2, role=Role.SYNCER)
+    actions = desk.handle(StopArrived(Stop("budget spent"), 2))
     assert [stop.reason for stop in sent(actions, Stop)] == ["budget spent"] * 2
     assert FinishRun("budget spent") in actions
-    assert not desk.handle(StopArrived(Stop("again")))
+    again = desk.handle(StopArrived(Stop("again"), 2))
+    assert again == [Send(2, Stop("budget spent"))], "it may have missed the answer"
     assert recorded(desk.handle(ProcessEnded("a", ""))) == ["process_ended"]
+
+
+def test_only_a_syncer_ends_the_run() -> None:
+    """A learner that says the run is over, or a stranger, changes nothing."""
+    desk = Desk()
+    desk.admit("a", 1)
+    for connection in (1, 7):
+        assert recorded(desk.handle(StopArrived(Stop("enough"), connection))) == ["refused"]
+    assert desk.state.finished is None
+
+
+def test_who_comes_after_the_end_is_told_so() -> None:
+    """Heartbeats are answered by Stop, and nobody is admitted any more."""
+    desk = Desk()
+    a = desk.admit("a", 1)
+    desk.admit("s", 2, role=Role.SYNCER)
+    desk.handle(StopArrived(Stop("tokens"), 2))
+    assert sent(desk.hear(beat(a)), Stop) == [Stop("tokens")]
+    (refused,) = sent(desk.join("b", 3), Refused)
+    assert refused.reason == "the run is over: tokens"
+    assert not refused.retry
+
+
+def test_a_launched_process_that_left_is_not_started_again() -> None:
+    """It said so and ended as it should; one that failed after its leave, or without, is."""
+    desk = Desk(launched=("a", "b", "c"))
+    for name in ("a", "b"):
+        incarnation = desk.admit(name, 1)
+        desk.handle(LeaveArrived(Leave(LearnerName(name), incarnation, "SIGTERM")))
+    started = [
+        action.name
+        for name, reason in (("a", ""), ("b", "killed (9)"), ("c", ""))
+        for action in desk.handle(ProcessEnded(name, reason))
+        if isinstance(action, StartProcess)
+    ]
+    assert started == ["b", "c"]
+
+
+def test_a_learner_that_had_finished_is_not_started_again() -> None:
+    """The run closes; its goodbye may be lost with its process, its last heartbeat told enough."""
+    desk = Desk(launched=("a",))
+    a = desk.admit("a", 1)
+    desk.hear(beat(a, phase=Phase.FINISHED))
+    assert recorded(desk.handle(ProcessEnded("a", ""))) == ["process_ended"]
+    again = desk.handle(ProcessEnded("a", "killed (9)"))
+    assert [action.name for action in again if isinstance(action, StartProcess)] == ["a"]
 
 
 # ------------------------------------------------------------------------------------ properties

@@ -117,6 +117,7 @@ class Bench:
         fragments: int = 2,
         durable: Durable | None = None,
         epoch: int = 1,
+        initial: bool = False,
     ) -> None:
         """A start of the syncer at time 0."""
         self.settings = settings or RunSettings(interval_steps=4, fragments=fragments)
@@ -124,7 +125,7 @@ class Bench:
         self.now_s = 0.0
         begun = durable or fresh(self.settings, fragments=fragments, shards=8, epoch=epoch)
         begun.epoch = epoch
-        self.state = SyncerState(self.settings, FINGERPRINT, begun, now_s=0.0)
+        self.state = SyncerState(self.settings, FINGERPRINT, begun, now_s=0.0, initial=initial)
         self.actions: list[Action] = []
         self.learners: dict[str, Learner] = {}
         self.connections: dict[str, int] = {}

@@ -1,13 +1,15 @@
 """How a run ends."""
 
+from copy import deepcopy
+
 import pytest
 
 from islands.config import RunSettings
-from islands.identities import Phase
-from islands.messages import FinalRound, Stop
-from islands.syncer.actions import FinishRun
+from islands.identities import Phase, Status
+from islands.messages import FinalRound, Refused, Stop
+from islands.syncer.actions import Exit, FinishRun
 from islands.syncer.core import ClosingStage
-from islands.syncer.events import StopRequested
+from islands.syncer.events import EndHeard, LinkOpened, StopRequested, SupervisorLinkChanged
 from tests.syncer.bench import BATCH, Bench, opened, seeded
 
 SETTINGS = RunSettings(interval_steps=40, fragments=4, budget_tokens=10_000)
@@ -185,3 +187,79 @@ def test_opened_rounds_are_drained_first() -> None:
     assert stage_of(bench) is ClosingStage.DRAINING
     bench.answer(pull)
     assert len(bench.merge().parts) == 1
+
+
+# ------------------------------------------------------------------------- until it has been heard
+
+
+def ended() -> Bench:
+    """A run whose final cut is durable, with the link to the supervisor up."""
+    bench = seeded("ana", settings=SETTINGS, fragments=4)
+    bench.do(SupervisorLinkChanged(up=True))
+    bench.do(StopRequested("enough"))
+    finish(bench, "ana")
+    bench.journal()
+    assert stage_of(bench) is ClosingStage.FINISHED
+    return bench
+
+
+def test_the_end_is_over_when_the_supervisor_has_heard_it() -> None:
+    """That it has is journalled first: a run that is over is known to be."""
+    bench = ended()
+    bench.tick(10 * SETTINGS.timing.final_s)
+    assert not bench.of(Exit), "a supervisor that can be reached will answer"
+    bench.do(EndHeard())
+    assert not bench.of(Exit)
+    assert len(bench.written()) == 1
+    bench.journal()
+    assert bench.of(Exit) == [Exit("enough")]
+    assert bench.core.durable.reported
+    bench.do(EndHeard())
+    assert not bench.actions, "once is enough"
+
+
+def test_a_supervisor_that_cannot_be_reached_is_not_waited_for_for_ever() -> None:
+    """`final_s` after its link went down the process ends; nothing says that it was heard."""
+    bench = ended()
+    bench.tick(100.0)
+    bench.do(SupervisorLinkChanged(up=False))
+    due_s = bench.state.deadline_s(bench.now_s)
+    assert due_s == bench.now_s + SETTINGS.timing.final_s
+    bench.tick(SETTINGS.timing.final_s - 0.1)
+    assert not bench.of(Exit)
+    bench.tick(0.1)
+    assert bench.of(Exit) == [Exit("enough")]
+    assert not bench.core.durable.reported
+
+
+def test_who_dials_in_after_the_end_is_told_to_stop() -> None:
+    """The books are closed; a stranger learns no more than that it is over."""
+    bench = ended()
+    bench.hello("ben")
+    assert bench.dismissed() == [Stop("enough")]
+    bench.do(LinkOpened(bench.hello_of(bench.learners["ben"]), 60, trusted=False))
+    (refused,) = bench.dismissed()
+    assert isinstance(refused, Refused)
+    assert "ben" not in bench.core.durable.ledger.books
+
+
+def test_after_the_end_nothing_changes_the_books() -> None:
+    """Reports, leaves and views that come late are not taken."""
+    bench = ended()
+    before = deepcopy(bench.core.durable)
+    bench.step("ana")
+    bench.view("ana", Status.EVICTED)
+    bench.drop("ana")
+    assert bench.core.durable == before
+
+
+def test_a_restart_after_the_end_has_only_that_to_tell() -> None:
+    """No learner is waited for; the final cut is exported and told once more."""
+    bench = ended()
+    again = Bench(SETTINGS, fragments=4, durable=bench.core.durable, epoch=2)
+    again.tick(0.0)
+    assert again.of(FinishRun) == [FinishRun("enough")]
+    again.do(SupervisorLinkChanged(up=True))
+    again.do(EndHeard())
+    again.journal()
+    assert again.of(Exit) == [Exit("enough")]

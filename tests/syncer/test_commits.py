@@ -5,7 +5,7 @@ from dataclasses import replace
 from islands.identities import FragmentIndex, Incarnation, Version
 from islands.messages import FragmentRequest, FragmentSeed
 from islands.syncer.actions import InstallSeed
-from islands.syncer.events import JournalFinished, SeedArrived
+from islands.syncer.events import InitialRead, JournalFinished, SeedArrived
 from tests.syncer.bench import Bench, opened, seeded
 
 
@@ -138,3 +138,40 @@ def test_the_clock_counts_the_rounds_of_the_fleet() -> None:
     bench.journal()
     assert {update.clock for update in bench.updates()} == {bench.core.clock}
     assert bench.core.clock == bench.core.durable.round * 2.0
+
+
+# ---------------------------------------------------------------------------- a value from a file
+
+
+def test_with_an_initial_value_no_learner_is_asked() -> None:
+    """Not even the first who could offer one; once read, it is journalled before it is sent."""
+    bench = Bench(initial=True)
+    bench.hello("ana")
+    bench.tick(10.0)
+    assert not bench.sent(FragmentRequest)
+    bench.do(InitialRead(("zero", "one")))
+    (install,) = bench.of(InstallSeed)
+    assert install == InstallSeed(Version(1, 0), ("zero", "one"))
+    assert not bench.updates()
+    bench.journal()
+    assert [(update.version, update.digest) for update in bench.updates()] == [
+        (Version(1, 0), "zero"),
+        (Version(1, 0), "one"),
+    ]
+    assert bench.state.version(1) == Version(1, 0)
+
+
+def test_an_initial_value_may_come_before_anybody_else() -> None:
+    """Who comes later adopts it like any other version."""
+    bench = Bench(initial=True)
+    bench.do(InitialRead(("zero", "one")))
+    bench.journal()
+    bench.hello("ana")
+    assert bench.receivers(0) == ["ana"]
+
+
+def test_an_initial_value_is_taken_once() -> None:
+    """A run that has a version keeps it."""
+    bench = seeded("ana")
+    bench.do(InitialRead(("zero", "one")))
+    assert not bench.of(InstallSeed)

@@ -32,12 +32,20 @@ def judged(
     contribution: Contribution = CONTRIBUTION,
     check: Check = GOOD,
     *,
+    counted: bool = True,
     fenced: str | None = None,
     ticket_open: bool = True,
     stale: str | None = None,
 ) -> Refusal | None:
     """The verdict on a contribution that is good but for what a test changes."""
-    return refusal(contribution, check, fenced=fenced, ticket_open=ticket_open, stale=stale)
+    return refusal(
+        contribution,
+        check,
+        counted=counted,
+        fenced=fenced,
+        ticket_open=ticket_open,
+        stale=stale,
+    )
 
 
 def test_a_good_contribution_is_admitted() -> None:

@@ -2,7 +2,14 @@
 
 import pytest
 
-from islands.syncer.grace import Durations, MovingAverage, grace_s
+from islands.syncer.grace import (
+    WARN_EVERY_S,
+    Durations,
+    GraceWatch,
+    Lacking,
+    MovingAverage,
+    grace_s,
+)
 
 
 def durations(step_s: float | None, quorum_s: float | None, sync_s: float | None) -> Durations:
@@ -43,3 +50,42 @@ def test_the_average_moves_by_a_fifth() -> None:
     assert average.value == 10.0
     average.add(20.0)
     assert average.value == pytest.approx(12.0)
+
+
+def looks(watch: GraceWatch, known: Durations, *times_s: float, overlap: int = 2) -> list[float]:
+    """When a watch that looks at these times says something."""
+    return [
+        now_s
+        for now_s in times_s
+        if watch.look(known, overlap_steps=overlap, patient_s=10.0, now_s=now_s) is not None
+    ]
+
+
+def test_an_exchange_that_is_too_long_is_told_after_a_while_and_then_once_a_minute() -> None:
+    """By how much it is too long, and how many steps would hide it."""
+    watch, slow = GraceWatch(), durations(1.0, 2.0, 1.5)
+    assert looks(watch, slow, 0.0, 9.9) == []
+    found = watch.look(slow, overlap_steps=2, patient_s=10.0, now_s=10.0)
+    assert found == Lacking(exchange_s=3.5, hidden_s=2.0, steps_needed=5)
+    assert grace_s(slow, overlap_steps=found.steps_needed, safety=0.8) > 0
+    times_s = [10.0 + second for second in range(1, 150)]
+    assert looks(watch, slow, *times_s) == [10.0 + WARN_EVERY_S, 10.0 + 2 * WARN_EVERY_S]
+
+
+def test_a_passing_delay_is_not_worth_a_word() -> None:
+    """What is well again in between begins anew."""
+    watch = GraceWatch()
+    for start_s in (0.0, 9.0, 18.0):
+        assert looks(watch, durations(1.0, 2.0, 1.5), start_s, start_s + 8.0) == []
+        assert looks(watch, durations(1.0, 0.1, 0.1), start_s + 8.5) == []
+
+
+@pytest.mark.parametrize("known", [durations(None, 2.0, 2.0), durations(1.0, 2.0, None)])
+def test_what_is_not_measured_lacks_nothing(known: Durations) -> None:
+    """Nothing is said before all three times are known."""
+    assert looks(GraceWatch(), known, 0.0, 100.0) == []
+
+
+def test_without_overlap_there_is_nothing_to_lack() -> None:
+    """τ = 0 is a choice, and never has a grace."""
+    assert looks(GraceWatch(), durations(1.0, 2.0, 2.0), 0.0, 100.0, overlap=0) == []

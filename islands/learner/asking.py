@@ -1,0 +1,172 @@
+"""Where the moments of a process's inner optimizer come from: a healthy peer, or nowhere.
+
+A process that has never stepped has none worth keeping. If the syncer's Welcome names a donor, the
+donor's are asked for piece by piece, through the syncer, while this process compiles and adopts.
+Its first step waits for them, and never for long: `resend_s` after the welcome, or after compute
+was ready, whichever is later, it steps with fresh moments. It does so at once when the donor has
+none to give.
+
+    open ──▶ asking ──▶ loading ──▶ settled
+      └─────────┴──────────┴── fresh ──▲
+
+Once settled, this process keeps its moments, whatever becomes of its incarnations.
+"""
+
+from islands.identities import LearnerName
+from islands.learner.actions import ForgetPieces, KeepPiece, LoadMoments, Record, Remind, ToPeer
+from islands.learner.core import Core
+from islands.learner.events import MomentsLoaded, PieceArrived, TrainerMade
+from islands.learner.moments import Stage
+from islands.messages import StateRequest
+
+WINDOW = 2
+"""Pieces asked for at a time: one on its way while the next is read."""
+
+ASKED_MAX = 2
+"""How often one piece is asked for: once, and once more if it was lost or damaged."""
+
+
+def take_made(core: Core, event: TrainerMade) -> None:
+    """There is a trainer: now it is known what to ask for."""
+    core.moments.schema, core.moments.pieces = event.moments_schema, event.moment_pieces
+
+
+def take_donor(core: Core, donor: LearnerName | None) -> None:
+    """A syncer welcomed us; what was asked over an earlier link may be lost."""
+    moments = core.moments
+    if moments.stage is Stage.OPEN and donor is not None:
+        moments.stage, moments.donor = Stage.ASKING, donor
+        moments.began_s = core.now_s
+    elif moments.stage is not Stage.ASKING:
+        return
+    elif donor is not None and donor != moments.donor:
+        moments.donor = donor
+        _forget(core)
+    moments.asked.clear()
+    moments.heard_s = core.now_s
+
+
+def pursue(core: Core) -> None:
+    """After every event: ask for what is missing, or give up."""
+    moments = core.moments
+    if moments.stage is not Stage.ASKING or moments.schema is None:
+        return
+    limit_s = core.settings.timing.scaled(core.settings.timing.resend_s)
+    if moments.pieces == 0:
+        go_fresh(core, "this optimizer keeps none")
+    elif core.closing or core.leaving is not None:
+        go_fresh(core, "it will not step any more")
+    elif core.now_s >= moments.deadline_s(limit_s):
+        missing = moments.pieces - len(moments.arrived)
+        go_fresh(core, f"{missing} of {moments.pieces} pieces did not come in time")
+    else:
+        quiet_s = limit_s / ASKED_MAX
+        _ask(core, quiet_s)
+        _remind(core, min(moments.heard_s + quiet_s, moments.deadline_s(limit_s)))
+
+
+def _ask(core: Core, quiet_s: float) -> None:
+    """Keep the window full; repeat what is under way once nothing has come for a while."""
+    moments = core.moments
+    overdue = core.now_s >= moments.heard_s + quiet_s
+    if overdue:
+        moments.heard_s = core.now_s
+    if not core.syncer_up:
+        return
+    for piece in sorted(moments.asked) if overdue else []:
+        _request(core, piece)
+    for piece in range(moments.pieces):
+        if len(moments.asked) >= WINDOW:
+            return
+        if piece not in moments.arrived and piece not in moments.asked:
+            _request(core, piece)
+
+
+def _request(core: Core, piece: int) -> None:
+    moments = core.moments
+    times = moments.asked.get(piece, 0) + 1
+    if times <= ASKED_MAX and core.incarnation is not None:
+        assert moments.donor is not None, "somebody is asked"
+        assert moments.schema is not None, "something is asked for"
+        moments.asked[piece] = times
+        request = StateRequest(core.incarnation, piece, moments.schema)
+        core.actions.append(ToPeer(moments.donor, request))
+
+
+def _remind(core: Core, due_s: float) -> None:
+    """Be asked again when a piece, or all of them, are overdue: after now, as both are not yet."""
+    set_s = core.moments.reminder_s
+    if set_s is None or due_s < set_s:
+        core.moments.reminder_s = due_s
+        core.actions.append(Remind(due_s - core.now_s))
+
+
+def take_piece(core: Core, event: PieceArrived) -> None:
+    """A peer answered: with a piece, or that it gives none."""
+    moments, offer = core.moments, event.message
+    if moments.stage is not Stage.ASKING or event.sender != moments.donor:
+        return
+    if offer.pieces == 0:
+        go_fresh(core, f"{moments.donor} has none to give")
+    elif (offer.schema, offer.pieces) != (moments.schema, moments.pieces):
+        go_fresh(core, f"those of {moments.donor} are of another optimizer")
+    elif offer.piece in moments.asked:
+        moments.heard_s = core.now_s
+        if event.intact:
+            _keep(core, offer.piece, event.size_bytes)
+        elif moments.asked[offer.piece] < ASKED_MAX:
+            _request(core, offer.piece)
+        else:
+            go_fresh(core, f"piece {offer.piece} was damaged twice")
+
+
+def _keep(core: Core, piece: int, size_bytes: int) -> None:
+    moments = core.moments
+    del moments.asked[piece]
+    moments.arrived[piece] = size_bytes
+    core.actions.append(KeepPiece(piece))
+    if len(moments.arrived) == moments.pieces:
+        moments.stage = Stage.LOADING
+        core.actions.append(LoadMoments())
+
+
+def take_loaded(core: Core, event: MomentsLoaded) -> None:
+    """Compute has taken the moments over, or found that they are no good."""
+    moments = core.moments
+    if not event.taken:
+        go_fresh(core, f"those of {moments.donor} are of other sizes, or not finite")
+        return
+    moments.stage = Stage.SETTLED
+    fields: dict[str, object] = {
+        "from": moments.donor,
+        "pieces": moments.pieces,
+        "bytes": sum(moments.arrived.values()),
+        "seconds": round(core.now_s - moments.began_s, 6),
+        "waited_s": round(moments.waited_s(core.now_s), 6),
+    }
+    core.actions.append(Record("moments_taken", fields))
+
+
+def go_fresh(core: Core, reason: str) -> None:
+    """Settle for the moments with which every optimizer begins."""
+    moments = core.moments
+    waited_s = moments.waited_s(core.now_s) if moments.waiting else 0.0
+    moments.stage = Stage.SETTLED
+    _forget(core)
+    fields: dict[str, object] = {"reason": reason, "waited_s": round(waited_s, 6)}
+    core.actions.append(Record("moments_fresh", fields))
+
+
+def start_anew(core: Core) -> None:
+    """The incarnation ended: the next one may be told of another donor."""
+    if core.moments.stage is Stage.ASKING:
+        core.moments.stage = Stage.OPEN
+        _forget(core)
+
+
+def _forget(core: Core) -> None:
+    moments = core.moments
+    moments.asked.clear()
+    if moments.arrived:
+        moments.arrived.clear()
+        core.actions.append(ForgetPieces())

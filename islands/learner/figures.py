@@ -1,0 +1,50 @@
+"""What one process of a learner did since it began, for the run's folder on another host."""
+
+from islands.histogram import GapHistogram
+from islands.learner.events import StepFinished
+from islands.operation import StepFigures
+
+
+class Figures:
+    """Sums over the steps of one process.
+
+    Args:
+        process: tells this process of a name from the next.
+    """
+
+    def __init__(self, process: str) -> None:
+        """Nothing is done yet."""
+        self.steps = 0
+        self._process = process
+        self._tokens = 0
+        self._stepping_s = 0.0
+        self._step_time_s = 0.0
+        self._loss = 0.0
+        self._gap_s = 0.0
+        self._data_wait_s = 0.0
+        self._gaps = GapHistogram()
+
+    def stepped(self, step: StepFinished, loss: float, gap_s: float, data_wait_s: float) -> None:
+        """A step is complete; its totals are over the life of the process."""
+        self.steps, self._tokens = step.steps, step.tokens
+        self._stepping_s += max(0.0, step.step_time_s - data_wait_s)
+        self._step_time_s, self._loss = step.step_time_s, loss
+        self._gap_s, self._data_wait_s = gap_s, data_wait_s
+        self._gaps.add(max(0.0, gap_s))
+
+    def told(self, *, bytes_up: int, bytes_down: int) -> StepFigures:
+        """All of it, as a message."""
+        return StepFigures(
+            process=self._process,
+            steps=self.steps,
+            tokens=self._tokens,
+            stepping_s=self._stepping_s,
+            step_time_s=self._step_time_s,
+            loss=self._loss,
+            gap_s=self._gap_s,
+            data_wait_s=self._data_wait_s,
+            gap_bins=self._gaps.bins,
+            gap_largest_s=self._gaps.largest_s,
+            bytes_up=bytes_up,
+            bytes_down=bytes_down,
+        )

@@ -1,0 +1,68 @@
+"""Departure on one's own will: by a signal of the host, or since an operator drains this learner.
+
+    asked to ─▶ no step after this one ─▶ what was asked for is answered ─▶ its fate is known
+                                                                                    │
+                                    end ◀── goodbye to both ◀── last report ◀───────┘
+
+Contributions of an incarnation that has ended are not merged. So it stays until those that it has
+sent are decided, and declines whatever is asked of it from now on; a deadline bounds all of it.
+Leases go back with the last positions, and the quota that is left is granted to others.
+"""
+
+from islands.learner.account import Sent
+from islands.learner.actions import AllowSteps, Exit, ToSupervisor, ToSyncer
+from islands.learner.core import Core, Leaving
+from islands.messages import ContributionFate, Leave
+
+
+def begin_leaving(core: Core, reason: str) -> None:
+    """Stop at the next boundary; the word may come more than once."""
+    if core.leaving is None:
+        timing = core.settings.timing
+        core.leaving = Leaving(reason, core.now_s + timing.scaled(timing.evict_s))
+        core.actions.append(AllowSteps(0, core.leases))
+
+
+def take_fate(core: Core, message: ContributionFate) -> None:
+    """A contribution was not applied; the account learns its tokens' fate from the next update."""
+    core.decided.append((message.ticket.epoch, message.ticket.round))
+
+
+def go_on_leaving(core: Core) -> None:
+    """End as soon as nothing is worth waiting for."""
+    leaving = core.leaving
+    if leaving is None or leaving.left:
+        return
+    cut_off = core.incarnation is None or not core.syncer_up
+    done = core.idle and not core.pulls.wanted and not _undecided(core)
+    if cut_off or done or core.now_s >= leaving.deadline_s:
+        leaving.left = True
+        _leave(core, leaving.reason)
+
+
+def _undecided(core: Core) -> bool:
+    """Whether something that was sent may still be merged."""
+
+    def open_(group: list[Sent]) -> bool:
+        return any(sent.ticket not in core.decided for sent in group)
+
+    return any(open_(a.sent) or any(map(open_, a.doubtful)) for a in core.accounts)
+
+
+def _leave(core: Core, reason: str) -> None:
+    if core.incarnation is not None:
+        farewell = Leave(core.name, core.incarnation, reason)
+        if core.syncer_up:
+            core.actions.append(ToSyncer(core.progress(core.incarnation)))
+            core.actions.append(ToSyncer(farewell))
+        if core.supervisor_up:
+            core.actions.append(ToSupervisor(farewell))
+    core.actions.append(Exit(reason, failed=False))
+
+
+def end_with_run(core: Core, reason: str) -> None:
+    """The syncer says that the run is over; the supervisor may hear that from us first."""
+    if core.incarnation is not None and core.supervisor_up:
+        farewell = Leave(core.name, core.incarnation, f"the run is over: {reason}")
+        core.actions.append(ToSupervisor(farewell))
+    core.actions.append(Exit(reason, failed=False))

@@ -1,0 +1,135 @@
+"""What an operator may ask for: each command is answered by a sentence, and by the view after it.
+
+=======  ==========================================================================================
+status   who is here, of all roles
+drain    a learner answers what it is asked, returns its leases, ends, and is not started again
+add      more learners on this host, if learners are launched here
+pause    learners stop at their next step, and no round opens; nothing is lost
+resume   all go on
+stop     a proper end: closing rounds, a final cut, summary and export
+=======  ==========================================================================================
+
+Each is idempotent but for `add`. What a receiver may have missed is said again with its heartbeats.
+"""
+
+from typing import assert_never
+
+from islands.identities import Phase, Role, Status
+from islands.messages import Stop
+from islands.operation import Command, CommandAnswer, Drain, MemberFigures, Verb
+from islands.supervisor.core import ENDED, Core
+from islands.supervisor.launching import add_learners
+
+ADDED_MAX = 64
+
+Answer = tuple[bool, str]
+"""Whether it is done, and the sentence."""
+
+
+def take_command(
+    core: Core, command: Command, connection: int, *, genuine: bool, now_s: float
+) -> None:
+    """Do what an operator asks for, if it is one, and answer."""
+    wish = {"verb": command.verb.value, "target": command.target, "count": command.count}
+    if not genuine:
+        told = "the proof of this command is not made with the run's key: use the key of its folder"
+        core.record("refused", name="operator", reason=told, **wish)
+        core.send(connection, CommandAnswer(done=False, told=told))
+        return
+    if core.finished is not None:
+        done, told = command.verb is Verb.STATUS, f"the run is over: {core.finished}"
+    else:
+        done, told = _obey(core, command)
+    if command.verb is not Verb.STATUS:
+        core.record("commanded", done=done, told=told, **wish)
+    core.send(connection, CommandAnswer(done, told, _figures(core, now_s)))
+
+
+def _obey(core: Core, command: Command) -> Answer:
+    match command.verb:
+        case Verb.STATUS:
+            return _status(core)
+        case Verb.DRAIN:
+            return _drain(core, command.target)
+        case Verb.ADD:
+            return _add(core, command.count)
+        case Verb.PAUSE:
+            return _pause(core, paused=True)
+        case Verb.RESUME:
+            return _pause(core, paused=False)
+        case Verb.STOP:
+            return _stop(core)
+        case _:
+            assert_never(command.verb)
+
+
+def _status(core: Core) -> Answer:
+    learners = core.present(Role.LEARNER)
+    live = sum(member.status is Status.LIVE for member in learners)
+    paused = core.paused or any(member.phase is Phase.PAUSED for member in learners)
+    state = "is ending" if core.stopping else "is paused" if paused else "goes on"
+    told = f"run {core.settings.run} {state} with {len(learners)} learners, {live} of them live"
+    return True, told if core.present(Role.SYNCER) else f"{told}; there is no syncer"
+
+
+def _drain(core: Core, target: str) -> Answer:
+    learners = {member.name: member for member in core.present(Role.LEARNER)}
+    member = learners.get(target)
+    if member is None:
+        here = ", ".join(learners) or "none"
+        return False, f"there is no learner {target!r} here; the learners are: {here}"
+    core.drained[target] = "drained by an operator"
+    if member.connection is not None:
+        core.send(member.connection, Drain(core.drained[target]))
+    last = "; it was the last one: nothing is trained now" if len(learners) == 1 else ""
+    return True, f"{target} answers what it is asked, leaves, and is not started again{last}"
+
+
+def _add(core: Core, number: int) -> Answer:
+    if not core.launched:
+        told = f"python -m islands.learner --supervisor {core.address}"
+        return False, f"nothing is launched here; start a learner by hand, on its host: {told}"
+    if not 1 <= number <= ADDED_MAX:
+        return False, f"{number} learners cannot be added; it must be 1 to {ADDED_MAX}"
+    return True, f"started {', '.join(add_learners(core, number))}"
+
+
+def _pause(core: Core, *, paused: bool) -> Answer:
+    if core.paused is paused:  # one that was restarted does not know, and asks the syncer again
+        return True, "the run is paused already" if paused else "the run is not paused"
+    core.paused = paused
+    if core.present(Role.SYNCER):
+        later = ""
+    else:
+        later = "; there is no syncer now, it is told as soon as it is back"
+    if paused:
+        return True, f"learners stop after the step that they are in{later}"
+    return True, f"learners go on{later}"
+
+
+def _stop(core: Core) -> Answer:
+    core.stopping = core.stopping or "stopped by an operator"
+    told = [member for member in core.present(Role.SYNCER) if member.connection is not None]
+    for member in told:
+        assert member.connection is not None, "chosen for it"
+        core.send(member.connection, Stop(core.stopping))
+    if told:
+        return True, "the syncer closes the last rounds, then the run ends"
+    return True, "there is no syncer now; it ends the run properly as soon as it is back"
+
+
+def _figures(core: Core, now_s: float) -> tuple[MemberFigures, ...]:
+    """A line for each name, those that have ended as well, by role and name."""
+    members = sorted(core.members.values(), key=lambda member: (member.role.value, member.name))
+    return tuple(
+        MemberFigures(
+            name=member.name,
+            role=member.role,
+            incarnation=member.incarnation,
+            status=member.status,
+            phase=member.phase,
+            step=member.step,
+            silent_s=0.0 if member.status in ENDED else now_s - member.heard_s,
+        )
+        for member in members
+    )

@@ -1,0 +1,53 @@
+"""Which processes run on this host: those that were launched, and started again when they end.
+
+A process that left, or was drained, is not started again; neither is anything once the run is over.
+"""
+
+from itertools import count
+
+from islands.identities import Phase, Role, Status
+from islands.supervisor.actions import GiveUp, StartProcess
+from islands.supervisor.core import Core
+from islands.supervisor.restarts import Restarts
+
+LEARNER_PREFIX = "learner-"
+
+
+def take_end(core: Core, name: str, reason: str, now_s: float) -> None:
+    """A process has ended: start it again after a while, or say why not."""
+    core.record("process_ended", name=name, reason=reason)
+    if core.finished is not None or name not in core.launched or _departed(core, name, reason):
+        return
+    restarts = core.launched[name]
+    delay_s = restarts.next_delay_s(now_s, core.settings.timing.patience)
+    if delay_s is None:
+        often = restarts.told.removeprefix("ended ")
+        told = f"ended too often, {often}, last: {reason or 'without a word'}"
+        core.record("gave_up", name=name, reason=told)
+        core.actions.append(GiveUp(name, told))
+    else:
+        core.actions.append(StartProcess(name, delay_s))
+
+
+def _departed(core: Core, name: str, reason: str) -> bool:
+    """Whether it is gone because it was to go: drained, or ended as it should after its work."""
+    member = core.members.get(name)
+    done = member is not None and (
+        member.status is Status.LEFT
+        or (member.role is Role.LEARNER and member.phase is Phase.FINISHED)
+    )
+    return name in core.drained or (done and not reason)
+
+
+def add_learners(core: Core, number: int) -> list[str]:
+    """Launch so many more learners; returns their names."""
+    added: list[str] = []
+    for index in count():
+        if len(added) == number:
+            break
+        name = f"{LEARNER_PREFIX}{index}"
+        if name not in core.launched and name not in core.members:
+            core.launched[name] = Restarts()
+            core.actions.append(StartProcess(name, 0.0))
+            added.append(name)
+    return added

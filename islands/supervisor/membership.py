@@ -1,0 +1,217 @@
+"""Who is admitted, who is heard, who has ended.
+
+An admission gives an incarnation (epoch of this supervisor's start, counter) that is never given
+again. A supervisor that starts anew knows nobody; it rebuilds its view from the heartbeats of
+members whose credentials its predecessor signed, and evicts nobody that it has not heard itself.
+Of two supervisors, the one with the higher epoch goes on.
+"""
+
+from islands.errors import RefusedError
+from islands.identities import Incarnation, Role, Status
+from islands.messages import (
+    PROTOCOL,
+    Enquiry,
+    Evicted,
+    Heartbeat,
+    HeartbeatAck,
+    Join,
+    Joined,
+    Leave,
+    Refused,
+    Stop,
+)
+from islands.operation import Drain
+from islands.supervisor.actions import KillProcess, TellRun
+from islands.supervisor.core import ENDED, Core
+from islands.supervisor.liveness import MemberRecord, judge
+
+
+def take_enquiry(core: Core, enquiry: Enquiry, connection: int) -> None:
+    """Tell whoever speaks our protocol what the run is."""
+    reason = _mismatch(enquiry.protocol)
+    if reason is None:
+        core.actions.append(TellRun(connection, enquiry.name))
+    else:
+        core.send(connection, Refused(enquiry.name, reason, retry=False))
+
+
+def take_join(core: Core, join: Join, connection: int, now_s: float) -> None:
+    """Admit a process, or refuse it with a sentence that says what differs."""
+    reason = _unlike(core, join)
+    if reason is not None:
+        _refuse(core, join, connection, reason, retry=False)
+        return
+    member = core.members.get(join.name)
+    if member is not None and member.status not in ENDED:
+        same = join.previous == member.incarnation
+        if not same and member.status is not Status.SUSPECT:
+            reason = f"the name {join.name!r} is taken by a live {member.role.value}"
+            _refuse(core, join, connection, reason, retry=True)
+            return
+        end(core, member, Status.EVICTED, "replaced by a newer incarnation")
+    elif member is not None and member.status is Status.LEFT:
+        core.drained.pop(join.name, None)  # whoever starts it again after that means it
+    core.counter += 1
+    incarnation = Incarnation(core.epoch, core.counter)
+    core.members[join.name] = MemberRecord(
+        join.role,
+        join.name,
+        incarnation,
+        Status.LIVE,
+        connection,
+        heard_s=now_s,
+        phase_since_s=now_s,
+        stepped_s=now_s,
+    )
+    core.record("admitted", name=join.name, role=join.role.value, incarnation=str(incarnation))
+    joined = Joined(
+        run=core.settings.run,
+        name=join.name,
+        incarnation=incarnation,
+        credential="",
+        supervisor_epoch=core.epoch,
+        syncers=core.addresses(),
+    )
+    core.send(connection, joined)
+
+
+def _mismatch(protocol: int) -> str | None:
+    if protocol != PROTOCOL:
+        return f"protocol {protocol} is not spoken here, this run speaks {PROTOCOL}"
+    return None
+
+
+def _unlike(core: Core, join: Join) -> str | None:
+    if join.protocol != PROTOCOL:
+        return _mismatch(join.protocol)
+    if join.run != core.settings.run:
+        return f"this is run {core.settings.run!r}, not {join.run!r}"
+    if join.role is not Role.SUPERVISOR and join.fingerprint != core.fingerprint:
+        return f"layout {join.fingerprint} differs from the run's {core.fingerprint}"
+    if core.finished is not None:
+        return f"the run is over: {core.finished}"
+    return None
+
+
+def _refuse(core: Core, join: Join, connection: int, reason: str, *, retry: bool) -> None:
+    core.record("refused", name=join.name, reason=reason)
+    core.send(connection, Refused(join.name, reason, retry))
+
+
+def take_heartbeat(
+    core: Core, beat: Heartbeat, connection: int, *, trusted: bool, now_s: float
+) -> None:
+    """A member lives, or somebody believes to be one.
+
+    Raises:
+        RefusedError: a supervisor of a higher epoch admitted it; this one must end.
+    """
+    if not trusted:
+        return
+    if beat.incarnation.epoch > core.epoch:
+        message = (
+            f"{beat.name} follows a supervisor of epoch {beat.incarnation.epoch}, this one has "
+            f"{core.epoch}: another one runs, or the folder with its epoch was lost"
+        )
+        raise RefusedError(message)
+    member = core.members.get(beat.name)
+    if member is None or member.incarnation < beat.incarnation:
+        member = _recognise(core, beat, now_s)
+    fenced = beat.incarnation < member.incarnation or beat.epoch < member.epoch
+    if fenced or member.status in ENDED:
+        reason = "this incarnation has ended"
+        core.send(connection, Evicted(beat.name, beat.incarnation, reason))
+        return
+    member.connection = connection
+    member.epoch = beat.epoch
+    member.address = beat.address
+    member.heard(beat.phase, beat.step, now_s)
+    _set_status(core, member, judge(member, core.settings.timing, now_s))
+    core.send(connection, HeartbeatAck(core.epoch, core.addresses()))
+    _repeat(core, member, connection)
+
+
+def _repeat(core: Core, member: MemberRecord, connection: int) -> None:
+    """Say again what may have been lost, as long as its receiver is here to be told."""
+    if core.finished is not None:
+        core.send(connection, Stop(core.finished))
+    elif member.role is Role.SYNCER:
+        core.send(connection, core.view())
+        if core.stopping is not None:
+            core.send(connection, Stop(core.stopping))
+    elif member.name in core.drained:
+        core.send(connection, Drain(core.drained[member.name]))
+
+
+def _recognise(core: Core, beat: Heartbeat, now_s: float) -> MemberRecord:
+    """A member that an earlier supervisor admitted."""
+    member = MemberRecord(
+        beat.role,
+        beat.name,
+        beat.incarnation,
+        Status.LIVE,
+        None,
+        heard_s=now_s,
+        phase=beat.phase,
+        phase_since_s=now_s,
+        step=beat.step,
+        stepped_s=now_s,
+    )
+    core.members[beat.name] = member
+    core.record("recognised", name=beat.name, incarnation=str(beat.incarnation))
+    return member
+
+
+def notice_pause(core: Core, now_s: float) -> None:
+    """Before anything is judged; after a pause a closed link may be handled before a tick."""
+    gap_s = now_s - core.ticked_s
+    timing = core.settings.timing
+    if gap_s >= timing.scaled(timing.heartbeat_s):
+        core.ticked_s = now_s
+        core.record("paused", gap_s=gap_s)
+        for member in core.members.values():
+            member.shift(gap_s)
+
+
+def close_link(core: Core, connection: int, now_s: float) -> None:
+    """Whoever was heard over a link that is gone is suspect at once."""
+    for member in core.members.values():
+        if member.connection == connection:
+            member.connection = None
+    judge_all(core, now_s)
+
+
+def judge_all(core: Core, now_s: float) -> None:
+    """Apply the table of `liveness.py` to everybody."""
+    for _, member in sorted(core.members.items()):
+        _set_status(core, member, judge(member, core.settings.timing, now_s))
+
+
+def _set_status(core: Core, member: MemberRecord, status: Status) -> None:
+    if status is member.status:
+        return
+    if status in ENDED:
+        end(core, member, status, "silent")
+        return
+    member.status = status
+    core.record("status", name=member.name, status=status.value)
+    if status is Status.STALLED and member.name in core.launched:
+        core.actions.append(KillProcess(member.name, f"stalled in {member.phase.value}"))
+
+
+def end(core: Core, member: MemberRecord, status: Status, reason: str) -> None:
+    """An incarnation is over."""
+    member.status = status
+    core.evictions += status is Status.EVICTED
+    incarnation = str(member.incarnation)
+    core.record(status.value, name=member.name, incarnation=incarnation, reason=reason)
+    if member.connection is not None:
+        core.send(member.connection, Evicted(member.name, member.incarnation, reason))
+
+
+def take_leave(core: Core, leave: Leave) -> None:
+    """A member departs on its own will."""
+    member = core.members.get(leave.name)
+    known = member is not None and member.incarnation == leave.incarnation
+    if member is not None and known and member.status not in ENDED:
+        end(core, member, Status.LEFT, leave.reason)

@@ -1,0 +1,69 @@
+"""The end of an incarnation: it is fenced, its accounts are closed, what it held is free again."""
+
+from islands.identities import LearnerName, Role
+from islands.messages import Evicted, Refused
+from islands.syncer.actions import Dismiss
+from islands.syncer.core import Core
+from islands.syncer.scheduling import withdraw
+
+
+def retire(
+    core: Core, name: LearnerName, reason: str, notice: Refused | Evicted | None = None
+) -> None:
+    """End an incarnation: fence it, close its accounts, free what it held.
+
+    Args:
+        core: the syncer's memory.
+        name: whose incarnation.
+        reason: for the tape, and for the learner.
+        notice: last word to the learner; by default that it may come back as another one.
+    """
+    learner = core.learners.pop(name)
+    if learner.connection is not None:
+        evicted = Evicted(name, learner.incarnation, reason)
+        core.actions.append(Dismiss(learner.connection, notice or evicted))
+    withdraw(core, name)
+    forget_seed(core, name)
+    core.record("retired", name=name, incarnation=str(learner.incarnation), reason=reason)
+    if learner.role is Role.LEARNER:
+        close_accounts(core, name)
+        core.write_journal()
+
+
+def forget_seed(core: Core, name: LearnerName) -> None:
+    """Who was to bring version 0 is gone; ask another, unless all of it is here."""
+    seeding = core.seeding
+    if seeding is not None and seeding.name == name and seeding.journalled is None:
+        core.seeding = None
+
+
+def end_unsettled(core: Core) -> None:
+    """The run ends: what those who are not here, or are not done, did not get merged is lost."""
+    books = core.durable.ledger.books
+    for name in sorted(books):
+        learner = core.learners.get(name)
+        if learner is None:
+            close_accounts(core, name)
+        elif not learner.reachable or any(map(books[name].pending, range(core.fragments))):
+            retire(core, name, "the run ended without it")
+
+
+def close_accounts(core: Core, name: LearnerName) -> None:
+    """What has no fate yet is lost; quota and leases go back; nothing of it is taken any more."""
+    durable = core.durable
+    book = durable.ledger.books[name]
+    durable.retired[name] = book.incarnation
+    durable.ledger.close(name)
+    returned = durable.leases.close(name, book.processed)
+    core.pace.forget(name)
+    core.grants.pop(name, None)
+    incarnation = str(book.incarnation)
+    core.record("book_closed", name=name, incarnation=incarnation, processed=book.processed)
+    for lease in returned:
+        core.record(
+            "lease_returned",
+            name=name,
+            pass_index=lease.pass_index,
+            shard=lease.shard,
+            position=lease.position,
+        )

@@ -1,0 +1,106 @@
+"""What a learner tells of itself: taken into the books if it can be true.
+
+A report that cannot be true ends its sender's incarnation, not the syncer: it is dismissed with the
+sentence, and started anew it begins a new account. An `InvariantError` would be a bug of ours.
+"""
+
+from math import inf
+
+from islands.identities import Phase, Role
+from islands.messages import Progress, Refused
+from islands.syncer.core import Core
+from islands.syncer.endings import retire
+from islands.syncer.roster import LearnerRecord
+
+
+def take_progress(core: Core, progress: Progress, connection: int, now_s: float) -> None:
+    """A learner's report; one on an old link or of another incarnation is ignored."""
+    learner = core.learners.get(progress.name)
+    if learner is None or learner.connection != connection:
+        return
+    if learner.incarnation != progress.incarnation or len(progress.fragments) != core.fragments:
+        return
+    before = learner.progress
+    if goes_back(before, progress):
+        return
+    stepped = progress.steps - before.steps
+    wrong = wrong_because(core, progress) if learner.role is Role.LEARNER else None
+    if wrong is not None:
+        dismiss_wrong(core, learner, wrong)
+        return
+    if learner.role is Role.LEARNER and before.phase is Phase.STEPPING and stepped:
+        core.pace.progressed(progress.name, stepped)
+    take_report(core, learner, progress)
+    if core.pace.setter(core.ready()) == progress.name and progress.step_time_s > 0 and stepped:
+        core.durations.step_s.add(progress.step_time_s)
+    _count_adoptions(core, learner, before, now_s)
+    if before.phase is Phase.COMPILING and learner.adopting:
+        _send_all(core, learner, now_s)
+
+
+def goes_back(before: Progress, progress: Progress) -> bool:
+    """Whether a report is older than the last one: a link may deliver it once more."""
+    if before.incarnation != progress.incarnation:
+        return False
+    if progress.steps < before.steps or progress.tokens < before.tokens:
+        return True
+    for held, told in zip(before.fragments, progress.fragments, strict=True):
+        if held.version is not None and (told.version is None or told.version < held.version):
+            return True
+        if told.overwritten_tokens < held.overwritten_tokens:
+            return True
+    return False
+
+
+def dismiss_wrong(core: Core, learner: LearnerRecord, wrong: str) -> None:
+    """What it said cannot be true: its incarnation is over, and its process may not go on."""
+    reason = f"its report cannot be true: {wrong}"
+    core.record("wrong_report", name=learner.name, reason=wrong)
+    retire(core, learner.name, reason, Refused(learner.name, reason, retry=False))
+
+
+def wrong_because(core: Core, progress: Progress) -> str | None:
+    """Why a learner's report cannot be true; None if it can.
+
+    Its book and its quota are those of its incarnation, or it has none yet and did nothing.
+    """
+    if not 0 <= progress.step_time_s < inf:
+        return f"a step time of {progress.step_time_s} s"
+    if min(progress.steps, progress.tokens, progress.batch_tokens) < 0:
+        return "a count below 0"
+    holder = core.durable.leases.holders.get(progress.name)
+    known = holder is not None and holder.incarnation == progress.incarnation
+    granted = holder.quota_tokens if known and holder is not None else 0
+    if progress.tokens > granted:
+        return f"{progress.tokens} tokens were processed, {granted} granted"
+    return core.durable.ledger.difference(progress)
+
+
+def take_report(core: Core, learner: LearnerRecord, progress: Progress) -> None:
+    """A report that can be true goes into the books."""
+    learner.report(progress)
+    if learner.role is Role.LEARNER:
+        core.durable.ledger.report(progress)
+        core.durable.leases.reported(progress)
+
+
+def _count_adoptions(core: Core, learner: LearnerRecord, before: Progress, now_s: float) -> None:
+    """Measure ξ_sync: from closing a round to the K-th report of its adoption."""
+    if learner.role is not Role.LEARNER:
+        return
+    for index in sorted(core.adoptions):
+        adoption = core.adoptions[index]
+        held, held_before = learner.holds(index), before.fragments[index].version
+        newly = held is not None and held >= adoption.version
+        if newly and (held_before is None or held_before < adoption.version):
+            adoption.reports += 1
+            if adoption.reports >= adoption.quorum:
+                core.durations.sync_s.add(now_s - adoption.closed_s)
+                del core.adoptions[index]
+
+
+def _send_all(core: Core, learner: LearnerRecord, now_s: float) -> None:
+    """It has compiled: now it can adopt what was not worth sending before."""
+    for index, published in enumerate(core.published):
+        if published is not None and learner.holds(index) != published.version:
+            core.send_update(learner, index, now_s)

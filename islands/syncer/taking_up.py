@@ -1,0 +1,89 @@
+"""Taking up a run from its journal: after a crash, or to give a run that has ended more.
+
+======================================  =======================================================
+the journal is of another run           refused
+the token budget is smaller             refused
+it is larger, or there is none now      taken up; an end that had begun, or was reached, is undone
+it is the same, the run goes on         taken up, also in the middle of its end
+it is the same, the run is over
+  and the supervisor has heard so       refused, unless time ended it and there is more time now
+  and nobody has heard so               taken up: nothing is left but to have it heard
+======================================  =======================================================
+
+What is refused is told in a sentence that says how to go on.
+"""
+
+from islands.config import RunSettings
+from islands.errors import JournalError
+from islands.syncer.core import Durable
+from islands.syncer.leases import ordinary_grant_steps
+
+TIME = "time"
+
+
+def take_up(durable: Durable, settings: RunSettings, fingerprint: str) -> dict[str, object] | None:
+    """Fit the durable state to the settings of this start.
+
+    Returns:
+        Fields for the tape if the run was given more; None if it only goes on.
+
+    Raises:
+        JournalError: it cannot go on with these settings; the sentence says why.
+    """
+    for what, held, wanted in (
+        ("run", durable.run, settings.run),
+        ("layout", durable.fingerprint, fingerprint),
+    ):
+        if held != wanted:
+            raise JournalError(
+                f"the journal is of another run: its {what} is {held}, not {wanted}; "
+                "choose another folder"
+            )
+    leases = durable.leases
+    before, wanted_tokens = leases.budget_tokens, settings.budget_tokens
+    larger = before is not None and (wanted_tokens is None or wanted_tokens > before)
+    if not larger and wanted_tokens != before:
+        raise JournalError(
+            f"{_progress(durable)}, and cannot be cut to {_tokens(wanted_tokens)}; go on with "
+            f"budget_tokens {before}, or extend it by a larger one"
+        )
+    longer = durable.stopping == TIME and _time_left(durable, settings)
+    over = durable.finished is not None and durable.reported
+    if over and not larger and not longer:
+        raise JournalError(
+            f"{_progress(durable)}, and is over ({durable.finished}); to extend it, give it "
+            f"{_more(durable, before)}"
+        )
+    if larger and not _time_left(durable, settings):
+        raise JournalError(
+            f"{_progress(durable)}, and has used up its {settings.budget_s} s; to extend it, give "
+            f"it a budget_s above {durable.elapsed_s:.0f} as well"
+        )
+    leases.chunk_steps = ordinary_grant_steps(settings)
+    if not larger and not longer:
+        return None
+    ended, leases.budget_tokens = durable.stopping, wanted_tokens
+    durable.stopping, durable.finished, durable.reported = None, None, False
+    return {"budget_tokens": wanted_tokens, "before": before, "ended": ended or ""}
+
+
+def _time_left(durable: Durable, settings: RunSettings) -> bool:
+    return settings.budget_s is None or durable.elapsed_s < settings.budget_s
+
+
+def _progress(durable: Durable) -> str:
+    budget = durable.leases.budget_tokens
+    of = "" if budget is None else f" of {_tokens(budget)}"
+    return f"run {durable.run!r} has processed {durable.ledger.processed:,}{of} tokens"
+
+
+def _tokens(budget: int | None) -> str:
+    return "no budget" if budget is None else f"{budget:,}"
+
+
+def _more(durable: Durable, budget: int | None) -> str:
+    longer = f"a budget_s above {durable.elapsed_s:.0f}"
+    if budget is None:
+        return longer
+    larger = f"budget_tokens above {budget}"
+    return f"{larger}, or {longer}" if durable.stopping == TIME else larger

@@ -1,0 +1,75 @@
+"""A device's thread gives moments away and takes them over, stepping or standing still."""
+
+import asyncio
+
+import pytest
+
+from islands.config import RunSettings
+from islands.identities import Lease
+from islands.learner.compute import ComputeEvent, ComputeThread, PieceReady
+from islands.learner.engine import PIECES_PER_BOUNDARY, Allow, Load, ReadPiece
+from islands.learner.events import Idled, MomentsLoaded, TrainerMade, TrainerReady
+from islands.toy import NumpyTrainer
+
+LIMIT_S = 30.0
+BATCH = 8
+PIECE_BYTES = 300
+
+
+class Device:
+    """A thread with a toy trainer, and what it told."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        self.compute = ComputeThread(made, RunSettings(fragments=2), "ana")
+        self.told: asyncio.Queue[ComputeEvent] = asyncio.Queue()
+        self.compute.start(self.told.put_nowait)
+
+    async def wait(self, kind: type) -> ComputeEvent:
+        """The next thing of a kind that it tells."""
+        while True:  # until the test's time is over
+            event = await self.told.get()
+            if isinstance(event, kind):
+                return event
+
+    async def read(self, pieces: int) -> list[memoryview]:
+        """All pieces, in order."""
+        for piece in range(pieces):
+            self.compute.command(ReadPiece(piece, "ben"))
+        ready = [await self.wait(PieceReady) for _ in range(pieces)]
+        buffers = {r.event.piece: r.buffer for r in ready if isinstance(r, PieceReady)}
+        return [buffers[piece] for piece in range(pieces)]
+
+    def end(self) -> None:
+        """Stop the thread and wait for its end."""
+        self.compute.stop()
+        assert self.compute.join(LIMIT_S)
+
+
+def made() -> NumpyTrainer:
+    """A trainer whose moments are many pieces."""
+    return NumpyTrainer(2, batch_tokens=BATCH, moment_piece_bytes=PIECE_BYTES)
+
+
+@pytest.mark.parametrize("steps", [0, 20], ids=["standing still", "stepping"])
+def test_all_pieces_are_read_and_taken_over(steps: int) -> None:
+    """It tells its schema before it compiles, and serves more pieces than fit one boundary."""
+
+    async def main() -> None:
+        donor, taker = Device(), Device()
+        async with asyncio.timeout(LIMIT_S):
+            first = await donor.wait(TrainerMade)
+            assert isinstance(first, TrainerMade)
+            assert first.moment_pieces > 2 * PIECES_PER_BOUNDARY
+            await donor.wait(TrainerReady)
+            donor.compute.command(Allow(steps * BATCH, (Lease(0, 0, 0),)))
+            if not steps:
+                await donor.wait(Idled)
+            pieces = await donor.read(first.moment_pieces)
+            taker.compute.command(Load(tuple(pieces)))
+            assert await taker.wait(MomentsLoaded) == MomentsLoaded(taken=True)
+            assert await taker.read(len(pieces)) == pieces
+        donor.end()
+        taker.end()
+
+    asyncio.run(main())

@@ -1,0 +1,248 @@
+"""How a learner departs, and how it stands still, by somebody else's will."""
+
+import pytest
+
+from islands.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket
+from islands.learner.actions import AllowSteps, Exit, ToSupervisor, ToSyncer
+from islands.learner.events import (
+    FromSupervisor,
+    FromSyncer,
+    Idled,
+    LeaveRequested,
+    SyncerLinkChanged,
+    Ticked,
+)
+from islands.messages import (
+    ContributionDeclined,
+    ContributionFate,
+    Evicted,
+    Leave,
+    Paused,
+    Progress,
+    Stop,
+    Welcome,
+)
+from islands.operation import Drain
+from tests.learner.test_state import ANA, BATCH, LEASES, Bench, phase_of, started, stepping
+
+TICKET = Ticket(1, 0, ANA, Incarnation(1, 1))
+
+
+def stop(bench: Bench) -> None:
+    """Compute has come to its stop."""
+    bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES))
+
+
+def left(bench: Bench) -> bool:
+    """Whether the last event made it leave: said so to both, then the end."""
+    if not bench.of(Exit):
+        return False
+    assert len([a for a in bench.of(ToSyncer) if isinstance(a.message, Leave)]) == 1
+    assert len([a for a in bench.of(ToSupervisor) if isinstance(a.message, Leave)]) == 1
+    assert not bench.of(Exit)[0].failed
+    return True
+
+
+# --------------------------------------------------------------------------------------- leaving
+
+
+def test_a_drained_learner_stops_then_leaves() -> None:
+    """No step after this one; the last report has the positions, then the goodbye."""
+    bench = stepping()
+    bench.do(FromSupervisor(Drain("drained")))
+    assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
+    assert not left(bench)
+    stop(bench)
+    assert left(bench)
+    (report, *_) = bench.sent(Progress)
+    assert report.leases == LEASES
+    assert report.phase is Phase.FINISHED, "quota that it has left is no shortage"
+
+
+def test_the_word_may_come_more_than_once() -> None:
+    """Each heartbeat brings it again; it leaves once."""
+    bench = stepping()
+    bench.do(FromSupervisor(Drain("drained")))
+    bench.do(FromSupervisor(Drain("drained")))
+    assert not bench.of(AllowSteps)
+    stop(bench)
+    assert left(bench)
+    bench.do(FromSupervisor(Drain("drained")))
+    assert not bench.of(Exit)
+    assert not bench.sent(Leave)
+
+
+def test_what_was_asked_before_is_answered_and_awaited() -> None:
+    """A contribution of an incarnation that has ended would not be merged."""
+    bench = stepping()
+    bench.pull(0, 0)
+    bench.do(LeaveRequested("SIGTERM"))
+    stop(bench)
+    assert not left(bench)
+    bench.snapshot(0)
+    assert len(bench.contributed()) == 1
+    assert not left(bench)
+    bench.adopt(0, 1)
+    assert left(bench)
+
+
+def test_a_contribution_that_is_refused_is_not_waited_for() -> None:
+    """Late, stale or rejected: its fate is known, whether or not an update comes."""
+    bench = stepping()
+    bench.snapshot(0)
+    bench.pull(0, 0)
+    bench.do(LeaveRequested("SIGTERM"))
+    stop(bench)
+    assert not left(bench)
+    bench.do(FromSyncer(ContributionFate(TICKET, FragmentIndex(0), Fate.LATE, "too late")))
+    assert left(bench)
+
+
+def test_nothing_new_is_answered() -> None:
+    """Its syncer excuses it, and nobody waits for it."""
+    bench = stepping()
+    bench.do(LeaveRequested("SIGTERM"))
+    bench.pull(0, 0)
+    assert [declined.reason for declined in bench.sent(ContributionDeclined)] == ["leaving"]
+    bench.grant(99_999)
+    assert not bench.of(AllowSteps)
+
+
+def test_it_does_not_wait_for_ever() -> None:
+    """A step that hangs, or a round that never closes, holds it for a few seconds."""
+    bench = stepping()
+    bench.do(LeaveRequested("SIGTERM"))
+    bench.do(Ticked(), after_s=4.9)
+    assert not left(bench)
+    bench.do(Ticked(), after_s=0.2)
+    assert left(bench)
+
+
+def test_without_a_syncer_there_is_nothing_to_wait_for() -> None:
+    """The supervisor hears of it, and returns what it held."""
+    bench = stepping()
+    bench.do(LeaveRequested("SIGTERM"))
+    bench.do(SyncerLinkChanged(up=False))
+    assert bench.of(Exit)
+    assert len(bench.sent(Leave)) == 1
+
+
+def test_who_is_evicted_while_it_leaves_is_gone() -> None:
+    """It asks for no new incarnation only to leave again."""
+    bench = stepping()
+    bench.do(LeaveRequested("SIGTERM"))
+    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    assert bench.of(Exit)
+
+
+def test_who_has_not_begun_leaves_at_once() -> None:
+    """Before it is admitted, nobody has to be told."""
+    bench = Bench()
+    bench.do(LeaveRequested("SIGTERM"))
+    assert bench.of(Exit) == [Exit("SIGTERM", failed=False)]
+
+
+def test_the_end_of_the_run_is_told_to_the_supervisor() -> None:
+    """Otherwise it would start a learner again that ended because the run did."""
+    bench = stepping()
+    bench.do(FromSyncer(Stop("tokens")))
+    assert bench.of(Exit) == [Exit("tokens", failed=False)]
+    (leave,) = bench.sent(Leave)
+    assert leave.reason == "the run is over: tokens"
+
+
+# --------------------------------------------------------------------------------------- pausing
+
+
+def pause(bench: Bench, *, paused: bool = True, epoch: int = 1) -> None:
+    """The syncer says how it is."""
+    bench.do(FromSyncer(Paused(epoch, paused)))
+
+
+def test_a_pause_stops_at_the_next_boundary() -> None:
+    """It shows that it stands still by will: neither stalled nor short of tokens."""
+    bench = stepping()
+    pause(bench)
+    assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
+    assert phase_of(bench) is Phase.STEPPING
+    stop(bench)
+    assert phase_of(bench) is Phase.PAUSED
+    assert [report.phase for report in bench.sent(Progress)] == [Phase.PAUSED]
+    pause(bench)
+    assert not bench.of(AllowSteps)
+
+
+def test_while_paused_it_answers_and_adopts() -> None:
+    """Open rounds end as ever, and grants wait."""
+    bench = stepping()
+    pause(bench)
+    stop(bench)
+    bench.snapshot(0)
+    bench.pull(0, 0)
+    assert len(bench.contributed()) == 1
+    bench.adopt(0, 1)
+    assert bench.state.accounts[0].version is not None
+    bench.grant(99_999)
+    assert not bench.of(AllowSteps)
+    pause(bench, paused=False)
+    assert bench.of(AllowSteps) == [AllowSteps(99_999, LEASES)]
+    assert phase_of(bench) is Phase.STEPPING
+
+
+def test_a_short_pause_never_looks_like_a_shortage() -> None:
+    """Resumed before its step is over, it goes on from its stop; it never says starved."""
+    bench = stepping()
+    pause(bench)
+    pause(bench, paused=False)
+    assert not bench.of(AllowSteps), "the stop is still to come"
+    phases = [bench.state.phase]
+    stop(bench)
+    assert len(bench.of(AllowSteps)) == 1
+    phases += [bench.state.phase, *[report.phase for report in bench.sent(Progress)]]
+    assert set(phases) == {Phase.STEPPING}
+
+
+def test_a_pause_that_comes_back_stays() -> None:
+    """Pause, resume, pause, before the stop: it stands still."""
+    bench = stepping()
+    for paused in (True, False, True):
+        pause(bench, paused=paused)
+    stop(bench)
+    assert not bench.of(AllowSteps)
+    assert phase_of(bench) is Phase.PAUSED
+
+
+def test_an_older_syncer_pauses_nobody() -> None:
+    """It is fenced like in everything else."""
+    bench = stepping()
+    bench.do(FromSyncer(Welcome(3, (None, None))))
+    pause(bench, epoch=2)
+    assert not bench.of(AllowSteps)
+
+
+def test_who_is_paused_before_its_first_step_waits_with_it() -> None:
+    """It compiles and adopts meanwhile."""
+    bench = started()
+    pause(bench)
+    bench.adopt(0, 0)
+    bench.adopt(1, 0)
+    assert phase_of(bench) is Phase.PAUSED
+    bench.grant(10_000)
+    assert not bench.of(AllowSteps)
+    pause(bench, paused=False)
+    assert bench.of(AllowSteps) == [AllowSteps(10_000, LEASES)]
+
+
+@pytest.mark.parametrize("first", ["pause", "leave"])
+def test_a_paused_learner_can_leave(first: str) -> None:
+    """Whichever came first."""
+    bench = stepping()
+    if first == "pause":
+        pause(bench)
+        stop(bench)
+        bench.do(LeaveRequested("SIGTERM"))
+    else:
+        bench.do(LeaveRequested("SIGTERM"))
+        pause(bench)
+        stop(bench)
+    assert left(bench)

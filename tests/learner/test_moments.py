@@ -1,0 +1,403 @@
+"""Where a restarted learner's moments come from, and what a healthy one gives away."""
+
+import pytest
+
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
+from islands.learner.actions import (
+    AllowSteps,
+    ForgetPieces,
+    KeepPiece,
+    LoadMoments,
+    OfferMoments,
+    ReadMoments,
+    Record,
+    Remind,
+    ResetMoments,
+    ToPeer,
+)
+from islands.learner.donating import GIVING_MAX
+from islands.learner.events import (
+    FromSyncer,
+    MomentsLoaded,
+    MomentsRead,
+    PieceArrived,
+    Reminded,
+    StateRequested,
+    SupervisorLinkChanged,
+    SyncerLinkChanged,
+    Ticked,
+    TrainerMade,
+    TrainerReady,
+    ValueAdopted,
+)
+from islands.messages import Evicted, FinalRound, StateOffer, StateRequest, Welcome
+from tests.learner.test_state import ANA, BATCH, LEASES, Bench, phase_of, stepping
+
+BEN = LearnerName("ben")
+EVE = LearnerName("eve")
+SCHEMA = "adam"
+PIECES = 3
+LIMIT_S = 2.0  # resend_s, for patience 1
+
+
+class Fresh(Bench):
+    """A process that has just begun, with moments of three pieces."""
+
+    def __init__(self, *, pieces: int = PIECES, schema: str = SCHEMA) -> None:
+        """Admitted and linked; its trainer is made."""
+        super().__init__()
+        self.do(TrainerMade(schema, pieces))
+        self.do(SupervisorLinkChanged(up=True))
+        self.admit()
+        self.do(SyncerLinkChanged(up=True))
+
+    def welcome(self, donor: LearnerName | None = BEN, *, after_s: float = 0.0) -> None:
+        """The syncer answers its hello."""
+        self.do(FromSyncer(Welcome(1, (Version(1, 0),) * 2, donor)), after_s=after_s)
+
+    def heal(self) -> None:
+        """Compiled, all fragments adopted, quota granted."""
+        self.do(TrainerReady(BATCH))
+        self.grant(500)
+        self.adopt(0, 0)
+        self.adopt(1, 0)
+
+    def asked(self) -> list[int]:
+        """Pieces that the last event asked the donor for."""
+        messages = [action.message for action in self.of(ToPeer) if action.peer == BEN]
+        return [message.piece for message in messages if isinstance(message, StateRequest)]
+
+    def piece(
+        self,
+        piece: int,
+        *,
+        sender: str = BEN,
+        pieces: int = PIECES,
+        schema: str = SCHEMA,
+        intact: bool = True,
+    ) -> None:
+        """A peer answers."""
+        self.do(PieceArrived(sender, StateOffer(piece, pieces, schema, ""), 8, intact=intact))
+
+    def noted(self) -> list[tuple[str, object]]:
+        """What the last event wrote about moments, with the reason or the donor."""
+        records = [action for action in self.of(Record) if action.kind.startswith("moments")]
+        return [(r.kind, r.fields.get("reason", r.fields.get("from"))) for r in records]
+
+    def reminder_s(self) -> float:
+        """When the last event asked to be reminded first."""
+        return min(action.after_s for action in self.of(Remind))
+
+
+def welcomed() -> Fresh:
+    """Told of a donor; everything else it needs for its first step is there."""
+    bench = Fresh()
+    bench.welcome()
+    bench.heal()
+    return bench
+
+
+def test_a_fresh_process_asks_the_donor_before_it_steps() -> None:
+    """Piece by piece, a few at a time; then it loads them, and only then steps."""
+    bench = Fresh()
+    bench.welcome()
+    assert bench.asked() == [0, 1]
+    bench.heal()
+    assert phase_of(bench) is Phase.HEALING
+    assert bench.of(AllowSteps) == []
+    bench.piece(1)
+    assert (bench.of(KeepPiece), bench.asked()) == ([KeepPiece(1)], [2])
+    bench.piece(0)
+    bench.piece(2)
+    assert bench.of(LoadMoments) == [LoadMoments()]
+    assert bench.of(AllowSteps) == []
+    bench.do(MomentsLoaded(taken=True), after_s=0.5)
+    assert bench.noted() == [("moments_taken", BEN)]
+    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+    assert phase_of(bench) is Phase.STEPPING
+
+
+def test_it_tells_what_it_took_and_how_long_that_kept_it() -> None:
+    """The tape has pieces, bytes, seconds since it asked, and seconds since it could have begun."""
+    bench = Fresh()
+    bench.welcome()
+    bench.do(TrainerReady(BATCH), after_s=5.0)
+    for piece in range(PIECES):
+        bench.piece(piece)
+    bench.do(MomentsLoaded(taken=True), after_s=0.25)
+    (record,) = bench.of(Record)
+    assert record.fields == {
+        "from": BEN,
+        "pieces": PIECES,
+        "bytes": 8 * PIECES,
+        "seconds": 5.25,
+        "waited_s": 0.25,
+    }
+
+
+def test_pieces_come_while_it_compiles() -> None:
+    """It asks as soon as it knows what for; the time for compiling is not counted as waiting."""
+    bench = Bench()
+    bench.do(SupervisorLinkChanged(up=True))
+    bench.admit()
+    bench.do(SyncerLinkChanged(up=True))
+    bench.do(FromSyncer(Welcome(1, (Version(1, 0),) * 2, BEN)))
+    assert bench.of(ToPeer) == []
+    bench.do(TrainerMade(SCHEMA, PIECES), after_s=1.0)
+    assert len(bench.of(ToPeer)) == 2
+    bench.do(Ticked(), after_s=10 * LIMIT_S)
+    bench.do(TrainerReady(BATCH))
+    assert phase_of(bench) is Phase.HEALING
+    assert bench.of(Record) == []
+
+
+def test_without_a_donor_it_steps_at_once() -> None:
+    """The first learners of a run, and those of a run where nobody is well, begin fresh."""
+    bench = Fresh()
+    bench.welcome(None)
+    bench.heal()
+    assert bench.noted() == [("moments_fresh", "no donor")]
+    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+
+
+def test_it_never_waits_longer_than_its_limit() -> None:
+    """A donor that says nothing, or only a part, is given up when the reminder comes."""
+    bench = welcomed()
+    bench.piece(0)
+    waited_s = 0.0
+    for _ in range(10):
+        if bench.noted():
+            break
+        after_s = bench.reminder_s() if bench.of(Remind) else LIMIT_S - waited_s
+        bench.do(Reminded(), after_s=after_s)
+        waited_s += after_s
+    assert waited_s == LIMIT_S
+    assert bench.noted() == [("moments_fresh", "2 of 3 pieces did not come in time")]
+    assert bench.of(ForgetPieces) == [ForgetPieces()]
+    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+    bench.piece(1)
+    assert bench.actions == []
+
+
+def test_a_lost_piece_is_asked_for_once_more() -> None:
+    """After half of the limit without a word, and never a third time."""
+    bench = Fresh()
+    bench.welcome()
+    bench.piece(0)
+    assert bench.asked() == [2]
+    bench.do(Reminded(), after_s=0.9 * LIMIT_S / 2)
+    assert bench.asked() == []
+    bench.do(Reminded(), after_s=0.1 * LIMIT_S / 2)
+    assert bench.asked() == [1, 2]
+    bench.do(Reminded(), after_s=LIMIT_S)
+    assert bench.asked() == []
+    bench.piece(2)
+    bench.piece(1)
+    assert bench.of(LoadMoments) == [LoadMoments()]
+
+
+def test_a_damaged_piece_is_asked_for_once_more() -> None:
+    """Damaged twice, the donor's link is no good, and it steps without."""
+    bench = welcomed()
+    bench.piece(1, intact=False)
+    assert bench.of(KeepPiece) == []
+    assert bench.asked() == [1]
+    bench.piece(1, intact=False)
+    assert bench.noted() == [("moments_fresh", "piece 1 was damaged twice")]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "schema", "says"),
+    [
+        (0, SCHEMA, "ben has none to give"),
+        (PIECES, "lion", "those of ben are of another optimizer"),
+        (PIECES + 1, SCHEMA, "those of ben are of another optimizer"),
+    ],
+)
+def test_a_donor_that_declines_ends_it_at_once(pieces: int, schema: str, says: str) -> None:
+    """Also one whose optimizer is another, or cut otherwise."""
+    bench = welcomed()
+    bench.piece(0, pieces=pieces, schema=schema)
+    assert bench.noted() == [("moments_fresh", says)]
+    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+
+
+def test_only_the_donor_is_listened_to_and_only_to_what_was_asked() -> None:
+    """Another peer's pieces, repetitions and numbers out of range change nothing."""
+    bench = Fresh()
+    bench.welcome()
+    for answer in ({"sender": EVE}, {"sender": EVE, "pieces": 0}):
+        bench.piece(0, **answer)
+        assert bench.actions == []
+    for number in (2, -1, 99):
+        bench.piece(number)
+        assert bench.actions == []
+    bench.piece(0)
+    bench.piece(0)
+    assert bench.of(KeepPiece) == []
+
+
+def test_an_optimizer_without_moments_asks_nobody() -> None:
+    """Plain SGD has nothing to take."""
+    bench = Fresh(pieces=0, schema="")
+    bench.welcome()
+    assert bench.of(ToPeer) == []
+    assert bench.noted() == [("moments_fresh", "this optimizer keeps none")]
+    bench.heal()
+    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+
+
+def test_moments_that_are_no_good_are_not_kept() -> None:
+    """Of a wrong length, or not finite: compute keeps its fresh ones, and it steps."""
+    bench = welcomed()
+    for piece in range(PIECES):
+        bench.piece(piece)
+    bench.do(MomentsLoaded(taken=False))
+    assert [kind for kind, _ in bench.noted()] == ["moments_fresh"]
+    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+
+
+def test_a_new_link_goes_on_with_what_has_arrived() -> None:
+    """What was under way over the old one is asked for again; the limit is not begun anew."""
+    bench = welcomed()
+    bench.piece(0)
+    bench.do(SyncerLinkChanged(up=False), after_s=0.5)
+    bench.do(SyncerLinkChanged(up=True), after_s=0.5)
+    bench.welcome(None)
+    assert bench.asked() == [1, 2]
+    bench.do(Ticked(), after_s=LIMIT_S - 1.0)
+    assert [kind for kind, _ in bench.noted()] == ["moments_fresh"]
+
+
+def test_another_donor_is_asked_from_the_beginning() -> None:
+    """Moments of two learners are not mixed."""
+    bench = welcomed()
+    bench.piece(0)
+    bench.do(SyncerLinkChanged(up=True))
+    bench.welcome(EVE)
+    assert bench.of(ForgetPieces) == [ForgetPieces()]
+    assert [action.peer for action in bench.of(ToPeer)] == [EVE, EVE]
+
+
+def test_an_eviction_while_it_waits_lets_it_ask_again() -> None:
+    """It still has no moments; the next incarnation may be told of another donor."""
+    bench = welcomed()
+    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")), after_s=1.0)
+    bench.admit(counter=2)
+    bench.welcome(EVE, after_s=LIMIT_S)
+    assert [action.peer for action in bench.of(ToPeer)] == [EVE, EVE]
+
+
+def test_memory_that_is_intact_is_kept() -> None:
+    """Evicted after its first step, it keeps its own moments and asks nobody."""
+    bench = stepping()
+    bench.do(TrainerMade(SCHEMA, PIECES))
+    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.admit(counter=2)
+    bench.do(FromSyncer(Welcome(1, (Version(1, 0),) * 2, BEN)))
+    assert bench.of(ToPeer) == []
+    bench.adopt(0, 0)
+    bench.adopt(1, 0)
+    assert phase_of(bench) is Phase.STEPPING
+
+
+def test_a_state_that_is_not_finite_takes_fresh_moments() -> None:
+    """Healing resets them; a donor is not asked."""
+    bench = stepping()
+    bench.do(TrainerMade(SCHEMA, PIECES))
+    bench.step(finite=False)
+    assert bench.of(ResetMoments) == [ResetMoments()]
+    bench.admit(counter=2)
+    bench.do(FromSyncer(Welcome(1, (Version(1, 0),) * 2, BEN)))
+    assert bench.of(ToPeer) == []
+
+
+def test_the_end_of_the_run_is_not_kept_waiting() -> None:
+    """Who will not step any more needs no moments."""
+    bench = welcomed()
+    bench.do(FromSyncer(FinalRound(1, "tokens")))
+    assert bench.noted() == [("moments_fresh", "it will not step any more")]
+
+
+# --- the donor ------------------------------------------------------------------------------------
+
+
+def donor() -> Bench:
+    """A learner that has stepped."""
+    bench = stepping()
+    bench.do(TrainerMade(SCHEMA, PIECES))
+    return bench
+
+
+def request(bench: Bench, piece: int = 0, *, schema: str = SCHEMA) -> list[object]:
+    """A peer asks; returns what it is told at once."""
+    bench.do(StateRequested(BEN, StateRequest(Incarnation(1, 9), piece, schema)))
+    return [action.message for action in bench.of(ToPeer)]
+
+
+def declined(piece: int = 0) -> list[object]:
+    """The answer that there is nothing."""
+    return [StateOffer(piece, 0, SCHEMA, "")]
+
+
+def test_a_donor_reads_at_a_boundary_and_offers() -> None:
+    """Compute is asked for the piece; when it is on the host, it goes to the one that asked."""
+    bench = donor()
+    assert request(bench, 2) == []
+    assert bench.of(ReadMoments) == [ReadMoments(2, BEN)]
+    bench.do(MomentsRead(2, BEN))
+    assert bench.of(OfferMoments) == [OfferMoments(BEN, StateOffer(2, PIECES, SCHEMA, ""))]
+
+
+def test_unlike_optimizers_and_pieces_that_do_not_exist_are_declined() -> None:
+    """The schema is compared by the donor as well."""
+    bench = donor()
+    assert request(bench, schema="lion") == declined()
+    assert request(bench, PIECES) == declined(PIECES)
+    assert request(bench, -1) == declined(-1)
+
+
+def test_who_has_not_stepped_has_nothing_to_give() -> None:
+    """Neither a fresh learner nor one that is healing donates."""
+    bench = Fresh()
+    assert request(bench) == declined()
+    bench.welcome(None)
+    bench.heal()
+    assert request(bench) == declined()
+    bench.step()
+    assert request(bench) == []
+
+
+def test_a_donor_that_must_heal_gives_nothing_that_it_read_before() -> None:
+    """What it read may be as broken as it is."""
+    bench = donor()
+    request(bench)
+    bench.step(finite=False)
+    bench.do(MomentsRead(0, BEN))
+    assert bench.of(OfferMoments) == []
+    assert [action.message for action in bench.of(ToPeer)] == declined()
+
+
+def test_a_new_incarnation_gives_only_after_a_step_of_its_own() -> None:
+    """Its moments may have been reset when the last one ended."""
+    bench = donor()
+    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    bench.admit(counter=2)
+    for fragment in range(2):
+        bench.update(fragment, 0)
+        adopted = ValueAdopted(FragmentIndex(fragment), Version(1, 0), 2, 20, Incarnation(1, 2))
+        bench.do(adopted)
+    bench.grant(10_000, counter=2)
+    assert request(bench) == declined()
+    bench.step()
+    assert request(bench) == []
+
+
+def test_few_pieces_wait_at_a_donor() -> None:
+    """Who asks for more than it can read soon is told so, until there is room."""
+    bench = donor()
+    for _ in range(GIVING_MAX):
+        assert request(bench) == []
+    assert request(bench) == declined()
+    bench.do(MomentsRead(0, BEN))
+    assert request(bench) == []

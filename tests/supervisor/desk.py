@@ -1,0 +1,103 @@
+"""A supervisor's state at its desk: the test moves its clock and speaks for everybody else."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+from islands.config import RunSettings, Timing
+from islands.identities import Incarnation, Phase, Role, Status
+from islands.messages import PROTOCOL, Heartbeat, Join, Joined, SyncerAddress
+from islands.operation import Command, CommandAnswer, Verb
+from islands.supervisor.actions import Action, Record, Send
+from islands.supervisor.events import (
+    CommandArrived,
+    Event,
+    HeartbeatArrived,
+    JoinArrived,
+    Ticked,
+)
+from islands.supervisor.state import SupervisorState
+
+FINGERPRINT = "same everywhere"
+
+T = TypeVar("T")
+
+
+class Desk:
+    """A supervisor with a clock that the test moves, ticking as it goes."""
+
+    def __init__(self, *, epoch: int = 1, launched: tuple[str, ...] = ()) -> None:
+        self.now_s = 0.0
+        self.actions: list[Action] = []
+        settings = RunSettings(run="r", timing=Timing())
+        self.state = SupervisorState(
+            settings,
+            FINGERPRINT,
+            epoch=epoch,
+            address="ws://hub:7070/supervisor",
+            launched=launched,
+            syncers=(SyncerAddress("configured"),),
+            now_s=0.0,
+        )
+
+    def handle(self, event: Event) -> list[Action]:
+        return self.state.handle(event, now_s=self.now_s)
+
+    def wait(self, seconds: float, *beats: Heartbeat) -> list[Action]:
+        """Let time pass in quarters of a second; who beats does so at each."""
+        actions: list[Action] = []
+        for _ in range(round(4 * seconds)):
+            self.now_s += 0.25
+            for beat in beats:
+                actions += self.hear(beat)
+            actions += self.handle(Ticked())
+        return actions
+
+    def join(self, name: str = "a", connection: int = 1, **changed: object) -> list[Action]:
+        join = Join(PROTOCOL, "r", Role.LEARNER, name, FINGERPRINT)
+        return self.handle(JoinArrived(replace(join, **changed), connection))  # type: ignore[arg-type]
+
+    def admit(self, name: str = "a", connection: int = 1, **changed: object) -> Incarnation:
+        (joined,) = sent(self.join(name, connection, **changed), Joined)
+        return joined.incarnation
+
+    def hear(self, beat: Heartbeat, connection: int = 1, *, trusted: bool = True) -> list[Action]:
+        return self.handle(HeartbeatArrived(beat, connection, trusted=trusted))
+
+    def command(
+        self, verb: Verb, target: str = "", count: int = 1, *, genuine: bool = True
+    ) -> CommandAnswer:
+        """An operator's command, on a link of its own; the actions are kept."""
+        self.actions = self.handle(
+            CommandArrived(Command(verb, "", target, count), 99, genuine=genuine)
+        )
+        (answer,) = sent(self.actions, CommandAnswer)
+        return answer
+
+    def status(self, name: str = "a") -> Status:
+        return self.state.members[name].status
+
+
+def beat(
+    incarnation: Incarnation, name: str = "a", *, step: int = 0, phase: Phase = Phase.STARVED
+) -> Heartbeat:
+    """A learner's sign of life."""
+    return Heartbeat(Role.LEARNER, name, incarnation, phase, step)
+
+
+def syncer_beat(incarnation: Incarnation, *, epoch: int = 1) -> Heartbeat:
+    """A syncer's sign of life."""
+    return Heartbeat(Role.SYNCER, "s", incarnation, Phase.STARVED, 0, epoch=epoch)
+
+
+def sent(actions: list[Action], kind: type[T]) -> list[T]:
+    """Messages of one kind that were sent."""
+    return [
+        action.message
+        for action in actions
+        if isinstance(action, Send) and isinstance(action.message, kind)
+    ]
+
+
+def recorded(actions: list[Action]) -> list[str]:
+    """Kinds of entries on the tape."""
+    return [action.kind for action in actions if isinstance(action, Record)]

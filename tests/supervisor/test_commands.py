@@ -1,0 +1,205 @@
+"""What an operator may ask the supervisor for."""
+
+import pytest
+
+from islands.identities import LearnerName, Phase, Role, Status
+from islands.messages import Leave, MembershipChanged, Stop
+from islands.operation import Drain, Verb
+from islands.supervisor.actions import Action, StartProcess
+from islands.supervisor.commands import ADDED_MAX
+from islands.supervisor.events import LeaveArrived, LinkClosed, ProcessEnded, StopArrived
+from tests.supervisor.desk import Desk, beat, recorded, sent, syncer_beat
+
+
+def started(actions: list[Action]) -> list[str]:
+    """Names of the processes that are to be started."""
+    return [action.name for action in actions if isinstance(action, StartProcess)]
+
+
+def test_without_the_runs_key_nothing_is_done() -> None:
+    """A command with another proof is refused with a sentence, shows nothing, and is recorded."""
+    desk = Desk()
+    desk.admit("a")
+    answer = desk.command(Verb.DRAIN, "a", genuine=False)
+    assert not answer.done
+    assert "not made with the run's key" in answer.told
+    assert not answer.members
+    assert recorded(desk.actions) == ["refused"]
+    assert not sent(desk.actions, Drain)
+
+
+def test_status_lists_members_of_all_roles() -> None:
+    """Each line says what it is, how it is, and how long it has been silent."""
+    desk = Desk()
+    a = desk.admit("a", 1)
+    desk.admit("s", 2, role=Role.SYNCER)
+    desk.admit("o", 3, role=Role.OBSERVER)
+    desk.hear(beat(a, step=7, phase=Phase.STEPPING))
+    desk.now_s += 0.5
+    answer = desk.command(Verb.STATUS)
+    assert answer.done
+    assert answer.told == "run r goes on with 1 learners, 1 of them live"
+    assert [(m.name, m.role) for m in answer.members] == [
+        ("a", Role.LEARNER),
+        ("o", Role.OBSERVER),
+        ("s", Role.SYNCER),
+    ]
+    (learner, *_) = answer.members
+    assert (learner.phase, learner.step, learner.silent_s) == (Phase.STEPPING, 7, 0.5)
+    assert not recorded(desk.actions), "looking leaves no trace"
+
+
+# ----------------------------------------------------------------------------------------- drain
+
+
+def test_a_drained_learner_is_asked_to_leave_until_it_has_left() -> None:
+    """The word may be lost with a link: it is said again with every heartbeat."""
+    desk = Desk()
+    a = desk.admit("a", 1)
+    assert desk.command(Verb.DRAIN, "a").done
+    assert len(sent(desk.actions, Drain)) == 1
+    assert sent(desk.hear(beat(a)), Drain)
+    desk.handle(LinkClosed(1))
+    assert sent(desk.hear(beat(a), 2), Drain)
+    desk.handle(LeaveArrived(Leave(LearnerName("a"), a, "drained")))
+    assert desk.status() is Status.LEFT
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_drained_process_is_not_started_again(leaves: bool) -> None:  # noqa: FBT001
+    """However it ends, it is not to come back."""
+    desk = Desk(launched=("a",))
+    a = desk.admit("a", 1)
+    desk.command(Verb.DRAIN, "a")
+    if leaves:
+        desk.handle(LeaveArrived(Leave(LearnerName("a"), a, "drained")))
+    assert not started(desk.handle(ProcessEnded("a", "" if leaves else "killed (9)")))
+
+
+def test_a_drained_learner_that_somebody_starts_again_may_stay() -> None:
+    """Its host, or a person, means it; but one that only lost its incarnation is drained still."""
+    desk = Desk(launched=("a",))
+    a = desk.admit("a", 1)
+    desk.command(Verb.DRAIN, "a")
+    again = desk.admit("a", 1, previous=a)
+    assert sent(desk.hear(beat(again)), Drain)
+    desk.handle(LeaveArrived(Leave(LearnerName("a"), again, "drained")))
+    third = desk.admit("a", 2)
+    assert not sent(desk.hear(beat(third), 2), Drain)
+    assert started(desk.handle(ProcessEnded("a", "killed (9)"))) == ["a"]
+
+
+def test_who_is_not_here_cannot_be_drained() -> None:
+    """The sentence lists who is; syncers and those who have left are not among them."""
+    desk = Desk()
+    gone = desk.admit("gone", 1)
+    desk.admit("a", 2)
+    desk.admit("b", 3)
+    desk.admit("s", 4, role=Role.SYNCER)
+    desk.handle(LeaveArrived(Leave(LearnerName("gone"), gone, "enough")))
+    for target in ("gone", "s", "c"):
+        answer = desk.command(Verb.DRAIN, target)
+        assert not answer.done
+        assert answer.told == f"there is no learner {target!r} here; the learners are: a, b"
+
+
+# ------------------------------------------------------------------------------------------- add
+
+
+def test_learners_are_added_under_the_next_free_numbers() -> None:
+    """Names of launched and of joined learners are taken; new ones are restarted like others."""
+    desk = Desk(launched=("syncer", "learner-0", "learner-2"))
+    desk.admit("learner-3", 5)
+    answer = desk.command(Verb.ADD, count=2)
+    assert answer.done
+    assert answer.told == "started learner-1, learner-4"
+    assert started(desk.actions) == ["learner-1", "learner-4"]
+    assert started(desk.handle(ProcessEnded("learner-4", "killed (9)"))) == ["learner-4"]
+
+
+@pytest.mark.parametrize("count", [0, -1, ADDED_MAX + 1])
+def test_too_many_learners_are_not_added(count: int) -> None:
+    """A slip of the finger must not start a thousand processes."""
+    desk = Desk(launched=("learner-0",))
+    answer = desk.command(Verb.ADD, count=count)
+    assert not answer.done
+    assert f"it must be 1 to {ADDED_MAX}" in answer.told
+    assert not started(desk.actions)
+
+
+def test_where_nothing_is_launched_a_learner_is_started_by_hand() -> None:
+    """The sentence holds the command, with the address that others dial."""
+    answer = Desk().command(Verb.ADD)
+    assert not answer.done
+    assert "python -m islands.learner --supervisor ws://hub:7070/supervisor" in answer.told
+
+
+# -------------------------------------------------------------------------- pause, resume, stop
+
+
+def test_a_pause_reaches_the_syncer_with_the_view() -> None:
+    """It is told at once, and with every heartbeat; nothing is said before there was a command."""
+    desk = Desk()
+    syncer = desk.admit("s", 9, role=Role.SYNCER)
+    (view,) = sent(desk.hear(syncer_beat(syncer), 9), MembershipChanged)
+    assert view.paused is None
+    assert desk.command(Verb.PAUSE).done
+    assert [view.paused for view in sent(desk.actions, MembershipChanged)] == [True]
+    assert recorded(desk.actions) == ["commanded"]
+    (view,) = sent(desk.hear(syncer_beat(syncer), 9), MembershipChanged)
+    assert view.paused is True
+    desk.command(Verb.RESUME)
+    assert [view.paused for view in sent(desk.actions, MembershipChanged)] == [False]
+
+
+def test_pausing_twice_is_pausing_once() -> None:
+    """The second answer says so, and the syncer is not told anew."""
+    desk = Desk()
+    desk.admit("s", 9, role=Role.SYNCER)
+    desk.command(Verb.PAUSE)
+    assert desk.command(Verb.PAUSE).told == "the run is paused already"
+    assert not sent(desk.actions, MembershipChanged)
+    assert desk.command(Verb.STATUS).told.startswith("run r is paused")
+
+
+def test_a_restarted_supervisor_can_resume() -> None:
+    """It does not know that its predecessor paused the run, and says go on all the same."""
+    desk = Desk(epoch=2)
+    desk.admit("s", 9, role=Role.SYNCER)
+    assert desk.command(Verb.RESUME).done
+    assert [view.paused for view in sent(desk.actions, MembershipChanged)] == [False]
+
+
+def test_stop_asks_the_syncer_for_a_proper_end() -> None:
+    """The run is not over before the syncer says so; a syncer that missed it is asked again."""
+    desk = Desk()
+    syncer = desk.admit("s", 9, role=Role.SYNCER)
+    answer = desk.command(Verb.STOP)
+    assert answer.done
+    assert "closes the last rounds" in answer.told
+    (stop,) = sent(desk.actions, Stop)
+    assert sent(desk.hear(syncer_beat(syncer, epoch=2), 9), Stop) == [stop]
+    assert desk.state.finished is None
+    desk.handle(StopArrived(stop, 9))
+    assert desk.state.finished == stop.reason
+
+
+def test_without_a_syncer_the_end_waits_for_one() -> None:
+    """The answer says that it is away; once back, it is asked."""
+    desk = Desk()
+    answer = desk.command(Verb.STOP)
+    assert "as soon as it is back" in answer.told
+    syncer = desk.admit("s", 9, role=Role.SYNCER)
+    assert sent(desk.hear(syncer_beat(syncer), 9), Stop)
+
+
+@pytest.mark.parametrize("verb", list(Verb))
+def test_a_finished_run_takes_no_commands(verb: Verb) -> None:
+    """The sentence says why it ended; only looking is done."""
+    desk = Desk(launched=("learner-0",))
+    desk.admit("s", 9, role=Role.SYNCER)
+    desk.handle(StopArrived(Stop("tokens"), 9))
+    answer = desk.command(verb, "learner-0")
+    assert answer.told == "the run is over: tokens"
+    assert answer.done is (verb is Verb.STATUS)
+    assert not started(desk.actions)

@@ -1,0 +1,118 @@
+"""Whom the syncer names to a restarted learner, and between whom it passes words on."""
+
+from dataclasses import replace
+
+import pytest
+
+from islands.identities import LearnerName, Phase, Role, Status
+from islands.messages import Welcome
+from islands.syncer.donors import route
+from islands.syncer.events import LinkOpened, StopRequested
+from tests.syncer.bench import Bench, seeded
+
+
+def running() -> Bench:
+    """Ana has done two steps, ben three, eve none."""
+    bench = seeded("ana", "ben", "eve")
+    bench.step("ana", 2)
+    bench.step("ben", 3)
+    return bench
+
+
+def named_to(bench: Bench, name: str, *, counter: int = 1) -> str | None:
+    """The donor that a learner is told of when it says hello."""
+    bench.hello(name, counter=counter)
+    (welcome,) = bench.sent(Welcome)
+    return welcome.donor
+
+
+def test_the_one_with_most_steps_is_named() -> None:
+    """Its moments have seen most; names decide between equals."""
+    bench = running()
+    assert named_to(bench, "zoe") == "ben"
+    bench.step("ana", 1)
+    assert named_to(bench, "yan") == "ana"
+
+
+def test_a_restarted_learner_is_never_sent_to_itself() -> None:
+    """Its earlier incarnation may still look like the best of all."""
+    assert named_to(running(), "ben", counter=2) == "ana"
+
+
+def test_who_holds_something_is_told_of_nobody() -> None:
+    """A link that was lost and came back: the memory is intact."""
+    assert named_to(running(), "ana") is None
+
+
+def test_nobody_donates_before_there_is_a_version_or_a_step() -> None:
+    """Fresh learners are all alike."""
+    assert named_to(Bench(), "ana") is None
+    assert named_to(seeded("ana", "ben"), "zoe") is None
+
+
+@pytest.mark.parametrize(
+    "ailing", ["suspect", "stalled", "unlinked", "healing", "starved", "quarantined", "not whole"]
+)
+def test_only_the_healthy_donate(ailing: str) -> None:
+    """Whoever is not here, not well or not stepping is passed over."""
+    bench = running()
+    learner = bench.learners["ben"]
+    match ailing:
+        case "suspect" | "stalled":
+            bench.view("ben", Status(ailing))
+        case "unlinked":
+            bench.drop("ben")
+        case "healing" | "starved":
+            learner.phase = Phase(ailing)
+            bench.report("ben")
+        case "quarantined":
+            bench.core.learners[learner.name].quarantined = True
+        case "not whole":
+            bench.core.learners[learner.name].whole = False
+    assert named_to(bench, "zoe") == "ana"
+
+
+def test_a_run_that_closes_needs_no_donors() -> None:
+    """Nobody will step any more."""
+    bench = running()
+    bench.do(StopRequested("enough"))
+    assert named_to(bench, "zoe") is None
+
+
+def observed() -> Bench:
+    """An observer is linked as well."""
+    bench = running()
+    hello = bench.hello_of(bench.learners["eve"])
+    told = replace(hello.progress, name=LearnerName("screen"))
+    hello = replace(hello, name=told.name, role=Role.OBSERVER, progress=told)
+    bench.do(LinkOpened(hello, 50, trusted=True))
+    return bench
+
+
+def test_observers_neither_donate_nor_take() -> None:
+    """They have no inner optimizer."""
+    bench = observed()
+    assert [welcome.donor for welcome in bench.sent(Welcome)] == [None]
+    assert named_to(bench, "zoe") == "ben"
+
+
+def test_words_go_from_one_learner_to_another() -> None:
+    """Over the newest link of the one that is named."""
+    bench = running()
+    ana, ben = bench.connections["ana"], bench.connections["ben"]
+    assert route(bench.core, ana, "ana", "ben") == ben
+    bench.hello("ben")
+    assert route(bench.core, ana, "ana", "ben") == bench.connections["ben"] != ben
+
+
+def test_words_of_strangers_and_to_strangers_go_nowhere() -> None:
+    """The sender's link must be the one it was admitted over; both ends must be learners here."""
+    bench = observed()
+    ana, eve = bench.connections["ana"], bench.connections["eve"]
+    for connection, sender, recipient in (
+        *((ana, "ana", "nobody"), (ana, "ana", "ana"), (ana, "ana", "screen")),
+        *((eve, "ana", "ben"), (50, "screen", "ben"), (99, "nobody", "ben")),
+    ):
+        assert route(bench.core, connection, sender, recipient) is None
+    bench.drop("ben")
+    assert route(bench.core, ana, "ana", "ben") is None

@@ -1,0 +1,199 @@
+"""What a peer says that cannot be true ends its session, and not the syncer."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf, nan
+
+import pytest
+
+from islands.identities import Fate, Incarnation, LearnerName, Lease, Role, Version
+from islands.messages import Contribution, Evicted, FragmentProgress, Progress, Refused
+from islands.syncer.actions import Record
+from islands.syncer.events import ContributionArrived, LinkOpened, ProgressArrived
+from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
+
+
+def running() -> Bench:
+    """Two learners have stepped, and the syncer knows it."""
+    bench = seeded("ana", "ben")
+    for name in ("ana", "ben"):
+        bench.step(name, 2)
+    return bench
+
+
+def told(bench: Bench, progress: Progress) -> None:
+    """Ana reports this."""
+    bench.do(ProgressArrived(progress, bench.connections["ana"]))
+
+
+def fragment(progress: Progress, **changed: int) -> Progress:
+    """A report that differs in what it says of fragment 1."""
+    first, second = progress.fragments
+    return replace(progress, fragments=(first, replace(second, **changed)))  # type: ignore[arg-type]
+
+
+WRONG: list[tuple[Callable[[Progress], Progress], str]] = [
+    (lambda p: fragment(p, pending_tokens=999), "fragment 1 has -979 tokens unaccounted for"),
+    (lambda p: fragment(p, pending_tokens=-20, overwritten_tokens=40), "a count below 0"),
+    (lambda p: fragment(p, pending_steps=-1), "a count below 0"),
+    (lambda p: replace(p, tokens=10**9), "1000000000 tokens were processed"),
+    (lambda p: replace(p, batch_tokens=-1), "a count below 0"),
+    (lambda p: replace(p, step_time_s=nan), "a step time of nan s"),
+    (lambda p: replace(p, step_time_s=-1.0), "a step time of -1.0 s"),
+    (lambda p: replace(p, step_time_s=inf), "a step time of inf s"),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), WRONG, ids=range(len(WRONG)))
+def test_a_report_that_cannot_be_true_ends_its_senders_session(
+    change: Callable[[Progress], Progress], sentence: str
+) -> None:
+    """It is refused for good and fenced, the tape says why, and the others go on."""
+    bench = running()
+    told(bench, change(bench.learners["ana"].progress()))
+    (refused,) = bench.dismissed()
+    assert isinstance(refused, Refused)
+    assert sentence in refused.reason
+    assert not refused.retry
+    assert "wrong_report" in [record.kind for record in bench.of(Record)]
+    assert bench.core.durable.retired[LearnerName("ana")] == Incarnation(1, 1)
+    assert all(row.imbalance == 0 for row in bench.state.ledger_rows())
+    bench.step("ben")
+    assert not bench.dismissed()
+
+
+def test_its_quota_goes_to_others_as_far_as_it_was_believed() -> None:
+    """A lie about tokens does not change how many the run processes."""
+    bench = running()
+    told(bench, replace(bench.learners["ana"].progress(), tokens=10**9))
+    assert bench.core.durable.leases.closed_tokens == 2 * BATCH
+    assert bench.state.ledger_rows()[0].lost == 2 * BATCH
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: replace(p, steps=1, tokens=BATCH),
+        lambda p: replace(p, fragments=(FragmentProgress(None, 0, p.tokens, 0), *p.fragments[1:])),
+    ],
+    ids=["fewer steps", "an older version"],
+)
+def test_an_older_report_is_ignored(change: Callable[[Progress], Progress]) -> None:
+    """A link may deliver one once more; that is nobody's fault."""
+    bench = running()
+    before = bench.core.learners[LearnerName("ana")].progress
+    told(bench, change(bench.learners["ana"].progress()))
+    assert not bench.dismissed()
+    assert bench.core.learners[LearnerName("ana")].progress == before
+
+
+def hello(bench: Bench, progress: Progress, *, role: Role = Role.LEARNER) -> None:
+    """Ana opens a new link with this report."""
+    message = bench.hello_of(bench.learners["ana"])
+    bench.do(LinkOpened(replace(message, progress=progress, role=role), 50, trusted=True))
+
+
+def test_a_hello_that_cannot_be_true_is_refused() -> None:
+    """With a sentence; what was known of its sender stays as it is."""
+    bench = running()
+    hello(bench, fragment(bench.learners["ana"].progress(), pending_tokens=999))
+    (refused,) = bench.dismissed()
+    assert isinstance(refused, Refused)
+    assert "its report cannot be true: fragment 1" in refused.reason
+    assert all(row.imbalance == 0 for row in bench.state.ledger_rows())
+
+
+def test_nobody_says_hello_with_anothers_report() -> None:
+    """Neither of another name or incarnation, nor in another role."""
+    bench = running()
+    mine = bench.learners["ana"].progress()
+    for progress in (
+        replace(mine, name=LearnerName("ben")),
+        replace(mine, incarnation=Incarnation(1, 9)),
+    ):
+        hello(bench, progress)
+        (refused,) = bench.dismissed()
+        assert isinstance(refused, Refused)
+        assert "its report is of" in refused.reason
+    hello(bench, mine, role=Role.OBSERVER)
+    (refused,) = bench.dismissed()
+    assert isinstance(refused, Refused)
+    assert refused.reason == "ana is a learner, not a observer"
+
+
+def test_an_incarnation_that_forgot_what_it_held_is_another_process() -> None:
+    """A supervisor that lost its folder gives numbers anew; the process asks for the next one."""
+    bench = running()
+    again = Bench(bench.settings, durable=bench.core.durable, epoch=2)
+    again.hello("ana")
+    (evicted,) = again.dismissed()
+    assert isinstance(evicted, Evicted)
+
+
+# --------------------------------------------------------------------------------- contributions
+
+
+def contributed(bench: Bench, **changed: int) -> Contribution:
+    """Ana's answer to a pull, but for what differs."""
+    pull = next(pull for pull in opened(bench) if pull.ticket.name == "ana")
+    return replace(bench.contribution(pull), **changed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"tokens": 10**9},
+        {"tokens": 10**9, "processed_tokens": 10**9},
+        {"processed_tokens": 0},
+    ],
+    ids=["more than it processed", "more than it was granted", "less than it sends"],
+)
+def test_tokens_that_were_not_processed_are_refused(changed: dict[str, int]) -> None:
+    """A strike; and its count of what it processed is not believed."""
+    bench = seeded("ana", "ben")
+    message = contributed(bench, **changed)
+    bench.do(ContributionArrived(message, GOOD, bench.connections["ana"]))
+    assert bench.fates() == [(Fate.REJECTED, "more tokens than were processed")]
+    assert len(bench.core.learners[LearnerName("ana")].strikes) == 1
+    assert (
+        bench.core.durable.ledger.books[LearnerName("ana")].processed
+        <= bench.learners["ana"].steps * BATCH
+    )
+
+
+def test_what_was_applied_is_not_applied_again() -> None:
+    """Also if its sender says that it has adopted what it has not: the count tells."""
+    bench = seeded("ana")
+    pull = opened(bench)[0]
+    bench.answer(pull)
+    bench.merge()
+    bench.journal()
+    bench.adopt("ana")
+    again = next(one for one in opened(bench) if one.ticket.name == "ana")
+    if again.fragment != pull.fragment:
+        bench.answer(again)
+        bench.merge()
+        bench.journal()
+        bench.adopt("ana")
+        again = next(one for one in opened(bench) if one.ticket.name == "ana")
+    everything = replace(bench.contribution(again), tokens=bench.learners["ana"].steps * BATCH)
+    bench.do(ContributionArrived(everything, GOOD, bench.connections["ana"]))
+    assert bench.fates() == [(Fate.REJECTED, "more tokens than were processed")]
+
+
+def test_leases_of_others_are_not_taken_up() -> None:
+    """A report names only positions of what its sender holds."""
+    bench = running()
+    mine = bench.learners["ana"].progress()
+    told(bench, replace(mine, leases=(*mine.leases, Lease(0, 7, 99), Lease(5, 0, -3))))
+    held = bench.core.durable.leases.holders[LearnerName("ana")].leases
+    assert Lease(0, 7, 99) not in held
+    assert not bench.dismissed()
+
+
+def test_a_version_that_never_was_settles_nothing_wrongly() -> None:
+    """Who says that it holds what does not exist yet is not eligible, and harms nobody else."""
+    bench = seeded("ana", "ben")
+    bench.learners["ana"].adopt(0, Version(9, 9))
+    bench.report("ana")
+    assert [(pull.fragment, pull.ticket.name) for pull in opened(bench)] == [(0, "ben")]

@@ -1,0 +1,133 @@
+"""Taking up a run from its journal, and giving more to one that has ended."""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+
+from islands.config import RunSettings
+from islands.errors import JournalError
+from islands.identities import Incarnation, LearnerName
+from islands.ledger import Book
+from islands.syncer.core import Durable
+from islands.syncer.state import fresh
+from islands.syncer.taking_up import take_up
+
+SETTINGS = RunSettings(run="r", fragments=2, budget_tokens=1000, budget_s=60.0)
+
+
+def held(*, ended: str | None = None, reported: bool = True, **changed: object) -> Durable:
+    """What a journal holds of a run that has processed 960 tokens in 40 seconds."""
+    durable = fresh(SETTINGS, fragments=2, shards=4, epoch=1)
+    durable.run, durable.fingerprint = "r", "layout"
+    durable.ledger.closed_processed = 960
+    durable.elapsed_s = 40.0
+    durable.stopping = durable.finished = ended
+    durable.reported = ended is not None and reported
+    for name, value in changed.items():
+        setattr(durable, name, value)
+    return durable
+
+
+def take(durable: Durable, **changed: object) -> dict[str, object] | None:
+    """Take it up with settings that differ."""
+    return take_up(durable, replace(SETTINGS, **changed), "layout")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "durable",
+    [held(), held(stopping="tokens"), held(ended="tokens", reported=False)],
+    ids=["in the middle", "closing", "over and not heard"],
+)
+def test_after_a_crash_it_goes_on_where_it_was(durable: Durable) -> None:
+    """The same settings, so nobody wants more: an end that had begun is still to come."""
+    before = (durable.stopping, durable.finished)
+    assert take(durable) is None
+    assert (durable.stopping, durable.finished) == before
+
+
+@pytest.mark.parametrize(
+    "durable",
+    [held(), held(stopping="tokens"), held(ended="tokens"), held(ended="tokens", reported=False)],
+    ids=["in the middle", "closing", "over", "over and not heard"],
+)
+@pytest.mark.parametrize("budget", [2000, None])
+def test_a_larger_budget_goes_on(durable: Durable, budget: int | None) -> None:
+    """However far its end was, it is undone, and the leases have more to give."""
+    durable = deepcopy(durable)
+    extended = take(durable, budget_tokens=budget)
+    assert extended is not None
+    assert (extended["budget_tokens"], extended["before"]) == (budget, 1000)
+    assert (durable.stopping, durable.finished, durable.reported) == (None, None, False)
+    assert durable.leases.budget_tokens == budget
+
+
+def test_a_run_that_is_over_says_how_to_extend_it() -> None:
+    """With the tokens that it has, and the budget that it needs at least."""
+    with pytest.raises(JournalError) as caught:
+        take(held(ended="tokens"))
+    assert str(caught.value) == (
+        "run 'r' has processed 960 of 1,000 tokens, and is over (tokens); to extend it, give it "
+        "budget_tokens above 1000"
+    )
+
+
+@pytest.mark.parametrize("durable", [held(), held(ended="tokens")], ids=["in the middle", "over"])
+def test_a_budget_cannot_be_cut(durable: Durable) -> None:
+    """Quotas may have been given out already."""
+    with pytest.raises(JournalError, match=r"cannot be cut to 999; go on with budget_tokens 1000"):
+        take(durable, budget_tokens=999)
+
+
+def test_a_run_without_a_budget_gets_none() -> None:
+    """Infinity cannot be cut either."""
+    durable = held()
+    durable.leases.budget_tokens = None
+    with pytest.raises(JournalError, match="cannot be cut to 1,000"):
+        take(durable)
+
+
+def test_more_time_goes_on_with_what_time_ended() -> None:
+    """Tokens are left, so more seconds will do; not so where the tokens were used up."""
+    durable = held(ended="time", elapsed_s=60.0)
+    with pytest.raises(JournalError, match=r"above 1000, or a budget_s above 60"):
+        take(durable)
+    assert take(durable, budget_s=90.0) is not None
+    assert durable.finished is None
+    with pytest.raises(JournalError, match="is over"):
+        take(held(ended="tokens", elapsed_s=60.0), budget_s=90.0)
+
+
+def test_more_tokens_without_time_are_of_no_use() -> None:
+    """It would end at once; the sentence says what else it needs."""
+    with pytest.raises(JournalError, match=r"used up its 60.0 s; .* budget_s above 61 as well"):
+        take(held(ended="tokens", elapsed_s=61.0), budget_tokens=2000)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"run": "other"}, "its run is r, not other"),
+        ({"fingerprint": "other"}, "its layout is layout, not other"),
+    ],
+)
+def test_the_journal_of_another_run_is_left_alone(changed: dict[str, str], sentence: str) -> None:
+    """Whatever its budget is."""
+    settings = replace(SETTINGS, run=changed.get("run", "r"), budget_tokens=2000)
+    with pytest.raises(JournalError, match=sentence):
+        take_up(held(), settings, changed.get("fingerprint", "layout"))
+
+
+def test_grants_follow_the_interval_of_this_start() -> None:
+    """An interval may change in the life of a run."""
+    durable = held()
+    take(durable, interval_steps=500)
+    assert durable.leases.chunk_steps == 1000
+
+
+def test_tokens_are_counted_with_books_that_are_open() -> None:
+    """Learners that were here at the end have done something too."""
+    durable = held(ended="tokens")
+    durable.ledger.books[LearnerName("ana")] = Book(Incarnation(1, 1), processed=40)
+    with pytest.raises(JournalError, match=r"processed 1,000 of 1,000 tokens"):
+        take(durable)
