@@ -1,11 +1,11 @@
 """Envelopes as msgpack frames. The only file that imports msgpack.
 
 An envelope becomes one head frame and, if it has a payload, chunk frames. Each frame is one
-msgpack document of at most one chunk, with a CRC-32, because a websocket message cannot be
-fragmented and a large one stalls the loop:
+msgpack document of at most one chunk, because a websocket message cannot be fragmented and a large
+one stalls the loop; and has a checksum, a CRC-32 for heads and that of `checksums` for data:
 
-    head    [0, crc32, header]                          header: bytes of the header document
-    chunk   [1, crc32, envelope id, buffer, offset, data]
+    head    [0, checksum, header]                       header: bytes of the header document
+    chunk   [1, checksum, envelope id, buffer, offset, data]
 
 The header document is a map: type, sender, recipient, id, body, and if they are there reply_to,
 cause, and payload (the sizes of the buffers). The frame around it has one fixed encoding, so it is
@@ -26,11 +26,21 @@ from typing import Annotated, Any, cast
 import msgpack
 import msgspec
 
+from messaging.checksums import checksum
 from messaging.envelope import Envelope
 from messaging.errors import EncodeError, FrameError, LocalFault
 from messaging.limits import Limits, check_document
 
-__all__ = ["Allocate", "Assembler", "Codec", "Limits"]
+__all__ = [
+    "Allocate",
+    "Assembler",
+    "Codec",
+    "Limits",
+    "chunk_frames",
+    "chunk_parts",
+    "is_chunk",
+    "with_payload",
+]
 
 Allocate = Callable[[Envelope, tuple[int, ...]], Sequence[memoryview]]
 """Gives writable buffers of the stated sizes for the payload of the envelope whose head arrived.
@@ -45,6 +55,10 @@ _CHUNK_TAGS = (0x96, 0x01, 0xCE, 0xCF, 0xCE, 0xCF, 0xC6)
 _PLACE = struct.Struct(">QIQ")  # what of a chunk the checksum covers besides the data
 
 MIN_CHUNK_BYTES = 256
+CHUNK_PREFIX_BYTES = _CHUNK.size
+"""What of a chunk goes before its data."""
+_ALIGNMENT_BYTES = 64
+"""Data is cut at multiples of this, so that passes over it find whole words."""
 _BYTES_TYPES = (bytes, bytearray, memoryview)
 
 _Size = Annotated[int, msgspec.Meta(ge=0)]
@@ -164,16 +178,21 @@ class Codec:
                 f"chunks of {chunk_bytes} bytes; from {MIN_CHUNK_BYTES} to "
                 f"{self.limits.frame_bytes} are possible"
             )
+        head = self.head_frame(envelope)
+        if len(head) > chunk_bytes:
+            raise EncodeError(f"a head of {len(head)} bytes does not fit into one chunk")
+        yield head
+        yield from chunk_frames(envelope, lambda: chunk_bytes)
+
+    def head_frame(self, envelope: Envelope) -> bytes:
+        """Return the frame that announces an envelope; its payload follows by `chunk_frames`.
+
+        Raises:
+            EncodeError: The envelope cannot be encoded.
+        """
         header = self.encode(envelope)
-        if _HEAD.size + len(header) > chunk_bytes:
-            raise EncodeError(f"a head of {len(header)} bytes does not fit into one chunk")
         array, zero, uint32, bin32 = _HEAD_TAGS
-        yield _HEAD.pack(array, zero, uint32, zlib.crc32(header), bin32, len(header)) + header
-        step = chunk_bytes - _CHUNK.size
-        for index, buffer in enumerate(envelope.payload):
-            data = buffer.cast("B") if buffer.nbytes else buffer
-            for offset in range(0, buffer.nbytes, step):
-                yield _chunk_frame(envelope.id, index, offset, data[offset : offset + step])
+        return _HEAD.pack(array, zero, uint32, zlib.crc32(header), bin32, len(header)) + header
 
     def _header_of(self, data: bytes) -> _Header:
         """Decode and check a header document, all but its body."""
@@ -220,6 +239,8 @@ class Assembler:
         self._buffers: tuple[memoryview, ...] = ()
         self._index = 0
         self._offset = 0
+        self._chunk = memoryview(b"")
+        self._expected = 0
 
     @property
     def partial(self) -> bool:
@@ -230,6 +251,7 @@ class Assembler:
         """Forget a partial envelope."""
         self._head = None
         self._buffers = ()
+        self._chunk = memoryview(b"")
         self._index = self._offset = 0
 
     def feed(self, frame: bytes) -> Envelope | None:
@@ -243,23 +265,29 @@ class Assembler:
             SchemaError: `allocate` expects something else.
         """
         try:
-            self._take(frame)
-            return self._completed()
+            return self._take_chunk(frame) if is_chunk(frame) else self._take_head(frame)
         except Exception:
             self.reset()
             raise
 
-    def _take(self, frame: bytes) -> None:
+    def _take_chunk(self, frame: bytes) -> Envelope | None:
+        self._check_size(frame)
+        if len(frame) <= CHUNK_PREFIX_BYTES:
+            raise FrameError("a chunk that is cut short")
+        target = self.begin_chunk(frame[:CHUNK_PREFIX_BYTES])
+        if target.nbytes != len(frame) - CHUNK_PREFIX_BYTES:
+            raise FrameError("a chunk of another form")
+        target[:] = memoryview(frame)[CHUNK_PREFIX_BYTES:]
+        return self.end_chunk()
+
+    def _check_size(self, frame: bytes) -> None:
         if len(frame) > self._codec.limits.frame_bytes:
             raise FrameError(f"a frame of {len(frame)} bytes")
-        if frame[:2] == bytes(_HEAD_TAGS[:2]):
-            self._take_head(frame)
-        elif frame[:2] == bytes(_CHUNK_TAGS[:2]):
-            self._take_chunk(frame)
-        else:
-            raise FrameError("neither a head nor a chunk")
 
-    def _take_head(self, frame: bytes) -> None:
+    def _take_head(self, frame: bytes) -> Envelope | None:
+        self._check_size(frame)
+        if frame[:2] != bytes(_HEAD_TAGS[:2]):
+            raise FrameError("neither a head nor a chunk")
         if self._head is not None:
             raise FrameError("a head before the last envelope was complete")
         if len(frame) < _HEAD.size:
@@ -276,26 +304,43 @@ class Assembler:
             raise LocalFault("the buffers given are not of the sizes asked for")
         self._head = envelope
         self._buffers = buffers
+        return self._completed()
 
-    def _take_chunk(self, frame: bytes) -> None:
+    def begin_chunk(self, prefix: bytes) -> memoryview:
+        """Take what goes before a chunk's data, and return where the data is to be written.
+
+        `end_chunk` must follow once it is there, and before anything else.
+
+        Raises:
+            FrameError: The chunk is out of order or beyond the limits.
+        """
         if self._head is None:
             raise FrameError("a chunk without a head")
-        if len(frame) <= _CHUNK.size:
-            raise FrameError("a chunk that is cut short")
-        fields = _CHUNK.unpack_from(frame)
-        checksum, number, index, offset, size = fields[3::2][:5]
-        data = memoryview(frame)[_CHUNK.size :]
-        if (*fields[:3], *fields[4::2]) != _CHUNK_TAGS or size != len(data):
+        fields = _CHUNK.unpack(prefix)
+        expected, number, index, offset, size = fields[3::2][:5]
+        if (*fields[:3], *fields[4::2]) != _CHUNK_TAGS:
             raise FrameError("a chunk of another form")
         if (number, index, offset) != (self._head.id, self._index, self._offset):
             raise FrameError("a chunk out of order")
         buffer = self._buffers[index]
-        if size > buffer.nbytes - offset:
+        if not 0 < size <= buffer.nbytes - offset:
             raise FrameError("a chunk beyond the end of its buffer")
-        if _checksum(number, index, offset, data) != checksum:
+        self._expected = expected
+        self._chunk = buffer[offset : offset + size]
+        return self._chunk
+
+    def end_chunk(self) -> Envelope | None:
+        """Check the data that was written; return the envelope if it is complete.
+
+        Raises:
+            FrameError: The data is damaged.
+        """
+        assert self._head is not None
+        if _checksum(self._head.id, self._index, self._offset, self._chunk) != self._expected:
             raise FrameError("a damaged chunk")
-        buffer[offset : offset + size] = data
-        self._offset += size
+        self._offset += self._chunk.nbytes
+        self._chunk = memoryview(b"")
+        return self._completed()
 
     def _completed(self) -> Envelope | None:
         """Pass buffers that are full; return the envelope after the last one."""
@@ -324,18 +369,44 @@ def with_payload(envelope: Envelope, payload: tuple[memoryview, ...]) -> Envelop
     )
 
 
-def _chunk_frame(number: int, index: int, offset: int, data: memoryview) -> bytes:
+def is_chunk(frame: bytes) -> bool:
+    """Whether a frame, or its beginning, is that of a chunk."""
+    return frame[:2] == bytes(_CHUNK_TAGS[:2])
+
+
+def chunk_frames(envelope: Envelope, chunk_bytes: Callable[[], int]) -> Iterator[bytes]:
+    """Yield the frames of an envelope's payload; see `chunk_parts`."""
+    for prefix, data in chunk_parts(envelope, chunk_bytes):
+        yield b"".join((prefix, data))
+
+
+def chunk_parts(
+    envelope: Envelope, chunk_bytes: Callable[[], int]
+) -> Iterator[tuple[bytes, memoryview]]:
+    """Yield the frames of an envelope's payload as prefix and data, nothing copied.
+
+    Args:
+        envelope: Its head frame goes before.
+        chunk_bytes: Asked before each frame how large it may be; at least `MIN_CHUNK_BYTES`.
+    """
     array, one, uint32, uint64, _, _, bin32 = _CHUNK_TAGS
-    checksum = _checksum(number, index, offset, data)
-    prefix = _CHUNK.pack(
-        *(array, one, uint32, checksum, uint64, number, uint32, index, uint64, offset),
-        *(bin32, len(data)),
-    )
-    return b"".join((prefix, data))
+    for index, buffer in enumerate(envelope.payload):
+        whole = buffer.cast("B") if buffer.nbytes else buffer
+        offset = 0
+        while offset < buffer.nbytes:
+            step = (chunk_bytes() - CHUNK_PREFIX_BYTES) // _ALIGNMENT_BYTES * _ALIGNMENT_BYTES
+            data = whole[offset : offset + step]
+            value = _checksum(envelope.id, index, offset, data)
+            prefix = _CHUNK.pack(
+                *(array, one, uint32, value, uint64, envelope.id, uint32, index, uint64, offset),
+                *(bin32, len(data)),
+            )
+            yield prefix, data
+            offset += step
 
 
 def _checksum(number: int, index: int, offset: int, data: memoryview) -> int:
-    return zlib.crc32(data, zlib.crc32(_PLACE.pack(number, index, offset)))
+    return checksum(data, zlib.crc32(_PLACE.pack(number, index, offset)))
 
 
 def _fresh_buffers(_: Envelope, sizes: tuple[int, ...]) -> Sequence[memoryview]:

@@ -18,6 +18,7 @@ The three branches answer the only question a caller has: whose fault is it?
     └── LinkLost                nobody's: links break; an event to handle, never a crash
         ├── LinkClosed          the session is over
         └── DialFailed          no session came about
+            └── DialDenied      and none will, before a token, certificate or address is mended
 """
 
 # ruff: noqa: N818 -- the tree says that these are errors; a name says what has happened.
@@ -85,3 +86,7 @@ class LinkClosed(LinkLost):
 
 class DialFailed(LinkLost):
     """No session came about: nobody listens there, or no answer came in time."""
+
+
+class DialDenied(DialFailed):
+    """Whoever listens there does not let us in: trying again with the same means is in vain."""

@@ -46,8 +46,14 @@ class Link(Protocol):
         """Why the session is over; None while it is not."""
         ...
 
-    def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL) -> bool:
+    def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
         """Offer an envelope; never waits.
+
+        Args:
+            envelope: What to send.
+            lane: Which queue it takes.
+            topic: It replaces a bulk envelope of the same topic that waits and has not begun to
+                be sent: a newer value supersedes it. Links inside one process may send both.
 
         Returns:
             False if it was not taken: the link is closed, or the bulk queue is full. True does

@@ -40,8 +40,8 @@ class MemoryLink:
         """Whether the session is over."""
         return self.close_reason is not None
 
-    def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL) -> bool:
-        """Offer an envelope; False if it was not taken."""
+    def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
+        """Offer an envelope; False if it was not taken. Topics do not matter here."""
         if self.close_reason is not None:
             return False
         return self._outgoing.offer(self, envelope, lane)

@@ -46,6 +46,11 @@ class Scope:
         """Return how many tasks have not ended."""
         return len(self._tasks)
 
+    @property
+    def closed(self) -> bool:
+        """Whether it starts nothing any more."""
+        return self._closed
+
     async def __aenter__(self) -> Self:
         """Enter; nothing is started by it."""
         return self

@@ -120,15 +120,15 @@ class FaultyLink:
         """Why the session is over."""
         return self._link.close_reason
 
-    def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL) -> bool:
+    def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
         """Offer an envelope, unless a fault is due."""
         if self._rng.random() < self._drop:
             if lane is Lane.CONTROL:
                 self._link.close("connection lost (injected)")
             return False
-        taken = self._link.send(envelope, lane)
+        taken = self._link.send(envelope, lane, topic)
         if taken and self._rng.random() < self._duplicate:
-            self._link.send(envelope, lane)
+            self._link.send(envelope, lane, topic)
         return taken
 
     async def receive(self) -> Envelope:

@@ -1,0 +1,248 @@
+"""Who may open a session: a shared secret, and TLS contexts whose mistakes read as sentences.
+
+The secret travels in the `Authorization` header of each websocket's opening request, never in a
+URL, because URLs end up in logs. It is compared in constant time and shows up in no text.
+"""
+
+import hmac
+import ipaddress
+import secrets
+import socket
+import ssl
+import stat
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Self
+
+from messaging.errors import LocalFault
+
+SECRET_CHARACTERS_MIN = 16
+SECRET_CHARACTERS_MAX = 4096
+GENERATED_BYTES = 32
+ADDRESSES_REMEMBERED = 1024
+
+
+class Secret:
+    """A shared secret that does not show itself.
+
+    Attributes:
+        warning: What is unsafe about where it came from; None if nothing is.
+    """
+
+    __slots__ = ("_value", "warning")
+
+    def __init__(self, value: str, *, source: str = "the secret") -> None:
+        """Take a secret.
+
+        Args:
+            value: At least 16 visible ASCII characters.
+            source: Where it came from, for the sentence.
+
+        Raises:
+            LocalFault: It is too short, or cannot travel in a header.
+        """
+        self.warning: str | None = None
+        self._value = value
+        if not SECRET_CHARACTERS_MIN <= len(value) <= SECRET_CHARACTERS_MAX:
+            raise LocalFault(
+                f"{source} has {len(value)} characters; it needs {SECRET_CHARACTERS_MIN} to "
+                f"{SECRET_CHARACTERS_MAX}. Let `Secret.generate()` make one"
+            )
+        if not all("!" <= character <= "~" for character in value):
+            raise LocalFault(
+                f"{source} holds spaces or characters beyond ASCII, which no header can carry"
+            )
+
+    def __repr__(self) -> str:
+        return "Secret(not shown)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not pickled")
+
+    @classmethod
+    def generate(cls) -> Self:
+        """Make a new secret that cannot be guessed."""
+        return cls(secrets.token_urlsafe(GENERATED_BYTES))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a secret from a file that holds nothing else.
+
+        Raises:
+            LocalFault: There is no such file, it cannot be read, or it holds no secret.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+            mode = stat.S_IMODE(path.stat().st_mode)
+        except FileNotFoundError as error:
+            raise LocalFault(
+                f"there is no secret at {path}: copy the file from the host of the hub"
+            ) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise LocalFault(f"the secret at {path} cannot be read: {error}") from error
+        secret = cls(text.strip(), source=f"the secret at {path}")
+        if mode & 0o077:
+            secret.warning = f"others can read the secret at {path}: run chmod 600 {path}"
+        return secret
+
+    @classmethod
+    def from_env(cls, name: str, environment: Mapping[str, str]) -> Self | None:
+        """Take the secret from an environment variable; None if it is not set.
+
+        Raises:
+            LocalFault: The variable holds no secret.
+        """
+        value = environment.get(name)
+        return None if value is None else cls(value.strip(), source=f"the variable {name}")
+
+    def write(self, path: Path) -> None:
+        """Write it to a new file that only its owner can read.
+
+        Raises:
+            LocalFault: The file is there already, or cannot be written.
+        """
+        try:
+            path.touch(mode=0o600, exist_ok=False)
+            path.write_text(self._value + "\n", encoding="utf-8")
+        except OSError as error:
+            raise LocalFault(f"the secret cannot be written to {path}: {error}") from error
+
+    def header(self) -> str:
+        """Return the value of the `Authorization` header that proves it; not for texts."""
+        return f"Bearer {self._value}"
+
+    def matches(self, candidate: str | None) -> bool:
+        """Compare in a time that tells nothing."""
+        return hmac.compare_digest((candidate or "").encode(), self._value.encode())
+
+    def admits(self, header: str | None) -> bool:
+        """Whether the value of an `Authorization` header proves the secret."""
+        kind, _, value = (header or "").partition(" ")
+        return self.matches(value) and kind.lower() == "bearer"
+
+
+def server_tls(certificate: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
+    """Make the context of a listener.
+
+    Args:
+        certificate: Its certificate, with those between it and the authority, as PEM.
+        key: Its private key, as PEM.
+        client_ca: Peers must show a certificate of this authority.
+
+    Raises:
+        LocalFault: A file is missing or not what it should be.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load_pair(context, certificate, key)
+    if client_ca is not None:
+        _load_authority(context, client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_tls(
+    ca: Path | None = None, certificate: Path | None = None, key: Path | None = None
+) -> ssl.SSLContext:
+    """Make the context of a dialler.
+
+    Args:
+        ca: Authority that signed the listener's certificate; None: those that the system trusts.
+        certificate: This peer's own certificate, if the listener demands one.
+        key: Its private key.
+
+    Raises:
+        LocalFault: A file is missing or not what it should be.
+    """
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca is not None:
+        _load_authority(context, ca)
+    if (certificate is None) != (key is None):
+        raise LocalFault("a client certificate needs its key, and a key its certificate")
+    if certificate is not None and key is not None:
+        _load_pair(context, certificate, key)
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    for name, path in (("certificate", certificate), ("key", key)):
+        _readable(name, path)
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except (ssl.SSLError, ValueError) as error:
+        raise LocalFault(
+            f"the certificate {certificate} and the key {key} do not belong together, or one of "
+            f"them is no PEM file: {error}"
+        ) from error
+
+
+def _load_authority(context: ssl.SSLContext, path: Path) -> None:
+    _readable("certificate authority", path)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise LocalFault(f"{path} holds no certificate authority as PEM: {error}") from error
+
+
+def _readable(name: str, path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise LocalFault(f"the {name} {path} cannot be read: {error.strerror}") from error
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted; a process that starts by itself needs a plain one")
+
+
+def only_loopback(host: str) -> bool:
+    """Whether everything that `host` means is reached from this machine alone.
+
+    Raises:
+        LocalFault: The name is not known.
+    """
+    try:
+        places = {place[4][0] for place in socket.getaddrinfo(host, None)} if host else {"::"}
+    except OSError as error:
+        raise LocalFault(f"the address {host!r} is not known here: {error.strerror}") from error
+    return all(ipaddress.ip_address(str(place).split("%")[0]).is_loopback for place in places)
+
+
+class RefusalReport:
+    """Passes on sentences about refused peers, so many per second and address.
+
+    What is left out is counted, and the count is passed on with the next sentence. Only the last
+    addresses are remembered.
+
+    Attributes:
+        left_out: Refusals that were not passed on since the last one that was.
+    """
+
+    def __init__(self, report: Callable[[str], None], per_s: int) -> None:
+        self._report = report
+        self._per_s = per_s
+        self._seen: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        self.left_out = 0
+
+    def refused(self, address: str, sentence: str, now_s: float) -> None:
+        """Report a refusal, unless its address has used up its share of this second."""
+        began_s, count = self._seen.pop(address, (now_s, 0))
+        if now_s - began_s >= 1.0:
+            began_s, count = now_s, 0
+        self._seen[address] = (began_s, count + 1)
+        if len(self._seen) > ADDRESSES_REMEMBERED:
+            self._seen.popitem(last=False)
+        if count >= self._per_s:
+            self.left_out += 1
+            return
+        more = f" ({self.left_out} more refusals were left out)" if self.left_out else ""
+        self.left_out = 0
+        self._report(f"refused {address}: {sentence}{more}")
+
+    @property
+    def remembered(self) -> int:
+        """How many addresses are remembered."""
+        return len(self._seen)

@@ -1,0 +1,155 @@
+"""The bulk sockets of a session: one queue in front of them, a pace for each.
+
+Envelope number i of a session travels whole on socket i mod n, and the receiver takes envelopes
+from the sockets in the same turn; so order holds within the lane without numbers on the wire.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+from messaging.bulk_protocol import BulkProtocol
+from messaging.codec import CHUNK_PREFIX_BYTES, chunk_parts
+from messaging.envelope import Envelope
+from messaging.pacing import Pace
+from messaging.websocket_settings import WebsocketSettings
+
+YIELD_BYTES = 1 << 20
+"""After so many bytes the sender lets others have the loop, also if nothing made it wait."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A bulk envelope whose sending has not begun."""
+
+    head: bytes
+    envelope: Envelope
+    topic: str | None
+
+
+class BulkQueue:
+    """Envelopes that wait for a bulk socket; full is full."""
+
+    def __init__(self, capacity: int, sockets: int) -> None:
+        self._capacity = capacity
+        self._waiting: deque[Waiting] = deque()
+        self._topics: dict[str, Waiting] = {}
+        self._turn = 0
+        self._wakes = [asyncio.Event() for _ in range(sockets)]
+
+    def offer(self, head: bytes, envelope: Envelope, topic: str | None) -> bool:
+        """Take an envelope, in the place of one with the same topic if there is one."""
+        older = None if topic is None else self._topics.get(topic)
+        if older is not None:
+            older.head, older.envelope = head, envelope
+            return True
+        if len(self._waiting) >= self._capacity:
+            return False
+        waiting = Waiting(head, envelope, topic)
+        self._waiting.append(waiting)
+        if topic is not None:
+            self._topics[topic] = waiting
+        self._wakes[self._turn].set()
+        return True
+
+    async def take(self, index: int) -> Waiting:
+        """Wait for the next envelope that travels on socket `index`."""
+        wake = self._wakes[index]
+        while self._turn != index or not self._waiting:
+            wake.clear()
+            await wake.wait()
+        waiting = self._waiting.popleft()
+        if waiting.topic is not None:
+            del self._topics[waiting.topic]
+        self._turn = (self._turn + 1) % len(self._wakes)
+        self._wakes[self._turn].set()
+        return waiting
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._waiting.clear()
+        self._topics.clear()
+
+
+@dataclass(slots=True)
+class BulkSocket:
+    """One bulk socket of a session.
+
+    Attributes:
+        socket: The connection.
+        index: Its place among the bulk sockets.
+        settings: Of the network.
+        inbox: Envelopes that arrived on it and were not received.
+        pace: How much may be under way; None: as much as the system takes.
+        echo: Set when an echo came.
+        quiet_out: Looks of the backstop in a row for which a mark was out and no echo came.
+        quiet_in: Looks in a row that found the same message still arriving.
+    """
+
+    socket: BulkProtocol
+    index: int
+    settings: WebsocketSettings
+    inbox: deque[Envelope] = field(default_factory=deque)
+    pace: Pace | None = None
+    echo: asyncio.Event = field(default_factory=asyncio.Event)
+    quiet_out: int = 0
+    quiet_in: int = 0
+    _messages: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin without knowledge of the way."""
+        if self.settings.queue_delay_s is not None:
+            self.pace = Pace(self.settings.queue_delay_s, self.settings.chunk_bytes)
+
+    async def send(self, waiting: Waiting) -> None:
+        """Send one envelope whole, no faster than the peer drains."""
+        unyielded = 0
+        await self._send_frame(waiting.head)
+        for prefix, data in chunk_parts(waiting.envelope, self._frame_bytes):
+            await self._send_frame(prefix, data)
+            unyielded += data.nbytes
+            if unyielded >= YIELD_BYTES:
+                unyielded = 0
+                await asyncio.sleep(0)
+
+    def echoed(self, number: int) -> bool:
+        """Note the echo of a mark; False if no such mark is out."""
+        if self.pace is None or not self.pace.echoed(number, asyncio.get_running_loop().time()):
+            return False
+        self.quiet_out = 0
+        self.echo.set()
+        return True
+
+    def look(self, *, reading: bool) -> None:
+        """Count how long this socket has got nowhere, in looks of the backstop.
+
+        Args:
+            reading: Whether this end takes in what arrives.
+        """
+        waits = self.pace is not None and self.pace.awaits_echo
+        self.quiet_out = self.quiet_out + 1 if waits else 0
+        same = self.socket.partial and self.socket.messages == self._messages
+        self.quiet_in = self.quiet_in + 1 if same and reading else 0
+        self._messages = self.socket.messages
+
+    def _frame_bytes(self) -> int:
+        chunk_bytes = self.settings.chunk_bytes if self.pace is None else self.pace.chunk_bytes
+        return chunk_bytes + CHUNK_PREFIX_BYTES
+
+    async def _send_frame(self, first: bytes, rest: memoryview | None = None) -> None:
+        pace = self.pace
+        if pace is None:
+            await self.socket.send(first, rest)
+            return
+        while not pace.may_send():
+            self._mark_if_due(pace)
+            self.echo.clear()
+            await self.echo.wait()
+        pace.sent(len(first) + (0 if rest is None else rest.nbytes))
+        await self.socket.send(first, rest)
+        self._mark_if_due(pace)
+
+    def _mark_if_due(self, pace: Pace) -> None:
+        if pace.mark_due():
+            number = pace.mark(asyncio.get_running_loop().time())
+            self.socket.ping(b"%d %d" % (self.index, number))

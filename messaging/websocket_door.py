@@ -1,0 +1,282 @@
+"""The HTTP side of a listening process: who may come in, and who is shown out.
+
+Every connection counts from the moment it is made. One that belongs to no session after
+`handshake_s` is ended, whatever it does or does not send; of those there may be only so many, and
+the oldest gives way to the newest, so that a crowd that says nothing keeps nobody out for long.
+Beyond the bound on all connections, new ones are ended at once.
+
+A request is judged before anything is upgraded, in this order: nothing secret in its URL, the
+secret, the version of this protocol, the names. Whoever is refused gets a status, one sentence, and
+the end of the connection. A session is made of one control socket, over which the server says the
+session's number, and bulk sockets that name that number. Bulk sockets are taken over from aiohttp
+(see `bulk_protocol`), so neither side sends on them before both have said on the control socket
+that they have done so; only then is the session offered to the listener.
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from urllib.parse import quote, unquote
+
+from aiohttp import WSCloseCode, web
+
+from messaging.bulk_protocol import BulkProtocol
+from messaging.errors import LocalFault
+from messaging.security import RefusalReport, Secret
+from messaging.websocket_settings import WebsocketSettings
+from messaging.wire import Wire, accepted, tune
+
+PROTOCOL = "1"
+PROTOCOL_HEADER = "Islands-Protocol"
+NAME_HEADER = "Islands-Name"
+SESSION_HEADER = "Islands-Session"
+SOCKET_HEADER = "Islands-Socket"
+NAME_CHARACTERS_MAX = 256
+
+GO, READY = "go", "ready"
+"""The dialler says that its bulk sockets can take messages; the server that its own can."""
+
+Welcome = Callable[[str, str, Wire, list[BulkProtocol]], asyncio.Event]
+"""Takes a complete session (listener, peer, control, bulks); its event is set when it has ended."""
+
+
+class Refused(Exception):  # noqa: N818 (it says what has happened)
+    """A request that is not let in."""
+
+    def __init__(self, status: HTTPStatus, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+@dataclass(slots=True)
+class Session:
+    """A session whose bulk sockets have not all come."""
+
+    path: str
+    bulks: list[BulkProtocol | None]
+    complete: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True)
+class Visitor:
+    """A connection of the server."""
+
+    transport: asyncio.Transport
+    since_s: float
+    admitted: bool = False
+
+
+class Door(web.Server):
+    """HTTP server of one process; called by the loop for each connection."""
+
+    def __init__(
+        self,
+        settings: WebsocketSettings,
+        secret: Secret | None,
+        max_msg_size: int,
+        *,
+        room: Callable[[str], bool | None],
+        welcome: Welcome,
+        report: Callable[[str], None],
+    ) -> None:
+        """Make a door that is open as soon as the loop's server uses it.
+
+        Args:
+            settings: Bounds and times.
+            secret: What peers must prove; None lets everybody in.
+            max_msg_size: Longest websocket message that is taken.
+            room: Whether a listener of that name can take another session; None: no such listener.
+            welcome: Takes complete sessions.
+            report: Takes sentences about refusals.
+        """
+        super().__init__(self._answer, access_log=None, lingering_time=0.0, keepalive_timeout=1.0)
+        self._settings = settings
+        self._secret = secret
+        self._max_msg_size = max_msg_size
+        self._room = room
+        self._welcome = welcome
+        self._report = RefusalReport(report, settings.refusals_per_s)
+        self._visitors: dict[web.RequestHandler, Visitor] = {}
+        self._sessions: dict[str, Session] = {}
+
+    @property
+    def visitors(self) -> tuple[int, int]:
+        """How many connections there are, and how many of them belong to no session."""
+        waiting = sum(not visitor.admitted for visitor in self._visitors.values())
+        return len(self._visitors), waiting
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Count a connection, and end another one or this one if there are too many."""
+        super().connection_made(handler, transport)
+        now_s = asyncio.get_running_loop().time()
+        visitor = Visitor(transport, now_s)
+        self._visitors[handler] = visitor
+        try:
+            tune(transport.get_extra_info("socket"), self._settings.user_timeout_s)
+        except (OSError, LocalFault):
+            transport.abort()
+            return
+        total, waiting = self.visitors
+        if total > self._settings.connections_max:
+            self._show_out(visitor, "too many connections")
+        elif waiting > self._settings.unauthenticated_max:
+            oldest = next(v for v in self._visitors.values() if not v.admitted)
+            self._show_out(oldest, "too many connections that open no session")
+
+    def connection_lost(
+        self, handler: web.RequestHandler, exc: BaseException | None = None
+    ) -> None:
+        """Forget a connection."""
+        self._visitors.pop(handler, None)
+        super().connection_lost(handler, exc)
+
+    async def sweep(self) -> None:
+        """End connections that open no session in time; never returns."""
+        loop = asyncio.get_running_loop()
+        while True:  # until cancelled
+            await asyncio.sleep(self._settings.handshake_s / 5)
+            latest_s = loop.time() - self._settings.handshake_s
+            for visitor in list(self._visitors.values()):
+                if not visitor.admitted and visitor.since_s < latest_s:
+                    self._show_out(visitor, f"no session within {self._settings.handshake_s:g} s")
+
+    def _show_out(self, visitor: Visitor, sentence: str) -> None:
+        visitor.admitted = True  # it is on its way out and counts no more as waiting
+        peer = visitor.transport.get_extra_info("peername")
+        self._note(str(peer[0]) if peer else "unknown", sentence)
+        visitor.transport.abort()
+
+    def _note(self, address: str, sentence: str) -> None:
+        self._report.refused(address, sentence, asyncio.get_running_loop().time())
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            path = self._judge(request)
+            if SESSION_HEADER in request.headers:
+                return await self._take_bulk(request, path)
+            return await self._take_control(request, path)
+        except Refused as refused:
+            self._note(request.remote or "unknown", str(refused))
+            headers = {PROTOCOL_HEADER: PROTOCOL, "Connection": "close"}
+            if refused.status is HTTPStatus.UNAUTHORIZED:
+                headers["WWW-Authenticate"] = "Bearer"
+            response = web.Response(status=refused.status, text=f"{refused}\n", headers=headers)
+            response.force_close()
+            return response
+
+    def _judge(self, request: web.BaseRequest) -> str:
+        """Return the name that is dialled.
+
+        Raises:
+            Refused: The request is not let in.
+        """
+        if request.query_string or "@" in request.path:
+            raise Refused(
+                HTTPStatus.BAD_REQUEST,
+                "an address must hold nothing but a name; a secret belongs into a header, for "
+                "addresses end up in logs",
+            )
+        authorization = request.headers.get("Authorization")
+        if self._secret is not None and not self._secret.admits(authorization):
+            how = "no secret" if authorization is None else "a wrong secret"
+            raise Refused(HTTPStatus.UNAUTHORIZED, f"{how} was shown")
+        if request.headers.get("Upgrade", "").lower() != "websocket":
+            raise Refused(
+                HTTPStatus.UPGRADE_REQUIRED, "this is an Islands hub, which speaks websocket only"
+            )
+        version = request.headers.get(PROTOCOL_HEADER)
+        if version != PROTOCOL:
+            raise Refused(
+                HTTPStatus.UPGRADE_REQUIRED,
+                f"this hub speaks links of version {PROTOCOL}, the peer {version or 'no'} version",
+            )
+        return unquote(request.path.removeprefix("/"))
+
+    def _websocket(self) -> web.WebSocketResponse:
+        websocket = web.WebSocketResponse(
+            timeout=self._settings.close_s,
+            autoclose=False,
+            autoping=False,
+            compress=False,
+            max_msg_size=self._max_msg_size,
+        )
+        websocket.headers[PROTOCOL_HEADER] = PROTOCOL
+        return websocket
+
+    async def _take_control(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        peer = unquote(request.headers.get(NAME_HEADER, ""))
+        if not 0 < len(peer) <= NAME_CHARACTERS_MAX or not peer.isprintable():
+            raise Refused(HTTPStatus.BAD_REQUEST, "the peer gives no name, or none that can be")
+        room = self._room(path)
+        if room is None:
+            raise Refused(HTTPStatus.NOT_FOUND, f"nobody listens at {path[:80]!r}")
+        if not room:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"too many sessions wait at {path!r}")
+        websocket = self._websocket()
+        await websocket.prepare(request)
+        control = accepted(websocket, request)
+        number = secrets.token_urlsafe(16)
+        session = Session(path, [None] * self._settings.bulk_sockets)
+        self._sessions[number] = session
+        try:
+            await websocket.send_str(json.dumps({"session": number, "bulk": len(session.bulks)}))
+            async with asyncio.timeout(self._settings.handshake_s):
+                if (await websocket.receive()).data == GO:
+                    await session.complete.wait()
+            if not session.complete.is_set():
+                await self._give_up(session, control)
+                return websocket
+            await websocket.send_str(READY)
+            bulks = [bulk for bulk in session.bulks if bulk is not None]
+            self._admit(request)
+            await self._welcome(path, peer, control, bulks).wait()
+        except TimeoutError:
+            await self._give_up(session, control)
+        finally:
+            del self._sessions[number]
+            session.ended.set()
+        return websocket
+
+    async def _give_up(self, session: Session, control: Wire) -> None:
+        for bulk in session.bulks:
+            if bulk is not None:
+                bulk.abort()
+        reason = "the session was not completed"
+        await control.hang_up(self._settings.close_s, WSCloseCode.POLICY_VIOLATION, reason)
+
+    async def _take_bulk(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        session = self._sessions.get(request.headers[SESSION_HEADER])
+        index = request.headers.get(SOCKET_HEADER, "")
+        if session is None or session.path != path or session.complete.is_set():
+            raise Refused(HTTPStatus.GONE, "no such session waits for bulk sockets")
+        if not index.isdigit() or int(index) >= len(session.bulks) or session.bulks[int(index)]:
+            raise Refused(HTTPStatus.CONFLICT, "no such bulk socket is waited for")
+        websocket = self._websocket()
+        await websocket.prepare(request)
+        transport = request.transport
+        if transport is None:
+            return websocket
+        bulk = BulkProtocol(transport, request.protocol, masks=False)
+        if session.ended.is_set() or session.bulks[int(index)] is not None:
+            bulk.abort()
+            return websocket
+        self._admit(request)
+        session.bulks[int(index)] = bulk
+        if all(session.bulks):
+            session.complete.set()
+        await session.ended.wait()
+        return websocket
+
+    def _admit(self, request: web.BaseRequest) -> None:
+        visitor = self._visitors.get(request.protocol)
+        if visitor is not None:
+            visitor.admitted = True
+
+
+def path_of(name: str) -> str:
+    """Return the path at which a name is dialled."""
+    return "/" + quote(name, safe="")

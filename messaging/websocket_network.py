@@ -1,0 +1,293 @@
+"""Links between processes and hosts, over websockets; see `messaging.link.Network`.
+
+One HTTP server per process carries all its listeners: a name is a path. A process that only dials
+never opens one.
+"""
+
+import asyncio
+import errno
+import ipaddress
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+
+from messaging.bulk_protocol import BulkProtocol
+from messaging.codec import CHUNK_PREFIX_BYTES, Codec, Limits
+from messaging.errors import DialFailed, LinkClosed, LocalFault, MailboxClosed
+from messaging.mailbox import Mailbox
+from messaging.scope import Scope
+from messaging.security import Secret, only_loopback
+from messaging.tensors import BufferPool
+from messaging.websocket_dial import Caller
+from messaging.websocket_door import Door, path_of
+from messaging.websocket_link import WebsocketLink
+from messaging.websocket_settings import WebsocketSettings
+from messaging.wire import Wire
+
+__all__ = ["WebsocketListener", "WebsocketNetwork", "WebsocketSettings"]
+
+
+class WebsocketListener:
+    """A name of this process that others can dial.
+
+    Attributes:
+        address: What a peer must dial.
+        name: The name given to `listen`.
+    """
+
+    def __init__(self, name: str, address: str, network: "WebsocketNetwork", backlog: int) -> None:
+        self.name = name
+        self.address = address
+        self._network = network
+        self._backlog: Mailbox[WebsocketLink] = Mailbox(backlog)
+
+    async def accept(self) -> WebsocketLink:
+        """Wait for the next session that a peer opened.
+
+        Raises:
+            LinkClosed: The listener is closed.
+        """
+        try:
+            return await self._backlog.get()
+        except MailboxClosed as error:
+            raise LinkClosed(f"nobody listens at {self.address!r} any more") from error
+
+    def close(self) -> None:
+        """Accept nobody any more; sessions that wait unaccepted are closed."""
+        self._backlog.close()
+        for link in self._backlog.clear():
+            link.close("not accepted")
+        self._network.forget_listener(self)
+
+    @property
+    def room(self) -> bool:
+        """Whether another session can wait."""
+        return len(self._backlog) < self._backlog.capacity
+
+    def offer(self, link: WebsocketLink) -> bool:
+        """Queue a session for `accept`; False if too many wait."""
+        return self._backlog.put_nowait(link)
+
+
+class WebsocketNetwork:
+    """Sessions over websockets, dialled from and accepted in this process."""
+
+    def __init__(
+        self,
+        message_types: Sequence[type],
+        *,
+        settings: WebsocketSettings | None = None,
+        secret: Secret | None = None,
+        server_tls: ssl.SSLContext | None = None,
+        client_tls: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        """Make a network that can dial; `open` lets it listen too.
+
+        Args:
+            message_types: What may be the body of an envelope, on both sides.
+            settings: Bounds and times.
+            secret: Shown when dialling, demanded when dialled.
+            server_tls: Listen with TLS.
+            client_tls: Dial wss:// with these authorities and certificates; None: the system's.
+            limits: The most that a peer may send.
+            report: Takes sentences about peers that are refused or misbehave.
+
+        Raises:
+            LocalFault: A chunk would exceed the limits.
+        """
+        self._settings = settings or WebsocketSettings()
+        self._secret = secret
+        self._server_tls = server_tls
+        self._codec = Codec(message_types, limits)
+        self._report = report or (lambda _: None)
+        if self._settings.chunk_bytes + CHUNK_PREFIX_BYTES > self._codec.limits.frame_bytes:
+            raise LocalFault(
+                f"chunks of {self._settings.chunk_bytes} bytes exceed the largest frame, "
+                f"{self._codec.limits.frame_bytes} bytes"
+            )
+        self._max_msg_size = self._codec.limits.frame_bytes + 1  # aiohttp refuses this very size
+        self._pool = BufferPool()
+        self._caller = Caller(self._settings, secret, client_tls, self._max_msg_size)
+        self._listeners: dict[str, WebsocketListener] = {}
+        self._links: dict[WebsocketLink, None] = {}
+        self._scope = Scope("websockets", self._task_failed)
+        self._server: asyncio.Server | None = None
+        self._door: Door | None = None
+        self._place = ""
+        self.port = 0
+
+    async def open(self, host: str, port: int, *, advertise: str | None = None) -> None:
+        """Let others dial this process.
+
+        Args:
+            host: Address to bind.
+            port: Port to bind; 0: any that is free.
+            advertise: What others dial instead, as `host` or `host:port`.
+
+        Raises:
+            LocalFault: It cannot be bound, or others could come in without a secret.
+        """
+        if self._server is not None:
+            raise LocalFault(f"this process listens at {self._place} already")
+        if self._secret is None and not only_loopback(host):
+            raise LocalFault(
+                f"{host} can be reached from other machines, and there is no secret: give one, or "
+                "listen at 127.0.0.1"
+            )
+        self._door = Door(
+            self._settings,
+            self._secret,
+            self._max_msg_size,
+            room=self._room,
+            welcome=self._welcome,
+            report=self._report,
+        )
+        tls_wait = None if self._server_tls is None else self._settings.handshake_s
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._door,
+                host,
+                port,
+                ssl=self._server_tls,
+                backlog=self._settings.connections_max,
+                ssl_handshake_timeout=tls_wait,
+            )
+        except OSError as error:
+            raise LocalFault(_cannot_bind(error, host, port)) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._place = _advertised(advertise, host, self.port)
+        self._scope.spawn(self._door.sweep(), "sweep")
+
+    def url(self, name: str) -> str:
+        """Return what others dial to reach a name of this process.
+
+        Raises:
+            LocalFault: Nobody can reach this process: `open` was not called.
+        """
+        if self._server is None:
+            raise LocalFault(f"nobody can dial {name!r}: this network was not opened")
+        scheme = "ws" if self._server_tls is None else "wss"
+        return f"{scheme}://{self._place}{path_of(name)}"
+
+    def listen(self, address: str) -> WebsocketListener:
+        """Let others dial a name of this process, at `url(address)`.
+
+        Raises:
+            LocalFault: The name is taken, or `open` was not called.
+        """
+        if address in self._listeners:
+            raise LocalFault(f"somebody listens at {address!r} already")
+        listener = WebsocketListener(address, self.url(address), self, self._settings.backlog)
+        self._listeners[address] = listener
+        return listener
+
+    async def dial(self, address: str, *, local: str) -> WebsocketLink:
+        """Open a session with whoever listens at `address`, under the name `local`.
+
+        Raises:
+            DialFailed: No session came about; the sentence says why and what to do.
+        """
+        if self._scope.closed:
+            raise DialFailed("this network is closed")
+        remote, control, bulks = await self._caller.call(address, local)
+        return self._link(local, remote, control, bulks)
+
+    async def close(self) -> None:
+        """End every session, after what waits on control is sent, and stop listening."""
+        for listener in list(self._listeners.values()):
+            listener.close()
+        if self._server is not None:
+            self._server.close()
+        links = list(self._links)
+        for link in links:
+            link.close("the process ends")
+        for link in links:
+            await link.ended.wait()
+        await self._scope.close()
+        if self._door is not None:
+            await self._door.shutdown(self._settings.close_s)
+        await self._caller.close()
+
+    def forget_listener(self, listener: WebsocketListener) -> None:
+        """Free the listener's name."""
+        if self._listeners.get(listener.name) is listener:
+            del self._listeners[listener.name]
+
+    def _room(self, name: str) -> bool | None:
+        listener = self._listeners.get(name)
+        return None if listener is None else listener.room
+
+    def _welcome(
+        self, name: str, peer: str, control: Wire, bulks: list[BulkProtocol]
+    ) -> asyncio.Event:
+        link = self._link(name, peer, control, bulks)
+        listener = self._listeners.get(name)
+        if listener is None or not listener.offer(link):
+            link.close(f"nobody accepts sessions at {name!r}")
+        return link.ended
+
+    def _link(
+        self, local: str, remote: str, control: Wire, bulks: list[BulkProtocol]
+    ) -> WebsocketLink:
+        link = WebsocketLink(
+            (local, remote),
+            control,
+            bulks,
+            codec=self._codec,
+            settings=self._settings,
+            allocate=self._pool.allocate,
+            report=self._report,
+        )
+        self._links[link] = None
+        self._scope.spawn(self._carry(link), f"{local}-{remote}")
+        return link
+
+    async def _carry(self, link: WebsocketLink) -> None:
+        try:
+            await link.run()
+        finally:
+            del self._links[link]
+
+    def _task_failed(self, name: str, error: BaseException) -> None:
+        context = {"message": f"{name} failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
+
+
+def _cannot_bind(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"{host}:{port} is in use by another program: stop that, or choose another port"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{host} is no address of this machine: listen at 0.0.0.0 or one of its own"
+    if error.errno == errno.EACCES:
+        return f"this user may not listen at {host}:{port}: choose a port above 1023"
+    return f"{host}:{port} cannot be listened at: {error.strerror or error}"
+
+
+def _advertised(advertise: str | None, host: str, port: int) -> str:
+    """Return host and port as others dial them."""
+    if advertise is not None:
+        bare = advertise.count(":") != 1 and not advertise.endswith("]") and "]:" not in advertise
+        if bare or advertise.endswith("]"):
+            return f"{_bracketed(advertise)}:{port}"
+        return advertise
+    try:
+        everywhere = not host or ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        everywhere = False
+    return f"{_bracketed(own_address() if everywhere else host)}:{port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def own_address() -> str:
+    """Return the address from which this machine reaches others; nothing is sent to find out."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # reserved for documentation
+            return str(probe.getsockname()[0])
+        except OSError:
+            return socket.gethostname()

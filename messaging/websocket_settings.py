@@ -1,0 +1,65 @@
+"""What can be set about websocket links, and why it is set as it is."""
+
+from dataclasses import dataclass
+
+from messaging.codec import MIN_CHUNK_BYTES
+from messaging.errors import LocalFault
+
+BULK_SOCKETS_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class WebsocketSettings:
+    """How websocket links behave; the defaults suit a hub with tens of learners.
+
+    Attributes:
+        chunk_bytes: Most bulk data in one frame; a way that is slow gets smaller ones.
+        bulk_sockets: Bulk sockets per session, beside the one for control; the listener decides.
+        control_capacity: Control envelopes that may wait to be sent, and to be received.
+        bulk_capacity: The same for bulk envelopes.
+        inbox_bytes: Once so many bytes of bulk wait unread, no more is read from the sockets.
+        queue_delay_s: How much longer than the least possible bulk may make the way to the peer;
+            None sends as fast as the system takes it.
+        handshake_s: How long a peer may take from connecting to a session that is complete.
+        close_s: How long closing may take to send what waits and to hear the peer's answer.
+        ping_s: How often the backstop looks whether anything was heard.
+        silent_pings: After so many looks in vain a session is given up.
+        user_timeout_s: How long the system may wait for sent bytes to be acknowledged.
+        backlog: Complete sessions that may wait to be accepted, per listener.
+        connections_max: Connections of the server, of whatever kind.
+        unauthenticated_max: Those of them that belong to no session yet; the oldest give way.
+        refusals_per_s: Refusals that are reported, per second and address.
+    """
+
+    chunk_bytes: int = 1 << 19
+    bulk_sockets: int = 1
+    control_capacity: int = 1024
+    bulk_capacity: int = 64
+    inbox_bytes: int = 1 << 26
+    queue_delay_s: float | None = 0.1
+    handshake_s: float = 5.0
+    close_s: float = 2.0
+    ping_s: float = 5.0
+    silent_pings: int = 5
+    user_timeout_s: float = 30.0
+    backlog: int = 128
+    connections_max: int = 1024
+    unauthenticated_max: int = 128
+    refusals_per_s: int = 10
+
+    def __post_init__(self) -> None:
+        """Refuse settings under which no session could work.
+
+        Raises:
+            LocalFault: A value is out of range.
+        """
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise LocalFault(f"{name} must be positive, not {value}")
+        if self.bulk_sockets > BULK_SOCKETS_MAX:
+            raise LocalFault(
+                f"bulk_sockets is {self.bulk_sockets}; more than {BULK_SOCKETS_MAX} help nobody"
+            )
+        if self.chunk_bytes < MIN_CHUNK_BYTES:
+            raise LocalFault(f"chunk_bytes must be at least {MIN_CHUNK_BYTES}")

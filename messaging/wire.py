@@ -1,0 +1,81 @@
+"""One open websocket of either side, and how to end it whether or not the peer takes part."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import ClientError, ClientWebSocketResponse, WSCloseCode, web
+
+from messaging.errors import LocalFault
+
+WebSocket = web.WebSocketResponse | ClientWebSocketResponse
+
+BROKEN = (OSError, ClientError)
+"""What aiohttp raises when a connection is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """An open websocket.
+
+    Attributes:
+        socket: To send and receive with.
+        abort: Ends the connection at once, whatever waits in its buffers.
+    """
+
+    socket: WebSocket
+    abort: Callable[[], None]
+
+    async def hang_up(self, timeout_s: float, code: int = WSCloseCode.OK, reason: str = "") -> None:
+        """Close it, if need be by force."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.socket.close(code=code, message=reason.encode())
+        except (TimeoutError, *BROKEN):
+            self.abort()
+        except BaseException:
+            self.abort()
+            raise
+
+
+def dialled(websocket: ClientWebSocketResponse) -> Wire:
+    """Return the wire of a websocket that this process opened."""
+    return Wire(websocket, lambda: _cut(websocket.get_extra_info("socket")))
+
+
+def accepted(websocket: web.WebSocketResponse, request: web.BaseRequest) -> Wire:
+    """Return the wire of a websocket that a peer opened."""
+
+    def abort() -> None:
+        if request.transport is not None:
+            request.transport.abort()
+
+    return Wire(websocket, abort)
+
+
+def tune(connection: object, user_timeout_s: float) -> None:
+    """Send without delay, and let the system give up bytes that nobody acknowledges.
+
+    Raises:
+        LocalFault: The connection is no socket.
+    """
+    if not hasattr(connection, "setsockopt"):
+        raise LocalFault(f"{connection!r} is no socket")
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        timeout_ms = int(user_timeout_s * 1000)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
+
+
+def _cut(connection: object) -> None:
+    number = connection.fileno() if hasattr(connection, "fileno") else -1
+    if number < 0:
+        return
+    try:
+        # Transports do not offer this; a copy of the descriptor shares the connection.
+        with socket.socket(fileno=os.dup(number)) as copy:
+            copy.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it has ended already

@@ -1,0 +1,344 @@
+"""Whoever comes to a run with something wrong is told one sentence; everybody else goes on."""
+
+import asyncio
+import contextlib
+import random
+import re
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from islands.identities import Role
+from islands.messages import MESSAGE_TYPES, PROTOCOL, Enquiry, Join, Refused
+from messaging.envelope import Envelope
+from messaging.security import Secret
+from messaging.websocket_network import WebsocketNetwork
+from tests.integration.programs import (
+    LIMIT_S,
+    Program,
+    Room,
+    hub_address,
+    logged,
+    merges,
+    pids,
+    write_config,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+TASK = '''
+"""A sleeping task whose corpus is a file of the folder that a process is started in."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from islands.layout import layout_of
+from islands.toy_workload import Sleeping
+
+
+class Reading(Sleeping):
+    def plan(self, settings):
+        plan = super().plan(settings)
+        at = plan.layout
+        labels = {"corpus": Path("corpus.txt").read_text().strip()}
+        return replace(plan, layout=layout_of(at.leaves, at.fragments, at.pattern, labels))
+'''
+
+OTHER_PROTOCOL = """
+import runpy, sys
+import islands.messages
+islands.messages.PROTOCOL = 99
+sys.argv = sys.argv[1:]
+runpy.run_module("islands.learner", run_name="__main__", alter_sys=True)
+"""
+
+WEBSOCKET_FRAME_OF_A_GIBIBYTE = bytes([0x82, 0xFF]) + (1 << 30).to_bytes(8) + bytes(4) + bytes(1024)
+
+
+@dataclass(slots=True)
+class Honest:
+    """A run of two learners, beside which others do something wrong."""
+
+    room: Room
+    folder: Path
+    address: str
+    before: dict[str, int]
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2].partition("/")[0])
+
+    @property
+    def token(self) -> Path:
+        return self.folder / "token"
+
+    def learner(self, *arguments: object, cwd: Path | None = None, token: bool = True) -> Program:
+        """Start one more learner; what is given goes before what an honest one says."""
+        told = ("--token_file", self.token) if token else ()
+        return self.room.start(
+            "islands.learner", "--supervisor", self.address, *told, *arguments, cwd=cwd
+        )
+
+    async def goes_on(self) -> None:
+        """The run merges, with the same processes as ever."""
+        seen = merges(self.folder)
+        await self.room.wait(lambda: merges(self.folder) > seen + 2)
+        assert pids(self.folder) == self.before
+
+    async def refuses(self, program: Program, *words: str, code: int = 2) -> None:
+        """A process ends with one sentence that says this, and the run goes on."""
+        assert await self.room.ended(program) == code, program
+        assert "Traceback" not in program.err
+        lines = [line for line in program.err.splitlines() if line.startswith("python -m ")]
+        lines += [line for line in program.err.splitlines() if line.startswith("islands ")]
+        assert len(lines) == 1, program.err
+        for word in words:
+            assert re.search(word, lines[0]), (word, lines[0])
+        await self.goes_on()
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Honest]:
+    """One run for all tests of this file, which none of them may disturb."""
+    place = tmp_path_factory.mktemp("honest")
+    (place / "reading_task.py").write_text(TASK)
+    (place / "corpus.txt").write_text("the plays of Shakespeare\n")
+    config = write_config(
+        place / "run.yaml",
+        task="reading_task:Reading",
+        task_settings={"step_s": 0.03, "megabytes": 0.25},
+        learners=2,
+    )
+    room = Room(place)
+    room.start("islands.cli", "run", config, "--folder", place / "run")
+    try:
+        yield Honest(room, place / "run", "", {})
+    finally:
+        room.close()
+
+
+@pytest.fixture
+async def run(started: Honest) -> Honest:
+    """The run, when it merges."""
+    await started.room.wait(lambda: merges(started.folder) > 2)
+    if not started.address:
+        started.address = hub_address(started.folder) or ""
+        started.before = pids(started.folder)
+    await started.goes_on()
+    return started
+
+
+def secret(folder: Path, text: str) -> Path:
+    """A file with a token."""
+    path = folder / "other-token"
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+# --- who may not come in --------------------------------------------------------------------------
+
+
+async def test_a_wrong_token(run: Honest, tmp_path: Path) -> None:
+    """Refused at the door."""
+    other = secret(tmp_path, "this-is-some-other-token\n")
+    await run.refuses(run.learner("--token_file", other, token=False), "token|secret")
+
+
+async def test_no_token(run: Honest) -> None:
+    """Refused at the door."""
+    await run.refuses(run.learner(token=False), "token|secret")
+
+
+async def test_a_token_file_that_is_not_there(run: Honest) -> None:
+    """Said before anything is dialled."""
+    await run.refuses(run.learner("--token_file", "nowhere", token=False), "nowhere", "copy")
+
+
+async def test_a_command_without_the_key_of_the_run(run: Honest, tmp_path: Path) -> None:
+    """The token is enough to train, not to stop the others."""
+    key = secret(tmp_path, "this-is-not-the-key-of-the-run\n")
+    told = await run.room.run(
+        *("islands.cli", "control", "--supervisor", run.address, "--token_file", run.token),
+        *("--key_file", key, "stop"),
+    )
+    assert told.process.returncode == 1, told
+    assert "not made with the run's key" in told.out
+    await run.goes_on()
+
+
+async def test_another_model(run: Honest) -> None:
+    """The first difference is named."""
+    other = run.learner("--task_settings.megabytes", "0.5")
+    await run.refuses(other, "would train something else", "here .*layers/0.*; there .*layers/0")
+
+
+async def test_another_corpus(run: Honest, tmp_path: Path) -> None:
+    """The labels are part of what is compared."""
+    (tmp_path / "reading_task.py").write_text(TASK)
+    (tmp_path / "corpus.txt").write_text("the letters of Seneca\n")
+    await run.refuses(run.learner(cwd=tmp_path), "corpus", "Seneca", "Shakespeare")
+
+
+async def test_a_task_that_cannot_be_imported(run: Honest, tmp_path: Path) -> None:
+    """The sentence says what to install."""
+    await run.refuses(run.learner(cwd=tmp_path), "reading_task", "cannot be loaded", "install")
+
+
+async def test_another_protocol(run: Honest) -> None:
+    """A learner of another version is told both versions."""
+    words = ("--supervisor", run.address, "--token_file", str(run.token))
+    program = run.room.start_words(
+        (sys.executable, "-c", OTHER_PROTOCOL, "islands.learner", *words)
+    )
+    await run.refuses(program, "protocol 99", f"speaks {PROTOCOL}")
+
+
+async def test_a_name_that_is_taken_is_waited_for(run: Honest) -> None:
+    """Two of one name: the second says so and waits; it never disturbs the first."""
+    second = run.learner("--name", "learner-0")
+    await run.room.wait(lambda: "is taken by a live learner" in second.err)
+    await run.goes_on()
+    assert second.process.poll() is None
+    second.process.terminate()
+    assert await run.room.ended(second) == 0
+    assert "Traceback" not in second.err
+    await run.goes_on()
+
+
+# --- who is told something wrong ------------------------------------------------------------------
+
+
+async def test_an_unknown_key_in_a_config(run: Honest, tmp_path: Path) -> None:
+    """The sentence names the file and what was meant."""
+    config = write_config(tmp_path / "typo.yaml", run={"budget_token": 100})
+    program = run.room.start("islands.cli", "run", config)
+    await run.refuses(program, "typo.yaml", "budget_token\\b", "budget_tokens")
+
+
+async def test_a_busy_port(run: Honest, tmp_path: Path) -> None:
+    """The sentence names the address."""
+    config = write_config(tmp_path / "busy.yaml", listen=f"127.0.0.1:{run.port}")
+    program = run.room.start("islands.syncer", "--config", config, "--folder", tmp_path / "run")
+    await run.refuses(program, f"127.0.0.1:{run.port} is in use")
+
+
+async def test_a_folder_in_which_a_run_goes_on(run: Honest) -> None:
+    """A second hub of one folder starts nothing."""
+    config = run.folder.parent / "run.yaml"
+    program = run.room.start("islands.cli", "run", config, "--folder", run.folder)
+    await run.refuses(program, "in use")
+
+
+async def test_a_hub_that_cannot_be_reached(run: Honest) -> None:
+    """It is tried for as long as one says; whoever restarts processes may try again: code 1."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # and nobody listens there
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        program = run.room.start("islands.learner", "--supervisor", address, "--wait_s", "1")
+        await run.refuses(program, address, "within 1 s", code=1)
+
+
+# --- strangers at the hub's port ------------------------------------------------------------------
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@contextlib.asynccontextmanager
+async def strangers(run: Honest, count: int) -> AsyncIterator[list[Streams]]:
+    """Bare connections to the hub."""
+    found: list[Streams] = []
+    try:
+        for _ in range(count):
+            found.append(await asyncio.open_connection("127.0.0.1", run.port))  # noqa: PERF401
+        yield found
+    finally:
+        for _, writer in found:
+            writer.transport.abort()
+        await asyncio.gather(*(w.wait_closed() for _, w in found), return_exceptions=True)
+
+
+async def shown_out(streams: Streams) -> bytes:
+    """Wait until the hub ends a connection; what it said."""
+    said = b""
+    async with asyncio.timeout(LIMIT_S):
+        with contextlib.suppress(ConnectionError):
+            while piece := await streams[0].read(1 << 16):
+                said += piece
+    return said
+
+
+async def upgrade(run: Honest, streams: Streams, name: str) -> None:
+    """Open a session as far as the token goes."""
+    headers = {
+        "Host": "127.0.0.1",
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+        "Authorization": Secret.read(run.token).header(),
+        "Islands-Protocol": "1",
+        "Islands-Name": name,
+    }
+    lines = [f"{key}: {value}" for key, value in headers.items()]
+    streams[1].write("\r\n".join(["GET /supervisor HTTP/1.1", *lines, "", ""]).encode())
+    answer = await streams[0].readuntil(b"\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 101"), answer
+
+
+@pytest.mark.parametrize("with_token", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "data",
+    [random.Random(0).randbytes(1 << 16), WEBSOCKET_FRAME_OF_A_GIBIBYTE],
+    ids=["random bytes", "a frame of 1 GiB"],
+)
+async def test_nonsense_at_the_port(
+    data: bytes,
+    with_token: bool,  # noqa: FBT001  a parameter of the test
+    run: Honest,
+) -> None:
+    """Before the token is shown and after it: the connection ends, and nothing else."""
+    async with strangers(run, 1) as [streams]:
+        if with_token:
+            await upgrade(run, streams, "stranger")
+        streams[1].write(data)
+        await shown_out(streams)
+    await run.goes_on()
+
+
+async def test_messages_that_no_member_would_send(run: Honest) -> None:
+    """Whoever has the token, but is of another version, run or model, is refused with a reason."""
+    token = Secret.read(run.token)
+    network = WebsocketNetwork(MESSAGE_TYPES, secret=token)
+    link = await network.dial(run.address, local="stranger")
+    try:
+        for number, body in enumerate(
+            (
+                Enquiry(99, Role.LEARNER, "stranger"),
+                Join(PROTOCOL, "another run", Role.LEARNER, "stranger", "0" * 32),
+                Join(PROTOCOL, "test", Role.LEARNER, "stranger", "0" * 32),
+            )
+        ):
+            link.send(Envelope("stranger", link.remote, number + 1, body))
+            async with asyncio.timeout(LIMIT_S):
+                answer = (await link.receive()).body
+            assert isinstance(answer, Refused), answer
+            assert not answer.retry
+    finally:
+        await network.close()
+    await run.goes_on()
+
+
+async def test_an_honest_learner_joins_past_a_crowd_that_says_nothing(run: Honest) -> None:
+    """500 connections that never open a session keep nobody out."""
+    async with strangers(run, 500):
+        honest = run.learner("--name", "honest")
+        await run.room.wait(lambda: logged(run.folder, "admitted", name="honest"))
+        honest.process.terminate()
+        assert await run.room.ended(honest) == 0
+    await run.goes_on()

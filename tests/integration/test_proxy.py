@@ -1,0 +1,307 @@
+"""The fault proxy does to plain sockets what it is told, and nothing else."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from tests.integration.connection import Connection, End, Way
+from tests.integration.proxy import FaultProxy, parse_order
+from tests.integration.stream_faults import Cut, Faults
+
+pytestmark = pytest.mark.integration
+
+LIMIT_S = 20.0
+TEXT = bytes(range(256)) * 40
+
+
+@dataclass
+class Side:
+    """One end of a connection through the proxy."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def take(self, size: int) -> bytes:
+        async with asyncio.timeout(LIMIT_S):
+            return await self.reader.readexactly(size)
+
+    async def rest(self) -> bytes:
+        async with asyncio.timeout(LIMIT_S):
+            return await self.reader.read()
+
+
+@dataclass
+class Path:
+    """A connection, its two ends and the proxy between them."""
+
+    proxy: FaultProxy
+    near: Side
+    far: Side
+    connection: Connection
+
+
+class Room:
+    """A listener, a proxy before it, and a way to dial through both."""
+
+    def __init__(self, proxy: FaultProxy, accepted: asyncio.Queue[Side]) -> None:
+        self.proxy = proxy
+        self.sides: list[Side] = []
+        self._accepted = accepted
+
+    async def dial(self) -> Path:
+        near = Side(*await asyncio.open_connection(self.proxy.host, self.proxy.port))
+        async with asyncio.timeout(LIMIT_S):
+            far = await self._accepted.get()
+        await self.proxy.wait(lambda: len(self.proxy.connections) * 2 > len(self.sides))
+        self.sides += [near, far]
+        return Path(self.proxy, near, far, self.proxy.connections[-1])
+
+
+@asynccontextmanager
+async def open_room(*, queue_bytes: int = 1 << 20) -> AsyncIterator[Room]:
+    """Listen, put a proxy before it, and close everything at the end."""
+    accepted: asyncio.Queue[Side] = asyncio.Queue()
+
+    async def keep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await accepted.put(Side(reader, writer))
+
+    server = await asyncio.start_server(keep, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with FaultProxy("127.0.0.1", port, seed=3, queue_bytes=queue_bytes) as proxy:
+        room = Room(proxy, accepted)
+        yield room
+    for side in room.sides:
+        side.writer.transport.abort()
+    server.close()
+    await server.wait_closed()
+
+
+@asynccontextmanager
+async def open_path(*, queue_bytes: int = 1 << 20) -> AsyncIterator[Path]:
+    """Open one connection through a proxy."""
+    async with open_room(queue_bytes=queue_bytes) as room:
+        yield await room.dial()
+
+
+async def test_without_faults_everything_passes() -> None:
+    """Bytes arrive as they were sent, both ways; each end of stream is passed on by itself."""
+    async with open_path() as path:
+        path.near.send(TEXT * 50)
+        path.near.writer.write_eof()
+        assert await path.far.rest() == TEXT * 50
+        path.far.send(TEXT)
+        assert await path.near.take(len(TEXT)) == TEXT
+        path.far.writer.close()
+        assert await path.near.rest() == b""
+        await path.proxy.wait(lambda: path.connection.ended)
+        assert path.connection.up.delivered_bytes == 50 * len(TEXT)
+
+
+async def test_latency_and_jitter_delay_and_keep_order() -> None:
+    """Nothing comes before its time, and jitter lets no byte overtake another."""
+    loop = asyncio.get_running_loop()
+    async with open_path() as path:
+        path.proxy.inject(Faults(latency_s=0.05, jitter_s=0.05), Way.UP)
+        start_s = loop.time()
+        for number in range(20):
+            path.near.send(bytes((number,)))
+            await path.proxy.wait(lambda n=number: path.connection.up.read_bytes > n)  # type: ignore[misc]
+        assert await path.far.take(20) == bytes(range(20))
+        assert loop.time() - start_s >= 0.05
+        path.far.send(b"back")
+        assert await path.near.take(4) == b"back"
+
+
+async def test_bandwidth_is_not_exceeded() -> None:
+    """A limited direction takes at least as long as its bytes need."""
+    loop = asyncio.get_running_loop()
+    async with open_path() as path:
+        path.proxy.inject(Faults(bandwidth_bytes_s=100_000), Way.UP)
+        start_s = loop.time()
+        path.near.send(bytes(20_000))
+        await path.far.take(20_000)
+        assert loop.time() - start_s >= 0.1
+
+
+async def test_dribble_gives_single_bytes_until_it_ends() -> None:
+    """Bytes come one by one; without the fault the rest comes at once."""
+    async with open_path() as path:
+        path.connection.inject(Faults(dribble_s=0.001), Way.UP)
+        path.near.send(TEXT)
+        for number in range(10):
+            assert await path.far.reader.read(100) == TEXT[number : number + 1]
+        path.proxy.inject(Faults(dribble_s=3600.0), Way.UP)
+        await path.proxy.wait(lambda: path.connection.up.read_bytes == len(TEXT))
+        path.proxy.heal()
+        assert await path.far.take(len(TEXT) - 10) == TEXT[10:]
+
+
+async def test_a_held_direction_delivers_late_and_the_other_goes_on() -> None:
+    """While one way is held nothing passes there, the other way works; healed, all of it comes."""
+    async with open_path() as path:
+        path.proxy.inject(Faults(cut=Cut.HOLD), Way.UP)
+        path.near.send(TEXT)
+        path.near.writer.write_eof()
+        path.far.send(b"still here")
+        assert await path.near.take(10) == b"still here"
+        await path.proxy.wait(lambda: path.connection.up.read_bytes == len(TEXT))
+        assert path.connection.up.delivered_bytes == 0
+        path.proxy.heal()
+        assert await path.far.rest() == TEXT
+
+
+async def test_a_held_direction_slows_its_sender() -> None:
+    """What the proxy holds is bounded: a sender that is not read has to wait."""
+    async with open_path(queue_bytes=1 << 16) as path:
+        path.proxy.inject(Faults(cut=Cut.HOLD), Way.UP)
+        path.near.send(bytes(1 << 26))
+        waiting = asyncio.create_task(path.near.writer.drain())
+        await path.proxy.wait(lambda: path.connection.up.read_bytes >= 1 << 16)
+        assert path.connection.up.read_bytes <= 1 << 17
+        assert not waiting.done()
+        waiting.cancel()
+
+
+async def test_old_bytes_arrive_after_a_newer_connection() -> None:
+    """A connection held by itself delivers late, after its sender is gone and another one works."""
+    async with open_room() as room:
+        old = await room.dial()
+        old.connection.inject(Faults(cut=Cut.HOLD), Way.UP)
+        old.near.send(b"old news")
+        old.near.writer.close()
+        new = await room.dial()
+        new.near.send(b"new")
+        assert await new.far.take(3) == b"new"
+        await room.proxy.wait(lambda: old.connection.up.read_bytes == 8)
+        room.proxy.heal()
+        assert await old.far.rest() == b"old news"
+
+
+async def test_a_losing_cut_swallows() -> None:
+    """Bytes of the time of the cut never come; the connection is still open afterwards."""
+    async with open_path() as path:
+        path.proxy.inject(Faults(cut=Cut.LOSE), Way.UP)
+        path.near.send(TEXT)
+        await path.proxy.wait(lambda: path.connection.up.lost_bytes == len(TEXT))
+        path.proxy.heal()
+        path.near.send(b"after")
+        assert await path.far.take(5) == b"after"
+
+
+@pytest.mark.parametrize("after", [1, 255, len(TEXT) - 1])
+async def test_reset_comes_after_exactly_so_many_bytes(after: int) -> None:
+    """The receiver gets the bytes before, then a reset; the sender gets a reset as well."""
+    async with open_path() as path:
+        path.proxy.inject(Faults(reset_after_bytes=after), Way.UP)
+        path.near.send(TEXT)
+        assert await path.far.take(after) == TEXT[:after]
+        with pytest.raises(ConnectionResetError):
+            await path.far.rest()
+        with pytest.raises(ConnectionResetError):
+            await path.near.rest()
+        await path.proxy.wait(lambda: path.connection.ended)
+        assert path.connection.up.end is End.RESET
+
+
+async def test_a_reset_of_the_peer_is_passed_on_as_one() -> None:
+    """Who resets is seen to reset: not an orderly end."""
+    async with open_path() as path:
+        path.near.send(b"x")
+        assert await path.far.take(1) == b"x"
+        path.connection.reset()
+        for side in (path.near, path.far):
+            with pytest.raises(ConnectionResetError):
+                await side.rest()
+
+
+async def test_closing_can_be_slow() -> None:
+    """The end of a stream waits; what was sent before it does not."""
+    loop = asyncio.get_running_loop()
+    async with open_path() as path:
+        path.proxy.inject(Faults(close_delay_s=0.1), Way.UP)
+        start_s = loop.time()
+        path.near.send(TEXT)
+        path.near.writer.write_eof()
+        assert await path.far.take(len(TEXT)) == TEXT
+        assert await path.far.rest() == b""
+        assert loop.time() - start_s >= 0.1
+
+
+async def test_one_bit_is_flipped() -> None:
+    """The byte at the offset differs in one bit; all others are as sent."""
+    async with open_path() as path:
+        path.proxy.inject(Faults(flip_at=1000), Way.UP)
+        path.near.send(TEXT)
+        got = await path.far.take(len(TEXT))
+        assert got[:1000] + got[1001:] == TEXT[:1000] + TEXT[1001:]
+        assert (got[1000] ^ TEXT[1000]).bit_count() == 1
+
+
+async def test_nobody_behind_the_proxy_is_a_reset() -> None:
+    """Dialling the proxy of a dead target succeeds and breaks at once, as with a dead ingress."""
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    async with FaultProxy("127.0.0.1", port) as proxy:
+        side = Side(*await asyncio.open_connection(proxy.host, proxy.port))
+        with pytest.raises(ConnectionResetError):
+            await side.rest()
+        side.writer.transport.abort()
+
+
+def test_orders_are_read() -> None:
+    """An order names a way and some faults; anything else is refused with what there is."""
+    ways, changes = parse_order("up latency_s=0.5 cut=hold flip_at=none duplicate_at=3")
+    assert ways == (Way.UP,)
+    assert changes == {"latency_s": 0.5, "cut": Cut.HOLD, "flip_at": None, "duplicate_at": 3}
+    assert parse_order("both") == (tuple(Way), {})
+    with pytest.raises(ValueError, match="there are bandwidth_bytes_s"):
+        parse_order("up speed=3")
+    with pytest.raises(ValueError, match="sideways"):
+        parse_order("sideways latency_s=1")
+
+
+async def test_the_program_obeys_orders() -> None:
+    """Run as a program it says where it listens, obeys its input, and ends on a signal."""
+    accepted: asyncio.Queue[Side] = asyncio.Queue()
+
+    async def keep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await accepted.put(Side(reader, writer))
+
+    server = await asyncio.start_server(keep, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    target = f"127.0.0.1:{port}"
+    words = ("-m", "tests.integration.proxy", "--target", target, "--cut", "hold", "--way", "up")
+    pipe = asyncio.subprocess.PIPE
+    program = await asyncio.create_subprocess_exec(sys.executable, *words, stdin=pipe, stdout=pipe)
+    assert program.stdin is not None
+    assert program.stdout is not None
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            said = (await program.stdout.readline()).decode()
+            own_port = int(said.rpartition(":")[2])
+            near = Side(*await asyncio.open_connection("127.0.0.1", own_port))
+            far = await accepted.get()
+            near.send(b"x")
+            program.stdin.write(b"up speed=1\nup cut=none\n")
+            assert (await program.stdout.readline()).startswith(b"refused: no fault is called")
+            assert await program.stdout.readline() == b"done: up cut=none\n"
+            assert await far.take(1) == b"x"
+            program.terminate()
+            assert await program.wait() == 0
+        for side in (near, far):
+            side.writer.transport.abort()
+    finally:
+        if program.returncode is None:
+            program.kill()
+            await program.wait()
+        server.close()
+        await server.wait_closed()
