@@ -7,12 +7,16 @@ do, from the fault until everything is back; *control* is the same in a run with
 is the time from the start of the process that was missing to the next merge in which it (or, for
 the syncer, anybody) takes part.
 
+Learners that compile (JAX) step on the same cores as everything else, so their gaps are no measure
+of what others cost them; they are here for the time that a restart takes.
+
 The fleet shares this machine's cores with whatever else runs: judge by the difference to control.
 """
 
 import argparse
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -186,6 +190,28 @@ async def kill_supervisor(fleet: Fleet) -> Found:
             return Found("supervisor killed", gap_s, back_s, told_steps)
 
 
+async def jax_learner(name: str, *, cached: bool) -> Found:
+    """SIGKILL of a learner that compiles: with its compiled functions at hand, and without."""
+    task = "islands.tasks.stdlib_bytes:StdlibBytes"
+    victim = "learner-1"
+    with tempfile.TemporaryDirectory() as place:
+        cache = Path(place) / "compiled"
+        settings = RunSettings(run="faults", interval_steps=24, fragments=12)
+        rows: dict[str, object] = {"rows": 4, "length": 128}
+        hub = make_fleet(Path(place) / "run", settings, rows, learners=2, task=task, cache=cache)
+        async with running(hub):
+            await hub.wait_merge_of(("learner-0", victim), READY_S)
+            await asyncio.sleep(SETTLE_S)
+            if not cached:
+                shutil.rmtree(cache)
+            before = hub.gaps()["learner-0"]
+            hub.launcher.kill(victim)
+            back_s = await back(hub, victim, (victim,))
+            await asyncio.sleep(REPORT_S)
+            gap_s = longest_since(before, hub.gaps()["learner-0"])
+            return Found(name, gap_s, back_s, f"learner-0 {hub.told['learner-0'].steps} steps")
+
+
 async def measure(fleet: Fleet) -> list[Found]:
     """One run after the other."""
     victim = fleet.names[-1]
@@ -196,6 +222,8 @@ async def measure(fleet: Fleet) -> list[Found]:
         await with_fault(fleet, "learner stopped", victim, stop_learner(victim)),
         await with_fault(fleet, "learner slow", victim, nothing),
         await kill_supervisor(fleet),
+        await jax_learner("JAX learner killed, compiled functions cached", cached=True),
+        await jax_learner("JAX learner killed, nothing cached", cached=False),
     ]
 
 
