@@ -11,14 +11,23 @@ import os
 from pathlib import Path
 
 
-def cpu_environment(learners: int, observers: int = 0) -> dict[str, str]:
+def cpu_environment(learners: int, observers: int = 0, devices: int = 1) -> dict[str, str]:
     """Environment variables for a process on CPU, to be set before JAX is imported.
 
     Args:
         learners: Learners this process hosts; each gets one thread.
         observers: Others that compute, such as an evaluation; one thread each.
+        devices: Of each learner, where a CPU is made to look like several; one thread each.
     """
-    return {"PJRT_NPROC": str(max(1, learners + observers))}
+    return {"PJRT_NPROC": str(max(1, learners * devices + observers))}
+
+
+def divide_cpu(devices: int) -> None:
+    """Make the CPU look like several devices, to try a mesh where there is no accelerator.
+
+    Call it before JAX computes anything; it imports JAX.
+    """
+    _set("jax_num_cpu_devices", devices)
 
 
 def enable_compilation_cache(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A `Trainer` that trains a `Task` with JAX on one device.
+"""A `Trainer` that trains a `Task` with JAX, on one device or on a mesh (`islands.mesh`).
 
 Donation: the parameters, the optimizer's and the task's state are donated to every step, and the
 leaves of a fragment to every adoption, so a learner holds its model once. What leaves the device
@@ -15,18 +15,20 @@ from functools import partial
 
 import jax
 import numpy as np
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import Sharding
 from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
 
 from islands.boundary import (
     FragmentShape,
     Leaves,
+    PieceShape,
     all_finite,
     blend,
     difference,
     first_rows,
     gather,
+    read_rows,
     shape_of,
     touched,
 )
@@ -34,7 +36,9 @@ from islands.data.shards import ShardKey
 from islands.errors import InvariantError
 from islands.fragments import MIN_PIECE_BYTES
 from islands.layout import Layout, Pattern
-from islands.program import Program, program_for
+from islands.mesh import Placement, placed
+from islands.moment_pieces import MomentSnapshot, Part, is_key, joined
+from islands.program import Program, copied_words, program_for
 from islands.task import Task
 from islands.trainer import PendingStep, Snapshot, Trainer, WirePrecision
 
@@ -61,10 +65,11 @@ class JaxSnapshot:
     """A difference in a buffer of its own, on its way to the host."""
 
     array: Array
+    size: int
 
     def buffer(self) -> memoryview:
         """Wait for the bytes; they stay valid as long as the view is held."""
-        return np.asarray(self.array).view(np.uint8).data.toreadonly()
+        return np.asarray(self.array)[: self.size].view(np.uint8).data.toreadonly()
 
     def ready(self) -> bool:
         """Whether the device has finished the buffer."""
@@ -92,11 +97,15 @@ class JaxTrainer:
         seed: Of the run: the initial parameters.
         learner_seed: Of this learner: the randomness inside its losses.
         device: Where it lives; JAX's first device when None.
+        devices: Where it lives when there are several.
+        model_parallel: Over how many of the devices the parameters are cut; a divisor of their
+            number. The rest share the rows of each batch.
         precision: The wire's, so that `setup` compiles the snapshots that will be asked for.
         min_piece_bytes: Least size of a fragment's largest piece.
 
     Raises:
         TaskError: The task's parameters cannot be trained; the sentence says which and why.
+        SettingsError: `model_parallel` does not divide the number of devices.
     """
 
     def __init__(
@@ -108,6 +117,8 @@ class JaxTrainer:
         seed: int = 0,
         learner_seed: int = 0,
         device: jax.Device | None = None,
+        devices: Sequence[jax.Device] | None = None,
+        model_parallel: int = 1,
         precision: WirePrecision = "float32",
         min_piece_bytes: int = MIN_PIECE_BYTES,
     ) -> None:
@@ -115,23 +126,31 @@ class JaxTrainer:
         self._program: Program = program_for(task, fragments, pattern, min_piece_bytes)
         self.layout: Layout = self._program.layout
         self.shards: int = task.shards
-        self._shapes = [shape_of(self.layout, each) for each in self.layout.fragments]
+        single = None if device is None else (device,)
+        self._place: Placement = placed(single if devices is None else devices, model_parallel)
+        place = (self._place.split, len(self._place.devices))
+        self._shapes = [shape_of(self.layout, each, *place) for each in self.layout.fragments]
         self._touched = [touched(each) for each in self.layout.fragments]
         self._first_rows = [first_rows(each) for each in self.layout.fragments]
         self._seed = seed
         self._learner_seed = learner_seed
-        self._device = device or jax.local_devices()[0]
         self._precision = precision
         self._model: _Model | None = None
+        self._frozen: Leaves | None = None
         self._steps = 0
 
     def setup(self) -> None:
-        """Initialise the model and compile all that steps and boundaries need."""
+        """Initialise the model and compile all that steps and boundaries need.
+
+        Raises:
+            TaskError: The rows of the task's first batch cannot be shared by the devices.
+        """
         model = self._initialised()
         first_shards = (ShardKey(0, shard) for shard in range(self.shards))
         batches = (batch for key in first_shards for batch, _ in self._task.batches(key, 0))
         batch = next(batches, None)
         if batch is not None:
+            self._place.check_batch(batch)
             self._step(model, batch, 0.0)
         for fragment in range(len(self.layout.fragments)):
             self._difference(model, fragment, self._precision)
@@ -158,11 +177,12 @@ class JaxTrainer:
         compiled, arguments = self._difference(self._ready(), fragment, precision)
         array = compiled(*arguments)
         array.copy_to_host_async()
-        return JaxSnapshot(array)
+        return JaxSnapshot(array, self.layout.fragments[fragment].size)
 
     def value(self, fragment: int) -> NDArray[np.float32]:
         """The local value of a fragment, on the host."""
-        return np.array(self._gather(self._ready().local, fragment))
+        size = self.layout.fragments[fragment].size
+        return np.array(np.asarray(self._gather(self._ready().local, fragment))[:size])
 
     def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
         """Dispatch base := value and local := keep · local + (1 − keep) · value."""
@@ -171,7 +191,9 @@ class JaxTrainer:
         if value.shape != (size,) or value.dtype != np.float32:
             raise InvariantError(f"fragment {fragment} is float32[{size}], not {value.dtype}")
         # The copy is what the device may alias for good; the caller's buffer is free again.
-        base = jax.device_put(np.array(value), self._sharding)
+        copy = np.empty(self._place.padded(size), np.float32)
+        copy[:size], copy[size:] = value, 0
+        base = jax.device_put(copy, self._place.flat)
         compiled, arguments = self._blend(model, fragment, base, keep)
         adopted = compiled(*arguments)
         local = list(model.local)
@@ -187,9 +209,47 @@ class JaxTrainer:
         return bool(self._compile("finite", all_finite, (tree,))(tree))
 
     def reset_moments(self) -> None:
-        """Dispatch a fresh state of the inner optimizer."""
+        """Dispatch a fresh state of the inner optimizer, and of the task: it may be as broken."""
         model = self._ready()
         model.optimizer_state = self._fresh_moments(model.local)
+        if jax.tree.leaves(model.state):
+            key = jax.device_put(jax.random.key(self._seed), self._place.whole)
+            model.state = self._compile("state", self._program.state, (key,))(key)
+
+    @property
+    def moments_schema(self) -> str:
+        """Digest (hex) of names, dtypes and shapes of the whole inner optimizer's state."""
+        return self._program.moments.schema
+
+    @property
+    def moment_pieces(self) -> int:
+        """How many pieces the moments are cut into."""
+        return len(self._program.moments.pieces)
+
+    def read_moments(self, piece: int) -> Snapshot:
+        """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
+        leaves = jax.tree.leaves(self._ready().optimizer_state)
+        parts = self._program.moments.pieces[piece]
+        arrays = tuple(self._copied(leaves[part.leaf], part) for part in parts)
+        for array in arrays:
+            array.copy_to_host_async()
+        return MomentSnapshot(arrays)
+
+    def load_moments(self, pieces: Sequence[memoryview]) -> None:
+        """Dispatch the replacement of the whole inner optimizer's state by these pieces.
+
+        Raises:
+            InvariantError: Number or lengths differ from this trainer's own; nothing was changed.
+        """
+        model = self._ready()
+        leaves, tree = jax.tree.flatten(model.optimizer_state)
+        arrays = []
+        for old, values in zip(leaves, joined(self._program.moments, pieces), strict=True):
+            new = jax.device_put(values, self._place.tensor(values.shape))
+            if is_key(old):
+                new = jax.random.wrap_key_data(new, impl=jax.random.key_impl(old))
+            arrays.append(jax.device_put(new, old.sharding))
+        model.optimizer_state = jax.tree.unflatten(tree, arrays)
 
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
         """The task's figures of merit for a whole model; needs no `setup`."""
@@ -197,15 +257,14 @@ class JaxTrainer:
 
     def params_of(self, values: Sequence[NDArray[np.float32]]) -> PyTree:
         """The task's tree of parameters for a whole model, one flat value per fragment."""
-        frozen = self._initialised().frozen
+        if self._model is not None:
+            frozen = self._model.frozen
+        else:  # an observer: it needs neither moments nor a base
+            self._frozen = frozen = self._start()[1] if self._frozen is None else self._frozen
         arrays = self.layout.assemble(values).values()
         pairs = zip(arrays, self.layout.leaves, strict=True)
-        leaves = [jax.device_put(x.astype(leaf.dtype), self._sharding) for x, leaf in pairs]
+        leaves = [self._place.put(x.astype(leaf.dtype)) for x, leaf in pairs]
         return self._program.join(leaves, frozen)
-
-    @property
-    def _sharding(self) -> SingleDeviceSharding:
-        return SingleDeviceSharding(self._device)
 
     def _ready(self) -> _Model:
         if self._model is None:
@@ -214,14 +273,19 @@ class JaxTrainer:
 
     def _initialised(self) -> _Model:
         if self._model is None:
-            key = jax.random.key(self._seed)
-            start = self._program.init(key)
-            local, frozen, state = jax.device_put(start, self._sharding)
-            self._key = jax.device_put(jax.random.key(self._learner_seed), self._sharding)
+            local, frozen, state = self._start()
+            self._key = jax.device_put(jax.random.key(self._learner_seed), self._place.whole)
             moments = self._fresh_moments(local)
             base = [self._gather(local, index) for index in range(len(self.layout.fragments))]
             self._model = _Model(local, moments, state, frozen, base)
         return self._model
+
+    def _start(self) -> tuple[Leaves, Leaves, PyTree]:
+        """Initial parameters, frozen ones and state, where they live."""
+        with jax.default_device(self._place.birthplace):
+            start = self._program.init(jax.random.key(self._seed))
+        local, frozen, state = self._place.put(start)
+        return local, frozen, state
 
     def _fresh_moments(self, local: Leaves) -> PyTree:
         return self._compile("moments", self._program.optimizer_state, (local,))(local)
@@ -233,26 +297,30 @@ class JaxTrainer:
             *(model.local, model.optimizer_state, model.state, model.frozen),
             *(batch, self._key, count, rate),
         )
-        name = ("step", shapes)
-        return self._compile(name, self._program.step, arguments, donate=(0, 1, 2)), arguments
+        name, function = ("step", shapes), self._program.step
+        return self._compile(name, function, arguments, donate=(0, 1, 2), batch=4), arguments
 
     def _gather(self, local: Leaves, fragment: int) -> Array:
         name, arguments = self._pieces(local, fragment)
         function = partial(gather, name[0])
-        value: Array = self._compile(("gather", name), function, arguments)(*arguments)
+        flat = self._place.flat
+        compiled = self._compile(("gather", name), function, arguments, parts_to=flat)
+        value: Array = compiled(*arguments)
         return value
 
     def _difference(self, model: _Model, fragment: int, precision: WirePrecision) -> _Call:
         name, pieces = self._pieces(model.local, fragment)
         arguments = (model.base[fragment], *pieces)
         function = partial(difference, name[0], precision)
-        return self._compile(("difference", precision, name), function, arguments), arguments
+        key, flat = ("difference", precision, name), self._place.flat
+        return self._compile(key, function, arguments, parts_to=flat), arguments
 
     def _blend(self, model: _Model, fragment: int, value: Array, keep: float) -> _Call:
         name, pieces = self._pieces(model.local, fragment)
         arguments = (*pieces, value, np.float32(keep))
-        function = partial(blend, name[0])
-        return self._compile(("blend", name), function, arguments, donate=(0,)), arguments
+        to = tuple(leaf.sharding for leaf in pieces[0])
+        key, function = ("blend", name), partial(blend, name[0])
+        return self._compile(key, function, arguments, donate=(0,), parts_to=to), arguments
 
     def _pieces(
         self, local: Leaves, fragment: int
@@ -262,14 +330,47 @@ class JaxTrainer:
         shapes = tuple((x.shape, str(x.dtype)) for x in leaves)
         return (self._shapes[fragment], shapes), (leaves, self._first_rows[fragment])
 
+    def _copied(self, leaf: Array, part: Part) -> Array:
+        """A part of the optimizer's state in a new buffer."""
+        name = (part.rows, part.leaf_rows, leaf.shape, str(leaf.dtype))
+        if part.whole:
+            compiled = self._compile(("copy", name), copied_words, (leaf,))
+            array: Array = compiled(leaf)
+            return array
+        split = self._place.split(leaf.shape)
+        function = partial(read_rows, PieceShape(0, leaf.shape, part.leaf_rows, part.rows, split))
+        arguments = (leaf, np.int32(part.row_start))
+        compiled = self._compile(("rows", name), function, arguments, parts_to=self._place.whole)
+        rows: Array = compiled(*arguments)
+        return rows
+
     def _compile(
         self,
         name: object,
         function: Callable[..., PyTree],
         arguments: tuple[PyTree, ...],
+        *,
         donate: tuple[int, ...] = (),
+        batch: int | None = None,
+        parts_to: Sharding | tuple[Sharding, ...] | None = None,
     ) -> Callable[..., PyTree]:
-        return self._program.compile((name, self._device), function, arguments, donate)
+        """A function for arguments of these shapes, at most once compiled for a name.
+
+        Args:
+            name: Of the function; together with the devices it says what is compiled.
+            function: What is compiled.
+            arguments: That it will be called with, or their likes.
+            donate: Which of them it may overwrite.
+            batch: Which of them is a batch.
+            parts_to: Where the results live of a function that runs on each device's parts; one
+                of whole arrays puts each result where a tensor of its shape lives.
+        """
+        key = (name, self._place.key)
+        compiled = self._program.compiled(key)
+        if compiled is None:
+            prepared = self._place.prepared(function, arguments, batch, parts_to)
+            compiled = self._program.compile(key, *prepared, donate)
+        return compiled
 
 
 def _is_ready(array: Array) -> bool:

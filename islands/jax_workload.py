@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+import jax
 import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from islands.config import Precision, RunSettings
 from islands.errors import TaskError
 from islands.jax_settings import enable_compilation_cache
 from islands.jax_trainer import JaxTrainer
+from islands.mesh import choose
 from islands.run_spec import RunPlan
 from islands.task import Task
 from islands.trainer import Trainer, WirePrecision
@@ -67,5 +69,7 @@ class JaxWorkload(Workload):
             settings.fragments,
             seed=settings.seed,
             learner_seed=zlib.crc32(learner),
+            devices=None if place is None else choose(jax.local_devices(), place.devices),
+            model_parallel=1 if place is None else place.model_parallel,
             precision=precision,
         )

@@ -11,7 +11,7 @@ Where an optimizer needs a tree it gets the task's own, with `None` in the place
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,9 @@ from islands.boundary import Leaves
 from islands.errors import TaskError
 from islands.fragments import plan
 from islands.layout import Layout, Leaf, Pattern
+from islands.moment_pieces import MomentPlan, plan_moments, words_of
 from islands.task import Task, TaskState, path_of
+from islands.trainer import MOMENT_PIECE_BYTES
 
 
 class Program:
@@ -59,8 +61,17 @@ class Program:
         self.layout: Layout = plan(
             leaves, count=count, pattern=pattern, min_piece_bytes=min_piece_bytes, labels=labels
         )
+        self._shapes: PyTree = shapes[0]
         self._lock = threading.Lock()
         self._compiled: dict[object, Compiled] = {}
+
+    @cached_property
+    def moments(self) -> MomentPlan:
+        """How the inner optimizer's state is cut into pieces, by its shapes alone."""
+        state = jax.eval_shape(
+            lambda params: words_of(self.optimizer_state(self.split(params)[0])), self._shapes
+        )
+        return plan_moments(state, MOMENT_PIECE_BYTES)
 
     def init(self, key: PRNGKeyArray) -> tuple[Leaves, Leaves, PyTree]:
         """Trainable leaves, frozen leaves and state, each in a buffer of its own."""
@@ -79,20 +90,36 @@ class Program:
         leaves = [next(one if trains else other) for trains in self._trains]
         return jax.tree.unflatten(self._treedef, leaves)
 
+    def state(self, key: PRNGKeyArray) -> PyTree:
+        """The initial state alone; traced, so that nobody computes the parameters for it."""
+        state: PyTree = _copied(_tree(self.task.init(key))[1])
+        return state
+
+    def compiled(self, key: object) -> Compiled | None:
+        """A function that was compiled; asked without the lock, so no step waits for another."""
+        return self._compiled.get(key)
+
     def compile(
         self,
         key: object,
         function: Callable[..., PyTree],
         arguments: Sequence[PyTree],
+        results: PyTree | None = None,
         donate: tuple[int, ...] = (),
     ) -> Compiled:
-        """The function compiled for arguments of these shapes; at most once for a key."""
-        compiled = self._compiled.get(key)  # without the lock, so no step waits for a compilation
-        if compiled is not None:
-            return compiled
+        """The function compiled for arguments of these shapes; at most once for a key.
+
+        Args:
+            key: What names it.
+            function: What is compiled.
+            arguments: That it will be called with, or their likes.
+            results: Where its results live; where JAX puts them when None.
+            donate: Which arguments it may overwrite.
+        """
         with self._lock:
             if key not in self._compiled:
-                jitted = jax.jit(function, donate_argnums=donate)
+                placed = {} if results is None else {"out_shardings": results}
+                jitted = jax.jit(function, donate_argnums=donate, **placed)
                 self._compiled[key] = jitted.lower(*arguments).compile()
             return self._compiled[key]
 
@@ -153,6 +180,11 @@ def _optax_promotion() -> AbstractContextManager[object]:
 def _copied(tree: PyTree) -> PyTree:
     """The leaves as arrays in new buffers: what a task hands out twice could not be donated."""
     return jax.tree.map(lambda x: jnp.array(x, dtype=x.dtype, copy=True), tree)
+
+
+def copied_words(leaf: Array) -> Array:
+    """A leaf in a new buffer; random keys as the words they are made of."""
+    return jnp.copy(words_of(leaf))
 
 
 def _tree(start: object) -> tuple[PyTree, PyTree]:

@@ -32,6 +32,14 @@ print(sum('XLAEigen' in name or 'XLAPjRt' in name for name in names))
 """
 
 
+DEVICES = """
+import islands.jax_settings as settings
+settings.divide_cpu(4)
+import jax
+print(len(jax.devices()))
+"""
+
+
 def run(code: str, *arguments: str, **environment: str) -> str:
     """The output of a fresh Python."""
     inherited = {k: v for k, v in os.environ.items() if k not in {"NPROC", "XLA_FLAGS"}}
@@ -55,5 +63,11 @@ def test_the_pool_has_a_thread_for_each_learner() -> None:
     """One learner keeps to one core; three in one process do not starve each other."""
     assert cpu_environment(1) == {"PJRT_NPROC": "1"}
     assert cpu_environment(3, observers=1) == {"PJRT_NPROC": "4"}
+    assert cpu_environment(2, observers=1, devices=4) == {"PJRT_NPROC": "9"}
     one, four = (int(run(THREADS, PJRT_NPROC=number)) for number in ("1", "4"))
     assert four - one >= 3
+
+
+def test_a_cpu_can_pass_for_several_devices() -> None:
+    """A mesh can be tried where there is no accelerator."""
+    assert int(run(DEVICES)) == 4

@@ -5,8 +5,10 @@ import sys
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 from islands.data.shards import ShardKey
+from islands.errors import InvariantError
 from islands.toy import NumpyTrainer, SleepingTrainer
 from islands.trainer import Trainer
 
@@ -102,3 +104,32 @@ def test_sleeping_steps_queue_behind_one_another() -> None:
     first, second = (trainer.step(next(batches)[0], 0.1) for _ in range(2))
     second.loss()
     assert first.ready()
+
+
+def test_moments_travel_in_pieces() -> None:
+    """Whoever takes all pieces of a trained learner, and its weights, goes on as it would."""
+    one, other = (NumpyTrainer(1, moment_piece_bytes=500) for _ in range(2))
+    train(one, 5)
+    pieces = [one.read_moments(piece) for piece in range(one.moment_pieces)]
+    weights = one.value(0)
+    assert [len(piece.buffer()) for piece in pieces] == [500, 500, 500, 500, 180]
+    train(one, 3)
+    other.adopt(0, weights)
+    other.load_moments([piece.buffer() for piece in pieces])
+    train(other, 3)
+    np.testing.assert_array_equal(one.value(0), other.value(0))
+
+
+def test_moments_of_other_lengths_are_refused() -> None:
+    """And nothing is changed."""
+    trainer = NumpyTrainer(1, moment_piece_bytes=500)
+    with pytest.raises(InvariantError, match="pieces of"):
+        trainer.load_moments([memoryview(bytes(500))])
+
+
+def test_the_schema_tells_what_can_be_exchanged() -> None:
+    """Equal models agree on it, others do not, and without momentum there is nothing."""
+    assert NumpyTrainer(2).moments_schema == NumpyTrainer(3).moments_schema != ""
+    assert NumpyTrainer(shapes=[("x", (4,))]).moments_schema != NumpyTrainer().moments_schema
+    plain = NumpyTrainer(momentum=0.0)
+    assert (plain.moments_schema, plain.moment_pieces) == ("", 0)

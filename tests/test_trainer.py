@@ -226,6 +226,82 @@ def test_a_broken_learner_heals() -> None:
     assert np.isfinite(train(trainer, 2)).all()
 
 
+class AveragingTask(OddTask):
+    """Its state is a running mean of the data, from a start that is not zero."""
+
+    def init(self, key: PRNGKeyArray) -> TaskState:
+        return TaskState(super().init(key).params, {"mean": 0.5, "table": jnp.arange(60.0)})
+
+    def loss(
+        self, params: PyTree, state: PyTree, batch: Floats, key: PRNGKeyArray
+    ) -> tuple[Array, PyTree]:
+        loss, _ = super().loss(params, {"seen": 0}, batch, key)
+        mean = 0.9 * state["mean"] + 0.1 * jnp.asarray(batch).mean()
+        return loss, {"mean": mean, "table": state["table"] + jnp.asarray(batch).sum(0)}
+
+
+def test_a_learner_heals_from_a_broken_task_state() -> None:
+    """What a loss carries from step to step starts anew together with the moments."""
+    trainer, fresh = (JaxTrainer(AveragingTask(), 2, min_piece_bytes=64) for _ in range(2))
+    trainer.setup()
+    fresh.setup()
+    good = values(trainer)
+    batch, _ = next(TASK.batches(ShardKey(0, 0), 0))
+    trainer.step(np.full_like(batch, np.nan), 1e-3)
+    for fragment, value in enumerate(good):
+        trainer.adopt(fragment, value)
+    assert not trainer.finite()
+    trainer.reset_moments()
+    assert trainer.finite()
+    state, expected = (each._model.state for each in (trainer, fresh) if each._model)  # noqa: SLF001
+    assert jax.tree.all(jax.tree.map(np.array_equal, state, expected))
+    assert np.isfinite(train(trainer, 2)).all()
+
+
+def test_moments_from_a_peer_are_as_good_as_ones_own() -> None:
+    """With a peer's values and moments a learner takes the peer's next steps, to the bit."""
+    donor, taker = made(), made()
+    train(donor, 3)
+    train(taker, 3, shard=2)  # as many steps, on other data
+    assert donor.moments_schema == taker.moments_schema != ""
+    taken = [donor.read_moments(piece) for piece in range(donor.moment_pieces)]
+    found = values(donor)
+    following = train(donor, 3, shard=1)
+    pieces = [bytearray(snapshot.buffer()) for snapshot in taken]
+    taker.load_moments([memoryview(piece) for piece in pieces])
+    for piece in pieces:
+        piece[:] = bytes(len(piece))  # the caller's buffers are its own again
+    for fragment, value in enumerate(found):
+        taker.adopt(fragment, value)
+    assert train(taker, 3, shard=1) == following
+
+
+def test_moments_that_are_not_its_own_are_refused() -> None:
+    """Too few pieces, or pieces of another length, change nothing."""
+    trainer, control = made(), made()
+    piece = trainer.read_moments(0).buffer()
+    for pieces in ([], [piece, piece], [piece[:-1]]):
+        with pytest.raises(InvariantError, match="moments are pieces of"):
+            trainer.load_moments(pieces)
+    assert train(trainer, 2) == train(control, 2)
+    with pytest.raises(InvariantError, match="before its setup"):
+        JaxTrainer(TASK).read_moments(0)
+
+
+class PlainTask(OddTask):
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.sgd(learning_rate)
+
+
+def test_an_optimizer_without_moments_has_nothing_to_give() -> None:
+    """Plain gradient descent is complete without a peer."""
+    trainer = JaxTrainer(PlainTask(), 2, min_piece_bytes=64)
+    assert (trainer.moments_schema, trainer.moment_pieces) == ("", 0)
+    trainer.setup()
+    trainer.load_moments([])
+    assert np.isfinite(train(trainer, 1)).all()
+
+
 def test_donation_is_kept_while_snapshots_are_held() -> None:
     """Every step and adoption reuses the buffers of the model: a learner holds it once."""
     trainer = made()
