@@ -10,9 +10,10 @@ refused, and `first_difference` names the file.
 """
 
 import hashlib
+import os
 import sysconfig
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import zip_longest
@@ -91,15 +92,23 @@ def read_corpus(root: Path) -> ByteCorpus:
     """
     parts: dict[Part, list[bytes]] = {"train": [], "validation": []}
     manifest: list[CorpusFile] = []
-    for name in sorted(path.relative_to(root).as_posix() for path in root.rglob("*.py")):
-        if _LEFT_OUT.isdisjoint(name.split("/")[:-1]):
-            data = (root / name).read_bytes()
-            part = part_of(name)
-            parts[part].append(data)
-            manifest.append(CorpusFile(name, len(data), _digest(data), part))
+    for name in sorted(_names(root)):
+        data = (root / name).read_bytes()
+        part = part_of(name)
+        parts[part].append(data)
+        manifest.append(CorpusFile(name, len(data), _digest(data), part))
     if not (parts["train"] and parts["validation"]):
         raise DataError(f"{root} holds {len(manifest)} Python files, too few to train on")
     return ByteCorpus(_join(parts["train"]), _join(parts["validation"]), tuple(manifest))
+
+
+def _names(root: Path) -> Iterator[str]:
+    """Paths of the files below a folder; folders that are left out are not even entered."""
+    for place, folders, files in os.walk(root):
+        folders[:] = [folder for folder in folders if folder not in _LEFT_OUT]
+        for file in files:
+            if file.endswith(".py"):
+                yield (Path(place) / file).relative_to(root).as_posix()
 
 
 def part_of(name: str) -> Part:
