@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common
-from islands.errors import RefusedError
+from islands.errors import RefusedError, UnreachableError
 from islands.hub_file import read_place
 from islands.identities import Incarnation, Role
 from islands.messages import Refused
@@ -68,8 +68,8 @@ def target_of(options: ControlOptions) -> Target:
     if options.folder is not None:
         place = read_place(options.folder)
         addresses, name = addresses or (place.supervisor,), place.run
-        key_file = key_file or options.folder / "key"
-        token = options.folder / "token"
+        key_file = key_file or Path(place.key_file or options.folder / "key")
+        token = Path(place.token_file or options.folder / "token")
         named = connecting.token_file is not None or {"ISLANDS_TOKEN", "ISLANDS_TOKEN_FILE"} & {
             *os.environ
         }
@@ -83,7 +83,8 @@ async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnsw
     """Dial the supervisor, say the wish, wait for the answer.
 
     Raises:
-        RefusedError: no supervisor answers, or it refuses.
+        UnreachableError: no supervisor answers.
+        RefusedError: it refuses.
         UserError: token or key cannot be read.
     """
     from islands.hosting import credentials_of, network_of, token_of
@@ -112,12 +113,14 @@ async def _tell_one(
 ) -> CommandAnswer:
     """Tell the first supervisor that can be reached."""
     from messaging.envelope import Envelope
-    from messaging.errors import DialFailed, LinkClosed
+    from messaging.errors import DialDenied, DialFailed, LinkClosed
 
     failures: list[str] = []
     for address in addresses:
         try:
             link = await network.dial(address, local=OPERATOR)
+        except DialDenied as error:
+            raise RefusedError(f"no supervisor could be told: {error}") from error
         except DialFailed as error:
             failures.append(str(error))
             continue
@@ -136,7 +139,7 @@ async def _tell_one(
             failures.append(f"{address} did not answer: {str(error) or 'too slow'}")
         finally:
             link.close("told")
-    raise RefusedError(f"no supervisor could be told: {'; '.join(failures)}")
+    raise UnreachableError(f"no supervisor could be told: {'; '.join(failures)}")
 
 
 def show(members: tuple[MemberFigures, ...]) -> None:

@@ -115,9 +115,9 @@ def _mend(world: World, scenario: Scenario) -> None:
 
 
 def _bring_back(world: World, scenario: Scenario) -> None:
-    """Who took its time to leave, or was told late, comes back all the same while the run goes on."""
-    syncer = world.syncer
-    if world.finished is None and syncer is not None and syncer.state.core.closing is None:
+    """Who took its time to leave, or was told late, comes back while the run goes on."""
+    syncer = world.syncer_state
+    if world.finished is None and syncer is not None and syncer.core.closing is None:
         for fault in scenario.faults:
             if isinstance(fault, Leave | Drain):
                 world.start(fault.name)

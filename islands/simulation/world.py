@@ -25,6 +25,7 @@ from islands.role import Surroundings
 from islands.simulation.disk import SimulatedDisk
 from islands.supervisor.actor import OPERATOR, OPERATORS_INCARNATION, SupervisorActor
 from islands.syncer.actor import SyncerActor
+from islands.syncer.state import SyncerState
 from islands.tape import Tape
 from islands.toy import NumpyTrainer
 from messaging.envelope import Envelope
@@ -330,6 +331,12 @@ class World:
         """The running syncer, if any."""
         process = self.processes.get(SYNCER)
         return process.actor if process and isinstance(process.actor, SyncerActor) else None
+
+    @property
+    def syncer_state(self) -> SyncerState | None:
+        """Of the running syncer, once it has begun."""
+        syncer = self.syncer
+        return syncer.state if syncer is not None and hasattr(syncer, "state") else None
 
     def learner(self, name: str) -> LearnerActor | None:
         """A running learner, if it runs."""

@@ -7,9 +7,16 @@ when a round opens     `pace.py`
 who is asked           `eligibility.py`
 how long it waits      `grace.py`
 what is admitted       `fate.py`
+what can be true       `reports.py`
 one round              `rounds.py`
 data and token quotas  `leases.py`
+who is here            `sessions.py`
+whose time is over     `endings.py`
+whom peers may ask     `donors.py`
+what is said again     `repeats.py`
+how a run stands still `pausing.py`
 how a run ends         `closing.py`
+how it goes on         `taking_up.py`
 all of them together   `state.py`
 =====================  ==========================================
 

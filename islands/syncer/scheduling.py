@@ -3,7 +3,7 @@
 from math import sqrt
 from statistics import fmean
 
-from islands.identities import Fate, FragmentIndex, LearnerName, Ticket, Version
+from islands.identities import Fate, FragmentIndex, LearnerName, Role, Ticket, Version
 from islands.messages import Contribution, ContributionFate, PullFragment, Quarantined
 from islands.schedule import learning_rate
 from islands.syncer.actions import BeginMerge, DropContribution, MergePart, Send
@@ -115,7 +115,8 @@ def take_contribution(
     if not 0 <= contribution.fragment < core.fragments:
         core.actions.append(DropContribution(ticket))
         return
-    if learner is None or learner.incarnation != ticket.incarnation:
+    known = learner is not None and learner.role is Role.LEARNER
+    if learner is None or not known or learner.incarnation != ticket.incarnation:
         _keep_out(core, contribution)
         return
     round_ = core.rounds.get(contribution.fragment)
@@ -269,7 +270,8 @@ def abandon(core: Core, round_: Round, now_s: float) -> None:
 def _keep_out(core: Core, contribution: Contribution) -> None:
     """Its sender's incarnation has ended, and with it the account of all it had not got merged.
 
-    It may repeat one that was admitted before the end: that one's fate is told with its round.
+    Or it never had one: observers do not contribute. A sender may repeat what was admitted before
+    its end: that one's fate is told with its round.
     """
     ticket, round_ = contribution.ticket, core.rounds.get(contribution.fragment)
     core.record("kept_out", ticket=str(ticket), reason="its incarnation has ended")

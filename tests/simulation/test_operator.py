@@ -82,8 +82,8 @@ async def ended(world: World) -> None:
 
 def tokens(world: World) -> int:
     """Processed so far, as the syncer knows; 0 while there is none."""
-    begun = world.syncer is not None and hasattr(world.syncer, "state")
-    return world.syncer.state.durable.ledger.processed if begun and world.syncer else 0
+    state = world.syncer_state
+    return 0 if state is None else state.durable.ledger.processed
 
 
 def lines(world: World) -> tuple[bytes, ...]:
@@ -258,7 +258,7 @@ def test_a_supervisor_that_never_comes_is_not_waited_for_for_ever() -> None:
 
 def stage_of(world: World) -> ClosingStage | None:
     """How far the end of the run is."""
-    closing = None if world.syncer is None else world.syncer.state.core.closing
+    closing = None if world.syncer_state is None else world.syncer_state.core.closing
     return None if closing is None else closing.stage
 
 
@@ -283,8 +283,8 @@ def test_a_run_that_has_ended_can_be_extended() -> None:
         versions = final(first)["versions"]
         later = await next_run(first, budget_tokens=7000)
         await until(lambda: tokens(later) > 4500)
-        assert later.syncer is not None
-        assert later.syncer.state.durable.epoch > 1
+        assert later.syncer_state is not None
+        assert later.syncer_state.durable.epoch > 1
         await ended(later)
         again = final(later)["versions"]
         assert all(

@@ -8,7 +8,7 @@ import pytest
 
 from islands.identities import Fate, Incarnation, LearnerName, Lease, Role, Version
 from islands.messages import Contribution, Evicted, FragmentProgress, Progress, Refused
-from islands.syncer.actions import Record
+from islands.syncer.actions import DropContribution, Record
 from islands.syncer.events import ContributionArrived, LinkOpened, ProgressArrived
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
 
@@ -197,3 +197,21 @@ def test_a_version_that_never_was_settles_nothing_wrongly() -> None:
     bench.learners["ana"].adopt(0, Version(9, 9))
     bench.report("ana")
     assert [(pull.fragment, pull.ticket.name) for pull in opened(bench)] == [(0, "ben")]
+
+
+def test_observers_do_not_contribute() -> None:
+    """They have no account, so nothing of theirs is counted, nor kept."""
+    bench = seeded("ana", "ben")
+    message = bench.hello_of(bench.learners["ben"])
+    told_ = replace(message.progress, name=LearnerName("eye"))
+    bench.do(
+        LinkOpened(
+            replace(message, name=told_.name, role=Role.OBSERVER, progress=told_), 70, trusted=True
+        )
+    )
+    pull = next(iter(opened(bench)))
+    ticket = replace(pull.ticket, name=told_.name)
+    foreign = replace(bench.contribution(pull), ticket=ticket)
+    bench.do(ContributionArrived(foreign, GOOD, 70))
+    assert bench.of(DropContribution) == [DropContribution(ticket)]
+    assert not bench.fates()

@@ -1,0 +1,270 @@
+"""The supervisor's actor: who is told what, and whose word counts for whom."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from islands.config import RunSettings
+from islands.credentials import Credentials
+from islands.identities import Incarnation, LearnerName, Phase, Role, Status
+from islands.messages import (
+    PROTOCOL,
+    Enquiry,
+    Heartbeat,
+    HeartbeatAck,
+    Join,
+    Joined,
+    Leave,
+    Refused,
+    RunTold,
+    Stop,
+)
+from islands.operation import Command, CommandAnswer, Note, RunEnded, StepFigures, Verb
+from islands.ports import RealDisk
+from islands.role import Surroundings
+from islands.supervisor.actor import OPERATOR, OPERATORS_INCARNATION, SupervisorActor
+from islands.tape import MemoryTape
+from islands.toy import NumpyTrainer
+from messaging.envelope import Envelope
+from messaging.link import Link
+from messaging.memory_link import MemoryNetwork
+from messaging.scope import Scope
+from messaging.virtual_time import run_virtual
+
+T = TypeVar("T")
+
+LAYOUT = NumpyTrainer(2).layout
+FIGURES = StepFigures("p", 1, 8, 0.1, 0.1, 2.0, 0.0, 0.0, (), 0.0, 1, 1)
+
+
+class NoProcesses:
+    """Nothing is launched."""
+
+    def start(self, name: str, delay_s: float) -> None: ...
+
+    def kill(self, name: str) -> None: ...
+
+    def gave_up(self, name: str, reason: str) -> None: ...
+
+
+class Hub:
+    """A supervisor that runs, and what it handed on."""
+
+    def __init__(self, folder: Path, *, told: tuple[str, memoryview] | None) -> None:
+        self.network = MemoryNetwork()
+        self.credentials = Credentials("run", b"a key for the tests alone")
+        self.noted: list[tuple[str, str]] = []
+        self.figures: list[tuple[str, int]] = []
+        self.ended: list[tuple[str, bytes]] = []
+        self.actor = SupervisorActor(
+            "supervisor",
+            Surroundings(RunSettings(), LAYOUT, self.network, MemoryTape()),
+            disk=RealDisk(folder),
+            credentials=self.credentials,
+            launcher=NoProcesses(),
+            told=told,
+            noted=lambda name, note: self.noted.append((name, note.kind)),
+            figures=lambda name, figures: self.figures.append((name, figures.steps)),
+            run_ended=lambda reason, share: self.ended.append((reason, share)),
+        )
+        self._sent = 0
+
+    async def dial(self, name: str) -> Link:
+        """Somebody opens a link."""
+        return await self.network.dial("supervisor", local=name)
+
+    def say(self, link: Link, body: object, *payload: bytes) -> None:
+        """Whoever is at this end says something."""
+        self._sent += 1
+        parts = tuple(memoryview(part) for part in payload)
+        link.send(Envelope(link.local, link.remote, self._sent, body, payload=parts))
+
+    async def hear(self, link: Link, kind: type[T]) -> tuple[T, Envelope]:
+        """The next word of a kind."""
+        while True:  # until it is among what comes
+            envelope = await link.receive()
+            if isinstance(envelope.body, kind):
+                return envelope.body, envelope
+
+    async def admit(self, name: str, role: Role = Role.LEARNER) -> tuple[Link, Joined]:
+        """Somebody joins."""
+        link = await self.dial(name)
+        self.say(link, Join(PROTOCOL, "run", role, name, LAYOUT.fingerprint))
+        joined, _ = await self.hear(link, Joined)
+        return link, joined
+
+
+def with_hub(
+    folder: Path,
+    body: Callable[[Hub], Awaitable[None]],
+    *,
+    told: tuple[str, memoryview] | None = None,
+) -> Hub:
+    """Run a test's body beside a supervisor, on the virtual clock."""
+
+    async def main() -> Hub:
+        hub = Hub(folder, told=told)
+        failed: list[BaseException] = []
+        scope = Scope("test", lambda _, error: failed.append(error))
+        scope.spawn(hub.actor.run(), "supervisor")
+        await asyncio.sleep(0.01)  # it listens from now on
+        await body(hub)
+        await hub.actor.kill()
+        await scope.close()
+        assert not failed
+        return hub
+
+    return run_virtual(main(), limit_s=100.0)
+
+
+async def settle(hub: Hub, link: Link) -> None:
+    """Everything that was said before on this link has been handled."""
+    hub.say(link, Enquiry(PROTOCOL, Role.OBSERVER, "x"))
+    while not isinstance((await link.receive()).body, RunTold | Refused):
+        pass
+
+
+def test_who_asks_is_told_spec_and_plan(tmp_path: Path) -> None:
+    """Before joining; the plan comes as payload."""
+
+    async def body(hub: Hub) -> None:
+        link = await hub.dial("ana")
+        hub.say(link, Enquiry(PROTOCOL, Role.LEARNER, "ana"))
+        told, envelope = await hub.hear(link, RunTold)
+        assert told == RunTold("run", "{spec}")
+        assert [bytes(part) for part in envelope.payload] == [b"plan"]
+
+    with_hub(tmp_path, body, told=("{spec}", memoryview(b"plan")))
+
+
+def test_a_supervisor_that_was_told_nothing_says_so(tmp_path: Path) -> None:
+    """In a sentence, for good."""
+
+    async def body(hub: Hub) -> None:
+        link = await hub.dial("ana")
+        hub.say(link, Enquiry(PROTOCOL, Role.LEARNER, "ana"))
+        refused, _ = await hub.hear(link, Refused)
+        assert "cannot tell what its run is" in refused.reason
+        assert not refused.retry
+
+    with_hub(tmp_path, body)
+
+
+def test_notes_and_figures_are_of_whoever_was_admitted_on_the_link(tmp_path: Path) -> None:
+    """What an envelope claims does not count; early notes wait for the admission."""
+
+    async def body(hub: Hub) -> None:
+        link = await hub.dial("somebody")
+        hub.say(link, Note("started", "{}"))
+        hub.say(link, FIGURES)
+        hub.say(link, Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint))
+        await hub.hear(link, Joined)
+        hub.say(link, Note("exit", "{}"))
+        hub.say(link, FIGURES)
+        await settle(hub, link)
+        assert hub.noted == [("ana", "started"), ("ana", "exit")]
+        assert hub.figures == [("ana", 1)]
+
+    with_hub(tmp_path, body)
+
+
+def test_a_refused_process_notes_nothing(tmp_path: Path) -> None:
+    """A second one of a name, or one with a forged credential, does not speak for the first."""
+
+    async def body(hub: Hub) -> None:
+        _, joined = await hub.admit("ana")
+        other = await hub.dial("ana")
+        hub.say(other, Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint))
+        hub.say(
+            other,
+            Heartbeat(Role.LEARNER, "ana", joined.incarnation, Phase.STEPPING, 9, "forged"),
+        )
+        hub.say(other, Note("exit", "{}"))
+        hub.say(other, Leave(LearnerName("ana"), joined.incarnation, "not me"))
+        await settle(hub, other)
+        assert not hub.noted
+        assert hub.actor.state.members["ana"].status is Status.LIVE
+        assert hub.actor.state.members["ana"].step == 0
+
+    with_hub(tmp_path, body)
+
+
+def test_a_genuine_heartbeat_names_a_link(tmp_path: Path) -> None:
+    """After a link was lost there is no joining anew."""
+
+    async def body(hub: Hub) -> None:
+        first, joined = await hub.admit("ana")
+        first.close("lost")
+        link = await hub.dial("ana")
+        beat = Heartbeat(
+            Role.LEARNER, "ana", joined.incarnation, Phase.STEPPING, 9, joined.credential
+        )
+        hub.say(link, Note("exit", "{}"))
+        hub.say(link, beat)
+        await hub.hear(link, HeartbeatAck)
+        hub.say(link, Leave(LearnerName("ana"), joined.incarnation, "drained"))
+        await settle(hub, link)
+        assert hub.noted == [("ana", "exit")]
+        assert hub.actor.state.members["ana"].status is Status.LEFT
+
+    with_hub(tmp_path, body)
+
+
+def test_the_end_comes_with_the_syncers_share_and_is_answered(tmp_path: Path) -> None:
+    """The share is handed on once; everybody hears Stop, and the supervisor ends."""
+
+    async def body(hub: Hub) -> None:
+        syncer, _ = await hub.admit("syncer", Role.SYNCER)
+        learner, _ = await hub.admit("ana")
+        hub.say(syncer, RunEnded("tokens"), b'{"tokens": 7}')
+        for link in (syncer, learner):
+            stop, _ = await hub.hear(link, Stop)
+            assert stop.reason == "tokens"
+
+    hub = with_hub(tmp_path, body)
+    assert hub.ended == [("tokens", b'{"tokens": 7}')]
+    assert hub.actor.state.finished == "tokens"
+
+
+@pytest.mark.parametrize("body", [RunEnded("enough"), Stop("enough")])
+def test_nobody_but_a_syncer_ends_the_run(tmp_path: Path, body: RunEnded | Stop) -> None:
+    """A learner's word on that is not heard."""
+
+    async def act(hub: Hub) -> None:
+        link, _ = await hub.admit("ana")
+        hub.say(link, body, b"{}")
+        await settle(hub, link)
+        assert hub.actor.state.finished is None
+        assert not hub.ended
+
+    with_hub(tmp_path, act)
+
+
+@pytest.mark.parametrize("key", [b"a key for the tests alone", b"another key of this length"])
+def test_a_command_needs_the_runs_key(tmp_path: Path, key: bytes) -> None:
+    """Its proof is a credential that no member ever gets."""
+
+    async def body(hub: Hub) -> None:
+        proof = Credentials("run", key).sign(OPERATOR, OPERATORS_INCARNATION)
+        link = await hub.dial(OPERATOR)
+        hub.say(link, Command(Verb.STATUS, proof))
+        answer, _ = await hub.hear(link, CommandAnswer)
+        assert answer.done is (key == b"a key for the tests alone")
+
+    with_hub(tmp_path, body)
+
+
+def test_no_member_has_an_operators_proof(tmp_path: Path) -> None:
+    """Not even one that calls itself operator."""
+
+    async def body(hub: Hub) -> None:
+        link, joined = await hub.admit(OPERATOR)
+        assert joined.incarnation != Incarnation(0, 0)
+        hub.say(link, Command(Verb.STOP, joined.credential))
+        answer, _ = await hub.hear(link, CommandAnswer)
+        assert not answer.done
+
+    with_hub(tmp_path, body)
