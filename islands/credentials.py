@@ -10,6 +10,8 @@ import hmac
 from islands.identities import Incarnation
 
 KEY_BYTES_MIN = 16
+NOBODYS = Incarnation(0, 0)
+"""An incarnation that is never given."""
 
 
 class Credentials:
@@ -34,3 +36,11 @@ class Credentials:
     def genuine(self, name: str, incarnation: Incarnation, credential: str) -> bool:
         """Whether a credential is one of ours; takes the same time either way."""
         return hmac.compare_digest(self.sign(name, incarnation).encode(), credential.encode())
+
+    def prove(self, name: str) -> str:
+        """Proof that this process holds the key: of a syncer under its name, of an operator."""
+        return self.sign(name, NOBODYS)
+
+    def proven(self, name: str, proof: str) -> bool:
+        """Whether a proof is of somebody who holds the key."""
+        return self.genuine(name, NOBODYS, proof)

@@ -23,6 +23,7 @@ class Enrolment:
         address: where others dial it.
         rng: jitter of the dialling.
         epoch: of this start.
+        proof: that it holds the run's key, where its role must.
         progress: what its heartbeats tell as its step.
         received: called with whatever the supervisor says that is not about the admission.
         changed: called when the link to the supervisor opens or closes.
@@ -36,6 +37,7 @@ class Enrolment:
         rng: random.Random,
         *,
         epoch: int,
+        proof: str,
         progress: Callable[[], int],
         received: Callable[[object], None],
         changed: Callable[[bool], None],
@@ -45,6 +47,7 @@ class Enrolment:
         self._role = role
         self._address = address
         self._epoch = epoch
+        self._proof = proof
         self._progress = progress
         self._received = received
         self._changed = changed
@@ -97,6 +100,7 @@ class Enrolment:
             name=self._actor.name,
             fingerprint=around.layout.fingerprint,
             address=self._address,
+            proof=self._proof,
         )
         self._actor.send(self.link, join)
 

@@ -185,11 +185,15 @@ class Living:
     Args:
         name: of the process.
         leave: asked once when the process is to end in order; the actors then end by themselves.
+        at_once: asked when the process is to end without more ado, just before it does.
     """
 
-    def __init__(self, name: str, leave: Callable[[str], object]) -> None:
+    def __init__(
+        self, name: str, leave: Callable[[str], object], at_once: Callable[[], object] | None = None
+    ) -> None:
         self.scope = Scope(name, self._failed)
         self._leave = leave
+        self._at_once = at_once
         self._asked = False
         self._failure: BaseException | None = None
         self._ended = asyncio.Event()
@@ -203,6 +207,8 @@ class Living:
     async def wait(self) -> None:
         """Wait until all actors have ended, or one has failed; leave nothing behind.
 
+        Signals are taken until `close`.
+
         Raises:
             Exception: what an actor failed with.
         """
@@ -212,8 +218,6 @@ class Living:
         try:
             await self._ended.wait()
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
             await self.scope.close()
         if self._failure is not None:
             raise self._failure
@@ -221,6 +225,12 @@ class Living:
     def end(self) -> None:
         """End whatever still runs."""
         self._ended.set()
+
+    def close(self) -> None:
+        """Take signals no more."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
 
     async def _run(self, actor: RoleActor[Any]) -> None:
         try:
@@ -238,6 +248,8 @@ class Living:
 
     def _signalled(self, number: int) -> None:
         if self._asked:
+            if self._at_once is not None:
+                self._at_once()
             os._exit(SIGNALLED)
         self._asked = True
         name = signal.Signals(number).name
@@ -255,4 +267,7 @@ async def live(actors: Sequence[RoleActor[Any]], leave: Callable[[str], object])
     living = Living(actors[0].name, leave)
     for actor in actors:
         living.start(actor)
-    await living.wait()
+    try:
+        await living.wait()
+    finally:
+        living.close()

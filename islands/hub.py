@@ -119,7 +119,7 @@ class Hub:
         self.workload = workload
         self._token = token_of(settings.connecting)
         self._credentials = self._key()
-        self._living = Living("hub", self._signalled)
+        self._living = Living("hub", self._signalled, self.kill_children)
         self._scope = Scope("hub-network", lambda _, error: self.give_up("the network", error))
         self._began_s = 0.0
         self._goodbye: asyncio.Task[None] | None = None
@@ -159,7 +159,13 @@ class Hub:
         port = listening.port or self._earlier_port()
         await self.network.open(listening.host, port, advertise=listening.advertise)
         self._began_s = asyncio.get_running_loop().time()
-        place = HubPlace(self.network.url(SUPERVISOR), self.spec.settings.run)
+        token_file, key_file = self.settings.connecting.token_file, self.settings.key_file
+        place = HubPlace(
+            self.network.url(SUPERVISOR),
+            self.spec.settings.run,
+            token_file="" if token_file is None else str(token_file.absolute()),
+            key_file="" if key_file is None else str(key_file.absolute()),
+        )
         write_place(self.settings.folder, place)
 
     def _earlier_port(self) -> int:
@@ -200,6 +206,7 @@ class Hub:
         await self._scope.close()
         await self.network.close()
         self.folder.close()
+        self._living.close()
 
     @property
     def elapsed_s(self) -> float:
@@ -218,6 +225,9 @@ class Hub:
 
     async def end_children(self) -> None:
         """The run is over: see the processes that were launched to their end."""
+
+    def kill_children(self) -> None:
+        """This process ends at once: nobody would see launched processes to their end."""
 
     def _make_supervisor(self, around: Surroundings) -> SupervisorActor:
         return SupervisorActor(
@@ -297,6 +307,8 @@ class Hub:
         if found:
             self.folder.evaluation(self.elapsed_s, 0.0, found)
         wall_s = self.elapsed_s
+        here = self.supervisor.state.evictions  # a syncer does not see those that end at once
+        share = {**share, "evictions": max(here, share.get("evictions", 0))}
         summary = summarise(self.folder.figures, share, wall_s=wall_s, figures=found)
         text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
         (self.settings.folder / "summary.json").write_bytes(text + b"\n")

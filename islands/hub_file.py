@@ -12,10 +12,15 @@ HUB_FILE = "hub.json"
 
 @dataclass(frozen=True, slots=True)
 class HubPlace:
-    """The address of a supervisor, and the name of its run."""
+    """The address of a supervisor, the name of its run, and the files of its secrets.
+
+    The files are those that the hub was told; empty: those in the folder.
+    """
 
     supervisor: str
     run: str
+    token_file: str = ""
+    key_file: str = ""
 
 
 def write_place(folder: Path, place: HubPlace) -> None:

@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from islands.errors import UserError
 from islands.hosting import KEY_FILE, TOKEN_FILE, make_secret, token_of
 from islands.hub import SUPERVISOR, SYNCER, Hub, HubSettings
 from islands.launcher import ProcessLauncher
@@ -106,6 +107,11 @@ class LocalHub(Hub):
             await self._learners_gone.wait()
         await self._children.terminate_all(LEAVE_S)
 
+    def kill_children(self) -> None:
+        """Leave none behind; what the journal has is safe."""
+        for name in self._children.names():
+            self._children.kill(name)
+
     def _running_learners(self) -> list[str]:
         return [name for name in self._children.names() if name != SYNCER]
 
@@ -146,7 +152,8 @@ class LocalHub(Hub):
         """Without a syncer, or without any learner, nothing can finish the run."""
         self._lost[name] = reason
         if self.share is None and (name == SYNCER or set(self.names) <= set(self._lost)):
-            self.give_up(name, reason)
+            hopeless = reason.partition(":")[0] == HOPELESS
+            self.give_up(name, UserError(f"{name}: {reason}") if hopeless else reason)
 
 
 def _with_token(settings: HubSettings) -> ConnectOptions:

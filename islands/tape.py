@@ -25,6 +25,9 @@ NOTABLE = LOGGED | {"merged"}
 """Kinds of entries that go to the run's folder, whichever process they come from."""
 
 
+FLUSH_S = 1.0
+
+
 class Tape(Protocol):
     """Somewhere to write entries to."""
 
@@ -53,11 +56,15 @@ class FileTape:
         self._limit_bytes = limit_bytes
         self._file: IO[bytes] = path.open("ab")
         self._size = path.stat().st_size
+        self._flushed_s = float("-inf")
 
     def write(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
-        """Append one entry; it reaches the disk with the next buffer."""
+        """Append one entry; a process that is killed has written all but the last second's."""
         line = encode_entry(at_s, actor, kind, fields) + b"\n"
         self._file.write(line)
+        if at_s - self._flushed_s >= FLUSH_S:
+            self._flushed_s = at_s
+            self._file.flush()
         self._size += len(line)
         if self._size >= self._limit_bytes:
             self._turn_over()

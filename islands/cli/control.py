@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from islands.cli.parsing import Common
 from islands.errors import RefusedError, UnreachableError
 from islands.hub_file import read_place
-from islands.identities import Incarnation, Role
+from islands.identities import Role
 from islands.messages import Refused
 from islands.operation import Command, CommandAnswer, MemberFigures, Verb
 from islands.options import ConnectOptions, ControlOptions
@@ -92,7 +92,7 @@ async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnsw
     network = network_of(target.connecting, token=token_of(target.connecting))
     try:
         run_name = target.run or await _ask_run(network, target)
-        proof = credentials_of(run_name, target.key_file).sign(OPERATOR, Incarnation(0, 0))
+        proof = credentials_of(run_name, target.key_file).prove(OPERATOR)
         wish = Command(verb, proof, name if verb is Verb.DRAIN else "", count)
         return await _tell_one(network, target.addresses, wish)
     finally:

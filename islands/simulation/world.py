@@ -23,7 +23,7 @@ from islands.operation import Command, CommandAnswer, Verb
 from islands.ports import InlineWorker
 from islands.role import Surroundings
 from islands.simulation.disk import SimulatedDisk
-from islands.supervisor.actor import OPERATOR, OPERATORS_INCARNATION, SupervisorActor
+from islands.supervisor.actor import OPERATOR, SupervisorActor
 from islands.syncer.actor import SyncerActor
 from islands.syncer.state import SyncerState
 from islands.tape import Tape
@@ -312,7 +312,7 @@ class World:
 
     async def command(self, verb: Verb, target: str = "", count: int = 1) -> CommandAnswer | None:
         """Ask the supervisor for something, as an operator does; None if it does not answer."""
-        proof = self._credentials.sign(OPERATOR, OPERATORS_INCARNATION)
+        proof = self._credentials.prove(OPERATOR)
         wish = Command(verb, proof, target, count)
         try:
             async with asyncio.timeout(COMMAND_S):

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import assert_never
 
 from islands.credentials import Credentials
-from islands.identities import Incarnation
 from islands.messages import (
     Enquiry,
     Heartbeat,
@@ -54,7 +53,6 @@ NOTES_EARLY_MAX = 64
 """Notes that are kept of somebody who has yet to be admitted."""
 
 OPERATOR = "operator"
-OPERATORS_INCARNATION = Incarnation(0, 0)
 """A command's proof is the credential of this incarnation: nobody is ever admitted under it."""
 
 
@@ -208,7 +206,8 @@ class SupervisorActor(RoleActor[Event]):
         name = self._names.get(connection)
         match body:
             case Join():
-                self.post(JoinArrived(body, connection))
+                proven = self._credentials.proven(body.name, body.proof)
+                self.post(JoinArrived(body, connection, proven=proven))
             case Enquiry():
                 self.post(EnquiryArrived(body, connection))
             case Heartbeat():
@@ -217,7 +216,7 @@ class SupervisorActor(RoleActor[Event]):
                     self._name(connection, body.name)
                 self.post(HeartbeatArrived(body, connection, trusted=trusted))
             case Command():
-                genuine = self._credentials.genuine(OPERATOR, OPERATORS_INCARNATION, body.proof)
+                genuine = self._credentials.proven(OPERATOR, body.proof)
                 self.post(CommandArrived(body, connection, genuine=genuine))
             case Leave() if body.name == name:
                 self.post(LeaveArrived(body))

@@ -8,10 +8,11 @@ from islands.operation import Command
 
 @dataclass(frozen=True, slots=True)
 class JoinArrived:
-    """Somebody asks for admission."""
+    """Somebody asks for admission; `proven` tells whether it has shown that it holds the key."""
 
     message: Join
     connection: int
+    proven: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,9 @@ def take_enquiry(core: Core, enquiry: Enquiry, connection: int) -> None:
         core.send(connection, Refused(enquiry.name, reason, retry=False))
 
 
-def take_join(core: Core, join: Join, connection: int, now_s: float) -> None:
+def take_join(core: Core, join: Join, connection: int, now_s: float, *, proven: bool) -> None:
     """Admit a process, or refuse it with a sentence that says what differs."""
-    reason = _unlike(core, join)
+    reason = _unlike(core, join, proven=proven)
     if reason is not None:
         _refuse(core, join, connection, reason, retry=False)
         return
@@ -81,13 +81,15 @@ def _mismatch(protocol: int) -> str | None:
     return None
 
 
-def _unlike(core: Core, join: Join) -> str | None:
+def _unlike(core: Core, join: Join, *, proven: bool) -> str | None:
     if join.protocol != PROTOCOL:
         return _mismatch(join.protocol)
     if join.run != core.settings.run:
         return f"this is run {core.settings.run!r}, not {join.run!r}"
     if join.role is not Role.SUPERVISOR and join.fingerprint != core.fingerprint:
         return f"layout {join.fingerprint} differs from the run's {core.fingerprint}"
+    if join.role is Role.SYNCER and not proven:
+        return f"the syncer {join.name!r} does not hold this run's key; give it the hub's key file"
     if core.finished is not None:
         return f"the run is over: {core.finished}"
     return None

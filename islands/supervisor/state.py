@@ -122,8 +122,8 @@ class SupervisorState:
             case Ticked():
                 core.ticked_s = now_s
                 judge_all(core, now_s)
-            case JoinArrived(message, connection):
-                take_join(core, message, connection, now_s)
+            case JoinArrived(message, connection, proven):
+                take_join(core, message, connection, now_s, proven=proven)
             case EnquiryArrived(message, connection):
                 take_enquiry(core, message, connection)
             case HeartbeatArrived(message, connection, trusted):

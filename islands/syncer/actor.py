@@ -150,6 +150,7 @@ class SyncerActor(RoleActor[Event]):
             self.address,
             self._rng,
             epoch=durable.epoch,
+            proof=self._credentials.prove(self.name),
             progress=lambda: self.state.durable.merges,
             received=self._from_supervisor,
             changed=self._supervisor_changed,

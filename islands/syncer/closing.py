@@ -47,7 +47,7 @@ def advance_closing(core: Core, now_s: float) -> None:
         _closing_rounds(core, closing, now_s, overdue=overdue)
     if closing.stage is ClosingStage.ADOPTING and (overdue or _adopted(core)):
         closing.stage = ClosingStage.CUTTING
-        end_unsettled(core)
+        end_unsettled(core, closing.reason)
         core.durable.finished = closing.reason
         core.write_journal()
     elif closing.stage is ClosingStage.CUTTING and not core.journalling:

@@ -1,14 +1,14 @@
 """The end of an incarnation: it is fenced, its accounts are closed, what it held is free again."""
 
 from islands.identities import LearnerName, Role
-from islands.messages import Evicted, Refused
+from islands.messages import Evicted, Refused, Stop
 from islands.syncer.actions import Dismiss
 from islands.syncer.core import Core
 from islands.syncer.scheduling import withdraw
 
 
 def retire(
-    core: Core, name: LearnerName, reason: str, notice: Refused | Evicted | None = None
+    core: Core, name: LearnerName, reason: str, notice: Refused | Evicted | Stop | None = None
 ) -> None:
     """End an incarnation: fence it, close its accounts, free what it held.
 
@@ -37,7 +37,7 @@ def forget_seed(core: Core, name: LearnerName) -> None:
         core.seeding = None
 
 
-def end_unsettled(core: Core) -> None:
+def end_unsettled(core: Core, reason: str) -> None:
     """The run ends: what those who are not here, or are not done, did not get merged is lost."""
     books = core.durable.ledger.books
     for name in sorted(books):
@@ -45,7 +45,7 @@ def end_unsettled(core: Core) -> None:
         if learner is None:
             close_accounts(core, name)
         elif not learner.reachable or any(map(books[name].pending, range(core.fragments))):
-            retire(core, name, "the run ended without it")
+            retire(core, name, "the run ended without it", Stop(reason))
 
 
 def close_accounts(core: Core, name: LearnerName) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from islands.cli.control import show, target_of, tell
 from islands.credentials import Credentials
-from islands.errors import RefusedError, UserError
+from islands.errors import RefusedError, UnreachableError, UserError
 from islands.identities import Incarnation, Phase, Role, Status
 from islands.messages import MESSAGE_TYPES, Refused
 from islands.operation import Command, CommandAnswer, MemberFigures, Verb
@@ -136,7 +136,7 @@ async def test_of_several_addresses_the_first_that_answers_is_told(tmp_path: Pat
         both = replace(target, addresses=(dead, *target.addresses))
         assert (await tell(both, Verb.PAUSE, "", 1)).done
         there.answers = False
-        with pytest.raises(RefusedError, match=r"127\.0\.0\.1:9.*did not answer.*going down"):
+        with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:9.*did not answer.*going down"):
             await tell(both, Verb.PAUSE, "", 1)
 
 

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from safetensors.numpy import load_file, save_file
 
-from islands.config import RunSettings
+from islands.config import RunSettings, Timing
 from islands.identities import Phase
 from islands.operation import StepFigures
 from islands.run_spec import read
@@ -39,7 +39,8 @@ Place = tuple[Room, WatchedHub]
 async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
     """A run of two learners that merges, and a room for its operator; for the first tests."""
     folder = tmp_path_factory.mktemp("operator")
-    settings = RunSettings(run="watched", interval_steps=8, fragments=4)
+    timing = Timing(heartbeat_s=0.25)  # figures come with heartbeats
+    settings = RunSettings(run="watched", interval_steps=8, fragments=4, timing=timing)
     task: dict[str, object] = {"step_s": 0.02, "megabytes": 0.25}
     hub = make_fleet(folder / "run", settings, task, learners=2)
     async with open_room(folder) as room, running(hub):

@@ -77,12 +77,12 @@ def told_versions(tape: Path, kind: str) -> list[tuple[int, str]]:
 
 async def test_a_run_spends_its_budget_to_the_token(tmp_path: Path) -> None:
     """Syncer and learners in processes of their own: nothing is spent twice, nothing is missing."""
-    hub = fleet(tmp_path / "run", budget_tokens=4000)
+    hub = fleet(tmp_path / "run", budget_tokens=2400)
     async with running(hub) as run:
         summary = await end_of(run)
     assert summary["reason"] == "tokens"
-    assert summary["tokens"] == 4000
-    assert set(processed(summary)) == {4000}
+    assert summary["tokens"] == 2400
+    assert set(processed(summary)) == {2400}
     assert imbalance(summary) == 0
     assert incarnations(summary) == dict.fromkeys(PAIR, 1)
     assert pids(tmp_path / "run") == {}
@@ -188,6 +188,20 @@ async def test_children_outlive_a_killed_hub_and_the_next_one_adopts_them(tmp_pa
     assert summary["evictions"] == 0
 
 
+async def test_a_second_signal_ends_everything_at_once(tmp_path: Path) -> None:
+    """Who cannot wait leaves no process behind either."""
+    folder = tmp_path / "run"
+    config = write_config(tmp_path / "run.yaml", learners=2)
+    async with open_room(tmp_path) as room:
+        run = room.start("islands.cli", "run", config, "--folder", folder)
+        await room.wait(lambda: merges(folder) > 2)
+        run.process.terminate()
+        await room.wait(lambda: "once more ends at once" in run.err)
+        run.process.terminate()
+        assert await room.ended(run) in (0, 130)  # 0: it had left before
+        await room.wait(lambda: pids(folder) == {})
+
+
 def recognised(folder: Path) -> set[str]:
     """The members that a later supervisor has taken up."""
     return {str(entry["name"]) for entry in logged(folder, "recognised")}
@@ -207,7 +221,7 @@ async def stop_by(number: signal.Signals, run: Program, room: Room, folder: Path
 async def test_a_run_that_is_stopped_goes_on_with_the_same_command(tmp_path: Path) -> None:
     """A signal ends the children in order; the journal has what they did, to the token."""
     folder = tmp_path / "run"
-    config = write_config(tmp_path / "run.yaml", learners=2, run={"budget_tokens": 8000})
+    config = write_config(tmp_path / "run.yaml", learners=2, run={"budget_tokens": 6000})
     command = ("islands.cli", "run", config, "--folder", folder)
     async with open_room(tmp_path) as room:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -218,7 +232,7 @@ async def test_a_run_that_is_stopped_goes_on_with_the_same_command(tmp_path: Pat
     summary = summary_of(folder)
     assert summary is not None
     assert imbalance(summary) == 0
-    assert set(processed(summary)) == {8000}
+    assert set(processed(summary)) == {6000}
     starts = logged(folder, "started", actor="syncer")
     assert [start["epoch"] for start in starts] == [1, 2, 3]
     assert [start["resumed"] for start in starts] == [False, True, True]
@@ -230,7 +244,7 @@ async def test_a_run_that_is_stopped_goes_on_with_the_same_command(tmp_path: Pat
 async def test_every_role_can_be_a_command_of_its_own(tmp_path: Path) -> None:
     """Supervisor, syncer, two learners and an observer, each started by hand, end a run."""
     folder = tmp_path / "run"
-    config = write_config(tmp_path / "run.yaml", run={"budget_tokens": 5000})
+    config = write_config(tmp_path / "run.yaml", run={"budget_tokens": 3200})
     token = make_token(tmp_path)
     async with open_room(tmp_path) as room:
         supervisor = room.start(
@@ -250,14 +264,14 @@ async def test_every_role_can_be_a_command_of_its_own(tmp_path: Path) -> None:
     summary = summary_of(folder)
     assert summary is not None
     assert imbalance(summary) == 0
-    assert set(processed(summary)) == {5000}
+    assert set(processed(summary)) == {3200}
     assert "moved" in observer.err
     assert (tmp_path / "journal" / "final.safetensors").exists()
 
 
 async def test_a_syncer_alone_is_a_hub(tmp_path: Path) -> None:
     """`python -m islands.syncer` prints the command for learners; pasted, it makes them join."""
-    config = write_config(tmp_path / "run.yaml", run={"budget_tokens": 4000})
+    config = write_config(tmp_path / "run.yaml", run={"budget_tokens": 2400})
     token = make_token(tmp_path)
     async with open_room(tmp_path) as room:
         hub = room.start(

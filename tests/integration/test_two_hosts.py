@@ -93,7 +93,7 @@ async def test_the_readme_leads_two_hosts_to_the_end_of_a_run(
         folder = hub.folder / "runs" / "two-hosts"
         await hub.wait(lambda: most_merged(folder) == 2, LIMIT_S)
         await other.wait(lambda: "bits_per_byte" in observer.err, LIMIT_S)
-        stop = paste(hub, "islands control --folder runs/two-hosts --token_file token stop")
+        stop = paste(hub, "islands control --folder runs/two-hosts stop")
         assert await hub.ended(stop) == 0, stop
         for room, program in ((hub, run), (other, first), (hub, second), (other, observer)):
             assert await room.ended(program, LIMIT_S) == 0, program

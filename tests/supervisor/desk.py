@@ -28,6 +28,8 @@ class Desk:
     def __init__(self, *, epoch: int = 1, launched: tuple[str, ...] = ()) -> None:
         self.now_s = 0.0
         self.actions: list[Action] = []
+        self.proven = True
+        """Whether those who join hold the run's key."""
         settings = RunSettings(run="r", timing=Timing())
         self.state = SupervisorState(
             settings,
@@ -54,7 +56,8 @@ class Desk:
 
     def join(self, name: str = "a", connection: int = 1, **changed: object) -> list[Action]:
         join = Join(PROTOCOL, "r", Role.LEARNER, name, FINGERPRINT)
-        return self.handle(JoinArrived(replace(join, **changed), connection))  # type: ignore[arg-type]
+        asked = replace(join, **changed)  # type: ignore[arg-type]
+        return self.handle(JoinArrived(asked, connection, proven=self.proven))
 
     def admit(self, name: str = "a", connection: int = 1, **changed: object) -> Incarnation:
         (joined,) = sent(self.join(name, connection, **changed), Joined)

@@ -25,7 +25,7 @@ from islands.messages import (
 from islands.operation import Command, CommandAnswer, Note, RunEnded, StepFigures, Verb
 from islands.ports import RealDisk
 from islands.role import Surroundings
-from islands.supervisor.actor import OPERATOR, OPERATORS_INCARNATION, SupervisorActor
+from islands.supervisor.actor import OPERATOR, SupervisorActor
 from islands.tape import MemoryTape
 from islands.toy import NumpyTrainer
 from messaging.envelope import Envelope
@@ -92,7 +92,8 @@ class Hub:
     async def admit(self, name: str, role: Role = Role.LEARNER) -> tuple[Link, Joined]:
         """Somebody joins."""
         link = await self.dial(name)
-        self.say(link, Join(PROTOCOL, "run", role, name, LAYOUT.fingerprint))
+        proof = self.credentials.prove(name) if role is Role.SYNCER else ""
+        self.say(link, Join(PROTOCOL, "run", role, name, LAYOUT.fingerprint, proof=proof))
         joined, _ = await self.hear(link, Joined)
         return link, joined
 
@@ -248,7 +249,7 @@ def test_a_command_needs_the_runs_key(tmp_path: Path, key: bytes) -> None:
     """Its proof is a credential that no member ever gets."""
 
     async def body(hub: Hub) -> None:
-        proof = Credentials("run", key).sign(OPERATOR, OPERATORS_INCARNATION)
+        proof = Credentials("run", key).prove(OPERATOR)
         link = await hub.dial(OPERATOR)
         hub.say(link, Command(Verb.STATUS, proof))
         answer, _ = await hub.hear(link, CommandAnswer)

@@ -68,6 +68,18 @@ def test_who_differs_is_refused_for_good(changed: dict[str, object], sentence: s
     assert not refused.retry
 
 
+def test_a_syncer_without_the_key_is_refused() -> None:
+    """A token lets a learner in, but nobody can pose as a syncer by it."""
+    desk = Desk()
+    desk.proven = False
+    actions = desk.join("syncer", role=Role.SYNCER)
+    (refused,) = sent(actions, Refused)
+    assert "does not hold this run's key" in refused.reason
+    assert not refused.retry
+    desk.proven = True
+    assert sent(desk.join("syncer", role=Role.SYNCER), Joined)
+
+
 def test_a_second_learner_of_one_name_is_refused_while_the_first_is_not_suspect() -> None:
     """The first is untouched, and the second may ask again."""
     desk = Desk()
