@@ -123,7 +123,9 @@ def test_what_is_doubtful_is_said(changes: dict[str, object], sentence: str) -> 
 def test_the_table_fits_a_terminal() -> None:
     """80 columns, and the figures are there."""
     console = Console(width=80, record=True, file=io.StringIO())
-    found = Findings(3, 0.1, Path("runs/x"), made(step_time_s=0.1), 2, "ws://127.0.0.1:7070/supervisor")
+    found = Findings(
+        3, 0.1, Path("runs/x"), made(step_time_s=0.1), 2, "ws://127.0.0.1:7070/supervisor"
+    )
     found.refused = ("something is wrong " * 10,)
     show(found, console)
     told = console.export_text()
