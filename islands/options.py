@@ -270,6 +270,7 @@ class DemoOptions:
         away_s: for which one learner is gone; longer than it takes to be evicted.
         folder: of the run; by default a new one under runs/.
         seed: of weights and data order.
+        kill: whether a learner is killed; the same run without it tells what the others felt.
     """
 
     tokens: int = 1_000_000
@@ -277,6 +278,7 @@ class DemoOptions:
     away_s: float = 8.0
     folder: Path | None = None
     seed: int = 0
+    kill: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.

@@ -4,6 +4,7 @@ Each is a process of its own, and so are the syncer and the supervisor. A third 
 learner gets SIGKILL; a few seconds later its host starts it again.
 """
 
+import asyncio
 from typing import TYPE_CHECKING, cast
 
 from islands.cli.parsing import Common
@@ -13,7 +14,6 @@ from islands.option_groups import ListenOptions, RunFile
 from islands.options import DemoOptions, RunOptions
 
 if TYPE_CHECKING:
-    from islands.cli.screen import Screen
     from islands.jax_workload import JaxWorkload
     from islands.local_hub import LocalHub
     from islands.tasks.stdlib_bytes import StdlibBytes
@@ -30,7 +30,8 @@ def run(options: DemoOptions, _: Common) -> int:
     from islands.hosting import run as run_process
 
     prepare_process()
-    return run_process(lambda: _demo(options))
+    hub = make_hub(as_run(options))
+    return run_process(lambda: _demo(hub, options))
 
 
 def as_run(options: DemoOptions) -> RunOptions:
@@ -53,10 +54,9 @@ def as_run(options: DemoOptions) -> RunOptions:
     )
 
 
-async def _demo(options: DemoOptions) -> int:
+async def _demo(hub: "LocalHub", options: DemoOptions) -> int:
     from islands.cli.screen import Screen
 
-    hub = make_hub(as_run(options))
     await hub.open()
     screen = Screen(options.tokens)
     layout = hub.plan.layout
@@ -68,7 +68,9 @@ async def _demo(options: DemoOptions) -> int:
     if summary is None:
         return 0
     screen.conclude(hub.folder.figures, summary)
-    _show_sample(hub, screen)
+    sample = await asyncio.to_thread(_sample, hub)
+    screen.say(f"\nWhat the model writes after {PROMPT.decode()!r}:\n")
+    screen.console.print(sample, markup=False, highlight=False)
     screen.say(f"\nEverything is in {hub.settings.folder}")
     return 0
 
@@ -79,7 +81,7 @@ class _Killer:
     def __init__(self, hub: "LocalHub", options: DemoOptions) -> None:
         self._hub = hub
         self._options = options
-        self._done = len(hub.names) < 2  # noqa: PLR2004  somebody must survive
+        self._done = len(hub.names) < 2 or not options.kill  # noqa: PLR2004  somebody survives
 
     def __call__(self) -> None:
         hub, options = self._hub, self._options
@@ -92,10 +94,8 @@ class _Killer:
         hub.launcher.kill(name)
 
 
-def _show_sample(hub: "LocalHub", screen: "Screen") -> None:
+def _sample(hub: "LocalHub") -> str:
     workload = cast("JaxWorkload", hub.workload)
     task = cast("StdlibBytes", workload.task)
     params = workload.params_of(hub.spec.settings, hub.final_values())
-    sample = task.sample(params, PROMPT, 160)
-    screen.say(f"\nWhat the model writes after {PROMPT.decode()!r}:\n")
-    screen.console.print(sample.decode(errors="replace"), markup=False, highlight=False)
+    return task.sample(params, PROMPT, 160).decode(errors="replace")
