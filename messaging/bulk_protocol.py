@@ -5,7 +5,7 @@ copies every byte several times before one gets to see it. Here the socket's byt
 belong: once the prefix of a chunk is read and checked, the system is told to write the rest into
 the payload's own buffer. Sending hands over the header and a view of the payload.
 
-Only what links use is understood: whole binary messages, pings, pongs and close. All else that the
+Only what links use is understood: whole binary messages, pings and close. All else that the
 RFC allows, such as messages in pieces, is refused as a fault of the peer.
 """
 
@@ -317,7 +317,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
                 self._owner.bulk_marked(data)
         elif opcode == WSMsgType.CLOSE:
             self._transport.close()  # why is told on the control socket
-        elif opcode != WSMsgType.PONG:
+        else:  # also a pong, for nobody pings here; it may be a message with a flipped bit
             raise FrameError("a message that is not binary")
 
     def _end_message(self, target: memoryview) -> None:

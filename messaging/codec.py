@@ -7,6 +7,10 @@ one stalls the loop; and has a checksum, a CRC-32 for heads and that of `checksu
     head    [0, checksum, header]                       header: bytes of the header document
     chunk   [1, checksum, envelope id, buffer, offset, data]
 
+The checksum covers one thing more that is not sent: the number of the frame on its socket, counted
+from 0 by either side. A frame that vanished, or that comes twice, so makes the next one look
+damaged, whatever else a flipped bit has turned it into.
+
 The header document is a map: type, sender, recipient, id, body, and if they are there reply_to,
 cause, and payload (the sizes of the buffers). The frame around it has one fixed encoding, so it is
 read with `struct`, and data goes from the frame straight into the receiver's buffer.
@@ -17,6 +21,7 @@ registered dataclass with types checked; and takes chunks only in order. Fields 
 are ignored, so that a newer peer can be understood.
 """
 
+import itertools
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +43,7 @@ __all__ = [
     "Limits",
     "chunk_frames",
     "chunk_parts",
+    "head_frame",
     "is_chunk",
     "with_payload",
 ]
@@ -52,7 +58,8 @@ _HEAD = struct.Struct(">BBBIBI")  # list of 3; 0; uint32 crc; bin32 size
 _HEAD_TAGS = (0x93, 0x00, 0xCE, 0xC6)
 _CHUNK = struct.Struct(">BBBIBQBIBQBI")  # list of 6; 1; crc; uint64 id; uint32; uint64; bin32 size
 _CHUNK_TAGS = (0x96, 0x01, 0xCE, 0xCF, 0xCE, 0xCF, 0xC6)
-_PLACE = struct.Struct(">QIQ")  # what of a chunk the checksum covers besides the data
+_PLACE = struct.Struct(">QIQ")  # what of a chunk the checksum covers besides number and data
+_NUMBER_MASK = 0xFFFF_FFFF
 
 MIN_CHUNK_BYTES = 256
 CHUNK_PREFIX_BYTES = _CHUNK.size
@@ -167,8 +174,15 @@ class Codec:
         )
         return envelope, header.payload
 
-    def frames(self, envelope: Envelope, chunk_bytes: int) -> Iterator[bytes]:
+    def frames(
+        self, envelope: Envelope, chunk_bytes: int, numbers: Iterator[int] | None = None
+    ) -> Iterator[bytes]:
         """Yield the head frame, then the chunk frames, none larger than `chunk_bytes`.
+
+        Args:
+            envelope: What to send.
+            chunk_bytes: Bound on a frame.
+            numbers: Gives the numbers of the frames; None: they are the first on their socket.
 
         Raises:
             EncodeError: The envelope cannot be encoded, or its head does not fit into a chunk.
@@ -178,21 +192,12 @@ class Codec:
                 f"chunks of {chunk_bytes} bytes; from {MIN_CHUNK_BYTES} to "
                 f"{self.limits.frame_bytes} are possible"
             )
-        head = self.head_frame(envelope)
+        numbers = itertools.count() if numbers is None else numbers
+        head = head_frame(self.encode(envelope), next(numbers))
         if len(head) > chunk_bytes:
             raise EncodeError(f"a head of {len(head)} bytes does not fit into one chunk")
         yield head
-        yield from chunk_frames(envelope, lambda: chunk_bytes)
-
-    def head_frame(self, envelope: Envelope) -> bytes:
-        """Return the frame that announces an envelope; its payload follows by `chunk_frames`.
-
-        Raises:
-            EncodeError: The envelope cannot be encoded.
-        """
-        header = self.encode(envelope)
-        array, zero, uint32, bin32 = _HEAD_TAGS
-        return _HEAD.pack(array, zero, uint32, zlib.crc32(header), bin32, len(header)) + header
+        yield from chunk_frames(envelope, lambda: chunk_bytes, numbers)
 
     def _header_of(self, data: bytes) -> _Header:
         """Decode and check a header document, all but its body."""
@@ -219,10 +224,10 @@ class Codec:
 
 
 class Assembler:
-    """Puts the frames of one lane of one link together again.
+    """Puts the frames of one direction of one socket together again.
 
-    Envelopes come one after the other, chunks in order; anything else is refused. After an error
-    the link is to be closed; the partial envelope is gone.
+    Envelopes come one after the other, chunks in order, no frame twice and none left out; anything
+    else is refused. After an error the link is to be closed; the partial envelope is gone.
     """
 
     def __init__(self, codec: Codec, allocate: Allocate | None = None) -> None:
@@ -241,6 +246,7 @@ class Assembler:
         self._offset = 0
         self._chunk = memoryview(b"")
         self._expected = 0
+        self._number = 0  # of the next frame
 
     @property
     def partial(self) -> bool:
@@ -296,8 +302,9 @@ class Assembler:
         header = frame[_HEAD.size :]
         if (array, zero, uint32, bin32) != _HEAD_TAGS or size != len(header):
             raise FrameError("a head of another form")
-        if zlib.crc32(header) != checksum:
-            raise FrameError("a damaged head")
+        if _head_checksum(header, self._number) != checksum:
+            raise FrameError("a damaged head, or a frame was lost or came twice")
+        self._number += 1
         envelope, sizes = self._codec.decode_head(header)
         buffers = tuple(self._allocate(envelope, sizes)) if sizes else ()
         if tuple(buffer.nbytes for buffer in buffers) != sizes:
@@ -336,8 +343,10 @@ class Assembler:
             FrameError: The data is damaged.
         """
         assert self._head is not None
-        if _checksum(self._head.id, self._index, self._offset, self._chunk) != self._expected:
-            raise FrameError("a damaged chunk")
+        place = (self._head.id, self._index, self._offset)
+        if _chunk_checksum(self._number, place, self._chunk) != self._expected:
+            raise FrameError("a damaged chunk, or a frame was lost or came twice")
+        self._number += 1
         self._offset += self._chunk.nbytes
         self._chunk = memoryview(b"")
         return self._completed()
@@ -374,20 +383,35 @@ def is_chunk(frame: bytes) -> bool:
     return frame[:2] == bytes(_CHUNK_TAGS[:2])
 
 
-def chunk_frames(envelope: Envelope, chunk_bytes: Callable[[], int]) -> Iterator[bytes]:
+def head_frame(header: bytes, number: int) -> bytes:
+    """Return the frame that announces an envelope; its payload follows by `chunk_parts`.
+
+    Args:
+        header: What `Codec.encode` returned.
+        number: Of the frame on its socket.
+    """
+    array, zero, uint32, bin32 = _HEAD_TAGS
+    value = _head_checksum(header, number)
+    return _HEAD.pack(array, zero, uint32, value, bin32, len(header)) + header
+
+
+def chunk_frames(
+    envelope: Envelope, chunk_bytes: Callable[[], int], numbers: Iterator[int]
+) -> Iterator[bytes]:
     """Yield the frames of an envelope's payload; see `chunk_parts`."""
-    for prefix, data in chunk_parts(envelope, chunk_bytes):
+    for prefix, data in chunk_parts(envelope, chunk_bytes, numbers):
         yield b"".join((prefix, data))
 
 
 def chunk_parts(
-    envelope: Envelope, chunk_bytes: Callable[[], int]
+    envelope: Envelope, chunk_bytes: Callable[[], int], numbers: Iterator[int]
 ) -> Iterator[tuple[bytes, memoryview]]:
     """Yield the frames of an envelope's payload as prefix and data, nothing copied.
 
     Args:
         envelope: Its head frame goes before.
         chunk_bytes: Asked before each frame how large it may be; at least `MIN_CHUNK_BYTES`.
+        numbers: Gives the number of each frame on its socket.
     """
     array, one, uint32, uint64, _, _, bin32 = _CHUNK_TAGS
     for index, buffer in enumerate(envelope.payload):
@@ -396,7 +420,7 @@ def chunk_parts(
         while offset < buffer.nbytes:
             step = (chunk_bytes() - CHUNK_PREFIX_BYTES) // _ALIGNMENT_BYTES * _ALIGNMENT_BYTES
             data = whole[offset : offset + step]
-            value = _checksum(envelope.id, index, offset, data)
+            value = _chunk_checksum(next(numbers), (envelope.id, index, offset), data)
             prefix = _CHUNK.pack(
                 *(array, one, uint32, value, uint64, envelope.id, uint32, index, uint64, offset),
                 *(bin32, len(data)),
@@ -405,8 +429,14 @@ def chunk_parts(
             offset += step
 
 
-def _checksum(number: int, index: int, offset: int, data: memoryview) -> int:
-    return checksum(data, zlib.crc32(_PLACE.pack(number, index, offset)))
+def _head_checksum(header: bytes, number: int) -> int:
+    """Return a CRC that no two numbers share; that of number 0 is the plain one."""
+    return zlib.crc32(header, number & _NUMBER_MASK)
+
+
+def _chunk_checksum(number: int, place: tuple[int, int, int], data: memoryview) -> int:
+    """Return a checksum that no two numbers share; `place` is envelope, buffer and offset."""
+    return checksum(data, zlib.crc32(_PLACE.pack(*place), number & _NUMBER_MASK))
 
 
 def _fresh_buffers(_: Envelope, sizes: tuple[int, ...]) -> Sequence[memoryview]:

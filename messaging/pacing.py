@@ -2,31 +2,45 @@
 
 A sender that writes as fast as the system takes it fills every queue between itself and the peer,
 and whoever shares the way waits behind it: a shaper with a queue of two seconds makes a heartbeat
-two seconds late. So the sender asks for echoes. A mark is sent behind the bytes, the peer echoes
-it when it has read up to there, and both together tell two things:
+two seconds late. So the sender asks for echoes. A mark is sent behind the bytes; the peer echoes it
+when it has read up to there, with the time of its own clock. Both together tell two things:
 
     rate of the way    = bytes under way when the mark was sent / time until its echo
-    delay by queueing  = time until its echo − the least such time ever seen
+    delay by queueing  = passage of the mark − the least passage seen, where
+    passage            = time at the peer when it arrived − time here when it was sent
 
-The first is Little's law and holds however the bytes were spread. The bytes that may be under way
-are those which the way drains within the least time plus the delay that is allowed:
+The first is Little's law and holds however the bytes were spread. The second is of this direction
+alone: queues that the peer's own bulk builds delay the echo, but are for the peer to keep short.
+The bytes that may be under way are those which the way drains within the time that an echo takes
+without our queue, and the delay that is allowed:
 
-    window = rate × (least + allowed)
+    window = rate × (time until the echo − delay + allowed)
 
-As long as echoes return sooner than that, the sender is what limits: the window grows, up to twice
-what was under way when the mark was sent, and on a way without a queue it soon limits nothing.
-Echoes that return later shrink it to the figure above at once.
+As long as the delay is less than is allowed, the sender is what limits: the window grows, up to
+twice what was under way when the mark was sent, and on a way without a queue it soon limits
+nothing. Longer delays shrink it to the figure above at once.
 
-The least time grows stale, because ways change, and because a sender never sees it again while it
-keeps a queue of its own. So every `REFRESH_S` the window is closed to the floor until what is
-under way has drained; the echo after that is the new least time.
+Nothing is computed across clocks here that would need them to agree. A passage is no time: it is
+off by whatever lies between the two clocks. Only differences of passages count, in which that
+cancels, and over the `REFRESH_S` for which a least is kept even a bad clock drifts by a few
+milliseconds. Nothing but the pace of our own sending depends on it. A queue cannot have delayed a
+mark for longer than its echo took, so a clock that jumps, or a peer that makes its times up, at
+worst turns the passage into the whole round trip, on which a pace can be kept as well.
+
+The least passage grows stale, because ways change, and because a sender never sees it again while
+it keeps a queue of its own. So every `REFRESH_S` the window is closed to the floor until what is
+under way has drained; the echo after that is the new least. Then the way is empty, and whatever
+may be under way goes into its queue at once; so the window opens again at what the way drains
+within the delay that is allowed, and grows from there.
 
 Reference: the window is that of FAST TCP (Wei et al. 2006), the refresh that of BBR (Cardwell et
-al. 2016), the aim that of LEDBAT (RFC 6817): to make way for others at a bounded delay.
+al. 2016); the aim, to make way for others at a bounded delay, and the delay of one direction are
+those of LEDBAT (RFC 6817).
 """
 
 from collections import deque
 from dataclasses import dataclass
+from math import inf
 
 FLOOR_BYTES = 1 << 13
 START_BYTES = 1 << 16
@@ -45,7 +59,7 @@ class Mark:
         sent_bytes: Everything sent before it.
         under_way: Bytes between it and the last echo when it was sent.
         sent_s: When it was sent.
-        fresh: Whether it tells the least time anew, because little was under way.
+        fresh: Whether it tells the least passage anew, because little was under way.
     """
 
     number: int
@@ -60,7 +74,6 @@ class Pace:
 
     Attributes:
         window: The bytes that may be under way.
-        least_s: The least time between a mark and its echo; None before the first.
         delay_s: Delay by queueing that the last echo told of.
     """
 
@@ -72,7 +85,6 @@ class Pace:
             chunk_bytes: Largest frame that is wanted.
         """
         self.window = START_BYTES
-        self.least_s: float | None = None
         self.delay_s = 0.0
         self._allowed_s = allowed_s
         self._largest = chunk_bytes
@@ -81,6 +93,7 @@ class Pace:
         self._marked = 0  # bytes sent before the last mark
         self._number = 0
         self._marks: deque[Mark] = deque()
+        self._least_s = inf  # passage
         self._least_at_s = 0.0
         self._refreshing = False
         self._set_limit()
@@ -124,8 +137,17 @@ class Pace:
         self._marked = self._sent
         return self._number
 
-    def echoed(self, number: int, now_s: float) -> bool:
-        """Note the echo of a mark; False if no such mark is out."""
+    def echoed(self, number: int, now_s: float, received_s: float) -> bool:
+        """Note the echo of a mark.
+
+        Args:
+            number: Of the mark.
+            now_s: When the echo came.
+            received_s: When the peer received the mark, by its own clock.
+
+        Returns:
+            False if no such mark is out.
+        """
         while self._marks and self._marks[0].number < number:
             self._marks.popleft()  # its echo is lost; this one says more
         if not self._marks or self._marks[0].number != number:
@@ -133,10 +155,13 @@ class Pace:
         mark = self._marks.popleft()
         self._echoed = mark.sent_bytes
         took_s = max(now_s - mark.sent_s, 1e-6)
-        self._learn_least(mark, took_s, now_s)
-        assert self.least_s is not None
-        self.delay_s = took_s - self.least_s
-        self._adapt(mark, took_s)
+        passage_s = received_s - mark.sent_s
+        self._learn_least(mark, passage_s, now_s)
+        self.delay_s = min(passage_s - self._least_s, took_s)
+        if not self._refreshing:
+            self._adapt(mark, took_s)
+            if now_s - self._least_at_s > REFRESH_S:
+                self._refresh(mark, took_s)
         self._set_limit()
         return True
 
@@ -144,17 +169,19 @@ class Pace:
         self._limit = FLOOR_BYTES if self._refreshing else self.window
         self._mark_every = min(self._limit // MARKS_PER_WINDOW, MARK_BYTES_MAX)
 
-    def _learn_least(self, mark: Mark, took_s: float, now_s: float) -> None:
-        if self.least_s is None or took_s <= self.least_s or mark.fresh:
-            self.least_s = took_s
+    def _learn_least(self, mark: Mark, passage_s: float, now_s: float) -> None:
+        if passage_s <= self._least_s or mark.fresh:
+            self._least_s = passage_s
             self._least_at_s = now_s
             self._refreshing = False
-        elif now_s - self._least_at_s > REFRESH_S:
-            self._refreshing = True
+
+    def _refresh(self, mark: Mark, took_s: float) -> None:
+        self._refreshing = True
+        drained = int(mark.under_way / took_s * self._allowed_s)
+        self.window = max(FLOOR_BYTES, min(self.window, drained))
 
     def _adapt(self, mark: Mark, took_s: float) -> None:
-        assert self.least_s is not None
-        ratio = (self.least_s + self._allowed_s) / took_s
+        ratio = (took_s - self.delay_s + self._allowed_s) / took_s
         wanted = int(mark.under_way * min(ratio, 2.0))
         if ratio < 1.0:
             self.window = max(FLOOR_BYTES, min(self.window, wanted))

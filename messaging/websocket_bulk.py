@@ -5,11 +5,13 @@ from the sockets in the same turn; so order holds within the lane without number
 """
 
 import asyncio
+import itertools
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from messaging.bulk_protocol import BulkProtocol
-from messaging.codec import CHUNK_PREFIX_BYTES, chunk_parts
+from messaging.codec import CHUNK_PREFIX_BYTES, chunk_parts, head_frame
 from messaging.envelope import Envelope
 from messaging.pacing import Pace
 from messaging.websocket_settings import WebsocketSettings
@@ -20,9 +22,9 @@ YIELD_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class Waiting:
-    """A bulk envelope whose sending has not begun."""
+    """A bulk envelope whose sending has not begun, and its header document."""
 
-    head: bytes
+    header: bytes
     envelope: Envelope
     topic: str | None
 
@@ -37,15 +39,15 @@ class BulkQueue:
         self._turn = 0
         self._wakes = [asyncio.Event() for _ in range(sockets)]
 
-    def offer(self, head: bytes, envelope: Envelope, topic: str | None) -> bool:
+    def offer(self, header: bytes, envelope: Envelope, topic: str | None) -> bool:
         """Take an envelope, in the place of one with the same topic if there is one."""
         older = None if topic is None else self._topics.get(topic)
         if older is not None:
-            older.head, older.envelope = head, envelope
+            older.header, older.envelope = header, envelope
             return True
         if len(self._waiting) >= self._capacity:
             return False
-        waiting = Waiting(head, envelope, topic)
+        waiting = Waiting(header, envelope, topic)
         self._waiting.append(waiting)
         if topic is not None:
             self._topics[topic] = waiting
@@ -80,6 +82,7 @@ class BulkSocket:
         index: Its place among the bulk sockets.
         settings: Of the network.
         inbox: Envelopes that arrived on it and were not received.
+        numbers: Of the frames that are sent.
         pace: How much may be under way; None: as much as the system takes.
         echo: Set when an echo came.
         quiet_out: Looks of the backstop in a row for which a mark was out and no echo came.
@@ -90,6 +93,7 @@ class BulkSocket:
     index: int
     settings: WebsocketSettings
     inbox: deque[Envelope] = field(default_factory=deque)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
     pace: Pace | None = None
     echo: asyncio.Event = field(default_factory=asyncio.Event)
     quiet_out: int = 0
@@ -104,17 +108,18 @@ class BulkSocket:
     async def send(self, waiting: Waiting) -> None:
         """Send one envelope whole, no faster than the peer drains."""
         unyielded = 0
-        await self._send_frame(waiting.head)
-        for prefix, data in chunk_parts(waiting.envelope, self._frame_bytes):
+        await self._send_frame(head_frame(waiting.header, next(self.numbers)))
+        for prefix, data in chunk_parts(waiting.envelope, self._frame_bytes, self.numbers):
             await self._send_frame(prefix, data)
             unyielded += data.nbytes
             if unyielded >= YIELD_BYTES:
                 unyielded = 0
                 await asyncio.sleep(0)
 
-    def echoed(self, number: int) -> bool:
-        """Note the echo of a mark; False if no such mark is out."""
-        if self.pace is None or not self.pace.echoed(number, asyncio.get_running_loop().time()):
+    def echoed(self, number: int, received_s: float) -> bool:
+        """Note the echo of a mark, with the peer's own time; False if no such mark is out."""
+        now_s = asyncio.get_running_loop().time()
+        if self.pace is None or not self.pace.echoed(number, now_s, received_s):
             return False
         self.quiet_out = 0
         self.echo.set()

@@ -47,7 +47,8 @@ _PORTS = {"ws": 80, "wss": 443}
 _STATUS = {
     401: "{place} wants another secret: give this process the one of the hub",
     404: "nobody listens at {name!r} on {place}: is the last part of the address right?",
-    410: "{place} gave up waiting for the rest of the session",
+    409: "{place} gave up waiting for the rest of the session",
+    410: "nobody listens at {name!r} on {place} any more",
     426: "{place} speaks another version of this program: install the same on both sides",
     503: "{place} has too many sessions that wait at {name!r}; it may be starting or overloaded",
 }
@@ -117,10 +118,11 @@ class Caller:
             async with asyncio.timeout(self._settings.handshake_s):
                 await self._open_all(url, local, control, bulks)
         except BaseException as error:
-            for wire in control:
-                wire.abort()
             for bulk in bulks:
                 bulk.abort()
+            for wire in control:
+                wire.abort()
+                await wire.hang_up(self._settings.close_s)  # at once, for it is cut already
             sentence = explain(error, url, self._settings.handshake_s)
             if sentence is None:
                 raise

@@ -11,6 +11,8 @@ the end of the connection. A session is made of one control socket, over which t
 session's number, and bulk sockets that name that number. Bulk sockets are taken over from aiohttp
 (see `bulk_protocol`), so neither side sends on them before both have said on the control socket
 that they have done so; only then is the session offered to the listener.
+
+Whoever asks for "/" as a browser or a health check does is told that a hub is here, and no more.
 """
 
 import asyncio
@@ -18,6 +20,7 @@ import json
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from http import HTTPStatus
 from urllib.parse import quote, unquote
 
@@ -27,7 +30,7 @@ from messaging.bulk_protocol import BulkProtocol
 from messaging.errors import LocalFault
 from messaging.security import RefusalReport, Secret
 from messaging.websocket_settings import WebsocketSettings
-from messaging.wire import Wire, accepted, tune
+from messaging.wire import BROKEN, Wire, accepted, tune
 
 PROTOCOL = "1"
 PROTOCOL_HEADER = "Islands-Protocol"
@@ -36,6 +39,7 @@ SESSION_HEADER = "Islands-Session"
 SOCKET_HEADER = "Islands-Socket"
 NAME_CHARACTERS_MAX = 256
 
+GREETING = "islands hub\n"
 GO, READY = "go", "ready"
 """The dialler says that its bulk sockets can take messages; the server that its own can."""
 
@@ -43,12 +47,27 @@ Welcome = Callable[[str, str, Wire, list[BulkProtocol]], asyncio.Event]
 """Takes a complete session (listener, peer, control, bulks); its event is set when it has ended."""
 
 
-class Refused(Exception):  # noqa: N818 (it says what has happened)
-    """A request that is not let in."""
+class Room(Enum):
+    """How a listener stands to another session."""
 
-    def __init__(self, status: HTTPStatus, sentence: str) -> None:
+    FREE = auto()
+    FULL = auto()
+    ENDED = auto()
+    UNKNOWN = auto()
+
+
+class Refused(Exception):  # noqa: N818 (it says what has happened)
+    """A request that is not let in.
+
+    Attributes:
+        status: The answer to it.
+        expected: Whether honest peers ask so every now and then, which is nothing to report.
+    """
+
+    def __init__(self, status: HTTPStatus, sentence: str, *, expected: bool = False) -> None:
         super().__init__(sentence)
         self.status = status
+        self.expected = expected
 
 
 @dataclass(slots=True)
@@ -79,7 +98,7 @@ class Door(web.Server):
         secret: Secret | None,
         max_msg_size: int,
         *,
-        room: Callable[[str], bool | None],
+        room: Callable[[str], Room],
         welcome: Welcome,
         report: Callable[[str], None],
     ) -> None:
@@ -89,7 +108,7 @@ class Door(web.Server):
             settings: Bounds and times.
             secret: What peers must prove; None lets everybody in.
             max_msg_size: Longest websocket message that is taken.
-            room: Whether a listener of that name can take another session; None: no such listener.
+            room: Whether a listener of that name can take another session.
             welcome: Takes complete sessions.
             report: Takes sentences about refusals.
         """
@@ -154,19 +173,22 @@ class Door(web.Server):
         self._report.refused(address, sentence, asyncio.get_running_loop().time())
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if _is_harmless(request):
+            return _last_answer(HTTPStatus.OK, GREETING)
         try:
             path = self._judge(request)
             if SESSION_HEADER in request.headers:
                 return await self._take_bulk(request, path)
             return await self._take_control(request, path)
         except Refused as refused:
-            self._note(request.remote or "unknown", str(refused))
-            headers = {PROTOCOL_HEADER: PROTOCOL, "Connection": "close"}
+            if not refused.expected:
+                self._note(request.remote or "unknown", str(refused))
+            headers = {PROTOCOL_HEADER: PROTOCOL}
             if refused.status is HTTPStatus.UNAUTHORIZED:
                 headers["WWW-Authenticate"] = "Bearer"
-            response = web.Response(status=refused.status, text=f"{refused}\n", headers=headers)
-            response.force_close()
-            return response
+            return _last_answer(refused.status, f"{refused}\n", headers)
+        except BROKEN:  # the peer has gone while it was upgraded, and reads no answer
+            return _last_answer(HTTPStatus.BAD_REQUEST, "")
 
     def _judge(self, request: web.BaseRequest) -> str:
         """Return the name that is dialled.
@@ -211,11 +233,7 @@ class Door(web.Server):
         peer = unquote(request.headers.get(NAME_HEADER, ""))
         if not 0 < len(peer) <= NAME_CHARACTERS_MAX or not peer.isprintable():
             raise Refused(HTTPStatus.BAD_REQUEST, "the peer gives no name, or none that can be")
-        room = self._room(path)
-        if room is None:
-            raise Refused(HTTPStatus.NOT_FOUND, f"nobody listens at {path[:80]!r}")
-        if not room:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"too many sessions wait at {path!r}")
+        self._expect_room(path)
         websocket = self._websocket()
         await websocket.prepare(request)
         control = accepted(websocket, request)
@@ -234,12 +252,23 @@ class Door(web.Server):
             bulks = [bulk for bulk in session.bulks if bulk is not None]
             self._admit(request)
             await self._welcome(path, peer, control, bulks).wait()
-        except TimeoutError:
+        except (TimeoutError, *BROKEN):
             await self._give_up(session, control)
         finally:
             del self._sessions[number]
             session.ended.set()
         return websocket
+
+    def _expect_room(self, path: str) -> None:
+        """Refuse whoever dials a name at which no session can be accepted."""
+        match self._room(path):
+            case Room.UNKNOWN:
+                raise Refused(HTTPStatus.NOT_FOUND, f"nobody listens at {path[:80]!r}")
+            case Room.ENDED:
+                sentence = f"nobody listens at {path!r} any more"
+                raise Refused(HTTPStatus.GONE, sentence, expected=True)
+            case Room.FULL:
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"too many sessions wait at {path!r}")
 
     async def _give_up(self, session: Session, control: Wire) -> None:
         for bulk in session.bulks:
@@ -252,7 +281,7 @@ class Door(web.Server):
         session = self._sessions.get(request.headers[SESSION_HEADER])
         index = request.headers.get(SOCKET_HEADER, "")
         if session is None or session.path != path or session.complete.is_set():
-            raise Refused(HTTPStatus.GONE, "no such session waits for bulk sockets")
+            raise Refused(HTTPStatus.CONFLICT, "no such session waits for bulk sockets")
         if not index.isdigit() or int(index) >= len(session.bulks) or session.bulks[int(index)]:
             raise Refused(HTTPStatus.CONFLICT, "no such bulk socket is waited for")
         websocket = self._websocket()
@@ -280,3 +309,20 @@ class Door(web.Server):
 def path_of(name: str) -> str:
     """Return the path at which a name is dialled."""
     return "/" + quote(name, safe="")
+
+
+def _is_harmless(request: web.BaseRequest) -> bool:
+    """Whether somebody only looks whether there is a server."""
+    asks = request.method == "GET" and request.path_qs == "/"
+    wants = "Upgrade" in request.headers or "Authorization" in request.headers
+    return asks and not wants
+
+
+def _last_answer(
+    status: HTTPStatus, text: str, headers: dict[str, str] | None = None
+) -> web.Response:
+    """Return an answer after which the connection ends."""
+    response = web.Response(status=status, text=text, headers=headers)
+    response.headers["Connection"] = "close"
+    response.force_close()
+    return response

@@ -4,9 +4,11 @@ Every socket has one reader that never stops reading while there is room for wha
 writer behind a bounded queue. A reader that finds no room stops, and TCP tells the peer. Frames are
 those of `codec`; a frame that no honest peer sends ends this session and touches nothing else.
 
-Marks of the pace are websocket pings on the bulk sockets. Their echoes are pongs on the control
-socket, where no bulk of the other direction delays them. Pings of the control socket itself are a
-backstop for peers that vanish; liveness proper is a matter of the actors' own heartbeats.
+Marks of the pace are websocket pings on the bulk sockets, `socket number`. Their echoes are pongs
+on the control socket, where no bulk of the other direction delays them: `socket number time`, with
+the microseconds of the echoing side's own monotonic clock (see `pacing`). Pings of the control
+socket itself are a backstop for peers that vanish; liveness proper is a matter of the actors' own
+heartbeats.
 
 Closing goes control first: what waits there is sent, then the reason as the websocket's close
 message, then the peer's answer is awaited, and only then are the bulk sockets closed. So a peer
@@ -14,6 +16,8 @@ that sees a bulk socket end before it was told a reason knows that the connectio
 """
 
 import asyncio
+import itertools
+import re
 import struct
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -22,7 +26,7 @@ from typing import Any
 from aiohttp import WSCloseCode, WSMessage, WSMsgType
 
 from messaging.bulk_protocol import BulkProtocol, TooLarge
-from messaging.codec import Allocate, Assembler, Codec, chunk_frames
+from messaging.codec import Allocate, Assembler, Codec, chunk_frames, head_frame
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed, LocalFault, RemoteFault
 from messaging.link import Lane
@@ -37,6 +41,8 @@ ECHOES_MAX = 1024
 """Marks whose echoes wait to be sent; the newest say the most."""
 
 _CLOSE_CODE = struct.Struct(">H")
+_MARK = re.compile(rb"\d{1,3} \d{1,18}")
+_ECHO = re.compile(rb"\d{1,3} \d{1,18} \d{1,18}")
 
 
 class WebsocketLink:
@@ -112,13 +118,13 @@ class WebsocketLink:
         """
         if self.close_reason is not None:
             return False
-        head = self._codec.head_frame(envelope)
+        header = self._codec.encode(envelope)
         if lane is Lane.BULK:
-            return self._bulk_out.offer(head, envelope, topic)
+            return self._bulk_out.offer(header, envelope, topic)
         if len(self._control_out) >= self._settings.control_capacity:
             self.close("the peer does not read: the control queue is full")
             return False
-        self._control_out.append((head, envelope))
+        self._control_out.append((header, envelope))
         self._to_send.set()
         return True
 
@@ -185,7 +191,9 @@ class WebsocketLink:
 
     def bulk_marked(self, data: bytes) -> None:
         """Echo a mark, on the control socket."""
-        self._echoes.append(data)
+        if _MARK.fullmatch(data) is None:
+            raise RemoteFault("a mark of another form")
+        self._echoes.append(b"%s %d" % (data, int(asyncio.get_running_loop().time() * 1e6)))
         self._to_send.set()
 
     def bulk_faulted(self, fault: RemoteFault) -> None:
@@ -288,13 +296,14 @@ class WebsocketLink:
                 return
 
     async def _write_control(self) -> None:
+        numbers = itertools.count()
         while True:  # until everything is sent after the end
             while self._echoes:
                 await self._control.pong(self._echoes.popleft())
             while self._control_out:
-                head, envelope = self._control_out.popleft()
-                await self._control.send_bytes(head)
-                for frame in chunk_frames(envelope, lambda: self._settings.chunk_bytes):
+                header, envelope = self._control_out.popleft()
+                await self._control.send_bytes(head_frame(header, next(numbers)))
+                for frame in chunk_frames(envelope, lambda: self._settings.chunk_bytes, numbers):
                     await self._control.send_bytes(frame)
                     while self._echoes:
                         await self._control.pong(self._echoes.popleft())
@@ -325,12 +334,14 @@ class WebsocketLink:
 
     def _note_echo(self, data: bytes) -> None:
         """Take a pong: the echo of a bulk socket's mark, or of the backstop's empty ping."""
-        index, _, number = bytes(data).partition(b" ")
-        if not number:
+        if not data:
             return
-        if not (index.isdigit() and number.isdigit() and int(index) < len(self._bulks)):
+        if _ECHO.fullmatch(data) is None:
+            raise RemoteFault("an echo of another form")
+        index, number, received_us = map(int, data.split())
+        if index >= len(self._bulks):
             raise RemoteFault("an echo of what was never sent")
-        self._bulks[int(index)].echoed(int(number))
+        self._bulks[index].echoed(number, received_us / 1e6)
 
     def _socket_ended(self, message: WSMessage, websocket: WebSocket) -> None:
         if message.type is WSMsgType.CLOSE:

@@ -19,7 +19,7 @@ from messaging.scope import Scope
 from messaging.security import Secret, only_loopback
 from messaging.tensors import BufferPool
 from messaging.websocket_dial import Caller
-from messaging.websocket_door import Door, path_of
+from messaging.websocket_door import Door, Room, path_of
 from messaging.websocket_link import WebsocketLink
 from messaging.websocket_settings import WebsocketSettings
 from messaging.wire import Wire
@@ -111,6 +111,7 @@ class WebsocketNetwork:
         self._pool = BufferPool()
         self._caller = Caller(self._settings, secret, client_tls, self._max_msg_size)
         self._listeners: dict[str, WebsocketListener] = {}
+        self._ended: set[str] = set()  # names at which somebody listened and nobody does
         self._links: dict[WebsocketLink, None] = {}
         self._scope = Scope("websockets", self._task_failed)
         self._server: asyncio.Server | None = None
@@ -181,6 +182,7 @@ class WebsocketNetwork:
             raise LocalFault(f"somebody listens at {address!r} already")
         listener = WebsocketListener(address, self.url(address), self, self._settings.backlog)
         self._listeners[address] = listener
+        self._ended.discard(address)
         return listener
 
     async def dial(self, address: str, *, local: str) -> WebsocketLink:
@@ -214,10 +216,13 @@ class WebsocketNetwork:
         """Free the listener's name."""
         if self._listeners.get(listener.name) is listener:
             del self._listeners[listener.name]
+            self._ended.add(listener.name)
 
-    def _room(self, name: str) -> bool | None:
+    def _room(self, name: str) -> Room:
         listener = self._listeners.get(name)
-        return None if listener is None else listener.room
+        if listener is None:
+            return Room.ENDED if name in self._ended else Room.UNKNOWN
+        return Room.FREE if listener.room else Room.FULL
 
     def _welcome(
         self, name: str, peer: str, control: Wire, bulks: list[BulkProtocol]

@@ -34,7 +34,6 @@ pytestmark = pytest.mark.integration
 
 LIMIT_S = 30.0
 CROWD = 64
-UNNUMBERED = "frames bear no numbers: one without payload may vanish or come twice unseen"
 SMALL = WebsocketSettings(chunk_bytes=1 << 14, close_s=0.5)
 
 
@@ -236,7 +235,6 @@ async def test_flipped_bits_of_the_framing_are_never_believed(struck: str, seed:
         expect_beginning(received, sent)
 
 
-@pytest.mark.xfail(strict=True, reason=UNNUMBERED)
 @pytest.mark.parametrize("struck", ["control", "bulk"])
 async def test_a_frame_that_becomes_a_pong_is_missed(struck: str) -> None:
     """One bit of a header makes a data frame a pong: the session ends, for an envelope is lost."""
@@ -252,7 +250,6 @@ async def test_a_frame_that_becomes_a_pong_is_missed(struck: str) -> None:
             assert session.far.close_reason, attempt
 
 
-@pytest.mark.xfail(strict=True, reason=UNNUMBERED)
 @pytest.mark.parametrize("lane", list(Lane))
 async def test_a_frame_that_comes_twice_is_not_delivered_twice(lane: Lane) -> None:
     """Whichever frame is repeated, the session ends, and nothing has arrived twice."""

@@ -1,6 +1,7 @@
 """Frames of bulk sockets are read right however they are cut, and wrong ones are refused."""
 
 import asyncio
+import itertools
 import random
 import struct
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import pytest
 
 from messaging.bulk_protocol import BulkProtocol, TooLarge
 from messaging.checksums import checksum, mask_in_place, masked, rotated
-from messaging.codec import Assembler, Codec, Limits, chunk_parts
+from messaging.codec import Assembler, Codec, Limits, chunk_parts, head_frame
 from messaging.envelope import Envelope
 from messaging.errors import FrameError, RemoteFault
 from messaging.testing import Probe, probe
@@ -87,9 +88,10 @@ def feed(protocol: BulkProtocol, data: bytes, cuts: Iterator[int]) -> None:
 async def sent(envelopes: list[Envelope], *, masks: bool) -> bytes:
     """What one side writes for some envelopes, with a mark behind each frame."""
     protocol, _, transport = make(masks=masks)
+    numbers = itertools.count()
     for envelope in envelopes:
-        await protocol.send(CODEC.head_frame(envelope))
-        for prefix, data in chunk_parts(envelope, lambda: 1 << 13):
+        await protocol.send(head_frame(CODEC.encode(envelope), next(numbers)))
+        for prefix, data in chunk_parts(envelope, lambda: 1 << 13, numbers):
             await protocol.send(prefix, data)
             protocol.ping(b"0 1")
     return bytes(transport.written)
@@ -144,6 +146,7 @@ async def test_random_bytes_end_in_a_fault() -> None:
         (b"\xc2\x05", FrameError),  # compressed
         (b"\x82\x85\0\0\0\0", FrameError),  # masked by a server
         (b"\x81\x02hi", FrameError),  # text
+        (b"\x8a\x02hi", FrameError),  # a pong, for nobody pings from here
         (b"\x89\x7e\x00\x80", FrameError),  # a ping of 128 bytes
         (b"\x82\x00", TooLarge),  # empty
         (b"\x82\x7f" + struct.pack(">Q", 1 << 30), TooLarge),

@@ -1,5 +1,6 @@
 """The codec: what goes in comes out, and nothing else gets in."""
 
+import itertools
 import struct
 import tracemalloc
 import zlib
@@ -115,9 +116,9 @@ def test_documents_come_back_equal(envelope: Envelope) -> None:
 @given(st.lists(ENVELOPES, max_size=4), st.integers(900, 3000))
 def test_frames_come_back_equal(envelopes: list[Envelope], chunk_bytes: int) -> None:
     """A stream of envelopes, cut into chunks of any size, is put together again."""
-    assembler = Assembler(CODEC)
+    assembler, numbers = Assembler(CODEC), itertools.count()
     for envelope in envelopes:
-        frames = list(CODEC.frames(envelope, chunk_bytes))
+        frames = list(CODEC.frames(envelope, chunk_bytes, numbers))
         assert max(len(frame) for frame in frames) <= chunk_bytes
         assert assemble(assembler, frames) == [envelope]
         assert not assembler.partial
@@ -296,17 +297,36 @@ def test_a_flipped_bit_is_never_applied(envelope: Envelope, draw: st.DataObject)
 def test_frames_in_disorder_complete_only_what_was_sent(
     envelope: Envelope, draw: st.DataObject
 ) -> None:
-    """However frames are lost, repeated and reordered: an envelope comes out whole or not."""
-    frames = list(CODEC.frames(envelope, 1024))
+    """However frames are lost, repeated and reordered: what comes out is a beginning."""
+    numbers = itertools.count()
+    frames = [frame for _ in range(2) for frame in CODEC.frames(envelope, 1024, numbers)]
     order = draw.draw(st.lists(st.integers(0, len(frames) - 1), max_size=2 * len(frames)))
     assembler = Assembler(CODEC)
-    for which in order:
-        try:
-            done = assembler.feed(frames[which])
-        except FrameError:
-            assert not assembler.partial
-        else:
-            assert done in (None, envelope)
+    for number, which in enumerate(order):
+        if which != number:
+            with pytest.raises(FrameError):
+                assembler.feed(frames[which])
+            return
+        assert assembler.feed(frames[which]) in (None, envelope)
+
+
+@given(ENVELOPES, st.data())
+def test_a_lost_or_repeated_frame_is_missed_at_the_next(
+    envelope: Envelope, draw: st.DataObject
+) -> None:
+    """The number of a frame is part of its checksum, so the first frame out of turn is refused."""
+    numbers = itertools.count()
+    assembler = Assembler(CODEC)
+    frames = [frame for _ in range(3) for frame in CODEC.frames(envelope, 1024, numbers)]
+    which = draw.draw(st.integers(0, len(frames) - 2))
+    struck = frames[which]
+    lost = draw.draw(st.booleans())
+    frames[which : which + 1] = [] if lost else [struck, struck]
+    good = which if lost else which + 1
+    for frame in frames[:good]:
+        assembler.feed(frame)
+    with pytest.raises(FrameError):
+        assembler.feed(frames[good])
 
 
 BOMBS = {
@@ -335,12 +355,12 @@ def test_bombs_are_refused_without_allocating(bomb: bytes) -> None:
     assert peak_bytes < 1 << 20
 
 
-def _with_chunk(**changes: int) -> bytes:
-    """Build a chunk with a right checksum and wrong contents."""
+def _with_chunk(frame: int = 1, **changes: int) -> bytes:
+    """Build a chunk with a right checksum for its number on the socket, and wrong contents."""
     place = {"number": 7, "index": 0, "offset": 0, **changes}
     number, index, offset = place["number"], place["index"], place["offset"]
     data = bytes(changes.get("size", 10))
-    checksum = zlib.crc32(data, zlib.crc32(struct.pack(">QIQ", number, index, offset)))
+    checksum = zlib.crc32(data, zlib.crc32(struct.pack(">QIQ", number, index, offset), frame))
     return b"".join(
         (
             b"\x96\x01",
@@ -355,13 +375,14 @@ def _with_chunk(**changes: int) -> bytes:
 @pytest.mark.parametrize(
     "frames",
     [
-        lambda _: [_with_chunk()],
+        lambda _: [_with_chunk(0)],
         lambda head: [head, head],
+        lambda head: [head, _with_chunk(2)],
         lambda head: [head, _with_chunk(number=8)],
         lambda head: [head, _with_chunk(index=1)],
         lambda head: [head, _with_chunk(index=9)],
         lambda head: [head, _with_chunk(offset=5)],
-        lambda head: [head, _with_chunk(), _with_chunk()],
+        lambda head: [head, _with_chunk(), _with_chunk(2)],
         lambda head: [head, _with_chunk(size=21)],
         lambda head: [head, _with_chunk(size=0)],
         lambda head: [head, _with_chunk()[:20]],
@@ -370,7 +391,8 @@ def _with_chunk(**changes: int) -> bytes:
         lambda head: [head + b"x"],
     ],
     ids=[
-        *("chunk without head", "two heads", "other envelope", "other buffer", "no such buffer"),
+        *("chunk without head", "two heads", "other number"),
+        *("other envelope", "other buffer", "no such buffer"),
         *("gap", "repeated", "beyond the end", "no data", "cut short", "too long"),
         *("head cut short", "head too long"),
     ],
@@ -387,7 +409,7 @@ def test_right_chunks_are_taken() -> None:
     """The chunks that the refusals are made from are valid where they belong."""
     envelope = Envelope("a", "b", 7, Empty(), payload=(memoryview(bytes(20)),))
     head = next(CODEC.frames(envelope, 1024))
-    frames = [head, _with_chunk(), _with_chunk(offset=10)]
+    frames = [head, _with_chunk(), _with_chunk(2, offset=10)]
     assert assemble(Assembler(CODEC), frames) == [envelope]
 
 

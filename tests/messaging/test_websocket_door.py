@@ -1,11 +1,13 @@
 """Who is let in, who is not, and that neither touches those who are in already."""
 
 import asyncio
+import gc
+import logging
 import random
 import re
 import ssl
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Self
 from urllib.parse import quote
@@ -84,8 +86,7 @@ class Hub:
         """Send an opening request of our own making; return the connection and the answer."""
         streams = await self.connect()
         changed = {name.replace("_", "-"): value for name, value in headers.items()}
-        lines = [f"{k}: {v}" for k, v in (HEADERS | changed).items() if v is not None]
-        streams[1].write("\r\n".join([f"GET {path} HTTP/1.1", *lines, "", ""]).encode())
+        streams[1].write(opening(path, HEADERS | changed))
         return streams, (await streams[0].readuntil(b"\r\n\r\n")).decode()
 
     async def raw_session(self) -> tuple[Streams, Streams]:
@@ -101,6 +102,12 @@ class Hub:
         control[1].write(b"\x81\x82\0\0\0\0go")
         assert await control[0].readexactly(7) == b"\x81\x05ready"
         return control, bulk
+
+
+def opening(path: str, headers: Mapping[str, str | None]) -> bytes:
+    """The bytes of an opening request."""
+    lines = [f"{name}: {value}" for name, value in headers.items() if value is not None]
+    return "\r\n".join([f"GET {path} HTTP/1.1", *lines, "", ""]).encode()
 
 
 async def still_works(ends: tuple[Link, Link]) -> None:
@@ -189,7 +196,7 @@ async def test_secret_in_the_url_is_refused_even_if_right() -> None:
         ("/far", {"Islands_Name": "%00"}, 400),
         ("/far", {"Islands_Name": quote("x" * 300)}, 400),
         ("/far", {"Sec_WebSocket_Version": "99"}, 400),
-        ("/far", {"Islands_Session": "guess", "Islands_Socket": "0"}, 410),
+        ("/far", {"Islands_Session": "guess", "Islands_Socket": "0"}, 409),
     ],
 )
 async def test_requests_that_open_no_session(
@@ -200,6 +207,72 @@ async def test_requests_that_open_no_session(
         streams, answer = await hub.request(path, **headers)
         assert answer.startswith(f"HTTP/1.1 {status}")
         await until_ended(streams)
+
+
+async def test_health_check_is_told_that_a_hub_is_here() -> None:
+    """A plain request for "/" gets a greeting and nothing else, and leaves no line in the log."""
+    async with Hub() as hub:
+        for path, shown, status in (
+            ("/", None, 200),
+            ("/", "Bearer wrong-wrong-wrong-wrong", 401),
+            ("/?x", None, 400),
+            ("/far", None, 401),
+        ):
+            streams, answer = await hub.request(path, Upgrade=None, Authorization=shown)
+            assert answer.startswith(f"HTTP/1.1 {status}")
+            body = await until_ended(streams)
+            assert (body == b"islands hub\n") is (status == 200)
+            assert ("Islands-Protocol" in answer) is (status != 200)
+        assert len(hub.told) == 3
+
+
+async def test_late_dials_of_a_listener_that_has_ended_are_no_news() -> None:
+    """Whoever dials it is told that it has ended; the log is not, until somebody listens again."""
+    async with Hub() as hub:
+        address = hub.listener.address
+        hub.listener.close()
+        for _ in range(3):
+            with pytest.raises(DialFailed, match=r"nobody listens at 'far' on .* any more"):
+                await hub.network.dial(address, local="near")
+        assert hub.told == []
+        hub.listener = hub.network.listen("far")
+        async with hub.session() as ends:
+            await still_works(ends)
+
+
+async def test_dials_cancelled_at_any_moment_leave_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Neither side logs an error or leaves anything open when a dial is given up half-way."""
+    asyncio.get_running_loop().set_debug(True)  # then aiohttp tells what it finds unclosed
+    async with Hub() as hub, hub.session() as ends:
+        for passes in range(60):
+            dialling = asyncio.create_task(hub.network.dial(hub.listener.address, local="fickle"))
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            if dialling.done():
+                break
+            dialling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await dialling
+            del dialling
+            gc.collect()
+        await still_works(ends)
+        gc.collect()
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_peers_that_vanish_during_the_upgrade_are_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A peer that ends its connection right behind the request leaves no traceback in the log."""
+    async with Hub() as hub, hub.session() as ends:
+        for _ in range(20):
+            streams = await hub.connect()
+            streams[1].write(opening("/far", HEADERS))
+            await hang_up(streams)
+        await still_works(ends)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 async def test_random_bytes_before_any_session() -> None:
@@ -230,10 +303,17 @@ async def test_endless_header_is_refused() -> None:
         (b"\xc2\x82\0\0\0\0hi", 1002),  # claims to be compressed, which was not agreed
         (b"\x82\xff" + struct.pack(">Q", 1 << 30) + b"\0\0\0\0", 1009),  # claims 1 GiB
         (b"\x82\xff" + b"\xff" * 8 + b"\0\0\0\0", 1009),  # claims all there is
-        (b"\x8a\x83\0\0\0\x000 7", None),  # the echo of a mark that was never sent: harmless
-        (b"\x8a\x83\0\0\0\x009 7", 1002),  # the echo on a socket that is not there
+        (b"\x8a\x85\0\0\0\x000 7 1", None),  # the echo of a mark that was never sent: harmless
+        (b"\x8a\x85\0\0\0\x009 7 1", 1002),  # the echo of a socket that is not there
+        (b"\x8a\x83\0\0\0\x000 7", 1002),  # an echo without a time
+        (b"\x8a\x86\0\0\0\x000 7 -1", 1002),  # an echo from before all time
+        (b"\x8a\x96\0\0\0\x000 7 " + b"9" * 18, None),  # an echo from after all time
+        (b"\x8a\x9b\0\0\0\x000 7 " + b"9" * 23, 1002),  # an echo from later than that
     ],
-    ids=["no frame", "text", "deflate", "1 GiB", "2^64", "odd echo", "echo of nothing"],
+    ids=[
+        *("no frame", "text", "deflate", "1 GiB", "2^64"),
+        *("odd echo", "echo of nothing", "no time", "early", "late", "too late"),
+    ],
 )
 async def test_bad_frames_end_their_session_alone(
     where: int, data: bytes, code: int | None
@@ -243,7 +323,9 @@ async def test_bad_frames_end_their_session_alone(
         raw = await hub.raw_session()
         far = await hub.listener.accept()
         raw[where][1].write(data)
-        if code is None or (where == 1 and data[0] == 0x8A):
+        if where == 1 and data[0] == 0x8A:
+            code = 1002  # nobody echoes there
+        if code is None:
             await still_works(ends)
             far.close("enough")
             code = 1000
