@@ -2,8 +2,15 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 from islands.identities import Incarnation, Phase, Role, Status
+
+COUNT_MAX = 2**48
+"""Of anything that one process counts: so many processes may be added up in 63 bits."""
+
+GAP_BIN_MAX = 2000
+"""Bins are hundredths of a decade of seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,21 @@ class StepFigures:
     gap_largest_s: float
     bytes_up: int
     bytes_down: int
+
+    @property
+    def believable(self) -> bool:
+        """Whether it can be added up; a loss may be any number, since training may diverge."""
+        counts = (self.steps, self.tokens, self.bytes_up, self.bytes_down)
+        counted = all(0 <= count <= COUNT_MAX for count in counts)
+        timed = all(0 <= time_s < inf for time_s in (self.stepping_s, self.gap_largest_s))
+        return (
+            counted
+            and timed
+            and all(
+                abs(index) <= GAP_BIN_MAX and 0 <= count <= COUNT_MAX
+                for index, count in self.gap_bins
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,17 @@ A connection's number is never given again, so a late word about an old link can
 one about its successor.
 """
 
+import asyncio
 from collections.abc import Callable
+from itertools import count
 
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
 from messaging.link import Link, Listener
 from messaging.scope import Scope
+
+READ_AT_ONCE = 16
+"""Envelopes of one link before others have their turn: a flood fills no mailbox."""
 
 
 class Reception:
@@ -67,8 +72,10 @@ class Reception:
 
     async def _read(self, connection: int, link: Link) -> None:
         try:
-            while True:  # until the link is lost
+            for number in count(1):  # until the link is lost
                 self._receive(connection, await link.receive())
+                if number % READ_AT_ONCE == 0:
+                    await asyncio.sleep(0)
         except LinkClosed:
             pass
         finally:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.credentials import Credentials
+from islands.layout import Layout
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import Sgd
 from islands.ports import RealDisk, ThreadWorker
@@ -52,11 +53,6 @@ def make_syncer(
         assert start_from is not None, "asked for only if there is a file"
         return read_values(start_from, around.layout)
 
-    def export(reason: str) -> None:
-        write_values(syncer, folder / FINAL_FILE)
-        if finished is not None:
-            finished(reason)
-
     syncer: SyncerActor = SyncerActor(
         name,
         around,
@@ -68,19 +64,17 @@ def make_syncer(
         rng=random.Random(os.urandom(8)),
         initial=None if start_from is None else initial,
         report=lambda: msgspec.json.encode(share_of(syncer.state)),
-        finished=export,
+        export=lambda values: write_values(around.layout, values, folder / FINAL_FILE),
+        finished=finished,
     )
     worker.submit(warm_up, lambda _: None)
     return syncer
 
 
-def write_values(syncer: SyncerActor, path: Path) -> None:
+def write_values(layout: Layout, values: list[NDArray[np.float32]], path: Path) -> None:
     """Write what a syncer published last: float32 tensors by their paths."""
     from safetensors.numpy import save_file
 
-    layout = syncer.around.layout
-    versions = [syncer.state.version(index) for index in range(len(layout.fragments))]
-    values = syncer.vault.published([version for version in versions if version is not None])
     fresh = path.with_suffix(".new")
     save_file(layout.assemble(values), fresh)
     fresh.replace(path)

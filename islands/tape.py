@@ -5,6 +5,7 @@ compared between hosts. The tape is what the history checker judges, and what on
 something went wrong.
 """
 
+import contextlib
 from collections import deque
 from pathlib import Path
 from typing import IO, Protocol
@@ -16,7 +17,7 @@ LOGGED = frozenset(
         *("admitted", "recognised", "status", "evicted", "left", "retired", "refused"),
         *("quarantined", "moments_reset", "moments_taken", "moments_fresh", "failed", "gave_up"),
         *("paused", "resumed", "commanded", "process_started", "process_ended", "started"),
-        *("seeded", "closing", "finished", "extended", "grace_zero"),
+        *("seeded", "closing", "finished", "extended", "grace_zero", "disk"),
     )
 )
 """Kinds of entries that a person wants to know about."""
@@ -48,7 +49,11 @@ class MemoryTape:
 
 
 class FileTape:
-    """Appends entries to a file; turns it over when it grows past a limit."""
+    """Appends entries to a file; turns it over when it grows past a limit.
+
+    Attributes:
+        dropped: Writes that failed, as the disk is full or broken; their entries may be lost.
+    """
 
     def __init__(self, path: Path, *, limit_bytes: int = 256 * 2**20) -> None:
         """Open the file for appending."""
@@ -57,21 +62,29 @@ class FileTape:
         self._file: IO[bytes] = path.open("ab")
         self._size = path.stat().st_size
         self._flushed_s = float("-inf")
+        self.dropped = 0
 
     def write(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
         """Append one entry; a process that is killed has written all but the last second's."""
         line = encode_entry(at_s, actor, kind, fields) + b"\n"
+        try:
+            self._append(line, at_s)
+        except OSError:  # a disk without room costs entries, not the process
+            self.dropped += 1
+
+    def _append(self, line: bytes, at_s: float) -> None:
         self._file.write(line)
+        self._size += len(line)
         if at_s - self._flushed_s >= FLUSH_S:
             self._flushed_s = at_s
             self._file.flush()
-        self._size += len(line)
         if self._size >= self._limit_bytes:
             self._turn_over()
 
     def close(self) -> None:
         """Write what is buffered."""
-        self._file.close()
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def _turn_over(self) -> None:
         """Keep one full file beside the growing one."""

@@ -32,6 +32,9 @@ STEP_ROW_INTERVAL_S = 1.0
 LOSS_SMOOTHING = 0.05
 LOSSES_KEPT = 4096
 
+UNREADABLE = (msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
+"""What a note of a faulty member raises: one of its fields is missing, of another type, or deep."""
+
 
 @dataclass(slots=True)
 class LearnerFigures:
@@ -122,6 +125,7 @@ class RunFolder:
 
         self.path = path
         self.figures = RunFigures()
+        self.writable = True
         self.listeners: list[Callable[[], object]] = []
         """Called whenever the figures may have changed; they must be quick."""
         if (path / "summary.json").exists() and not extend:
@@ -154,7 +158,7 @@ class RunFolder:
         """Write one entry to the tape, and to log and metrics what belongs there."""
         self._tape.write(at_s, actor, kind, fields)
         if kind in LOGGED:
-            self._log.msg(kind, at_s=round(at_s, 3), actor=actor, **fields)
+            self._on_disk(lambda: self._log.msg(kind, at_s=round(at_s, 3), actor=actor, **fields))
             self.figures.events.append(_sentence(at_s, actor, kind, fields))
         if kind == "admitted" and fields["role"] == "learner":
             figures = self._learner(str(fields["name"]))
@@ -172,14 +176,14 @@ class RunFolder:
 
     def _merge(self, at_s: float, fields: dict[str, object]) -> None:
         merges = self.figures.merges + 1
-        row = {
+        row: dict[str, object] = {
             "kind": "merge",
             "at_s": round(at_s, 3),
             "merges": merges,
             "fragment": fields["fragment"],
             "contributions": len(fields["participants"]),  # type: ignore[arg-type]
-            "direction_norm": fields["direction_norm"],
-            "cosine": fields["cosine"],
+            "direction_norm": float(fields["direction_norm"]),  # type: ignore[arg-type]
+            "cosine": float(fields["cosine"]),  # type: ignore[arg-type]
         }
         self.figures.merges = merges
         self._row(row)
@@ -209,7 +213,9 @@ class RunFolder:
         self._step_row(name, at_s, figures, report.loss, report.gap_s, report.data_wait_s)
 
     def figures_told(self, name: str, at_s: float, told: StepFigures) -> None:
-        """A learner in another process told what it did."""
+        """A learner in another process told what it did; nothing if that cannot be true."""
+        if not told.believable:
+            return
         figures = self._learner(name)
         figures.told(told)
         figures.smooth(told.loss)
@@ -221,7 +227,7 @@ class RunFolder:
             fields = msgspec.json.decode(note.fields, type=dict[str, object])
             if note.kind in NOTABLE:
                 self.write(at_s, name, note.kind, fields)
-        except (msgspec.MsgspecError, KeyError, TypeError):
+        except UNREADABLE:
             return  # a note is for people; one that cannot be read harms nothing
 
     def _step_row(
@@ -268,13 +274,24 @@ class RunFolder:
         self._scalars("evaluation", tokens, row, tuple(found))
 
     def _row(self, row: Mapping[str, object]) -> None:
-        self._metrics.write(msgspec.json.encode(row).decode() + "\n")  # no number is null
+        line = msgspec.json.encode(row).decode() + "\n"  # no number is null
+        self._on_disk(lambda: self._metrics.write(line))
 
     def _scalars(
         self, group: str, step: int, row: Mapping[str, object], names: tuple[str, ...]
     ) -> None:
-        for name in names:
+        for name in names if self.writable else ():  # TensorBoard's writer would wait for room
             self._board.add_scalar(f"{group}/{name}", row[name], step)
+
+    def _on_disk(self, write: Callable[[], object]) -> None:
+        """A disk without room costs lines, not the run."""
+        try:
+            write()
+            self.writable = True
+        except OSError as error:
+            if self.writable:
+                self.figures.events.append(f"{self.path} cannot be written: {error.strerror}")
+            self.writable = False
 
     def close(self) -> None:
         """Write what is buffered."""

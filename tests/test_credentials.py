@@ -3,7 +3,7 @@
 import pytest
 
 from islands.credentials import KEY_BYTES_MIN, Credentials
-from islands.identities import Incarnation
+from islands.identities import Incarnation, Role
 
 OURS = Credentials("run", bytes(range(32)))
 ONE = Incarnation(1, 1)
@@ -58,3 +58,19 @@ def test_a_key_is_not_shown() -> None:
     """Neither key nor credential shows where objects are printed."""
     assert "00010203" not in repr(OURS)
     assert OURS.sign("a", ONE) not in repr(OURS)
+
+
+def test_it_is_good_for_one_role() -> None:
+    """A learner cannot show its admission as that of a syncer, nor as that of an observer."""
+    credential = OURS.sign("a", ONE, Role.LEARNER)
+    assert OURS.genuine("a", ONE, credential, Role.LEARNER)
+    for role in (Role.SYNCER, Role.OBSERVER, Role.SUPERVISOR):
+        assert not OURS.genuine("a", ONE, credential, role)
+
+
+def test_only_the_key_proves_that_one_holds_it() -> None:
+    """No admission is a proof, and a proof is good for one name."""
+    assert OURS.proven("operator", OURS.prove("operator"))
+    assert not OURS.proven("operator", OURS.prove("syncer"))
+    assert not OURS.proven("operator", OURS.sign("operator", Incarnation(0, 0)))
+    assert not OURS.proven("operator", Credentials("run", bytes(32)).prove("operator"))

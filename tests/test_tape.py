@@ -61,3 +61,12 @@ def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
         tape.close()
     kept = [path.read_text() for path in sorted(tmp_path.iterdir())]
     assert [text.count("\n") for text in kept] == [2, 1]
+
+
+def test_a_full_disk_costs_entries_and_not_the_process() -> None:
+    """Whoever writes goes on; how often it failed is counted."""
+    tape = FileTape(Path("/dev/full"))
+    tape.write(0.0, "a", "first", {})
+    tape.write(5.0, "a", "second", {})
+    assert tape.dropped == 2
+    tape.close()

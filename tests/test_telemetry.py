@@ -1,6 +1,7 @@
 """What a run leaves behind, and the figures it is judged by."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,43 @@ def test_a_note_that_makes_no_sense_changes_no_figure(folder: RunFolder, note: N
     folder.noted("syncer", 2.0, note)
     folder.close()
     assert folder.figures.merges == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("merged", '{"fragment":0,"participants":[],"direction_norm":null,"cosine":0}'),
+        ("merged", '{"fragment":0,"participants":[],"direction_norm":1,"cosine":"x"}'),
+        ("merged", '{"fragment":0,"participants":3,"direction_norm":1,"cosine":1}'),
+        ("status", '{"name":' * 9000 + "1" + "}" * 9000),
+    ],
+)
+def test_a_note_of_a_faulty_member_harms_nothing(folder: RunFolder, kind: str, fields: str) -> None:
+    """Fields of other types, or nested without end, are forgotten; the hub goes on."""
+    folder.noted("a", 1.0, Note(kind, fields))
+    folder.close()
+    assert not [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "merge"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"tokens": 2**62},
+        {"steps": -1},
+        {"stepping_s": float("inf")},
+        {"gap_largest_s": float("nan")},
+        {"gap_bins": ((10**9, 1),)},
+        {"gap_bins": ((0, -1),)},
+    ],
+)
+def test_figures_that_cannot_be_added_up_are_forgotten(
+    folder: RunFolder, changed: dict[str, object]
+) -> None:
+    """A faulty learner spoils neither the summary nor the hub."""
+    told = StepFigures("p", 1, 10, 0.1, 0.1, 2.0, 0.0, 0.0, ((0, 1),), 1.0, 1, 1)
+    folder.figures_told("a", 1.0, replace(told, **changed))  # type: ignore[arg-type]
+    assert folder.figures.tokens == 0
+    folder.figures_told("a", 2.0, told)
+    assert folder.figures.tokens == 10
+    assert 0 < folder.figures.gaps.quantile(0.999) <= 1.0
+    folder.close()

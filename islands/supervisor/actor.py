@@ -153,7 +153,8 @@ class SupervisorActor(RoleActor[Event]):
         match action:
             case Send(connection, Joined() as joined):
                 self._name(connection, joined.name)
-                credential = self._credentials.sign(joined.name, joined.incarnation)
+                role = self.state.members[joined.name].role
+                credential = self._credentials.sign(joined.name, joined.incarnation, role)
                 self.send(self._link(connection), replace(joined, credential=credential))
             case Send(connection, message):
                 self.send(self._link(connection), message)
@@ -211,7 +212,9 @@ class SupervisorActor(RoleActor[Event]):
             case Enquiry():
                 self.post(EnquiryArrived(body, connection))
             case Heartbeat():
-                trusted = self._credentials.genuine(body.name, body.incarnation, body.credential)
+                trusted = self._credentials.genuine(
+                    body.name, body.incarnation, body.credential, body.role
+                )
                 if trusted:
                     self._name(connection, body.name)
                 self.post(HeartbeatArrived(body, connection, trusted=trusted))

@@ -4,6 +4,10 @@ An admission gives an incarnation (epoch of this supervisor's start, counter) th
 again. A supervisor that starts anew knows nobody; it rebuilds its view from the heartbeats of
 members whose credentials its predecessor signed, and evicts nobody that it has not heard itself.
 Of two supervisors, the one with the higher epoch goes on.
+
+Names are bounded, since the view of all of them travels as one frame: so many may be present, and
+of those that have ended, only the last are remembered. An incarnation of this very start that is
+not remembered has therefore ended.
 """
 
 from islands.errors import RefusedError
@@ -25,6 +29,10 @@ from islands.supervisor.actions import KillProcess, TellRun
 from islands.supervisor.core import ENDED, Core
 from islands.supervisor.liveness import MemberRecord, judge
 
+PRESENT_MAX = 256
+ENDED_REMEMBERED = 32
+NAME_CHARACTERS_MAX = 64
+
 
 def take_enquiry(core: Core, enquiry: Enquiry, connection: int) -> None:
     """Tell whoever speaks our protocol what the run is."""
@@ -44,6 +52,10 @@ def take_join(core: Core, join: Join, connection: int, now_s: float, *, proven: 
     member = core.members.get(join.name)
     if member is not None and member.status not in ENDED:
         same = join.previous == member.incarnation
+        if member.role is not join.role:
+            reason = f"the name {join.name!r} is that of a {member.role.value}; choose another"
+            _refuse(core, join, connection, reason, retry=False)
+            return
         if not same and member.status is not Status.SUSPECT:
             reason = f"the name {join.name!r} is taken by a live {member.role.value}"
             _refuse(core, join, connection, reason, retry=True)
@@ -51,6 +63,10 @@ def take_join(core: Core, join: Join, connection: int, now_s: float, *, proven: 
         end(core, member, Status.EVICTED, "replaced by a newer incarnation")
     elif member is not None and member.status is Status.LEFT:
         core.drained.pop(join.name, None)  # whoever starts it again after that means it
+    if _full(core, join.name):
+        reason = f"the run has {PRESENT_MAX} members already"
+        _refuse(core, join, connection, reason, retry=True)
+        return
     core.counter += 1
     incarnation = Incarnation(core.epoch, core.counter)
     core.members[join.name] = MemberRecord(
@@ -75,6 +91,17 @@ def take_join(core: Core, join: Join, connection: int, now_s: float, *, proven: 
     core.send(connection, joined)
 
 
+def _full(core: Core, name: str) -> bool:
+    """Make room for one more name, by forgetting those that ended first; True if there is none."""
+    others = [member for other, member in core.members.items() if other != name]
+    needed = {*core.launched, *core.drained}
+    ended = [member for member in others if member.status in ENDED and member.name not in needed]
+    ended.sort(key=lambda member: (member.heard_s, member.name))
+    for member in ended[: max(0, len(ended) - ENDED_REMEMBERED)]:
+        del core.members[member.name]
+    return sum(member.status not in ENDED for member in others) >= PRESENT_MAX
+
+
 def _mismatch(protocol: int) -> str | None:
     if protocol != PROTOCOL:
         return f"protocol {protocol} is not spoken here, this run speaks {PROTOCOL}"
@@ -84,6 +111,8 @@ def _mismatch(protocol: int) -> str | None:
 def _unlike(core: Core, join: Join, *, proven: bool) -> str | None:
     if join.protocol != PROTOCOL:
         return _mismatch(join.protocol)
+    if not 1 <= len(join.name) <= NAME_CHARACTERS_MAX:
+        return f"a name has 1 to {NAME_CHARACTERS_MAX} characters, not {len(join.name)}"
     if join.run != core.settings.run:
         return f"this is run {core.settings.run!r}, not {join.run!r}"
     if join.role is not Role.SUPERVISOR and join.fingerprint != core.fingerprint:
@@ -117,10 +146,11 @@ def take_heartbeat(
         )
         raise RefusedError(message)
     member = core.members.get(beat.name)
-    if member is None or member.incarnation < beat.incarnation:
+    forgotten = member is None and beat.incarnation.epoch == core.epoch
+    if not forgotten and (member is None or member.incarnation < beat.incarnation):
         member = _recognise(core, beat, now_s)
-    fenced = beat.incarnation < member.incarnation or beat.epoch < member.epoch
-    if fenced or member.status in ENDED:
+    fenced = member is None or beat.incarnation < member.incarnation or beat.epoch < member.epoch
+    if member is None or fenced or member.status in ENDED:
         reason = "this incarnation has ended"
         core.send(connection, Evicted(beat.name, beat.incarnation, reason))
         return

@@ -6,6 +6,7 @@ is written before the next merge begins and the loop stays free for heartbeats.
 
 import asyncio
 import random
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import assert_never
@@ -15,8 +16,8 @@ from numpy.typing import NDArray
 
 from islands.credentials import Credentials
 from islands.enrolment import Enrolment
-from islands.errors import IslandsError, RefusedError
-from islands.identities import Role
+from islands.errors import IslandsError, JournalError, RefusedError
+from islands.identities import Role, Version
 from islands.journal import Journal, Recovered, encode
 from islands.messages import (
     PEER_TYPES,
@@ -77,6 +78,14 @@ from messaging.envelope import Envelope
 from messaging.link import Lane, Link
 from messaging.tensors import as_buffer
 
+JournalRecord = tuple[int, bytes, int | None, Version | None, dict[str, NDArray[np.generic]]]
+"""Sequence number, metadata, and of one fragment: its index, version and arrays."""
+
+DISK_RETRY_S = 2.0
+
+INSPECTIONS_MAX = 4
+"""Contributions of one learner that may wait for the worker: two pulls, each answered again."""
+
 
 class SyncerActor(RoleActor[Event]):
     """One start of the syncer.
@@ -93,7 +102,8 @@ class SyncerActor(RoleActor[Event]):
         initial: reads version 0 (one flat value per fragment) on the worker, if there is no
             journal; None: a learner brings it.
         report: its share of the run's summary, as JSON, asked for when the final cut is durable.
-        finished: called with the reason when the final cut is durable.
+        export: given the final values on the worker, before anybody hears that the run is over.
+        finished: called with the reason when the final cut is durable and exported.
     """
 
     def __init__(
@@ -109,6 +119,7 @@ class SyncerActor(RoleActor[Event]):
         rng: random.Random,
         initial: Callable[[], Sequence[NDArray[np.float32]]] | None = None,
         report: Callable[[], bytes] | None = None,
+        export: Callable[[list[NDArray[np.float32]]], None] | None = None,
         finished: Callable[[str], None] | None = None,
     ) -> None:
         """Prepare; `run` reads the journal and begins."""
@@ -124,10 +135,14 @@ class SyncerActor(RoleActor[Event]):
         self._rng = rng
         self._initial = initial
         self._report = report
+        self._export = export
         self._finished = finished
         self._reception: Reception | None = None
         self._names: dict[int, str] = {}
         self._undelivered: dict[int, None] = {}
+        self._inspecting: Counter[str] = Counter()
+        self._unwritten: deque[JournalRecord] = deque()
+        self._rewriting: asyncio.TimerHandle | None = None
         self._beating: asyncio.TimerHandle | None = None
         self._enrolment: Enrolment | None = None
         self._end: tuple[RunEnded, bytes] | None = None
@@ -210,8 +225,9 @@ class SyncerActor(RoleActor[Event]):
 
     def release(self) -> None:
         """Let nobody in any more, close every link, end the worker."""
-        if self._beating is not None:
-            self._beating.cancel()
+        for timer in (self._beating, self._rewriting):
+            if timer is not None:
+                timer.cancel()
         if self._reception is not None:
             self._reception.close("the syncer ended")
         self._worker.close()
@@ -278,13 +294,47 @@ class SyncerActor(RoleActor[Event]):
             if fragment is None or version is None
             else self.vault.journal_arrays(fragment, version)
         )
-        self._worker.submit(
-            lambda: self._journal.write(sequence, metadata, fragment, version, arrays),
-            lambda _: self.post(JournalFinished(sequence)),
-        )
+        record = (sequence, metadata, fragment, version, arrays)
+        self._unwritten.append(record)
+        if len(self._unwritten) == 1:
+            self._write_next()
+
+    def _write_next(self) -> None:
+        """In order: a record that is durable says that all before it are."""
+        record = self._unwritten[0]
+
+        def write() -> JournalError | None:
+            try:
+                self._journal.write(*record)
+            except JournalError as error:
+                return error
+            return None
+
+        self._worker.submit(write, self._written)
+
+    def _written(self, error: JournalError | None) -> None:
+        """A disk that is full may have room again: learners go on stepping meanwhile."""
+        if error is not None:
+            self.record("disk", {"error": str(error)})
+            loop = asyncio.get_running_loop()
+            self._rewriting = loop.call_later(DISK_RETRY_S, self._write_next)
+            return
+        sequence = self._unwritten.popleft()[0]
+        if self._unwritten:
+            self._write_next()
+        self.post(JournalFinished(sequence))
 
     def _finish(self, reason: str) -> None:
-        """The final cut is durable: it is exported, and told with every heartbeat until heard."""
+        """The final cut is durable: it is exported, then told with every heartbeat until heard."""
+        if self._export is None:
+            self._tell_finished(reason)
+            return
+        export, fragments = self._export, range(len(self.around.layout.fragments))
+        versions = [self.state.version(index) for index in fragments]
+        values = self.vault.published([version for version in versions if version is not None])
+        self._worker.submit(lambda: export(values), lambda _: self._tell_finished(reason))
+
+    def _tell_finished(self, reason: str) -> None:
         share = b"" if self._report is None else self._report()
         self._end = RunEnded(reason), share
         if self._finished is not None:
@@ -382,7 +432,9 @@ class SyncerActor(RoleActor[Event]):
 
     def _hello(self, connection: int, hello: Hello) -> None:
         """A new session of a peer replaces its earlier ones."""
-        genuine = self._credentials.genuine(hello.name, hello.incarnation, hello.credential)
+        genuine = self._credentials.genuine(
+            hello.name, hello.incarnation, hello.credential, hello.role
+        )
         self.post(LinkOpened(hello, connection, trusted=genuine))
         if not genuine:
             return  # it is dismissed, and whatever it says until then is not heard
@@ -394,7 +446,15 @@ class SyncerActor(RoleActor[Event]):
     def _inspect(
         self, connection: int, message: Contribution, payload: tuple[memoryview, ...]
     ) -> None:
+        """Measure it on the worker; one too many is lost, and asked for again if it was wanted."""
+        name = str(message.ticket.name)
+        if self._inspecting[name] >= INSPECTIONS_MAX:
+            return
+        self._inspecting[name] += 1
+
         def arrive(result: tuple[Check, Measured | None]) -> None:
+            self._inspecting[name] -= 1
+            self._inspecting += Counter()  # forgets whoever has none left
             check, measured = result
             if measured is not None and check.finite:
                 self.vault.hold(message.ticket, measured)
@@ -406,7 +466,12 @@ class SyncerActor(RoleActor[Event]):
         seeding = self.state.core.seeding
         if seeding is None or seeding.name != seed.name:
             return  # nobody asked for it
-        self._worker.submit(
-            lambda: self.vault.take_seed(seed, payload),
-            lambda intact: self.post(SeedArrived(seed, intact=intact)),
-        )
+        if self._inspecting[seed.name] >= len(self.around.layout.fragments):
+            return
+        self._inspecting[seed.name] += 1
+
+        def arrive(intact: bool) -> None:  # noqa: FBT001  a callback's only argument
+            self._inspecting[seed.name] -= 1
+            self.post(SeedArrived(seed, intact=intact))
+
+        self._worker.submit(lambda: self.vault.take_seed(seed, payload), arrive)

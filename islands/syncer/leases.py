@@ -37,6 +37,12 @@ LEASES_HELD_MIN = 2
 It gets more if what is left of an ordinary grant needs more shards.
 """
 
+LEASES_HELD_MAX = 256
+"""All of them travel with every report and every grant, which are one frame each."""
+
+QUOTA_TOKENS_MAX = 2**62
+"""Of one incarnation, also where there is no budget: what a report claims must fit into a grant."""
+
 
 @dataclass(slots=True)
 class Holder:
@@ -125,6 +131,7 @@ class LeaseBook:
         if remaining is not None:
             fair = remaining // (2 * max(1, members))
             amount = min(chunk, max(fair, batch_tokens), remaining)
+        amount = min(amount, QUOTA_TOKENS_MAX - holder.quota_tokens)
         amount -= amount % batch_tokens
         if holder.quota_tokens - holder.used_tokens > min(chunk // 2, amount):
             return changed
@@ -135,7 +142,8 @@ class LeaseBook:
         """Shards for so many steps, but never more than half of a fair share of a pass."""
         steps = max(1, holder.steps)
         ahead = 1 + ceil(ahead_steps * holder.finished / steps)
-        return max(LEASES_HELD_MIN, min(ahead, self.shards // (2 * max(1, members))))
+        share = self.shards // (2 * max(1, members))
+        return max(LEASES_HELD_MIN, min(ahead, share, LEASES_HELD_MAX))
 
     def _renew_leases(self, holder: Holder, wanted: int) -> bool:
         unfinished = [lease for lease in holder.leases if not lease.done]

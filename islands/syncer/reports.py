@@ -4,13 +4,14 @@ A report that cannot be true ends its sender's incarnation, not the syncer: it i
 sentence, and started anew it begins a new account. An `InvariantError` would be a bug of ours.
 """
 
-from math import inf
-
 from islands.identities import Phase, Role
 from islands.messages import Progress, Refused
 from islands.syncer.core import Core
 from islands.syncer.endings import retire
 from islands.syncer.roster import LearnerRecord
+
+STEP_TIME_MAX_S = 7 * 86400.0
+"""No step takes longer; what the syncer repeats, and how long it waits, follows from step times."""
 
 
 def take_progress(core: Core, progress: Progress, connection: int, now_s: float) -> None:
@@ -64,7 +65,7 @@ def wrong_because(core: Core, progress: Progress) -> str | None:
 
     Its book and its quota are those of its incarnation, or it has none yet and did nothing.
     """
-    if not 0 <= progress.step_time_s < inf:
+    if not 0 <= progress.step_time_s <= STEP_TIME_MAX_S:
         return f"a step time of {progress.step_time_s} s"
     if min(progress.steps, progress.tokens, progress.batch_tokens) < 0:
         return "a count below 0"

@@ -24,6 +24,7 @@ from islands.messages import (
 )
 from islands.operation import Command, CommandAnswer, Note, RunEnded, StepFigures, Verb
 from islands.ports import RealDisk
+from islands.reception import READ_AT_ONCE
 from islands.role import Surroundings
 from islands.supervisor.actor import OPERATOR, SupervisorActor
 from islands.tape import MemoryTape
@@ -267,5 +268,19 @@ def test_no_member_has_an_operators_proof(tmp_path: Path) -> None:
         hub.say(link, Command(Verb.STOP, joined.credential))
         answer, _ = await hub.hear(link, CommandAnswer)
         assert not answer.done
+
+    with_hub(tmp_path, body)
+
+
+def test_a_flood_over_several_links_fills_no_mailbox(tmp_path: Path) -> None:
+    """Each link has its turn, and then the supervisor; a full mailbox would end it."""
+
+    async def body(hub: Hub) -> None:
+        links = [await hub.dial(f"n{index}") for index in range(4)]
+        for link in links:
+            for _ in range(200):
+                hub.say(link, Heartbeat(Role.LEARNER, "x", Incarnation(1, 1), Phase.STARVED, 0))
+        await asyncio.sleep(1.0)
+        assert hub.actor.mailbox.high_water <= len(links) * READ_AT_ONCE + 1
 
     with_hub(tmp_path, body)

@@ -37,10 +37,55 @@ from islands.supervisor.events import (
     StopArrived,
     Ticked,
 )
+from islands.supervisor.membership import ENDED_REMEMBERED, PRESENT_MAX
 from islands.supervisor.restarts import RESTARTS_MAX
 from tests.supervisor.desk import Desk, beat, recorded, sent
 
 # ------------------------------------------------------------------------------------- admission
+
+
+def test_those_who_come_and_go_under_new_names_are_forgotten() -> None:
+    """The view travels as one frame, and a hub lives for weeks; who ended stays ended."""
+    desk = Desk(launched=("l",))
+    first = desk.admit("l")
+    desk.handle(LeaveArrived(Leave(LearnerName("l"), first, "done")))
+    gone: list[Incarnation] = []
+    for index in range(3 * ENDED_REMEMBERED):
+        desk.wait(6)
+        gone.append(desk.admit(f"n{index}"))
+    assert len(desk.state.members) <= ENDED_REMEMBERED + 3
+    assert desk.status("l") is Status.LEFT
+    (word,) = sent(desk.hear(beat(gone[0], "n0")), Evicted)
+    assert (word.incarnation, "n0" in desk.state.members) == (gone[0], False)
+
+
+def test_a_run_has_room_for_so_many() -> None:
+    """One more is asked to come back later; who was here comes back under its own name."""
+    desk = Desk()
+    held = [desk.admit(f"n{index}") for index in range(PRESENT_MAX)]
+    (refused,) = sent(desk.join("one-more"), Refused)
+    assert refused.retry
+    assert str(PRESENT_MAX) in refused.reason
+    assert sent(desk.join("n0", previous=held[0]), Joined)
+    desk.wait(6)
+    assert sent(desk.join("one-more"), Joined)
+
+
+def test_a_name_has_a_bounded_length() -> None:
+    """The view of all names travels as one frame."""
+    (refused,) = sent(Desk().join("x" * 65), Refused)
+    assert (refused.reason, refused.retry) == ("a name has 1 to 64 characters, not 65", False)
+
+
+def test_a_name_of_another_role_is_not_taken_over() -> None:
+    """Not even while its bearer is suspect: a learner called like the syncer must not evict it."""
+    desk = Desk()
+    desk.admit("syncer", role=Role.SYNCER)
+    desk.wait(4)
+    assert desk.status("syncer") is Status.SUSPECT
+    (refused,) = sent(desk.join("syncer", 2), Refused)
+    assert (refused.retry, desk.status("syncer")) == (False, Status.SUSPECT)
+    assert "that of a syncer" in refused.reason
 
 
 def test_an_admission_gives_an_incarnation_and_the_address_map() -> None:

@@ -3,13 +3,16 @@
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from islands.config import RunSettings
 from islands.credentials import Credentials
+from islands.errors import JournalError
 from islands.identities import (
     FragmentIndex,
     Incarnation,
@@ -32,9 +35,9 @@ from islands.messages import (
     Welcome,
 )
 from islands.numerics.outer import Sgd
-from islands.ports import InlineWorker, RealDisk
+from islands.ports import Disk, InlineWorker, RealDisk
 from islands.role import Surroundings
-from islands.syncer.actor import SyncerActor
+from islands.syncer.actor import DISK_RETRY_S, INSPECTIONS_MAX, SyncerActor
 from islands.tape import MemoryTape
 from islands.toy import NumpyTrainer
 from messaging.envelope import Envelope
@@ -51,22 +54,32 @@ WHO = Incarnation(1, 1)
 TICKET = Ticket(1, 0, ANA, WHO)
 
 
+def zeros() -> list[NDArray[np.float32]]:
+    """A version 0."""
+    return [np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments]
+
+
 class Room:
     """A syncer that runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, disk: Disk, *, seeded: bool = False) -> None:
+        self.exported: list[float] = []
+        self.ended: list[float] = []
         self.network = MemoryNetwork()
         self.tape = MemoryTape()
         self.credentials = Credentials("run", b"a key for the tests alone")
         self.actor = SyncerActor(
             "syncer",
             Surroundings(SETTINGS, LAYOUT, self.network, self.tape),
-            disk=RealDisk(folder),
+            disk=disk,
             worker=InlineWorker(lambda: 0.001),
             optimizer=Sgd.of(SETTINGS.outer),
             credentials=self.credentials,
             shards=4,
             rng=random.Random(0),
+            initial=zeros if seeded else None,
+            export=lambda _: self.exported.append(asyncio.get_running_loop().time()),
+            finished=lambda _: self.ended.append(asyncio.get_running_loop().time()),
         )
 
     def kinds(self) -> list[str]:
@@ -96,11 +109,17 @@ def say(link: Link, body: object) -> None:
     link.send(Envelope(link.local, link.remote, 1, body))
 
 
-def with_syncer(folder: Path, body: Callable[[Room], Awaitable[None]]) -> None:
+def with_syncer(
+    folder: Path,
+    body: Callable[[Room], Awaitable[None]],
+    *,
+    seeded: bool = False,
+    disk: Disk | None = None,
+) -> None:
     """Run a test's body beside a syncer, on the virtual clock."""
 
     async def main() -> None:
-        room = Room(folder)
+        room = Room(disk or RealDisk(folder), seeded=seeded)
         failed: list[BaseException] = []
         scope = Scope("test", lambda _, error: failed.append(error))
         scope.spawn(room.actor.run(), "syncer")
@@ -174,3 +193,60 @@ def test_nothing_is_heard_before_hello(tmp_path: Path) -> None:
         assert ANA in room.actor.state.core.learners
 
     with_syncer(tmp_path, act)
+
+
+def test_the_end_is_told_once_the_worker_has_exported(tmp_path: Path) -> None:
+    """A large model takes its time to be written, and heartbeats go on meanwhile."""
+
+    async def body(room: Room) -> None:
+        await asyncio.sleep(1.0)
+        room.actor.finish("enough")
+        await asyncio.sleep(1.0)
+        (exported_s,), (ended_s,) = room.exported, room.ended
+        assert ended_s == pytest.approx(exported_s + 0.001)
+
+    with_syncer(tmp_path, body, seeded=True)
+
+
+def test_contributions_do_not_pile_up_before_the_worker(tmp_path: Path) -> None:
+    """A peer that sends without end costs no more memory than one that answers twice."""
+
+    async def body(room: Room) -> None:
+        link = await room.hello(ANA)
+        await asyncio.sleep(1.0)
+        for _ in range(3 * INSPECTIONS_MAX):
+            say(link, Contribution(TICKET, FragmentIndex(0), Version(1, 0), 1, 1, 1, "", ""))
+        await asyncio.sleep(1.0)
+        assert room.kinds().count("fate") + room.kinds().count("duplicate") == INSPECTIONS_MAX
+        say(link, Contribution(TICKET, FragmentIndex(0), Version(1, 0), 1, 1, 1, "", ""))
+        await asyncio.sleep(1.0)
+        assert room.kinds().count("duplicate") == INSPECTIONS_MAX
+
+    with_syncer(tmp_path, body)
+
+
+class Tight(RealDisk):
+    """A disk that has room for the number of an epoch, and for nothing else while it is full."""
+
+    full = True
+
+    def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        if self.full and not name.startswith("epoch"):
+            raise JournalError(f"{name} cannot be written: no space left on device")
+        super().write(name, parts)
+
+
+def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
+    """Version 0 is published once the disk has room; until then the syncer stays, and says so."""
+    disk = Tight(tmp_path)
+
+    async def body(room: Room) -> None:
+        await asyncio.sleep(3 * DISK_RETRY_S)
+        assert not room.actor.ref.stopped
+        assert room.actor.state.version(0) is None
+        assert "disk" in room.kinds()
+        disk.full = False
+        await asyncio.sleep(2 * DISK_RETRY_S)
+        assert room.actor.state.version(0) is not None
+
+    with_syncer(tmp_path, body, seeded=True, disk=disk)

@@ -6,7 +6,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from islands.identities import Incarnation, LearnerName, Lease, Phase
 from islands.messages import Progress
-from islands.syncer.leases import LEASES_HELD_MIN, OUTAGE_S, LeaseBook, grant_steps
+from islands.syncer.leases import (
+    LEASES_HELD_MAX,
+    LEASES_HELD_MIN,
+    OUTAGE_S,
+    QUOTA_TOKENS_MAX,
+    LeaseBook,
+    grant_steps,
+)
 
 BATCH = 10
 RECORDS = 5
@@ -273,3 +280,15 @@ class ReadingMachine(RuleBasedStateMachine):
 
 
 TestReading = ReadingMachine.TestCase
+
+
+def test_a_grant_fits_into_a_message_whatever_a_report_claims() -> None:
+    """Neither a batch without end nor shards without number make more of it than can be sent."""
+    book = book_of(None, shards=10**6)
+    book.open(ANA, Incarnation(1, 1))
+    for claimed in (2**60, 2**60, 1):
+        holder = book.holders[ANA]
+        holder.steps, holder.finished, holder.used_tokens = 1, 10**6, holder.quota_tokens
+        book.top_up(ANA, batch_tokens=claimed, members=1, chunk_steps=10**6)
+        assert 0 < holder.quota_tokens <= QUOTA_TOKENS_MAX
+        assert len(holder.leases) == LEASES_HELD_MAX

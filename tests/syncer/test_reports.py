@@ -41,6 +41,7 @@ WRONG: list[tuple[Callable[[Progress], Progress], str]] = [
     (lambda p: replace(p, step_time_s=nan), "a step time of nan s"),
     (lambda p: replace(p, step_time_s=-1.0), "a step time of -1.0 s"),
     (lambda p: replace(p, step_time_s=inf), "a step time of inf s"),
+    (lambda p: replace(p, step_time_s=1e308), "a step time of 1e+308 s"),
 ]
 
 
