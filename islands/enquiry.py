@@ -15,7 +15,6 @@ from messaging.link import Link, Network
 
 ANSWER_S = 10.0
 PAUSE_S = 1.0
-SAY_EVERY = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ async def enquire(
         addresses: of the supervisor.
         asker: who asks.
         wait_s: how long to go on trying.
-        say: told now and then what it waits for.
+        say: told what it waits for, when that changes.
 
     Raises:
         RefusedError: the one that answered refuses us.
@@ -49,7 +48,7 @@ async def enquire(
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
-    attempt = 0
+    before = ""
     while True:  # until somebody answers, or the deadline
         failures: list[str] = []
         for address in addresses:
@@ -71,9 +70,9 @@ async def enquire(
         told = "; ".join(failures)
         if loop.time() + PAUSE_S > deadline_s:
             raise UnreachableError(f"no supervisor answered within {wait_s:g} s: {told}")
-        if attempt % SAY_EVERY == 0:
+        if told != before:
             say(f"waiting for the supervisor: {told}")
-        attempt += 1
+            before = told
         await asyncio.sleep(PAUSE_S)
 
 

@@ -1,30 +1,31 @@
 """Durations on a logarithmic scale: any number of samples in bounded memory, within 2.4 %."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from math import ceil, floor, log10
 
 PER_DECADE = 100
 LOWEST_S = 1e-7
 
 
+@dataclass(slots=True)
 class GapHistogram:
     """Counts of durations in seconds.
 
     Attributes:
         count: Samples.
         largest_s: The longest, exactly.
+        counts: Samples per occupied bin.
     """
 
-    def __init__(self) -> None:
-        """No samples."""
-        self.count = 0
-        self.largest_s = 0.0
-        self._bins: dict[int, int] = {}
+    count: int = 0
+    largest_s: float = 0.0
+    counts: dict[int, int] = field(default_factory=dict)
 
     @property
     def bins(self) -> tuple[tuple[int, int], ...]:
         """Occupied bins and how many samples each holds, in order."""
-        return tuple(sorted(self._bins.items()))
+        return tuple(sorted(self.counts.items()))
 
     def add(self, duration_s: float) -> None:
         """Take in one duration in seconds."""
@@ -36,13 +37,13 @@ class GapHistogram:
         self.largest_s = max(self.largest_s, largest_s)
         for index, count in bins:
             self.count += count
-            self._bins[index] = self._bins.get(index, 0) + count
+            self.counts[index] = self.counts.get(index, 0) + count
 
     def quantile(self, share: float) -> float:
         """Smallest duration that this share of the samples does not exceed, in seconds."""
         left = ceil(share * self.count)
-        for index in sorted(self._bins):
-            left -= self._bins[index]
+        for index in sorted(self.counts):
+            left -= self.counts[index]
             if left <= 0:
                 upper = 10 ** ((index + 1) / PER_DECADE)
                 return float(min(self.largest_s, upper))

@@ -66,13 +66,16 @@ def token_of(connecting: ConnectOptions) -> Secret | None:
     Raises:
         LocalFault: the file is missing, unreadable, or holds no token.
     """
-    if connecting.token_file is not None:
-        return Secret.read(connecting.token_file)
     told = Secret.from_env("ISLANDS_TOKEN", os.environ)
-    if told is not None:
+    named = connecting.token_file or os.environ.get("ISLANDS_TOKEN_FILE")
+    if connecting.token_file is None and told is not None:
         return told
-    path = os.environ.get("ISLANDS_TOKEN_FILE")
-    return None if path is None else Secret.read(Path(path))
+    if named is None:
+        return None
+    secret = Secret.read(Path(named))
+    if secret.warning is not None:
+        say(secret.warning)
+    return secret
 
 
 def make_secret(path: Path) -> None:

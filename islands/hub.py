@@ -18,6 +18,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 
 from islands.credentials import Credentials
 from islands.errors import IslandsError, JournalError, RefusedError, UserError
+from islands.folder_lock import lock_folder
 from islands.hosting import KEY_FILE, Living, credentials_of, make_secret, network_of, say, token_of
 from islands.hub_file import HubPlace, read_place, write_place
 from islands.messages import SyncerAddress
@@ -41,6 +43,7 @@ from islands.syncer.actor import SyncerActor
 from islands.syncer_host import FINAL_FILE, make_syncer
 from islands.telemetry import RunFolder
 from islands.workload import Workload
+from messaging.errors import LocalFault
 from messaging.joint_network import JointNetwork
 from messaging.scope import Scope
 from messaging.websocket_network import WebsocketNetwork
@@ -48,6 +51,8 @@ from messaging.websocket_network import WebsocketNetwork
 SUPERVISOR = "supervisor"
 SYNCER = "syncer"
 OBSERVER = "observer"
+LOCK_FILE = "hub.lock"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,22 @@ class HubSettings:
     evaluate_every_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The folder of a run, which is this hub's alone until it closes the lock.
+
+    Args:
+        plan: of the run.
+        changed: whether the run went on with other settings before, which processes of an earlier
+            start still have.
+        lock: the file that is locked.
+    """
+
+    plan: RunPlan
+    changed: bool
+    lock: IO[bytes]
+
+
 class NoLauncher:
     """A hub that starts no processes: learners are started by hand, or by their hosts."""
 
@@ -97,11 +118,11 @@ class Hub:
 
     Args:
         settings: what it is told.
+        claim: on the run's folder.
         workload: what is trained, to evaluate it; None where nobody evaluates.
-        plan: of the run.
     """
 
-    def __init__(self, settings: HubSettings, plan: RunPlan, workload: Workload | None) -> None:
+    def __init__(self, settings: HubSettings, claim: Claim, workload: Workload | None) -> None:
         """Open the run's folder; nothing runs yet.
 
         Raises:
@@ -109,7 +130,8 @@ class Hub:
         """
         self.settings = settings
         self.spec = settings.spec
-        self.plan = plan
+        self.claim = claim
+        self.plan = claim.plan
         self.network: WebsocketNetwork
         self.supervisor: SupervisorActor
         self.syncer: SyncerActor | None = None
@@ -144,21 +166,26 @@ class Hub:
             await self.end_children()
             if self.failure is not None:
                 raise self.failure
-            return None if self.share is None else self._conclude(self.share)
+            return None if self.share is None else await self._conclude(self.share)
         finally:
             await self.close()
 
     async def open(self) -> None:
-        """Let others reach this process, and write down where that is.
+        """Let others reach this process, and write down where that is, and what the run is.
+
+        What processes of an earlier start must not keep ends first: if this process dies before it
+        is written down, the next one finds the same difference.
 
         Raises:
             LocalFault: the address cannot be bound.
+            UserError: the folder cannot be written to.
         """
-        listening = self.settings.listening
-        self.network = network_of(self.settings.connecting, listening, token=self._token)
-        port = listening.port or self._earlier_port()
-        await self.network.open(listening.host, port, advertise=listening.advertise)
         self._began_s = asyncio.get_running_loop().time()
+        self.network = network_of(
+            self.settings.connecting, self.settings.listening, token=self._token
+        )
+        earlier = self._earlier_place()
+        await self._bind(earlier)
         token_file, key_file = self.settings.connecting.token_file, self.settings.key_file
         place = HubPlace(
             self.network.url(SUPERVISOR),
@@ -166,15 +193,33 @@ class Hub:
             token_file="" if token_file is None else str(token_file.absolute()),
             key_file="" if key_file is None else str(key_file.absolute()),
         )
+        moved = earlier is not None and earlier.supervisor != place.supervisor
+        await self.end_outdated(moved=moved)
+        write(self.settings.folder, self.spec, self.plan)
         write_place(self.settings.folder, place)
 
-    def _earlier_port(self) -> int:
-        """Where an earlier start listened, for there its members still look; 0: nowhere."""
+    def _earlier_place(self) -> HubPlace | None:
         try:
-            place = read_place(self.settings.folder)
+            return read_place(self.settings.folder)
         except UserError:
-            return 0
-        return urlsplit(place.supervisor).port or 0
+            return None
+
+    async def _bind(self, earlier: HubPlace | None) -> None:
+        """Listen; if any port will do, where an earlier start did: its members look there."""
+        listening = self.settings.listening
+        port = listening.port
+        if port == 0 and earlier is not None:
+            port = urlsplit(earlier.supervisor).port or 0
+        try:
+            await self.network.open(listening.host, port, advertise=listening.advertise)
+        except LocalFault:
+            if port == listening.port:
+                raise
+            await self.network.open(listening.host, 0, advertise=listening.advertise)
+            say(
+                f"port {port}, where the last start listened, cannot be had now: this one listens "
+                f"at {self.network.port}, and members on other hosts must be started anew"
+            )
 
     def start_actors(self) -> None:
         """Start what lives here, the supervisor first."""
@@ -205,8 +250,16 @@ class Hub:
         """Let nobody in any more, and write what is buffered."""
         await self._scope.close()
         await self.network.close()
-        self.folder.close()
+        self.folder.keep(self.elapsed_s)
+        try:
+            self.folder.close()
+        except OSError as error:  # a full disk must not hide why the run ended
+            say(f"what was buffered for {self.settings.folder} is lost: {error.strerror}")
         self._living.close()
+        self.claim.lock.close()
+
+    async def end_outdated(self, *, moved: bool) -> None:
+        """End the processes of an earlier start that have other settings or another address."""
 
     @property
     def elapsed_s(self) -> float:
@@ -301,12 +354,14 @@ class Hub:
             self.syncer.ref.stop(reason)
         self._living.end()
 
-    def _conclude(self, share: Share) -> Summary:
+    async def _conclude(self, share: Share) -> Summary:
         """Evaluate what was published last, if it lies here, and sum up."""
-        found = self._evaluate(self.final_values()) if self._final.exists() else {}
+        found: dict[str, float] = {}
+        if self._final.exists():
+            found = await asyncio.to_thread(self._evaluate, self.final_values())
         if found:
             self.folder.evaluation(self.elapsed_s, 0.0, found)
-        wall_s = self.elapsed_s
+        wall_s = self.folder.earlier_s + self.elapsed_s
         here = self.supervisor.state.evictions  # a syncer does not see those that end at once
         share = {**share, "evictions": max(here, share.get("evictions", 0))}
         summary = summarise(self.folder.figures, share, wall_s=wall_s, figures=found)
@@ -325,16 +380,23 @@ class Hub:
         return self.plan.layout.disassemble(load_file(self._final))
 
 
-def settle(folder: Path, spec: RunSpec, workload: Workload | None) -> tuple[RunSpec, RunPlan]:
-    """The spec and plan of a run in this folder: those it was begun with, or new ones.
+def settle(
+    folder: Path, spec: RunSpec, workload: Workload | None, start_from: Path | None = None
+) -> Claim:
+    """Take a run's folder for this process, with the plan it was begun with, or a new one.
+
+    What cannot be is refused before a folder is made. The spec is written down by the hub, once
+    nobody is left who has another one.
 
     Args:
         folder: of the run.
         spec: as it is wanted now.
         workload: to plan a new run; may be None where the folder holds one.
+        start_from: file with the initial values of a new run, if they are not the task's.
 
     Raises:
-        UserError: the folder holds a run that differs in what cannot change.
+        UserError: the folder is in use, or holds a run that differs in what cannot change, or a
+            new run has nothing to start from.
     """
     earlier = read(folder)
     if earlier is not None:
@@ -347,9 +409,15 @@ def settle(folder: Path, spec: RunSpec, workload: Workload | None) -> tuple[RunS
         plan = earlier[1]
     else:
         assert workload is not None, "a new run is planned from its workload"
+        if start_from is not None and not start_from.is_file():
+            raise UserError(f"start_from is {start_from}; there is no such file")
         plan = workload.plan(spec.settings)
-    write(folder, spec, plan)
-    return spec, plan
+    lock = lock_folder(folder, LOCK_FILE, "hub")
+    if read(folder) != earlier:
+        lock.close()
+        raise UserError(f"the folder {folder} was taken by another hub just now; choose another")
+    differs = earlier is not None and RunSpec.decode(spec.encode()) != earlier[0]
+    return Claim(plan, differs, lock)
 
 
 def banner(hub: Hub) -> None:
@@ -358,10 +426,12 @@ def banner(hub: Hub) -> None:
     address = hub.network.url(SUPERVISOR)
     token = " --token_file TOKEN" if hub.settings.connecting.token_file is not None else ""
     authority = " --tls_ca CA.pem" if address.startswith("wss:") else ""
+    reach = "on every host that is to train, where the task can be imported:"
+    if urlsplit(address).hostname in LOOPBACK:
+        reach = "more learners can join from this machine (--listen HOST:PORT lets other hosts in):"
     say(
         f"run {hub.spec.settings.run!r}: {layout.size:,} parameters in {len(layout.fragments)} "
-        f"fragments, folder {hub.settings.folder}\n"
-        "on every host that is to train, where the task can be imported:\n\n"
+        f"fragments, folder {hub.settings.folder}\n{reach}\n\n"
         f"    python -m islands.learner --supervisor {address}{token}{authority}\n"
     )
     if token:

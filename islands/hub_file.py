@@ -24,12 +24,15 @@ class HubPlace:
 
 
 def write_place(folder: Path, place: HubPlace) -> None:
-    """Tell where the hub is.
+    """Tell where the hub is; whoever reads meanwhile finds the old file or the new one.
 
     Raises:
         OSError: the folder cannot be written to.
     """
-    (folder / HUB_FILE).write_bytes(msgspec.json.encode(place) + b"\n")
+    path = folder / HUB_FILE
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(msgspec.json.encode(place) + b"\n")
+    fresh.replace(path)
 
 
 def read_place(folder: Path) -> HubPlace:

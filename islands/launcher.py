@@ -26,15 +26,13 @@ supervisor then refuses its name to a second one.
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from islands.errors import UserError
+from islands.folder_lock import lock_folder
 from islands.process_identity import (
     Identity,
     facts,
@@ -105,7 +103,7 @@ class ProcessLauncher:
         self._closing = False
         self._log_timer: asyncio.TimerHandle | None = None
         self._rotation: asyncio.Future[None] | None = None
-        self._lock = _lock(folder)
+        self._lock = lock_folder(folder, "processes.lock", "run")  # else all would start twice
 
     # --- who runs -----------------------------------------------------------------------------
 
@@ -116,6 +114,10 @@ class ProcessLauncher:
     def names(self) -> list[str]:
         """The processes that run, in the order of their start."""
         return list(self._children)
+
+    def awaits(self, name: str) -> bool:
+        """Whether a process of this name runs, or is about to be started."""
+        return name in self._children or name in self._starts
 
     def pid(self, name: str) -> int | None:
         """The pid of a process, if it runs."""
@@ -356,21 +358,3 @@ def _reap(identity: Identity) -> int | None:
     except ChildProcessError:  # somebody else in this process reaped it
         return None
     return os.waitstatus_to_exitcode(status)
-
-
-def _lock(folder: Path) -> IO[bytes]:
-    """Two launchers of one folder would start everything twice; the lock ends with its holder."""
-    path = folder / "processes.lock"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("ab")
-    except OSError as error:
-        raise UserError(f"the folder {folder} cannot be used: {error}") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise UserError(f"the folder {folder} is in use by another run; choose another") from error
-    except OSError:
-        return file  # a file system without locks: nobody can be kept out
-    return file

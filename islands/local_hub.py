@@ -5,16 +5,20 @@ learners of other hosts may join as well.
 """
 
 import asyncio
+import re
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from islands.addresses import split_address
 from islands.errors import UserError
-from islands.hosting import KEY_FILE, TOKEN_FILE, make_secret, token_of
-from islands.hub import SUPERVISOR, SYNCER, Hub, HubSettings
+from islands.hosting import KEY_FILE, TOKEN_FILE, make_secret, say, token_of
+from islands.hub import SUPERVISOR, SYNCER, Claim, Hub, HubSettings
+from islands.identities import Role, Status
 from islands.launcher import ProcessLauncher
 from islands.option_groups import ConnectOptions, ListenOptions
-from islands.run_spec import RunPlan
+from islands.supervisor.core import Core
 from islands.workload import Workload
 
 GOODBYE_S = 10.0
@@ -47,13 +51,13 @@ class LocalHub(Hub):
 
     Args:
         settings: of the hub.
-        plan: of the run.
+        claim: on the run's folder.
         workload: what is trained.
         learners: how they are started.
     """
 
     def __init__(
-        self, settings: HubSettings, plan: RunPlan, workload: Workload, learners: LearnerSettings
+        self, settings: HubSettings, claim: Claim, workload: Workload, learners: LearnerSettings
     ) -> None:
         """Prepare; children start with the run."""
         settings = replace(settings, connecting=_with_token(settings))
@@ -69,7 +73,7 @@ class LocalHub(Hub):
             ended=self._ended,
             gave_up=self._gave_up,
         )
-        super().__init__(settings, plan, workload)
+        super().__init__(settings, claim, workload)
 
     @property
     def launcher(self) -> ProcessLauncher:
@@ -88,10 +92,31 @@ class LocalHub(Hub):
         for name in self.launched:
             self._children.start(name, 0.0)
 
+    async def end_outdated(self, *, moved: bool) -> None:
+        """End children that outlived a hub but have other settings, or look for it elsewhere."""
+        if not moved and not self.claim.changed:
+            return
+        found = self._children.adopt()
+        if not found:
+            return
+        why = "look for the hub where it was before" if moved else "have the settings of before"
+        say(f"{', '.join(found)} {why}: they end, and are started anew")
+        self._leaving = True
+        await self._end_learners()
+        self._children.stop(SYNCER, LEAVE_S)
+        await self._children.wait_ended(LEAVE_S + GOODBYE_S)
+        self._leaving = False
+
     async def close(self) -> None:
-        """Let nobody in any more, and free the folder."""
+        """Let nobody in any more, and free the folder; say who lives on."""
+        left = self._children.names()
         self._children.close()
         await super().close()
+        if left:
+            say(
+                f"still running without a hub: {', '.join(left)}; the same command with "
+                f"--folder {self.settings.folder} takes them up again"
+            )
 
     async def end_children(self) -> None:
         """Let children end by themselves if the run has ended, else ask them to leave.
@@ -101,11 +126,15 @@ class LocalHub(Hub):
         if self.share is not None:
             await self._children.wait_ended(GOODBYE_S)
         self._leaving = True
+        await self._end_learners()
+        await self._children.terminate_all(LEAVE_S)
+
+    async def _end_learners(self) -> None:
         for name in self._running_learners():
             self._children.stop(name, LEAVE_S)
         if self._running_learners():
+            self._learners_gone.clear()  # all may have been gone before, and started again
             await self._learners_gone.wait()
-        await self._children.terminate_all(LEAVE_S)
 
     def kill_children(self) -> None:
         """Leave none behind; what the journal has is safe."""
@@ -120,13 +149,13 @@ class LocalHub(Hub):
     def _command(self, name: str) -> list[str]:
         settings = self.settings
         python = [sys.executable, "-m"]
-        supervisor = ["--supervisor", _loopback(self.network.url(SUPERVISOR), settings.listening)]
+        supervisor = ["--supervisor", dialled(self.network.url(SUPERVISOR), settings.listening)]
         common = [*supervisor, *_connecting(settings.connecting), "--name", name]
         folder = ["--folder", str(settings.folder)]
         if name == SYNCER:
             key = settings.key_file or settings.folder / KEY_FILE
             start = ["--start_from", str(settings.start_from)] if settings.start_from else []
-            listening = [*_listening(settings.listening), "--key_file", str(key)]
+            listening = [*listening_words(settings.listening), "--key_file", str(key)]
             return [*python, "islands.syncer", *common, *folder, *listening, *start]
         own = ["--model_parallel", str(self.learners.model_parallel)]
         if name in self.names and self.learners.devices:
@@ -151,9 +180,36 @@ class LocalHub(Hub):
     def _gave_up(self, name: str, reason: str) -> None:
         """Without a syncer, or without any learner, nothing can finish the run."""
         self._lost[name] = reason
-        if self.share is None and (name == SYNCER or set(self.names) <= set(self._lost)):
+        if self.share is None and (name == SYNCER or not self._learner_remains()):
             hopeless = reason.partition(":")[0] == HOPELESS
-            self.give_up(name, UserError(f"{name}: {reason}") if hopeless else reason)
+            self.give_up(name, UserError(f"{name}: {mistake_of(reason)}") if hopeless else reason)
+
+    def _learner_remains(self) -> bool:
+        core = self.supervisor.state.core
+        names = sorted({*core.launched, *self._running_learners()} - {SYNCER})
+        awaited = [name for name in names if self._children.awaits(name)]
+        return someone_trains(core, awaited, self._lost)
+
+
+def someone_trains(core: Core, awaited: Collection[str], lost: Collection[str]) -> bool:
+    """Whether a learner runs or may yet be started, here or on another host.
+
+    Args:
+        core: the supervisor's memory.
+        awaited: learners whose process runs here, or is about to be started.
+        lost: processes that are not started again, since they ended too often or in vain.
+    """
+    present = {member.name for member in core.present(Role.LEARNER)}
+    left = {name for name, member in core.members.items() if member.status is Status.LEFT}
+    returning = set(core.launched) - {SYNCER} - left - set(core.drained)
+    elsewhere = present - set(core.launched)
+    return bool((returning | elsewhere | set(awaited)) - set(lost))
+
+
+def mistake_of(reason: str) -> str:
+    """A child's own sentence, without how it ended and how it is called."""
+    sentence = reason.partition(": ")[2] or reason
+    return re.sub(r"^python -m [\w.]+: ", "", sentence)
 
 
 def _with_token(settings: HubSettings) -> ConnectOptions:
@@ -166,24 +222,33 @@ def _with_token(settings: HubSettings) -> ConnectOptions:
     return replace(connecting, token_file=path)
 
 
-def _loopback(url: str, listening: ListenOptions) -> str:
-    """Children dial what is bound, not what is advertised to other hosts."""
+def dialled(url: str, listening: ListenOptions) -> str:
+    """What children dial: what is bound; with TLS the advertised name, which is certified."""
+    if listening.tls_certificate is not None:
+        return url
     scheme, _, rest = url.partition("://")
     _, _, tail = rest.rpartition(":")
-    host = "127.0.0.1" if listening.host in ("0.0.0.0", "") else listening.host  # noqa: S104
-    return f"{scheme}://{host}:{tail}"
+    everywhere = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104
+    host = everywhere.get(listening.host, listening.host)
+    return f"{scheme}://{_bracketed(host)}:{tail}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _connecting(options: ConnectOptions) -> list[str]:
     return _arguments(options, ("token_file", "tls_ca", "tls_certificate", "tls_key"))
 
 
-def _listening(options: ListenOptions) -> list[str]:
+def listening_words(options: ListenOptions) -> list[str]:
     """The same place with any free port."""
-    host = options.advertise.rpartition(":")[0] or options.advertise if options.advertise else None
-    advertise = [] if host is None else ["--advertise", host]
+    advertise: list[str] = []
+    if options.advertise is not None:
+        host, _ = split_address("advertise", options.advertise)
+        advertise = ["--advertise", _bracketed(host)]
     names = ("tls_certificate", "tls_key", "tls_client_ca")
-    return ["--listen", f"{options.host}:0", *advertise, *_arguments(options, names)]
+    return ["--listen", f"{_bracketed(options.host)}:0", *advertise, *_arguments(options, names)]
 
 
 def _arguments(options: object, names: tuple[str, ...]) -> list[str]:

@@ -35,6 +35,9 @@ from islands.operation import (
 
 PROTOCOL = 1
 
+RUN_OVER = "the run is over"
+"""How the reason of a refusal begins that leaves nothing to mend."""
+
 
 # --- membership: with the supervisor ----------------------------------------------------------
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 PACKAGES = ("islands", "jax", "jaxlib", "flax", "optax", "numpy", "numba", "msgpack", "aiohttp")
 STEP_ROW_INTERVAL_S = 1.0
 LOSS_SMOOTHING = 0.05
+KEEP_INTERVAL_S = 5.0
+FIGURES_FILE = "figures.json"
 LOSSES_KEPT = 4096
 
 UNREADABLE = (msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
@@ -54,7 +56,7 @@ class LearnerFigures:
     status: str = "starting"
     process_steps: int = 0
     process_tokens: int = 0
-    row_s: float = float("-inf")
+    row_s: float = -STEP_ROW_INTERVAL_S
     gaps: GapHistogram = field(default_factory=GapHistogram)
     process: str = ""
     earlier: "LearnerFigures | None" = None
@@ -89,7 +91,7 @@ class RunFigures:
 
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
     merges: int = 0
-    evaluations: list[dict[str, float]] = field(default_factory=list)
+    evaluations: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=LOSSES_KEPT))
     losses: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=LOSSES_KEPT))
     events: deque[str] = field(default_factory=lambda: deque(maxlen=5))
 
@@ -105,6 +107,16 @@ class RunFigures:
         for learner in self.learners.values():
             every.merge(learner.gaps.bins, learner.gaps.largest_s)
         return every
+
+
+@dataclass(slots=True)
+class KeptFigures:
+    """What a hub that is started again must know of its earlier starts."""
+
+    wall_s: float = 0.0
+    merges: int = 0
+    learners: dict[str, LearnerFigures] = field(default_factory=dict)
+    evaluations: list[dict[str, float]] = field(default_factory=list)
 
 
 class RunFolder:
@@ -124,8 +136,9 @@ class RunFolder:
         from tensorboardX import SummaryWriter
 
         self.path = path
-        self.figures = RunFigures()
+        self.earlier_s, self.figures = _restored(path)
         self.writable = True
+        self._kept_s = 0.0
         self.listeners: list[Callable[[], object]] = []
         """Called whenever the figures may have changed; they must be quick."""
         if (path / "summary.json").exists() and not extend:
@@ -221,6 +234,28 @@ class RunFolder:
         figures.smooth(told.loss)
         self._step_row(name, at_s, figures, told.loss, told.gap_s, told.data_wait_s)
 
+        if at_s - self._kept_s >= KEEP_INTERVAL_S:
+            self.keep(at_s)
+
+    def keep(self, at_s: float) -> None:
+        """Let a later start of this hub know what was counted until now."""
+        self._kept_s = at_s
+        figures = self.figures
+        learners = {
+            name: replace(learner, row_s=-STEP_ROW_INTERVAL_S)
+            for name, learner in figures.learners.items()
+        }
+        kept = KeptFigures(
+            self.earlier_s + at_s, figures.merges, learners, list(figures.evaluations)
+        )
+        fresh = self.path / (FIGURES_FILE + ".new")
+
+        def write() -> None:
+            fresh.write_bytes(msgspec.json.encode(kept))
+            fresh.replace(self.path / FIGURES_FILE)
+
+        self._on_disk(write)
+
     def noted(self, name: str, at_s: float, note: Note) -> None:
         """Another process wrote something notable on its tape; the time is this host's own."""
         try:
@@ -296,9 +331,19 @@ class RunFolder:
     def close(self) -> None:
         """Write what is buffered."""
         self._tape.close()
-        self._metrics.close()
-        self._board.close()
-        self._log_file.close()
+        for close in (self._metrics.close, self._board.close, self._log_file.close):
+            self._on_disk(close)
+
+
+def _restored(path: Path) -> tuple[float, RunFigures]:
+    """Seconds of earlier starts, and what they counted; nothing if there were none."""
+    try:
+        kept = msgspec.json.decode((path / FIGURES_FILE).read_bytes(), type=KeptFigures)
+    except (OSError, msgspec.MsgspecError):  # figures are for people: a run goes on without
+        kept = KeptFigures()
+    figures = RunFigures(kept.learners, kept.merges)
+    figures.evaluations.extend(kept.evaluations)
+    return kept.wall_s, figures
 
 
 def versions() -> dict[str, str]:

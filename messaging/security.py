@@ -47,7 +47,7 @@ class Secret:
         if not SECRET_CHARACTERS_MIN <= len(value) <= SECRET_CHARACTERS_MAX:
             raise LocalFault(
                 f"{source} has {len(value)} characters; it needs {SECRET_CHARACTERS_MIN} to "
-                f"{SECRET_CHARACTERS_MAX}. Let `Secret.generate()` make one"
+                f"{SECRET_CHARACTERS_MAX}, such as a random token of 32 bytes has in base64"
             )
         if not all("!" <= character <= "~" for character in value):
             raise LocalFault(

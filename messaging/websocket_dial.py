@@ -45,7 +45,7 @@ _GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 _PORTS = {"ws": 80, "wss": 443}
 
 _STATUS = {
-    401: "{place} wants another secret: give this process the one of the hub",
+    401: "{place} wants another secret than it was shown: give this process the hub's token",
     404: "nobody listens at {name!r} on {place}: is the last part of the address right?",
     409: "{place} gave up waiting for the rest of the session",
     410: "nobody listens at {name!r} on {place} any more",

@@ -281,18 +281,24 @@ def _advertised(advertise: str | None, host: str, port: int) -> str:
         everywhere = not host or ipaddress.ip_address(host).is_unspecified
     except ValueError:
         everywhere = False
-    return f"{_bracketed(own_address() if everywhere else host)}:{port}"
+    return f"{_bracketed(own_address(host) if everywhere else host)}:{port}"
 
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def own_address() -> str:
-    """Return the address from which this machine reaches others; nothing is sent to find out."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # reserved for documentation
+def own_address(everywhere: str) -> str:
+    """Return the address from which this machine reaches others; nothing is sent to find out.
+
+    Args:
+        everywhere: `::` for one of IPv6, for whoever listens there has no other; else of IPv4.
+    """
+    ip6 = ":" in everywhere
+    try:
+        with socket.socket(socket.AF_INET6 if ip6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            # addresses reserved for documentation
+            probe.connect(("2001:db8::1" if ip6 else "192.0.2.1", 9))
             return str(probe.getsockname()[0])
-        except OSError:
-            return socket.gethostname()
+    except OSError:
+        return socket.gethostname()

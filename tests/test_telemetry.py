@@ -229,3 +229,29 @@ def test_figures_that_cannot_be_added_up_are_forgotten(
     assert folder.figures.tokens == 10
     assert 0 < folder.figures.gaps.quantile(0.999) <= 1.0
     folder.close()
+
+
+def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None:
+    """Nothing is lost and nothing counts twice, also of a process that outlived the hub."""
+    folder.figures_told("a", 1.0, told("gone", 5))
+    folder.figures_told("a", 2.0, told("alive", 7, gap_s=0.5))
+    folder.evaluation(3.0, 1.0, {"loss": 0.5})
+    folder.keep(4.0)
+    folder.close()
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
+    assert again.earlier_s == 4.0
+    assert again.figures.tokens == 120
+    assert [row["loss"] for row in again.figures.evaluations] == [0.5]
+    again.figures_told("a", 1.0, told("alive", 9, gap_s=0.5))
+    again.close()
+    figures = again.figures.learners["a"]
+    assert (figures.steps, figures.gaps.count, figures.gaps.largest_s) == (14, 2, 0.5)
+
+
+def test_kept_figures_that_cannot_be_read_harm_nothing(folder: RunFolder) -> None:
+    """Figures are for people: a run goes on without."""
+    folder.close()
+    (folder.path / "figures.json").write_text("no JSON")
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
+    again.close()
+    assert again.figures.tokens == 0

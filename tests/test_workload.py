@@ -1,5 +1,7 @@
 """That which is trained, by its name."""
 
+from pathlib import Path
+
 import pytest
 
 from islands.config import RunSettings
@@ -76,3 +78,17 @@ def test_a_host_that_would_train_something_else_is_refused() -> None:
     check_same(Sleeping(megabytes=0.1).plan(SETTINGS).layout, run)
     with pytest.raises(RefusedError, match="layers/0"):
         check_same(Sleeping(megabytes=0.2).plan(SETTINGS).layout, run)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("def f(:", "line 1"), ("raise RuntimeError('boom')", "RuntimeError: boom")],
+)
+def test_a_mistake_in_the_users_file_is_told_with_its_place(
+    source: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task's own file may be anything; the sentence says what is wrong with it."""
+    (tmp_path / f"broken_{len(source)}.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TaskError, match=said):
+        load_workload(RunSpec(SETTINGS, f"broken_{len(source)}:Task"))

@@ -23,7 +23,8 @@ def run(options: RunOptions, _: Common) -> int:
     prepare_process()
     from islands.hosting import run as run_process
 
-    return run_process(lambda: _run(options))
+    hub = make_hub(options)  # a loop that plans a large model would hear nobody meanwhile
+    return run_process(lambda: _run(hub))
 
 
 def prepare_process() -> None:
@@ -39,11 +40,10 @@ def new_folder(name: str) -> Path:
     return Path("runs") / f"{name}-{started:%Y%m%d-%H%M%S}"
 
 
-async def _run(options: RunOptions) -> int:
+async def _run(hub: "LocalHub") -> int:
     from islands.cli.screen import Screen
     from islands.hub import banner
 
-    hub = make_hub(options)
     await hub.open()
     banner(hub)
     screen = Screen(hub.spec.settings.budget_tokens)
@@ -72,7 +72,7 @@ def make_hub(options: RunOptions) -> "LocalHub":
     folder = options.folder or new_folder(spec.settings.run)
     workload = load_workload(spec)
     workload.keep_compiled(compiled_folder())
-    _, plan = settle(folder, spec, workload)
+    claim = settle(folder, spec, workload, options.file.start_from)
     settings = HubSettings(
         folder=folder,
         spec=spec,
@@ -89,7 +89,7 @@ def make_hub(options: RunOptions) -> "LocalHub":
         threads=options.threads,
         cache=compiled_folder(),
     )
-    return LocalHub(settings, plan, workload, learners)
+    return LocalHub(settings, claim, workload, learners)
 
 
 async def watch(

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_INTERVAL_S = 5.0
+WIDEST = 110
+"""Columns beyond which a table is no easier to read."""
+ECHO = 2
+"""Columns left free for the terminal's ^C, which would otherwise push the picture up a line."""
+CURVE = 10
+"""Columns of a curve beside other figures."""
 ABOUT = ("at_s", "clock", "tokens")
 """What an evaluation says of itself, beside the task's figures."""
 
@@ -46,7 +52,7 @@ class Screen:
     def show(self, figures: "RunFigures", tokens: int, elapsed_s: float) -> None:
         """Show where the run stands."""
         if self._live is not None:
-            self._live.update(self._picture(figures, tokens, elapsed_s))
+            self._live.update(self.picture(figures, tokens, elapsed_s))
         elif elapsed_s - self._plain_s >= PLAIN_INTERVAL_S:
             self._plain_s = elapsed_s
             line = self._line(figures, tokens, elapsed_s)
@@ -67,7 +73,8 @@ class Screen:
         share = f"{tokens:,} tokens" if budget is None else f"{tokens / budget:4.0%}"
         return f"{elapsed_s:6.1f} s {share} merges={figures.merges}{value} {learners}"
 
-    def _picture(self, figures: "RunFigures", tokens: int, elapsed_s: float) -> Group:
+    def picture(self, figures: "RunFigures", tokens: int, elapsed_s: float) -> Group:
+        """What a terminal shows of a run; its height does not depend on how wide it is."""
         table = Table(box=None, pad_edge=False, expand=True)
         for title in ("learner", "status", "steps", "tokens", "loss", "step", "incarnation"):
             table.add_column(title, justify="left" if title in ("learner", "status") else "right")
@@ -86,13 +93,14 @@ class Screen:
         bar.add_row(ProgressBar(budget, tokens if budget is None else min(tokens, budget)))
         wanted = "" if budget is None else f" of {budget:,}"
         name, values = metric(figures)
-        evaluated = f"{name} {values[-1]:.3f} {sparkline(values)}" if values else ""
-        head = Text(
+        evaluated = f"{name} {values[-1]:.3f} {sparkline(values, CURVE)}" if values else ""
+        head = _line_of(
             f"{elapsed_s:.0f} s   {tokens:,}{wanted} tokens   "
             f"{figures.merges:,} merges   {evaluated}"
         )
-        events = Text("\n".join(figures.events), style="dim")
-        return Group(Panel(Group(head, bar, table, events), title="islands"))
+        events = (_line_of(event, "dim") for event in figures.events)
+        width = min(WIDEST, self.console.width - ECHO)
+        return Group(Panel(Group(head, bar, table, *events), title="islands", width=width))
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -112,14 +120,20 @@ class Screen:
             elif isinstance(value, int):
                 table.add_row(key, f"{value:,}")
         self.console.print(table)
+        self.say("What became of every token, mean over fragments")
         self.console.print(_ledger(cast("dict[str, object]", summary["ledger"])))
         self.console.print(_learners(cast("dict[str, dict[str, int]]", summary["learners"])))
+
+
+def _line_of(text: str, style: str = "") -> Text:
+    """One line, cut where the terminal ends: a picture that keeps its height does not jump."""
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def _ledger(ledger: dict[str, object]) -> Table:
     """Fates as rows: nine of them side by side do not fit a terminal of 80 columns."""
     rows = cast("list[dict[str, int]]", ledger["fragments"])
-    table = Table(title="What became of every token, mean over fragments", title_justify="left")
+    table = Table()
     for title in ("fate", "tokens", "share"):
         table.add_column(title, justify="left" if title == "fate" else "right")
     processed = max(1, sum(row["processed"] for row in rows))

@@ -8,6 +8,9 @@ from islands.option_groups import RunFile
 from islands.run_spec import RunSpec, read
 from islands.workload import load_workload
 
+ENDS = {"tokens": "its budget of tokens is spent", "time": "its time is over"}
+"""Why a run ends, for a person."""
+
 
 def spec_of(file: RunFile) -> RunSpec:
     """What a run's file says the run is."""
@@ -16,19 +19,21 @@ def spec_of(file: RunFile) -> RunSpec:
 
 def serve(file: RunFile, told: Callable[[RunSpec], HubSettings]) -> int:
     """Run a hub to the end of its run; returns the exit code."""
-    return run(lambda: _serve(told(spec_of(file))))
-
-
-async def _serve(settings: HubSettings) -> int:
+    settings = told(spec_of(file))
     planned = read(settings.folder) is not None  # a restart needs neither JAX nor the task
     workload = None if planned else load_workload(settings.spec)
-    _, plan = settle(settings.folder, settings.spec, workload)
-    hub = Hub(settings, plan, None)
+    claim = settle(settings.folder, settings.spec, workload, settings.start_from)
+    hub = Hub(settings, claim, None)  # before the loop, which hears nobody while it plans
+    return run(lambda: _serve(hub))
+
+
+async def _serve(hub: Hub) -> int:
     await hub.open()
     banner(hub)
     summary = await hub.run()
     if summary is None:
         say("stopped; the same command in the same folder goes on")
     else:
-        say(f"the run has ended: {summary['reason']}; see {settings.folder / 'summary.json'}")
+        reason = ENDS.get(str(summary["reason"]), summary["reason"])
+        say(f"the run has ended: {reason}; see {hub.settings.folder / 'summary.json'}")
     return 0

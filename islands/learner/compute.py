@@ -40,6 +40,9 @@ COPIES_UNDER_WAY = 2
 FIRST_STEPS_COMPILE = 1
 """Steps whose time is not reported: they may contain compilation."""
 
+NO_ROOM = "RESOURCE_EXHAUSTED"
+"""How XLA says that a device's memory is used up."""
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotReady:
@@ -197,7 +200,11 @@ class ComputeThread:
             self._sleep(engine)
 
     def _set_up(self) -> Engine:
-        """Build and compile; what fails now fails at every start: the user's to mend."""
+        """Build and compile; what fails now fails at every start: the user's to mend.
+
+        But for a device or a host that has no room yet, such as one whose last process was killed
+        just now: that ends this process as any other failure does, so it is started again.
+        """
         try:
             engine = Engine(
                 self._make_trainer(),
@@ -216,6 +223,8 @@ class ComputeThread:
         except StopIteration as error:
             raise TaskError("the task has no batch in any shard of its data") from error
         except Exception as error:
+            if _may_pass(error):
+                raise
             told = next(iter(str(error).splitlines()), "")
             raise TaskError(
                 f"the task fails before its first step: {type(error).__name__}: {told}"
@@ -393,6 +402,13 @@ class InlineCompute:
 def made(trainer: Trainer) -> TrainerMade:
     """What is known of a trainer before it has compiled."""
     return TrainerMade(trainer.moments_schema, trainer.moment_pieces)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether an error at the start may be gone at the next one."""
+    return isinstance(error, OSError | MemoryError) or (
+        isinstance(error, RuntimeError) and NO_ROOM in str(error)
+    )
 
 
 def _nobody(_: ComputeEvent) -> None:

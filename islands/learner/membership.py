@@ -23,6 +23,7 @@ from islands.learner.core import Core
 from islands.learner.training import allow
 from islands.messages import (
     PROTOCOL,
+    RUN_OVER,
     Evicted,
     Heartbeat,
     HeartbeatAck,
@@ -127,11 +128,15 @@ def take_ack(core: Core, ack: HeartbeatAck) -> None:
 
 
 def take_refusal(core: Core, by: str, reason: str, *, retry: bool) -> None:
-    """One that cannot be mended by trying again ends the process; another one may pass."""
+    """One that cannot be mended by trying again ends the process; another one may pass.
+
+    That the run is over is no failure: there is nothing to mend, and nothing left to do.
+    """
     if retry:
         core.actions.append(Record("waits", {"reason": f"{by} refused: {reason}"}))
     else:
-        core.actions.append(Exit(f"{by} refused: {reason}", failed=True))
+        failed = not reason.startswith(RUN_OVER)
+        core.actions.append(Exit(f"{by} refused: {reason}", failed))
 
 
 def take_welcome(core: Core, welcome: Welcome) -> None:

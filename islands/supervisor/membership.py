@@ -14,6 +14,7 @@ from islands.errors import RefusedError
 from islands.identities import Incarnation, Role, Status
 from islands.messages import (
     PROTOCOL,
+    RUN_OVER,
     Enquiry,
     Evicted,
     Heartbeat,
@@ -120,7 +121,7 @@ def _unlike(core: Core, join: Join, *, proven: bool) -> str | None:
     if join.role is Role.SYNCER and not proven:
         return f"the syncer {join.name!r} does not hold this run's key; give it the hub's key file"
     if core.finished is not None:
-        return f"the run is over: {core.finished}"
+        return f"{RUN_OVER}: {core.finished}"
     return None
 
 

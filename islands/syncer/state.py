@@ -14,7 +14,7 @@ from islands.config import RunSettings
 from islands.errors import InvariantError
 from islands.identities import LearnerName, Version
 from islands.ledger import Ledger, Row
-from islands.messages import Refused, Stop
+from islands.messages import RUN_OVER, Refused, Stop
 from islands.syncer.actions import Action, Dismiss
 from islands.syncer.closing import (
     advance_closing,
@@ -174,7 +174,7 @@ class SyncerState:
                 if trusted:
                     word: Stop | Refused = Stop(core.durable.finished or "")
                 else:
-                    word = Refused(event.hello.name, "the run is over", retry=False)
+                    word = Refused(event.hello.name, RUN_OVER, retry=False)
                 core.actions.append(Dismiss(connection, word))
             case JournalFinished(sequence):
                 take_journalled(core, sequence, now_s)

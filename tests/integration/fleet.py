@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 
 from islands.config import RunSettings
-from islands.hub import HubSettings, settle
+from islands.hub import Claim, HubSettings, settle
 from islands.local_hub import LearnerSettings, LocalHub
 from islands.operation import Note, StepFigures
 from islands.option_groups import ConnectOptions, ListenOptions
-from islands.run_spec import RunPlan, RunSpec
+from islands.run_spec import RunSpec
 from islands.summary import Summary
 from islands.workload import Workload, load_workload
 
@@ -44,12 +44,12 @@ class WatchedHub(LocalHub):
     """A hub that remembers what it is told."""
 
     def __init__(
-        self, settings: HubSettings, plan: RunPlan, workload: Workload, learners: LearnerSettings
+        self, settings: HubSettings, claim: Claim, workload: Workload, learners: LearnerSettings
     ) -> None:
         self.merges: list[Merge] = []
         self.told: dict[str, StepFigures] = {}
         self._news = asyncio.Event()
-        super().__init__(settings, plan, workload, learners)
+        super().__init__(settings, claim, workload, learners)
         self.folder.listeners.append(self._news.set)
 
     def _noted(self, name: str, note: Note) -> None:
@@ -109,7 +109,7 @@ def make_fleet(
     """A hub on loopback that will start a syncer and so many learners."""
     spec = RunSpec(settings, task, task_settings)
     workload = load_workload(spec)
-    _, plan = settle(folder, spec, workload)
+    claim = settle(folder, spec, workload)
     hub_settings = HubSettings(
         folder=folder,
         spec=spec,
@@ -117,7 +117,7 @@ def make_fleet(
         connecting=ConnectOptions(),
         evaluate_every_s=evaluate_every_s,
     )
-    return WatchedHub(hub_settings, plan, workload, LearnerSettings(learners, cache=cache))
+    return WatchedHub(hub_settings, claim, workload, LearnerSettings(learners, cache=cache))
 
 
 @asynccontextmanager

@@ -227,10 +227,19 @@ async def test_a_busy_port(run: Honest, tmp_path: Path) -> None:
     await run.refuses(program, f"127.0.0.1:{run.port} is in use")
 
 
-async def test_a_folder_in_which_a_run_goes_on(run: Honest) -> None:
-    """A second hub of one folder starts nothing."""
-    config = run.folder.parent / "run.yaml"
-    program = run.room.start("islands.cli", "run", config, "--folder", run.folder)
+@pytest.mark.parametrize(
+    "words",
+    [("islands.cli", "run"), ("islands.syncer", "--config"), ("islands.supervisor", "--config")],
+    ids=["run", "syncer", "supervisor"],
+)
+async def test_a_folder_in_which_a_run_goes_on(words: tuple[str, str], run: Honest) -> None:
+    """A second hub of one folder starts nothing, at whatever port."""
+    config = write_config(
+        run.folder.parent / "again.yaml",
+        task="reading_task:Reading",
+        task_settings={"step_s": 0.03, "megabytes": 0.25},
+    )
+    program = run.room.start(*words, config, "--folder", run.folder)
     await run.refuses(program, "in use")
 
 

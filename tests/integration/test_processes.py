@@ -3,8 +3,10 @@
 import asyncio
 import importlib.util
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -186,6 +188,64 @@ async def test_children_outlive_a_killed_hub_and_the_next_one_adopts_them(tmp_pa
     assert summary is not None
     assert imbalance(summary) == 0
     assert summary["evictions"] == 0
+
+
+@pytest.mark.parametrize("change", ["settings", "port"])
+async def test_children_that_the_next_hub_cannot_use_are_replaced(
+    change: str, tmp_path: Path
+) -> None:
+    """Those of a killed hub end if the settings or the port are others now, and new ones start."""
+    folder = tmp_path / "run"
+    config = write_config(tmp_path / "run.yaml", learners=2)
+    command = ("islands.cli", "run", config, "--folder", folder)
+    async with open_room(tmp_path) as room:
+        first = room.start(*command)
+        await room.wait(lambda: merges(folder) > 4)
+        before = pids(folder)
+        first.process.kill()
+        await room.ended(first)
+        with socket.socket() as other:
+            if change == "settings":
+                write_config(config, learners=2, run={"interval_steps": 12})
+            else:
+                other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                other.bind(("127.0.0.1", port_of(folder)))
+                other.listen()
+            seen = merges(folder)
+            second = room.start(*command)
+            await room.wait(lambda: merges(folder) > seen + 4)
+            now = pids(folder)
+            assert sorted(now) == sorted(before)
+            assert not set(now.values()) & set(before.values())
+            await stop(folder)
+            assert await room.ended(second) == 0
+    assert "they end, and are started anew" in second.err
+    assert ("cannot be had now" in second.err) is (change == "port")
+    summary = summary_of(folder)
+    assert summary is not None
+    assert imbalance(summary) == 0
+
+
+def port_of(folder: Path) -> int:
+    """Where the hub of a folder listens, or did."""
+    return urlsplit(hub_address(folder) or "").port or 0
+
+
+async def test_a_hub_that_fails_says_who_lives_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its children go on, which a person can only know if it is said, with how to take them up."""
+    folder = tmp_path / "run"
+    hub = fleet(folder, budget_tokens=None)
+    async with open_room(tmp_path), running(hub) as run:
+        await hub.wait_merge_of(PAIR, LIMIT_S)
+        hub.supervisor.fail("test", RuntimeError("no good"))
+        with pytest.raises(RuntimeError, match="no good"):
+            await run
+        assert sorted(pids(folder)) == [*PAIR, "syncer"]
+    said = capfd.readouterr().err
+    assert "still running without a hub: syncer, learner-0, learner-1; the same command" in said
+    assert f"--folder {folder}" in said
 
 
 async def test_a_second_signal_ends_everything_at_once(tmp_path: Path) -> None:

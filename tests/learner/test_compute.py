@@ -1,12 +1,14 @@
 """A device's thread gives moments away and takes them over, stepping or standing still."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from islands.config import RunSettings
+from islands.errors import TaskError
 from islands.identities import Lease
-from islands.learner.compute import ComputeEvent, ComputeThread, PieceReady
+from islands.learner.compute import ComputeEvent, ComputeFailed, ComputeThread, PieceReady
 from islands.learner.engine import PIECES_PER_BOUNDARY, Allow, Load, ReadPiece
 from islands.learner.events import Idled, MomentsLoaded, TrainerMade, TrainerReady
 from islands.toy import NumpyTrainer
@@ -19,9 +21,9 @@ PIECE_BYTES = 300
 class Device:
     """A thread with a toy trainer, and what it told."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[], NumpyTrainer] | None = None) -> None:
         """Start it."""
-        self.compute = ComputeThread(made, RunSettings(fragments=2), "ana")
+        self.compute = ComputeThread(make or made, RunSettings(fragments=2), "ana")
         self.told: asyncio.Queue[ComputeEvent] = asyncio.Queue()
         self.compute.start(self.told.put_nowait)
 
@@ -71,5 +73,32 @@ def test_all_pieces_are_read_and_taken_over(steps: int) -> None:
             assert await taker.read(len(pieces)) == pieces
         donor.end()
         taker.end()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes"), RuntimeError),
+        (OSError("no space left"), OSError),
+        (MemoryError(), MemoryError),
+        (RuntimeError("shapes differ"), TaskError),
+        (KeyError("price"), TaskError),
+    ],
+)
+def test_only_what_may_pass_is_not_the_users_mistake(error: Exception, kind: type) -> None:
+    """A device that is not free yet ends the process as a fault does, after which it restarts."""
+
+    def fail() -> NumpyTrainer:
+        raise error
+
+    async def main() -> None:
+        device = Device(fail)
+        async with asyncio.timeout(LIMIT_S):
+            told = await device.wait(ComputeFailed)
+        assert isinstance(told, ComputeFailed)
+        assert type(told.error) is kind
+        device.end()
 
     asyncio.run(main())

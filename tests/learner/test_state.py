@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import TypeVar
 
+import pytest
+
 from islands.config import RunSettings
 from islands.identities import (
     FragmentIndex,
@@ -466,6 +468,14 @@ def test_a_refusal_for_good_ends_the_process() -> None:
     (exit_,) = bench.of(Exit)
     assert exit_.failed
     assert "layouts differ" in exit_.reason
+
+
+@pytest.mark.parametrize("reason", ["the run is over", "the run is over: tokens"])
+def test_that_the_run_is_over_is_no_failure(reason: str) -> None:
+    """Nothing is to be mended: the process ends as it should, with the sentence."""
+    bench = Bench()
+    bench.do(FromSupervisor(Refused(ANA, reason, retry=False)))
+    assert bench.of(Exit) == [Exit(f"the supervisor refused: {reason}", failed=False)]
 
 
 def test_leaving_reports_and_says_goodbye_to_both() -> None:

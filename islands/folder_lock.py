@@ -1,0 +1,38 @@
+"""A folder that only one process may use: its lock ends with its holder, however that ends."""
+
+import fcntl
+from pathlib import Path
+from typing import IO
+
+from islands.errors import UserError
+
+
+def lock_folder(folder: Path, name: str, user: str) -> IO[bytes]:
+    """Make the folder if it is missing, and keep others out of it.
+
+    Args:
+        folder: that is to be used alone.
+        name: of the file that is locked.
+        user: who else may hold it, for the sentence.
+
+    Returns:
+        The file; whoever closes it frees the folder.
+
+    Raises:
+        UserError: the folder cannot be used, or somebody else uses it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / name).open("ab")
+    except OSError as error:
+        raise UserError(f"the folder {folder} cannot be used: {error}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise UserError(
+            f"the folder {folder} is in use by another {user}; choose another, or end that one"
+        ) from error
+    except OSError:
+        return file  # a file system without locks: nobody can be kept out
+    return file

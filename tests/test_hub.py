@@ -1,0 +1,145 @@
+"""What a hub says and refuses before anything runs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from islands.config import RunSettings
+from islands.errors import UserError
+from islands.hub import settle
+from islands.hub_file import HUB_FILE, HubPlace, read_place, write_place
+from islands.identities import LearnerName
+from islands.local_hub import dialled, listening_words, mistake_of, someone_trains
+from islands.messages import Leave
+from islands.option_groups import ListenOptions
+from islands.run_spec import RunSpec, write
+from islands.supervisor.events import LeaveArrived
+from islands.workload import load_workload
+from tests.supervisor.desk import Desk
+
+
+def test_a_new_run_without_its_beginning_leaves_no_folder(tmp_path: Path) -> None:
+    """A file to start from that is not there is refused before the folder is made."""
+    spec = RunSpec(RunSettings(), "islands.tasks.digits:Digits", {})
+    folder = tmp_path / "run"
+    with pytest.raises(UserError, match="there is no such file"):
+        settle(folder, spec, load_workload(spec), tmp_path / "missing.safetensors")
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["exit code 2: python -m islands.syncer: no space: none", "exit code 2: no space: none"],
+)
+def test_a_childs_sentence_is_told_without_its_frame(reason: str) -> None:
+    """How the child is called and with what it ended helps nobody to mend the mistake."""
+    assert mistake_of(reason) == "no space: none"
+
+
+# --- one hub, and what it leaves to the next ------------------------------------------------------
+
+
+def toy(budget_tokens: int | None = None) -> RunSpec:
+    """A run whose devices sleep."""
+    return RunSpec(
+        RunSettings(budget_tokens=budget_tokens),
+        "islands.toy_workload:Sleeping",
+        {"megabytes": 0.25},
+    )
+
+
+def test_a_folder_has_one_hub(tmp_path: Path) -> None:
+    """A second one is told so before it writes anything, until the first has ended."""
+    spec = toy()
+    claim = settle(tmp_path, spec, load_workload(spec))
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(UserError, match="in use by another hub; choose another, or end that one"):
+        settle(tmp_path, spec, load_workload(spec))
+    assert sorted(tmp_path.iterdir()) == before
+    claim.lock.close()
+    settle(tmp_path, spec, load_workload(spec)).lock.close()
+
+
+def test_a_hub_knows_that_its_run_had_other_settings(tmp_path: Path) -> None:
+    """Until the new ones are written down, for until then its processes may have the old ones."""
+    spec, other = toy(10), toy(20)
+    first = settle(tmp_path, spec, load_workload(spec))
+    write(tmp_path, spec, first.plan)
+    first.lock.close()
+    changes: list[bool] = []
+    for wanted in (spec, other, other):
+        claim = settle(tmp_path, wanted, None)
+        changes.append(claim.changed)
+        claim.lock.close()
+    write(tmp_path, other, first.plan)
+    last = settle(tmp_path, other, None)
+    last.lock.close()
+    assert (first.changed, changes, last.changed) == (False, [False, True, True], False)
+
+
+def test_where_the_hub_is_is_replaced_at_once(tmp_path: Path) -> None:
+    """Whoever has the old file open reads the old place to its end."""
+    first = HubPlace("ws://127.0.0.1:1/supervisor", "test")
+    write_place(tmp_path, first)
+    with (tmp_path / HUB_FILE).open("rb") as old:
+        write_place(tmp_path, replace(first, supervisor="ws://127.0.0.1:2/supervisor"))
+        assert b":1/" in old.read()
+    assert read_place(tmp_path).supervisor == "ws://127.0.0.1:2/supervisor"
+    assert [path.name for path in tmp_path.iterdir()] == [HUB_FILE]
+
+
+# --- children -------------------------------------------------------------------------------------
+
+CERTIFIED = ListenOptions("0.0.0.0:7070", tls_certificate=Path("c.pem"), tls_key=Path("k.pem"))
+
+
+@pytest.mark.parametrize(
+    ("listening", "told"),
+    [
+        (ListenOptions("0.0.0.0:7070"), "ws://127.0.0.1:7070/supervisor"),
+        (ListenOptions("[::]:7070"), "ws://[::1]:7070/supervisor"),
+        (ListenOptions("[fe80::1]:7070"), "ws://[fe80::1]:7070/supervisor"),
+        (ListenOptions("10.0.0.1:7070"), "ws://10.0.0.1:7070/supervisor"),
+        (CERTIFIED, "ws://hub.example:7070/supervisor"),
+    ],
+)
+def test_children_dial_what_is_bound_or_certified(listening: ListenOptions, told: str) -> None:
+    """A certificate knows the advertised name, and nothing of loopback."""
+    assert dialled("ws://hub.example:7070/supervisor", listening) == told
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (ListenOptions("[::]:7070"), ["--listen", "[::]:0"]),
+        (
+            ListenOptions("10.0.0.1:7070", advertise="[fd00::1]:80"),
+            ["--listen", "10.0.0.1:0", "--advertise", "[fd00::1]"],
+        ),
+        (
+            ListenOptions("10.0.0.1:7070", advertise="hub.example"),
+            ["--listen", "10.0.0.1:0", "--advertise", "hub.example"],
+        ),
+    ],
+)
+def test_a_child_listens_beside_its_hub(options: ListenOptions, words: list[str]) -> None:
+    """At any free port of the same host, as one that the option is understood by."""
+    assert listening_words(options) == words
+
+
+def test_a_run_is_not_given_up_while_a_learner_may_train() -> None:
+    """Those that an operator added count, those that he sent away do not; guests count too."""
+    desk = Desk(launched=("syncer", "learner-0", "learner-1"))
+    core = desk.state.core
+    assert someone_trains(core, [], {"learner-0": "exit code 2"})  # the other one is started again
+    both = {"learner-0": "exit code 2", "learner-1": "ended too often"}
+    assert not someone_trains(core, [], both)
+    assert someone_trains(core, ["learner-2"], both)
+    core.drained["learner-1"] = "drained by an operator"
+    assert not someone_trains(core, [], {"learner-0": "exit code 2"})
+    assert someone_trains(core, ["learner-1"], {"learner-0": "exit code 2"})  # it still answers
+    guest = desk.admit("guest")
+    assert someone_trains(core, [], both)
+    desk.handle(LeaveArrived(Leave(LearnerName("guest"), guest, "done")))
+    assert not someone_trains(core, [], both)

@@ -1,0 +1,29 @@
+"""What a person sees of a run on a terminal."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from islands.cli.screen import ECHO, WIDEST, Screen
+from islands.telemetry import LearnerFigures, RunFigures
+
+
+def picture(columns: int, evaluations: int) -> list[str]:
+    """The lines of a live screen of a terminal so wide."""
+    figures = RunFigures(learners={"learner-0": LearnerFigures(steps=7)})
+    figures.evaluations += [{"at_s": i, "bits": 9.0 - i} for i in range(evaluations)]
+    figures.events.append("26.8 s  supervisor: commanded " + "told=something " * 20)
+    screen = Screen(1_000_000)
+    screen.console = Console(file=io.StringIO(), width=columns, force_terminal=False)
+    screen.console.print(screen.picture(figures, 500_000, 12.0))
+    assert isinstance(screen.console.file, io.StringIO)
+    return screen.console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 160])
+def test_the_picture_keeps_its_height_and_leaves_room_for_an_echo(columns: int) -> None:
+    """Neither long events nor many evaluations add a line, at any width."""
+    lines = picture(columns, evaluations=40)
+    assert len(lines) == len(picture(columns, evaluations=0)) == 7
+    assert max(map(len, lines)) == min(WIDEST, columns - ECHO)
