@@ -137,6 +137,7 @@ class JaxTrainer:
         self._precision = precision
         self._model: _Model | None = None
         self._frozen: Leaves | None = None
+        self._moment_likes: list[jax.ShapeDtypeStruct] = []
         self._steps = 0
 
     def setup(self) -> None:
@@ -155,6 +156,16 @@ class JaxTrainer:
         for fragment in range(len(self.layout.fragments)):
             self._difference(model, fragment, self._precision)
             self._blend(model, fragment, model.base[fragment], 0.0)
+        self._moment_likes = [
+            jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)  # type: ignore[no-untyped-call]
+            for x in jax.tree.leaves(model.optimizer_state)
+        ]
+
+    def prepare_giving(self) -> None:
+        """Compile what `read_moments` will call."""
+        for parts in self._program.moments.pieces:
+            for part in parts:
+                self._copy(self._moment_likes[part.leaf], part)
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
         """Batches of a shard from a position, each with the position after it."""
@@ -230,7 +241,8 @@ class JaxTrainer:
         """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
         leaves = jax.tree.leaves(self._ready().optimizer_state)
         parts = self._program.moments.pieces[piece]
-        arrays = tuple(self._copied(leaves[part.leaf], part) for part in parts)
+        calls = [self._copy(leaves[part.leaf], part) for part in parts]
+        arrays = tuple(compiled(*arguments) for compiled, arguments in calls)
         for array in arrays:
             array.copy_to_host_async()
         return MomentSnapshot(arrays)
@@ -330,19 +342,16 @@ class JaxTrainer:
         shapes = tuple((x.shape, str(x.dtype)) for x in leaves)
         return (self._shapes[fragment], shapes), (leaves, self._first_rows[fragment])
 
-    def _copied(self, leaf: Array, part: Part) -> Array:
-        """A part of the optimizer's state in a new buffer."""
+    def _copy(self, leaf: Array | jax.ShapeDtypeStruct, part: Part) -> _Call:
+        """A part of the optimizer's state, to be copied into a new buffer."""
         name = (part.rows, part.leaf_rows, leaf.shape, str(leaf.dtype))
         if part.whole:
-            compiled = self._compile(("copy", name), copied_words, (leaf,))
-            array: Array = compiled(leaf)
-            return array
+            return self._compile(("copy", name), copied_words, (leaf,)), (leaf,)
         split = self._place.split(leaf.shape)
         function = partial(read_rows, PieceShape(0, leaf.shape, part.leaf_rows, part.rows, split))
         arguments = (leaf, np.int32(part.row_start))
-        compiled = self._compile(("rows", name), function, arguments, parts_to=self._place.whole)
-        rows: Array = compiled(*arguments)
-        return rows
+        key = ("rows", name)
+        return self._compile(key, function, arguments, parts_to=self._place.whole), arguments
 
     def _compile(
         self,

@@ -196,6 +196,9 @@ class NumpyTrainer:
         """How many pieces the momentum is cut into."""
         return -(-self._moment.nbytes // self._moment_piece_bytes) if self._momentum else 0
 
+    def prepare_giving(self) -> None:
+        """Nothing to compile."""
+
     def read_moments(self, piece: int) -> Snapshot:
         """A piece of the momentum, copied."""
         return ToySnapshot(np.array(self._moment.view(np.uint8)[self._moment_range(piece)]))

@@ -110,6 +110,12 @@ class Trainer(Protocol):
         `MOMENT_PIECE_BYTES`; so it is the same for equal schemas.
         """
 
+    def prepare_giving(self) -> None:
+        """Make `read_moments` ready, so that a step does not wait for it; from any thread.
+
+        Called once, after `setup`.
+        """
+
     def read_moments(self, piece: int) -> Snapshot:
         """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
 

@@ -439,3 +439,14 @@ def test_leaves_that_share_an_array_are_taken_apart() -> None:
     trainer = JaxTrainer(SharedTask(), 4, min_piece_bytes=64)
     trainer.setup()
     assert np.isfinite(train(trainer, 2)).all()
+
+
+def test_a_learner_that_is_ready_to_give_compiles_nothing_to_give() -> None:
+    """A peer that asks costs the donor no compilation between two of its steps."""
+    trainer = made()
+    trainer.prepare_giving()
+    train(trainer, 2)
+    compiled = dict(trainer._program._compiled)  # noqa: SLF001  what is counted here
+    for piece in range(trainer.moment_pieces):
+        trainer.read_moments(piece).buffer()
+    assert trainer._program._compiled == compiled  # noqa: SLF001

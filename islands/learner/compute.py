@@ -232,7 +232,14 @@ class ComputeThread:
         if not finite:
             raise TaskError("the task's initial parameters are not all finite numbers")
         self._tell(TrainerReady(batch_tokens))
+        self._copier.submit(self._prepare_giving, engine.trainer)
         return engine
+
+    def _prepare_giving(self, trainer: Trainer) -> None:
+        try:
+            trainer.prepare_giving()
+        except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
+            self._tell(ComputeFailed(error))
 
     def _take_commands(self, engine: Engine) -> None:
         with self._wake:
