@@ -42,8 +42,8 @@ class Entry(msgspec.Struct):
 
     at_s: float
     kind: str
-    fragment: int = -1
-    version: str = ""
+    fragment: int | None = None
+    version: str | None = None
     opened_s: float = 0.0
     loop_s: float = 0.0
 
@@ -137,7 +137,7 @@ def _merged(hub: WatchedHub) -> set[str]:
 def durations(folder: Path, names: list[str]) -> list[float]:
     """Seconds from opening to last adoption, of every version that all have adopted."""
     opened = {(e.fragment, e.version): e.opened_s for _, e in entries(folder, "syncer", "merged")}
-    adopted: dict[tuple[int, str], list[float]] = defaultdict(list)
+    adopted: dict[tuple[int | None, str | None], list[float]] = defaultdict(list)
     for name in names:
         for began_s, entry in entries(folder, name, "adopted"):
             adopted[entry.fragment, entry.version].append(began_s + entry.at_s)
