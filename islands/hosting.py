@@ -16,10 +16,12 @@ from islands.credentials import Credentials
 from islands.errors import UserError
 from islands.messages import MESSAGE_TYPES
 from islands.option_groups import ConnectOptions, ListenOptions
-from islands.role import RoleActor
+from islands.role import RoleActor, Surroundings
+from islands.run_spec import RunPlan, RunSpec
 from islands.tape import FileTape, Tape
 from islands.watchdog import Watchdog
 from messaging.clock import LoopClock, WallClock
+from messaging.link import Network
 from messaging.scope import Scope
 from messaging.security import Secret, client_tls, server_tls
 from messaging.websocket_network import WebsocketNetwork
@@ -177,6 +179,21 @@ class SpokenTape:
         if kind == "waits" and fields["reason"] != self._reason:
             self._reason = fields["reason"]
             self._say(f"{actor} waits: {self._reason}")
+
+
+def around_in(
+    network: Network, addresses: tuple[str, ...], spec: RunSpec, plan: RunPlan, tape: Tape
+) -> Surroundings:
+    """What an actor finds in a process of its own, whose supervisor is elsewhere."""
+    return Surroundings(
+        settings=spec.settings,
+        layout=plan.layout,
+        network=network,
+        tape=tape,
+        supervisor=addresses,
+        origin_s=LoopClock().now_s(),
+        reports=True,
+    )
 
 
 # --- the life of its actors -------------------------------------------------------------------

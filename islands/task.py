@@ -10,7 +10,6 @@ Optax chains see one learner's whole tree, so an inner clip by global norm is th
 training. An outer chain sees one fragment at a time, and a norm in it is the fragment's.
 """
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from islands.data.shards import ShardKey
 from islands.errors import TaskError
+from islands.factory import make
 from islands.layout import Role, default_role
 
 Batch = TypeVar("Batch")
@@ -109,17 +109,7 @@ def load_task(name: str, **settings: object) -> Task[PyTree]:
     Raises:
         TaskError: The name is malformed, nothing is there, or what is there makes no task.
     """
-    module_name, _, factory_name = name.partition(":")
-    if not module_name or not factory_name:
-        raise TaskError(f"task {name!r} is not of the form package.module:factory")
-    try:
-        factory = getattr(importlib.import_module(module_name), factory_name)
-    except (ImportError, AttributeError) as error:
-        raise TaskError(f"task {name!r} cannot be loaded: {error}") from error
-    try:
-        task = factory(**settings)
-    except TypeError as error:
-        raise TaskError(f"task {name!r} refuses its settings {settings}: {error}") from error
+    task = make(name, settings)
     if not isinstance(task, Task):
         raise TaskError(f"{name!r} makes a {type(task).__name__}, which is no islands.task.Task")
     return task

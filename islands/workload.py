@@ -4,7 +4,6 @@ A `Task` becomes one (`islands.jax_workload`); so do the toys, which need no JAX
 named in the run's spec, so every host can build it.
 """
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.config import RunSettings
-from islands.errors import TaskError
+from islands.factory import make
 from islands.run_spec import RunPlan, RunSpec
 from islands.trainer import Trainer
 
@@ -71,33 +70,3 @@ def load_workload(spec: RunSpec, overrides: dict[str, object] | None = None) -> 
     from islands.jax_workload import JaxWorkload
 
     return JaxWorkload(made, spec.task)
-
-
-def make(name: str, settings: dict[str, object]) -> object:
-    """Call the factory `package.module:factory`.
-
-    Raises:
-        TaskError: the name is malformed, nothing is there, or it refuses its settings.
-    """
-    module_name, _, factory_name = name.partition(":")
-    if not module_name or not factory_name:
-        raise TaskError(f"task {name!r} is not of the form package.module:factory")
-    try:
-        factory = getattr(importlib.import_module(module_name), factory_name)
-    except SyntaxError as error:
-        raise TaskError(
-            f"task {name!r} has a mistake: {error.filename}, line {error.lineno}: {error.msg}"
-        ) from error
-    except (ImportError, AttributeError) as error:
-        raise TaskError(
-            f"task {name!r} cannot be loaded on this host: {error}; install it here, or start "
-            "this process in the folder that holds it"
-        ) from error
-    except Exception as error:  # the user's own code may raise anything
-        raise TaskError(
-            f"task {name!r} fails as it is imported: {type(error).__name__}: {error}"
-        ) from error
-    try:
-        return factory(**settings)
-    except TypeError as error:
-        raise TaskError(f"task {name!r} refuses its settings {settings}: {error}") from error

@@ -4,41 +4,27 @@ An address with a scheme (`ws://…`) is dialled outside; a bare name is dialled
 listens is reached both ways, and told outwards by the outer address.
 """
 
-from messaging.errors import LinkClosed, MailboxClosed
+from messaging.backlog import BacklogListener
+from messaging.errors import LinkClosed
 from messaging.link import Link, Listener, Network
-from messaging.mailbox import Mailbox
 from messaging.memory_link import BACKLOG, MemoryNetwork
 from messaging.scope import Scope
 
 
-class JointListener:
+class JointListener(BacklogListener[Link]):
     """Accepts from both networks, in the order in which peers come."""
 
     def __init__(self, inner: Listener, outer: Listener, scope: Scope) -> None:
-        self.address = outer.address
+        super().__init__(outer.address, BACKLOG)
         self._listeners = (inner, outer)
-        self._backlog: Mailbox[Link] = Mailbox(BACKLOG)
         for listener in self._listeners:
             scope.spawn(self._take(listener), f"accept-{listener.address}")
-
-    async def accept(self) -> Link:
-        """Wait for the next session that a peer opened.
-
-        Raises:
-            LinkClosed: The listener is closed.
-        """
-        try:
-            return await self._backlog.get()
-        except MailboxClosed as error:
-            raise LinkClosed(f"nobody listens at {self.address!r} any more") from error
 
     def close(self) -> None:
         """Accept nobody any more; sessions that wait unaccepted are closed."""
         for listener in self._listeners:
             listener.close()
-        self._backlog.close()
-        for link in self._backlog.clear():
-            link.close("not accepted")
+        super().close()
 
     async def _take(self, listener: Listener) -> None:
         while True:  # until the listener closes
@@ -46,7 +32,7 @@ class JointListener:
                 link = await listener.accept()
             except LinkClosed:
                 return
-            if not self._backlog.put_nowait(link):
+            if not self.offer(link):
                 link.close("too many sessions wait here")
 
 

@@ -6,10 +6,10 @@ nothing is encoded: the receiver gets the very envelope that was sent.
 
 import asyncio
 
+from messaging.backlog import BacklogListener
 from messaging.envelope import Envelope
-from messaging.errors import DialFailed, LinkClosed, LocalFault, MailboxClosed
+from messaging.errors import DialFailed, LinkClosed, LocalFault
 from messaging.link import Lane
-from messaging.mailbox import Mailbox
 from messaging.way import Conditions, Way
 
 CONTROL_CAPACITY = 1024
@@ -107,35 +107,17 @@ class MemoryLink:
         self._incoming.bulk.inbox.clear()
 
 
-class MemoryListener:
+class MemoryListener(BacklogListener[MemoryLink]):
     """An address inside this process where others can dial."""
 
     def __init__(self, address: str, network: "MemoryNetwork") -> None:
-        self.address = address
+        super().__init__(address, BACKLOG)
         self._network = network
-        self._backlog: Mailbox[MemoryLink] = Mailbox(BACKLOG)
-
-    async def accept(self) -> MemoryLink:
-        """Wait for the next session that a peer opened.
-
-        Raises:
-            LinkClosed: The listener is closed.
-        """
-        try:
-            return await self._backlog.get()
-        except MailboxClosed as error:
-            raise LinkClosed(f"nobody listens at {self.address!r} any more") from error
 
     def close(self) -> None:
-        """Accept nobody any more; sessions that wait unaccepted are closed."""
-        self._backlog.close()
-        for link in self._backlog.clear():
-            link.close("not accepted")
+        """Accept nobody any more, and free the address."""
+        super().close()
         self._network.forget_listener(self)
-
-    def offer(self, link: MemoryLink) -> bool:
-        """Queue a session for `accept`; False if too many wait."""
-        return self._backlog.put_nowait(link)
 
 
 class MemoryNetwork:

@@ -11,10 +11,10 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 
+from messaging.backlog import BacklogListener
 from messaging.bulk_protocol import BulkProtocol
 from messaging.codec import CHUNK_PREFIX_BYTES, Codec, Limits
-from messaging.errors import DialFailed, LinkClosed, LocalFault, MailboxClosed
-from messaging.mailbox import Mailbox
+from messaging.errors import DialFailed, LocalFault
 from messaging.scope import Scope
 from messaging.security import Secret, only_loopback
 from messaging.tensors import BufferPool
@@ -27,46 +27,22 @@ from messaging.wire import Wire
 __all__ = ["WebsocketListener", "WebsocketNetwork", "WebsocketSettings"]
 
 
-class WebsocketListener:
+class WebsocketListener(BacklogListener[WebsocketLink]):
     """A name of this process that others can dial.
 
     Attributes:
-        address: What a peer must dial.
         name: The name given to `listen`.
     """
 
     def __init__(self, name: str, address: str, network: "WebsocketNetwork", backlog: int) -> None:
+        super().__init__(address, backlog)
         self.name = name
-        self.address = address
         self._network = network
-        self._backlog: Mailbox[WebsocketLink] = Mailbox(backlog)
-
-    async def accept(self) -> WebsocketLink:
-        """Wait for the next session that a peer opened.
-
-        Raises:
-            LinkClosed: The listener is closed.
-        """
-        try:
-            return await self._backlog.get()
-        except MailboxClosed as error:
-            raise LinkClosed(f"nobody listens at {self.address!r} any more") from error
 
     def close(self) -> None:
-        """Accept nobody any more; sessions that wait unaccepted are closed."""
-        self._backlog.close()
-        for link in self._backlog.clear():
-            link.close("not accepted")
+        """Accept nobody any more, and free the name."""
+        super().close()
         self._network.forget_listener(self)
-
-    @property
-    def room(self) -> bool:
-        """Whether another session can wait."""
-        return len(self._backlog) < self._backlog.capacity
-
-    def offer(self, link: WebsocketLink) -> bool:
-        """Queue a session for `accept`; False if too many wait."""
-        return self._backlog.put_nowait(link)
 
 
 class WebsocketNetwork:

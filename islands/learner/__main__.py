@@ -23,11 +23,10 @@ def entry(options: LearnerOptions, _: Common) -> int:
 
 
 async def _learn(options: LearnerOptions, name: str) -> int:
-    import asyncio
-
     from islands.enquiry import Asker, check_same, enquire
     from islands.hosting import (
         SpokenTape,
+        around_in,
         compiled_folder,
         live,
         network_of,
@@ -39,7 +38,6 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     from islands.learner.actor import LearnerActor
     from islands.learner.compute import ComputeThread
     from islands.ports import ThreadWorker
-    from islands.role import Surroundings
     from islands.workload import Place, load_workload
 
     connecting = options.connecting
@@ -52,15 +50,8 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         check_same(workload.plan(spec.settings).layout, plan.layout)
         workload.keep_compiled(compiled_folder())
         place = Place(name, options.devices, options.model_parallel)
-        around = Surroundings(
-            settings=spec.settings,
-            layout=plan.layout,
-            network=network,
-            tape=SpokenTape(tape_in(options.folder, name), say),
-            supervisor=addresses,
-            origin_s=asyncio.get_running_loop().time(),
-            reports=True,
-        )
+        tape = SpokenTape(tape_in(options.folder, name), say)
+        around = around_in(network, addresses, spec, plan, tape)
         compute = ComputeThread(lambda: workload.trainer(spec.settings, place), spec.settings, name)
         learner = LearnerActor(
             name,

@@ -18,14 +18,11 @@ def entry(options: ObserverOptions, _: Common) -> int:
 
 
 async def _observe(options: ObserverOptions, name: str) -> int:
-    import asyncio
-
     from islands.enquiry import Asker, check_same, enquire
-    from islands.hosting import live, network_of, say, tape_in, token_of
+    from islands.hosting import around_in, live, network_of, say, tape_in, token_of
     from islands.identities import Role
     from islands.observer.actor import ObserverActor
     from islands.ports import ThreadWorker
-    from islands.role import Surroundings
     from islands.workload import load_workload
 
     connecting = options.connecting
@@ -37,25 +34,17 @@ async def _observe(options: ObserverOptions, name: str) -> int:
         workload = load_workload(spec, options.task_settings)
         check_same(workload.plan(spec.settings).layout, plan.layout)
         tape = tape_in(options.folder, name)
-        origin_s = asyncio.get_running_loop().time()
+        around = around_in(network, addresses, spec, plan, tape)
 
         def report(clock: float, found: dict[str, float]) -> None:
-            at_s = asyncio.get_running_loop().time() - origin_s
+            at_s = observer.now_s() - around.origin_s
             tape.write(at_s, name, "evaluation", {"clock": clock, **found})
             told = ", ".join(f"{key} {value:.4g}" for key, value in found.items())
             say(f"step {clock:.0f}: {told}")
 
         observer = ObserverActor(
             name,
-            Surroundings(
-                settings=spec.settings,
-                layout=plan.layout,
-                network=network,
-                tape=tape,
-                supervisor=addresses,
-                origin_s=origin_s,
-                reports=True,
-            ),
+            around,
             worker=ThreadWorker(name, lambda error: observer.fail("worker", error), finish=False),
             evaluate=lambda values: workload.evaluate(spec.settings, values),
             report=report,

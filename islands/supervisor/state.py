@@ -71,6 +71,7 @@ class SupervisorState:
             launched={name: Restarts() for name in launched},
             ticked_s=now_s,
         )
+        self._viewed = self._core.view()
 
     @property
     def core(self) -> Core:
@@ -109,10 +110,11 @@ class SupervisorState:
         """
         core = self._core
         core.actions = []
-        before = core.view()
         notice_pause(core, now_s)
         self._take(event, now_s)
-        if core.view() != before:
+        view = core.view()
+        if view != self._viewed:
+            self._viewed = view
             core.publish()
         return core.actions
 

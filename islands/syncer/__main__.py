@@ -35,11 +35,10 @@ def entry(options: SyncerOptions, _: Common) -> int:
 
 async def _apart(options: SyncerOptions) -> int:
     """The supervisor is elsewhere, and tells what the run is."""
-    import asyncio
-
     from islands.enquiry import Asker, enquire
     from islands.hosting import (
         KEY_FILE,
+        around_in,
         credentials_of,
         live,
         network_of,
@@ -48,7 +47,6 @@ async def _apart(options: SyncerOptions) -> int:
         token_of,
     )
     from islands.identities import Role
-    from islands.role import Surroundings
     from islands.syncer_host import make_syncer
 
     connecting, listening = options.connecting, options.listening
@@ -59,15 +57,8 @@ async def _apart(options: SyncerOptions) -> int:
         asker = Asker(Role.SYNCER, options.name)
         spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
         key_file = options.key_file or options.folder / KEY_FILE
-        around = Surroundings(
-            settings=spec.settings,
-            layout=plan.layout,
-            network=network,
-            tape=tape_in(options.folder, options.name),
-            supervisor=addresses,
-            origin_s=asyncio.get_running_loop().time(),
-            reports=True,
-        )
+        tape = tape_in(options.folder, options.name)
+        around = around_in(network, addresses, spec, plan, tape)
         syncer = make_syncer(
             options.name,
             around,
