@@ -27,3 +27,13 @@ def test_the_picture_keeps_its_height_and_leaves_room_for_an_echo(columns: int) 
     lines = picture(columns, evaluations=40)
     assert len(lines) == len(picture(columns, evaluations=0)) == 7
     assert max(map(len, lines)) == min(WIDEST, columns - ECHO)
+
+
+def test_a_sentence_is_printed_as_it_is() -> None:
+    """Neither the width of the terminal nor brackets change a path that a person will copy."""
+    screen = Screen(None)
+    screen.console = Console(file=io.StringIO(), width=20)
+    sentence = "stopped; the same command with --folder /a/[bold]/very/long/path goes on"
+    screen.say(sentence)
+    assert isinstance(screen.console.file, io.StringIO)
+    assert screen.console.file.getvalue() == sentence + "\n"

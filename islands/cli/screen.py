@@ -59,8 +59,8 @@ class Screen:
             self.console.print(line, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """Print a line that stays."""
-        self.console.print(text, highlight=False)
+        """Print a sentence that stays, as it is: a path in it can be copied, and is no markup."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _line(self, figures: "RunFigures", tokens: int, elapsed_s: float) -> str:
         learners = " ".join(
