@@ -44,7 +44,7 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts) -> Non
         cosine=facts.cosine_to_previous,
         digest=facts.digest,
         asked=len(round_.asked),
-        learners=len(core.learners),
+        learners=core.learner_count,
         opened_s=round_.opened_s,
         closed_s=round_.closed_s,
     )

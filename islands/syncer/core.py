@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from islands.config import RunSettings
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Version
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Role, Version
 from islands.ledger import Ledger
 from islands.messages import FragmentUpdate, LeaseGranted, Merged
 from islands.syncer.actions import Action, Record, Send, SendValue, WriteJournal
@@ -173,6 +173,11 @@ class Core:
     def names(self) -> list[LearnerName]:
         """All known names, in the one order that decides anything."""
         return sorted(self.learners)
+
+    @property
+    def learner_count(self) -> int:
+        """Learners that are known here; observers only read, so they count for nothing."""
+        return sum(learner.role is Role.LEARNER for learner in self.learners.values())
 
     def ready(self) -> list[LearnerName]:
         """Learners that nothing speaks against (`eligibility.py`, reasons 1 to 5), by name."""

@@ -45,7 +45,11 @@ def open_round(
     )
     core.durable.round += 1
     core.rounds[fragment] = round_
-    left_out = {name: core.ineligible(name, fragment) for name in core.names() if name not in names}
+    left_out = {
+        name: core.ineligible(name, fragment)
+        for name in core.names()
+        if name not in names and core.learners[name].role is Role.LEARNER
+    }
     core.record(
         "opened", round=round_.number, fragment=fragment, asked=list(names), left_out=left_out
     )
@@ -335,7 +339,7 @@ def _still_admitted(
 
 
 def _record_closing(core: Core, round_: Round) -> None:
-    learners = max(1, len(core.learners))
+    learners = max(1, core.learner_count)
     behind = [
         round_.version.number - admitted.contribution.base.number
         for admitted in round_.arrived.values()

@@ -168,9 +168,16 @@ def _ask_again(core: Core, learner: LearnerRecord, now_s: float) -> None:
 
 
 def close_link(core: Core, name: LearnerName, connection: int) -> None:
-    """A link is gone; a newer link of the same peer is left alone."""
+    """A link is gone; a newer link of the same peer is left alone.
+
+    Whoever only reads has no account to come back to, so it is forgotten with its link.
+    """
     learner = core.learners.get(name)
     if learner is None or learner.connection != connection:
+        return
+    if learner.role is not Role.LEARNER:
+        del core.learners[name]
+        core.record("unlinked", name=name)
         return
     learner.connection = None
     learner.unanswered.clear()

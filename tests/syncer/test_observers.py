@@ -1,0 +1,74 @@
+"""Whoever only reads: it is told what is new, counts for nothing, and is forgotten with its link."""
+
+from dataclasses import replace
+
+from islands.config import RunSettings
+from islands.identities import Incarnation, LearnerName, Phase, Role
+from islands.syncer.actions import Record
+from islands.syncer.events import LinkClosed, LinkOpened
+from tests.syncer.bench import Bench, Learner, opened, seeded
+
+CONNECTION = 500
+
+
+def observe(bench: Bench, name: str, *, counter: int = 90, connection: int = CONNECTION) -> None:
+    """An observer opens a link."""
+    observer = Learner(name, bench.fragments, counter)
+    observer.phase = Phase.STARVED
+    hello = bench.hello_of(observer)
+    progress = replace(hello.progress, batch_tokens=0, step_time_s=0.0)
+    hello = replace(hello, role=Role.OBSERVER, progress=progress)
+    bench.do(LinkOpened(hello, connection, trusted=True))
+
+
+def leave(bench: Bench, name: str, *, connection: int = CONNECTION) -> None:
+    """Its link closes."""
+    bench.do(LinkClosed(name, connection))
+
+
+def test_observers_that_came_and_went_leave_nothing() -> None:
+    """Whatever is done for all that are known costs nothing for those that are gone."""
+    bench = seeded("ana")
+    for number in range(200):
+        observe(bench, f"reader-{number}", connection=CONNECTION + number)
+        leave(bench, f"reader-{number}", connection=CONNECTION + number)
+    assert list(bench.core.learners) == ["ana"]
+    assert list(bench.core.durable.ledger.books) == ["ana"]
+
+
+def test_an_observer_comes_back_as_it_was_or_as_another() -> None:
+    """It has no account, so nothing of it is fenced; it gets all values once more."""
+    bench = seeded("ana")
+    for counter in (90, 90, 91):
+        observe(bench, "reader", counter=counter)
+        assert bench.dismissed() == []
+        assert [update.fragment for update in bench.updates()] == [0, 1]
+        assert bench.core.learners[LearnerName("reader")].incarnation == Incarnation(1, counter)
+        leave(bench, "reader")
+
+
+def test_a_replaced_link_of_an_observer_forgets_nobody() -> None:
+    """The old link closes after the new one has opened: the observer is still here."""
+    bench = seeded("ana")
+    observe(bench, "reader", connection=CONNECTION)
+    observe(bench, "reader", connection=CONNECTION + 1)
+    leave(bench, "reader", connection=CONNECTION)
+    assert bench.core.learners[LearnerName("reader")].connection == CONNECTION + 1
+
+
+def test_observers_are_not_counted_as_learners() -> None:
+    """The share of a round, and who was there and left out, are told of learners alone."""
+    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=2))
+    observe(bench, "reader")
+    pulls = opened(bench)
+    found = [record for record in bench.of(Record) if record.kind == "opened"]
+    for pull in pulls:
+        bench.answer(pull)
+        found += bench.of(Record)
+    bench.merge()
+    found += bench.of(Record)
+    by_kind = {record.kind: record.fields for record in found}
+    assert by_kind["opened"]["left_out"] == {}
+    assert by_kind["closed"]["share"] == 1.0
+    assert by_kind["merged"]["learners"] == 2
+    assert bench.core.durable.present_sum == 2
