@@ -1,4 +1,4 @@
-"""Whoever only reads: it is told what is new, counts for nothing, and is forgotten with its link."""
+"""Observers only read: they count for nothing, and are forgotten with their links."""
 
 from dataclasses import replace
 
