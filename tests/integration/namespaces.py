@@ -106,13 +106,21 @@ class Namespace:
         """Return what `tc` says of the router's queue for what comes from here."""
         return _inside(self.router, "tc", "-s", "qdisc", "show", "dev", self.ahead)
 
-    def drop(self, *drops: Drop, share: float = 1.0) -> None:
-        """Drop a share of the packets of these directions; of both unless told."""
-        chance = ["-m", "statistic", "--mode", "random", "--probability", f"{share}"]
+    def drop(self, *drops: Drop, every: int = 1) -> None:
+        """Drop every `every`th packet of these directions; of both unless told.
+
+        Packets are counted and not drawn, so that what is dropped is no luck.
+        """
+        count = ["-m", "statistic", "--mode", "nth", "--every", f"{every}", "--packet", "0"]
         for one in drops or tuple(Drop):
             side = "-i" if one is Drop.INCOMING else "-o"
-            rule = [one.value, side, CABLE, *(chance if share < 1 else []), "-j", "DROP"]
+            rule = [one.value, side, CABLE, *(count if every > 1 else []), "-j", "DROP"]
             self.run(["iptables", "--wait", "-A", *rule])
+
+    def dropped(self, drop: Drop) -> int:
+        """Return how many packets the rules for one direction have dropped since they were made."""
+        rules = self.run(["iptables", "--wait", "-nvxL", drop.value]).splitlines()[2:]
+        return sum(int(rule.split()[0]) for rule in rules)
 
     def heal(self) -> None:
         """Drop nothing any more."""
