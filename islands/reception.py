@@ -5,7 +5,7 @@ one about its successor.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from itertools import count
 
 from messaging.envelope import Envelope
@@ -14,7 +14,7 @@ from messaging.link import Link, Listener
 from messaging.scope import Scope
 
 READ_AT_ONCE = 16
-"""Envelopes of one link before others have their turn: a flood fills no mailbox."""
+"""Envelopes of one link before others have their turn."""
 
 
 class Reception:
@@ -23,6 +23,8 @@ class Reception:
     Args:
         listener: where they dial.
         scope: owner of the readers.
+        room: waits until there is room for one more envelope: what does not fit waits in its link,
+            whose own bounds slow its peer down.
         receive: called with every envelope, in the order of its link.
         lost: called once for every link that has ended.
     """
@@ -32,12 +34,14 @@ class Reception:
         listener: Listener,
         scope: Scope,
         *,
+        room: Callable[[], Awaitable[None]],
         receive: Callable[[int, Envelope], None],
         lost: Callable[[int], None],
     ) -> None:
         """Accept from now on."""
         self._listener = listener
         self._scope = scope
+        self._room = room
         self._receive = receive
         self._lost = lost
         self._links: dict[int, Link] = {}
@@ -49,8 +53,8 @@ class Reception:
         return self._links.get(connection)
 
     def drop(self, connection: int, reason: str) -> None:
-        """Close one link; does nothing if it is gone."""
-        link = self._links.get(connection)
+        """Close one link, of which nothing is received any more; does nothing if it is gone."""
+        link = self._links.pop(connection, None)
         if link is not None:
             link.close(reason)
 
@@ -58,7 +62,7 @@ class Reception:
         """Accept nobody any more, and close every link."""
         self._listener.close()
         for connection in sorted(self._links):
-            self._links[connection].close(reason)
+            self.drop(connection, reason)
 
     async def _accept(self) -> None:
         while True:  # until the listener closes
@@ -73,7 +77,10 @@ class Reception:
     async def _read(self, connection: int, link: Link) -> None:
         try:
             for number in count(1):  # until the link is lost
-                self._receive(connection, await link.receive())
+                envelope = await link.receive()
+                await self._room()
+                if connection in self._links:  # not dropped while there was no room
+                    self._receive(connection, envelope)
                 if number % READ_AT_ONCE == 0:
                     await asyncio.sleep(0)
         except LinkClosed:

@@ -26,6 +26,13 @@ from messaging.scope import Scope
 
 T = TypeVar("T")
 
+EVENTS_MAX = 1 << 20
+"""Own events that may wait. There are a few for each peer: ends of its links, results of workers,
+timers. So many are a mistake of this program."""
+
+ROOM = 256
+"""Events that wait before links are read no further; each of their readers has its turn."""
+
 NOTES_KEPT = 1024
 """Notable entries that wait for the supervisor; older ones are only on the own tape."""
 
@@ -75,7 +82,7 @@ class RoleActor(Actor[T]):
 
     def __init__(self, name: str, around: Surroundings) -> None:
         """Prepare; `run` begins."""
-        super().__init__(name)
+        super().__init__(name, capacity=EVENTS_MAX, room=ROOM)
         self.around = around
         self.scope = Scope(name, self.fail)
         self._failure: BaseException | None = None
@@ -128,6 +135,7 @@ class RoleActor(Actor[T]):
             on_close=lambda _, __: closed(),
             rng=rng,
             settings=self.around.dialling,
+            room=self.mailbox.wait_room,
         )
         if address == self.around.supervisor:
             self._to_supervisor = dialer
@@ -144,7 +152,10 @@ class RoleActor(Actor[T]):
         return asyncio.get_running_loop().time()
 
     def post(self, event: T) -> None:
-        """Put an event into the own mailbox; an actor that does not keep up ends."""
+        """Put an event into the own mailbox, at once.
+
+        Whoever reads a link waits for room before; what else there is has a bound of its own.
+        """
         if not self.ref.tell(event) and not self.ref.stopped:
             self.fail("mailbox", InvariantError(f"{self.name} does not keep up with its mailbox"))
 

@@ -10,9 +10,14 @@ An actor ends in one of three ways, and each leaves it in a different manner:
                 handler is called, as none would be in a process that is killed
 
 In every case whoever waits for an answer learns that none will come.
+
+A mailbox that is never empty does not starve the rest of the loop: after every `MESSAGES_AT_ONCE`
+messages, timers that are due and sockets that can be read have their turn. It is a count, and no
+time, so that a run on the virtual clock is repeated to the byte.
 """
 
 import asyncio
+from itertools import count
 from typing import Generic, TypeVar
 
 from messaging.errors import ActorStopped, LocalFault, MailboxClosed
@@ -22,6 +27,9 @@ from messaging.ref import ActorRef, Question
 T = TypeVar("T")
 
 DEFAULT_CAPACITY = 4096
+
+MESSAGES_AT_ONCE = 8
+"""Of one mailbox, before others have their turn: 16 ms if a message takes 2 ms."""
 
 
 class Actor(Generic[T]):
@@ -39,10 +47,11 @@ class Actor(Generic[T]):
         *,
         capacity: int = DEFAULT_CAPACITY,
         overflow: Overflow = Overflow.REFUSE,
+        room: int | None = None,
     ) -> None:
         """Make an actor with an empty mailbox; it may be told things before it runs."""
         self.name = name
-        self.mailbox: Mailbox[T | Question[T]] = Mailbox(capacity, overflow)
+        self.mailbox: Mailbox[T | Question[T]] = Mailbox(capacity, overflow, room=room)
         self.ref: ActorRef[T] = ActorRef(name, self.mailbox)
         self._started = False
 
@@ -81,7 +90,9 @@ class Actor(Generic[T]):
     async def _live(self) -> None:
         await self.on_start()
         mailbox = self.mailbox
-        while True:
+        for number in count():
+            if number % MESSAGES_AT_ONCE == MESSAGES_AT_ONCE - 1:
+                await asyncio.sleep(0)
             try:
                 item = await mailbox.get()
             except MailboxClosed:

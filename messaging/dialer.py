@@ -5,7 +5,7 @@ The decisions are those of `link_state`; this file carries them out and reports 
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import assert_never
 
 from messaging.envelope import Envelope
@@ -58,6 +58,7 @@ class Dialer:
         rng: random.Random,
         settings: DialSettings | None = None,
         on_heartbeat: OnOpen | None = None,
+        room: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Prepare; nothing is dialled before `run`.
 
@@ -71,6 +72,7 @@ class Dialer:
             rng: Source of the jitter.
             settings: Back-off, heartbeat and liveness.
             on_heartbeat: Called every `heartbeat_s` with the open link; send something here.
+            room: Waits until there is room for what `on_envelope` is called with.
         """
         names = (addresses,) if isinstance(addresses, str) else tuple(addresses)
         self.link: Link | None = None
@@ -81,6 +83,7 @@ class Dialer:
         self._on_envelope = on_envelope
         self._on_close = on_close
         self._on_heartbeat = on_heartbeat
+        self._room = room
         self._rng = rng
         self._settings = settings or DialSettings()
         self._state = LinkState(names, self._settings)
@@ -140,7 +143,10 @@ class Dialer:
             while True:  # until the link is lost
                 envelope = await link.receive()
                 self._report(Heard())
-                self._on_envelope(link, envelope)
+                if self._room is not None:
+                    await self._room()
+                if self._state.phase is Phase.OPEN:  # not stopped while there was no room
+                    self._on_envelope(link, envelope)
         except LinkClosed as closed:
             self.last_failure = link.close_reason or str(closed)
             self._drop_link(self.last_failure)

@@ -1,4 +1,9 @@
-"""A bounded queue for one reader, with an explicit rule for when it is full."""
+"""A bounded queue for one reader, with an explicit rule for when it is full.
+
+Writers that can wait, such as readers of links, ask for room first and get it in the order in which
+they asked: that is how a crowd of peers is slowed down to what the reader handles. Writers that
+cannot wait, such as timers, put their message at once, up to the capacity.
+"""
 
 import asyncio
 from collections import deque
@@ -29,29 +34,47 @@ class Mailbox(Generic[T]):
     Attributes:
         capacity: The bound.
         overflow: The rule for a full mailbox.
+        room: How many messages may wait before writers that can wait do so.
         high_water: The most messages that have ever waited at once (invariant I7).
         dropped: How many messages were turned away or forgotten.
     """
 
-    __slots__ = ("_closed", "_items", "_waiter", "capacity", "dropped", "high_water", "overflow")
+    __slots__ = (
+        "_closed",
+        "_items",
+        "_turns",
+        "_waiter",
+        "capacity",
+        "dropped",
+        "high_water",
+        "overflow",
+        "room",
+    )
 
-    def __init__(self, capacity: int, overflow: Overflow = Overflow.REFUSE) -> None:
+    def __init__(
+        self, capacity: int, overflow: Overflow = Overflow.REFUSE, *, room: int | None = None
+    ) -> None:
         """Make an empty, open mailbox.
 
         Args:
             capacity: The most messages that may wait; at least 1.
             overflow: What to do with one more.
+            room: See the class; by default the capacity.
 
         Raises:
-            LocalFault: The capacity is not positive.
+            LocalFault: The capacity is not positive, or the room is not between 1 and it.
         """
         if capacity < 1:
             raise LocalFault(f"a mailbox needs a capacity of at least 1, not {capacity}")
+        if room is not None and not 1 <= room <= capacity:
+            raise LocalFault(f"a mailbox of {capacity} cannot have a room of {room}")
         self.capacity = capacity
         self.overflow = overflow
+        self.room = capacity if room is None else room
         self.high_water = 0
         self.dropped = 0
         self._items: deque[T] = deque()
+        self._turns: deque[asyncio.Future[None]] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
 
@@ -84,9 +107,24 @@ class Mailbox(Generic[T]):
             self._wake()
         return True
 
+    async def wait_room(self) -> None:
+        """Wait until there is room, behind those who asked before; a closed mailbox has room.
+
+        The room is there until the caller waits for something else.
+        """
+        while len(self._items) >= self.room and not self._closed:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._turns.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():
+                    self._give_turn()  # it was ours, and we do not use it
+                raise
+
     def get_nowait(self) -> T | None:
         """Return the oldest message, or None if none waits."""
-        return self._items.popleft() if self._items else None
+        return self._take() if self._items else None
 
     async def get(self) -> T:
         """Wait for a message and return the oldest one.
@@ -107,18 +145,34 @@ class Mailbox(Generic[T]):
                 await self._waiter
             finally:
                 self._waiter = None
-        return self._items.popleft()
+        return self._take()
 
     def close(self) -> None:
         """Take no further messages. Those that wait can still be read."""
         self._closed = True
         self._wake()
+        while self._turns:
+            self._give_turn()
 
     def clear(self) -> list[T]:
         """Remove every waiting message and return them, oldest first."""
         items = list(self._items)
         self._items.clear()
         return items
+
+    def _take(self) -> T:
+        message = self._items.popleft()
+        if self._turns and len(self._items) < self.room:
+            self._give_turn()
+        return message
+
+    def _give_turn(self) -> None:
+        """Let the next writer go on that still waits for room."""
+        while self._turns:
+            turn = self._turns.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -123,7 +123,13 @@ class SupervisorActor(RoleActor[Event]):
             now_s=self.now_s(),
         )
         self.record("started", {"epoch": epoch})
-        self._reception = Reception(listener, self.scope, receive=self._receive, lost=self._lost)
+        self._reception = Reception(
+            listener,
+            self.scope,
+            room=self.mailbox.wait_room,
+            receive=self._receive,
+            lost=self._lost,
+        )
         self._tick_later()
 
     async def on_message(self, message: Event) -> None:

@@ -158,7 +158,13 @@ class SyncerActor(RoleActor[Event]):
         self.record("started", {"epoch": durable.epoch, **taken_up})
         listener = self.around.network.listen(self.name)
         self.address = listener.address
-        self._reception = Reception(listener, self.scope, receive=self._receive, lost=self._lost)
+        self._reception = Reception(
+            listener,
+            self.scope,
+            room=self.mailbox.wait_room,
+            receive=self._receive,
+            lost=self._lost,
+        )
         self._enrolment = Enrolment(
             self,
             Role.SYNCER,

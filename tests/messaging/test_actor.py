@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from messaging.actor import Actor
+from messaging.actor import MESSAGES_AT_ONCE, Actor
 from messaging.errors import ActorStopped, AskTimedOut, LocalFault
 from messaging.scope import Scope
 from messaging.testing import RecordingActor
@@ -49,6 +49,23 @@ def test_messages_before_stop_are_handled() -> None:
         assert not actor.ref.tell("c")
         await actor.run()
         assert actor.seen == ["start", "a", "b", "stop: done"]
+
+    run_virtual(main(), limit_s=1)
+
+
+def test_a_full_mailbox_lets_timers_have_their_turn() -> None:
+    """Whatever waits, a timer that is due runs after a bounded number of messages."""
+
+    async def main() -> None:
+        actor = Recorder(capacity=1000)
+        seen: list[int] = []
+        for number in range(1000):
+            actor.ref.tell(str(number))
+        actor.ref.stop("done")
+        asyncio.get_running_loop().call_later(0, lambda: seen.append(len(actor.seen)))
+        await actor.run()
+        assert 0 < seen[0] <= 2 * MESSAGES_AT_ONCE
+        assert len(actor.seen) == 1002
 
     run_virtual(main(), limit_s=1)
 

@@ -6,6 +6,8 @@ import pytest
 
 from messaging.errors import LocalFault, MailboxClosed
 from messaging.mailbox import Mailbox, Overflow
+from messaging.scope import Scope
+from messaging.virtual_time import run_virtual
 
 
 @pytest.mark.parametrize(
@@ -77,3 +79,70 @@ async def test_closed_mailbox_is_read_to_its_end() -> None:
     assert await mailbox.get() == 1
     with pytest.raises(MailboxClosed):
         await mailbox.get()
+
+
+def test_writers_wait_for_room_in_the_order_of_asking() -> None:
+    """Each message that is read lets one go on; who cannot wait puts its message all the same."""
+
+    async def main() -> None:
+        mailbox: Mailbox[int] = Mailbox(100, room=2)
+        order: list[int] = []
+
+        async def write(number: int) -> None:
+            await mailbox.wait_room()
+            order.append(number)
+            mailbox.put_nowait(number)
+
+        async with Scope() as scope:
+            for number in range(5):
+                scope.spawn(write(number), f"{number}")
+            await asyncio.sleep(1)
+            assert order == [0, 1]
+            assert mailbox.put_nowait(99)
+            for read in (0, 1, 99, 2, 3, 4):
+                assert await mailbox.get() == read
+                await asyncio.sleep(1)
+        assert order == [0, 1, 2, 3, 4]
+        assert mailbox.high_water == 3
+
+    run_virtual(main(), limit_s=60)
+
+
+def test_a_cancelled_writer_hands_its_turn_on() -> None:
+    """One that is cancelled before or after it got its turn keeps nobody else waiting."""
+
+    async def main() -> None:
+        mailbox: Mailbox[int] = Mailbox(100, room=1)
+        mailbox.put_nowait(0)
+        async with Scope() as scope:
+            writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(3)]
+            await asyncio.sleep(1)
+            writers[0].cancel()
+            await asyncio.sleep(1)
+            assert mailbox.get_nowait() == 0  # the second writer has its turn
+            writers[1].cancel()
+            await asyncio.wait_for(writers[2], 1)
+
+    run_virtual(main(), limit_s=60)
+
+
+def test_a_closed_mailbox_keeps_no_writer_waiting() -> None:
+    """There is nothing to wait for: their messages are refused."""
+
+    async def main() -> None:
+        mailbox: Mailbox[int] = Mailbox(100, room=1)
+        mailbox.put_nowait(0)
+        async with Scope() as scope:
+            writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(3)]
+            await asyncio.sleep(1)
+            mailbox.close()
+            await asyncio.wait(writers)
+        assert not mailbox.put_nowait(1)
+
+    run_virtual(main(), limit_s=60)
+
+
+def test_room_is_no_larger_than_the_mailbox() -> None:
+    """Else nobody would ever wait."""
+    with pytest.raises(LocalFault, match="room"):
+        Mailbox(2, room=3)

@@ -25,7 +25,7 @@ from islands.messages import (
 from islands.operation import Command, CommandAnswer, Note, RunEnded, StepFigures, Verb
 from islands.ports import RealDisk
 from islands.reception import READ_AT_ONCE
-from islands.role import Surroundings
+from islands.role import ROOM, Surroundings
 from islands.supervisor.actor import OPERATOR, SupervisorActor
 from islands.tape import MemoryTape
 from islands.toy import NumpyTrainer
@@ -272,15 +272,21 @@ def test_no_member_has_an_operators_proof(tmp_path: Path) -> None:
     with_hub(tmp_path, body)
 
 
-def test_a_flood_over_several_links_fills_no_mailbox(tmp_path: Path) -> None:
-    """Each link has its turn, and then the supervisor; a full mailbox would end it."""
+def test_a_crowd_that_speaks_at_once_is_slowed_down_and_heard(tmp_path: Path) -> None:
+    """Links are read no further while too much waits; nothing is lost, and the hub goes on."""
 
     async def body(hub: Hub) -> None:
-        links = [await hub.dial(f"n{index}") for index in range(4)]
+        links = []
+        for index in range(400):
+            links.append(await hub.dial(f"n{index}"))
+            await asyncio.sleep(0)  # so many sessions may not wait to be accepted
         for link in links:
-            for _ in range(200):
-                hub.say(link, Heartbeat(Role.LEARNER, "x", Incarnation(1, 1), Phase.STARVED, 0))
-        await asyncio.sleep(1.0)
-        assert hub.actor.mailbox.high_water <= len(links) * READ_AT_ONCE + 1
+            for number in range(READ_AT_ONCE):
+                hub.say(link, Enquiry(PROTOCOL, Role.LEARNER, f"{number}"))
+        for link in links:
+            for _ in range(READ_AT_ONCE):
+                await hub.hear(link, RunTold)
+        assert hub.actor.mailbox.high_water <= ROOM
+        assert not hub.actor.ref.stopped
 
-    with_hub(tmp_path, body)
+    with_hub(tmp_path, body, told=("{}", memoryview(b"{}")))
