@@ -88,6 +88,7 @@ class World:
         moment_piece_bytes: most bytes of a piece of inner moments.
         launching: whether the supervisor starts processes again; else the world does.
         initial: version 0, where no learner is to bring it.
+        trainer: what learners compute with; a test may look into its own kind.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class World:
         moment_piece_bytes: int = 1100,
         launching: bool = False,
         initial: Callable[[], list[NDArray[np.float32]]] | None = None,
+        trainer: type[NumpyTrainer] = NumpyTrainer,
     ) -> None:
         """Machines that are switched off."""
         self.settings = settings
@@ -115,13 +117,14 @@ class World:
         }
         self.processes: dict[str, _Process] = {}
         self.slow: dict[str, float] = {}
-        self._trainers: dict[str, NumpyTrainer] = {}
+        self.trainers: dict[str, NumpyTrainer] = {}
         self.failures: list[tuple[str, BaseException]] = []
         self.finished: str | None = None
         self._shards = shards
         self._moment_piece_bytes = moment_piece_bytes
         self._launching = launching
         self._initial = initial
+        self._trainer_type = trainer
         self._starts = 0
         self.layout = self._trainer(LearnerHost()).layout
         self._around = Surroundings(
@@ -138,7 +141,7 @@ class World:
         return random.Random(f"{self.settings.seed}/{self.rng.getrandbits(32)}/{name}")
 
     def _trainer(self, host: LearnerHost) -> NumpyTrainer:
-        return NumpyTrainer(
+        return self._trainer_type(
             self.settings.fragments,
             seed=self.settings.seed,
             batch_tokens=host.batch_tokens,
@@ -184,9 +187,9 @@ class World:
 
     def _make_learner(self, name: str, rng: random.Random) -> LearnerActor:
         host = self.hosts[name]
-        self._trainers[name] = self._trainer(host)
+        self.trainers[name] = self._trainer(host)
         compute = InlineCompute(
-            self._trainers[name],
+            self.trainers[name],
             self.settings,
             step_s=lambda: self.slow.get(name, 1.0) * host.draw_step_s(rng),
             setup_s=host.setup_s,
@@ -307,7 +310,7 @@ class World:
         if learner is None or not (first or learner.state.phase is Phase.STEPPING):
             return False
         size = self.layout.fragments[0].size
-        self._trainers[name].adopt(0, np.full(size, np.nan, np.float32))
+        self.trainers[name].adopt(0, np.full(size, np.nan, np.float32))
         return True
 
     async def command(self, verb: Verb, target: str = "", count: int = 1) -> CommandAnswer | None:

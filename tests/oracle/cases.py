@@ -1,0 +1,40 @@
+"""The settings under which the run of the oracle is played, each of them once."""
+
+from dataclasses import replace
+from functools import cache
+
+from islands.config import Anchor, MergeRule, OuterSettings, Precision, RunSettings, Weighting
+from tests.oracle.rules import Replay
+from tests.oracle.run import HOSTS, SETTINGS, Case, play
+from tests.oracle.wire import Disturbances
+
+PAIR = {name: HOSTS[name] for name in ("ana", "ben")}
+
+
+def _case(name: str, **changes: object) -> Case:
+    settings: RunSettings = replace(SETTINGS, **changes)  # type: ignore[arg-type]
+    return Case(name, settings)
+
+
+CASES = {
+    case.name: case
+    for case in (
+        _case("quorum 1"),
+        _case("quorum 2", quorum=2),
+        _case("quorum all", quorum=None, fragments=3, interval_steps=6),
+        _case("average", merge=MergeRule.AVERAGE, quorum=2),
+        _case("anchor base", anchor=Anchor.BASE),
+        _case("bfloat16", precision=Precision.BFLOAT16),
+        _case("weights are tokens", weighting=Weighting.TOKENS, quorum=2),
+        _case("weights are equal", weighting=Weighting.UNIFORM),
+        _case("no momentum", outer=OuterSettings(learning_rate=1.0, momentum=0.0), quorum=2),
+        _case("no look-ahead", outer=OuterSettings(momentum=0.6, nesterov=False)),
+        Case("clipped", replace(SETTINGS, norm_limit=1.05), PAIR, Disturbances(twice={"ana": 6})),
+    )
+}
+
+
+@cache
+def replay(name: str) -> Replay:
+    """The run of a case, played once."""
+    return Replay(play(CASES[name]))

@@ -1,0 +1,253 @@
+"""Every published value of a run, recomputed in float64 from the rules of SPEC §3, 5 and 6 alone.
+
+Nothing of `islands.numerics` or of the syncer is used. What crossed the network gives the numbers;
+the tape gives, for each version, whose contributions it contains, and in which order contributions
+were admitted. The momentum is carried here from one version to the next, over restarts as well.
+
+`Rules` can be made to differ from the run's settings in one point: a run that contains what that
+point is about is then missed, or the oracle could not tell.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.config import RunSettings
+from islands.layout import Fragment, Unit
+from islands.messages import Contribution
+from tests.numerics import oracle
+from tests.oracle.run import Recording
+from tests.oracle.wire import Crossing
+
+Double = NDArray[np.float64]
+Number = tuple[int, int]
+Name = tuple[int, int, str]
+"""A contribution on the tape: epoch and round of its ticket, and its sender."""
+
+SMALL_ELEMENTS = 64
+MEDIAN_OVER = 64
+MEDIAN_OVER_MIN = 8
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the recomputation follows."""
+
+    merge: str
+    weighting: str
+    anchor: str
+    learning_rate: float
+    momentum: float
+    nesterov: bool
+    norm_limit: float
+    forget_momentum: Literal["never", "always", "at a restart"] = "never"
+    clip: bool = True
+    weights_reversed: bool = False
+
+    @classmethod
+    def of(cls, settings: RunSettings) -> "Rules":
+        """The rules that a run was set to."""
+        return cls(
+            merge=settings.merge.value,
+            weighting=settings.weighting.value,
+            anchor=settings.anchor.value,
+            learning_rate=settings.outer.learning_rate,
+            momentum=settings.outer.momentum,
+            nesterov=settings.outer.nesterov,
+            norm_limit=settings.norm_limit,
+        )
+
+    def but(self, **changes: object) -> "Rules":
+        """The same, different in what is named."""
+        return replace(self, **changes)  # type: ignore[arg-type]  # names are checked when called
+
+
+@dataclass(frozen=True)
+class Part:
+    """A contribution as it crossed the network, in float64."""
+
+    base: Number
+    steps: int
+    tokens: int
+    delta: Double
+    crossing: Crossing
+
+
+@dataclass(frozen=True)
+class Merge:
+    """A version on the tape: what it follows, and the parts of which it is made."""
+
+    fragment: int
+    number: Number
+    before: Number
+    parts: tuple[Part, ...]
+    scales: tuple[float, ...]
+
+
+def weight(part: Part, rule: str) -> float:
+    """tokens²/steps, tokens, or 1."""
+    if rule == "tokens_squared_per_step":
+        return part.tokens**2 / part.steps
+    return float(part.tokens) if rule == "tokens" else 1.0
+
+
+def units(fragment: Fragment, rule: str) -> list[Unit]:
+    """Embeddings and small tensors are averaged, all others merged by direction."""
+    found = []
+    for piece in fragment.pieces:
+        averaged = rule == "average" or "embedding" in piece.path or piece.size < SMALL_ELEMENTS
+        found.append(Unit(piece.offset, piece.size, "average" if averaged else "rda"))
+    return found
+
+
+def as_double(payload: bytes, precision: str) -> Double:
+    """The numbers in a payload; bfloat16 is the upper half of a float32."""
+    if precision == "bfloat16":
+        halves = np.frombuffer(payload, "<u2").astype(np.uint32) << np.uint32(16)
+        return halves.view(np.float32).astype(np.float64)
+    return np.frombuffer(payload, "<f4").astype(np.float64)
+
+
+class Replay:
+    """A recorded run, taken apart: published values and the merges between them."""
+
+    def __init__(self, run: Recording) -> None:
+        self.run = run
+        self.values: dict[int, dict[Number, Double]] = defaultdict(dict)
+        for update, crossing in run.tap.updates():
+            number = (update.version.epoch, update.version.number)
+            value = as_double(crossing.payload, "float32")
+            known = self.values[update.fragment].setdefault(number, value)
+            assert known.tobytes() == value.tobytes(), f"{number} has two values"
+        self.parts = self._parts()
+
+    def _parts(self) -> dict[Name, list[Part]]:
+        """Contributions by ticket; a duplicate is the same part, another answer another one."""
+        found: dict[Name, list[Part]] = defaultdict(list)
+        for said, crossing in self.run.tap.contributions():
+            ticket = said.ticket
+            part = _part(said, crossing)
+            found[ticket.epoch, ticket.round, str(ticket.name)].append(part)
+        return found
+
+    def part(self, name: Name, tokens: object) -> Part:
+        """The contribution that answers a ticket with so many tokens."""
+        (part, *others) = [part for part in self.parts[name] if part.tokens == tokens]
+        assert all(other.delta.tobytes() == part.delta.tobytes() for other in others)
+        return part
+
+    def merges(self, norm_limit: float) -> list[Merge]:
+        """Versions after the first that were sent to anybody, in the order of their making."""
+        scales = self._scales(norm_limit)
+        found = []
+        for line in self.run.lines("merged"):
+            fragment, number = _int(line["fragment"]), _number(line["version"])
+            if number not in self.values[fragment]:
+                continue  # the syncer died before it was durable
+            names = [(number[0], _int(line["round"]), str(n)) for n in _list(line["participants"])]
+            parts = [
+                self.part(name, tokens)
+                for name, tokens in zip(names, _list(line["tokens"]), strict=True)
+            ]
+            assert _list(line["steps"]) == [part.steps for part in parts]
+            assert all(min(part.crossing.arrivals_s) <= _float(line["at_s"]) for part in parts)
+            scaled = tuple(scales[name] for name in names)
+            before = self._before(fragment, number)
+            found.append(Merge(fragment, number, before, tuple(parts), scaled))
+        return found
+
+    def _before(self, fragment: int, number: Number) -> Number:
+        """The published version that this one follows: no number is left out."""
+        (before,) = [held for held in self.values[fragment] if held[1] == number[1] - 1]
+        return before
+
+    def _scales(self, norm_limit: float) -> dict[Name, float]:
+        """By what each admitted contribution would be scaled down to the limit on norms.
+
+        Its norm per √step is measured by the running median of its fragment at its arrival. The
+        learning rate is constant in these runs, and so falls out. A restarted syncer begins anew.
+        """
+        scales: dict[Name, float] = {}
+        samples: dict[tuple[int, int], deque[float]] = defaultdict(
+            lambda: deque(maxlen=MEDIAN_OVER)
+        )
+        by_ticket = {
+            str(said.ticket): (said, as_double(crossing.payload, said.precision))
+            for said, crossing in self.run.tap.contributions()
+        }
+        for line in self.run.lines("arrived"):
+            said, delta = by_ticket[str(line["ticket"])]
+            rate = float(np.linalg.norm(delta)) / said.steps**0.5
+            seen = samples[said.ticket.epoch, said.fragment]
+            limit = norm_limit * median(seen) if len(seen) >= MEDIAN_OVER_MIN else np.inf
+            name = (said.ticket.epoch, said.ticket.round, str(said.ticket.name))
+            scales[name] = min(1.0, limit / rate)
+            seen.append(rate)
+        return scales
+
+    def errors(self, rules: Rules) -> list[float]:
+        """‖published step − recomputed step‖ / ‖recomputed step‖ of every version, in order."""
+        momenta: dict[tuple[int, Number], Double] = {}
+        found = []
+        for merge in self.merges(rules.norm_limit):
+            values = self.values[merge.fragment]
+            before = values[merge.before]
+            direction = self._direction(merge, rules)
+            momentum = momenta.get((merge.fragment, merge.before), np.zeros_like(direction))
+            restarted = merge.number[0] > merge.before[0]
+            if rules.forget_momentum == "always" or (
+                rules.forget_momentum == "at a restart" and restarted
+            ):
+                momentum = np.zeros_like(direction)
+            state = oracle.Syncer(
+                before, momentum, rules.learning_rate, rules.momentum, rules.nesterov
+            )
+            state.step(direction)
+            momenta[merge.fragment, merge.number] = state.momentum
+            missed = np.linalg.norm(values[merge.number] - state.value)
+            found.append(float(missed / np.linalg.norm(state.value - before)))
+        return found
+
+    def _direction(self, merge: Merge, rules: Rules) -> Double:
+        values = self.values[merge.fragment]
+        deltas = []
+        for part, scale in zip(merge.parts, merge.scales, strict=True):
+            delta = part.delta * (scale if rules.clip else 1.0)
+            if rules.anchor == "current":
+                delta = delta + (values[merge.before] - values[part.base])
+            deltas.append(delta)
+        weights = [weight(part, rules.weighting) for part in merge.parts]
+        fragment = self.run.layout.fragments[merge.fragment]
+        wanted = weights[::-1] if rules.weights_reversed else weights
+        return oracle.merge(deltas, wanted, units(fragment, rules.merge))
+
+
+def _part(said: Contribution, crossing: Crossing) -> Part:
+    base = (said.base.epoch, said.base.number)
+    delta = as_double(crossing.payload, said.precision)
+    return Part(base, said.steps, said.tokens, delta, crossing)
+
+
+def _number(version: object) -> Number:
+    epoch, _, number = str(version).partition(".")
+    return int(epoch), int(number)
+
+
+def _int(field: object) -> int:
+    assert isinstance(field, int)
+    return field
+
+
+def _float(field: object) -> float:
+    assert isinstance(field, float | int)
+    return float(field)
+
+
+def _list(field: object) -> Sequence[object]:
+    assert isinstance(field, list)
+    return field

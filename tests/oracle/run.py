@@ -1,0 +1,136 @@
+"""A whole run of the real actors, and all that an oracle may know of it.
+
+Three learners of two batch sizes and three speeds; one of them gets its values late, so that its
+contributions have older bases. One contribution arrives twice, one when its round has closed. The
+syncer is killed in the middle and takes up its journal. What is kept is what crossed the network,
+the tape, and what each learner's weights were after each of its steps.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.config import RunSettings, Timing
+from islands.layout import Layout
+from islands.simulation.world import SYNCER, LearnerHost, World
+from islands.tape import MemoryTape
+from islands.toy import NumpyTrainer
+from islands.trainer import PendingStep
+from messaging.virtual_time import run_virtual
+from tests.oracle.wire import Disturbances, Tap
+
+HOSTS = {
+    "ana": LearnerHost(step_s=0.10, batch_tokens=8),
+    "ben": LearnerHost(step_s=0.13, batch_tokens=12),
+    "eve": LearnerHost(step_s=0.24, batch_tokens=8),
+}
+DISTURBANCES = Disturbances(
+    twice={"ana": 6, "ben": 9},
+    late={"ben": (14, 0.6), "ana": (20, 0.6)},
+    slow_values={"eve": 0.55},
+)
+KILLED_S = 7.0
+DOWN_S = 0.4
+ENDED_S = 14.0
+
+SETTINGS = RunSettings(
+    interval_steps=4,
+    fragments=2,
+    learning_rate=0.15,
+    warmup_steps=0,
+    timing=Timing(patience=0.5),
+)
+
+Line = dict[str, object]
+
+
+class RecordingTrainer(NumpyTrainer):
+    """A learner whose every step and adoption can be looked up afterwards.
+
+    Attributes:
+        after: The weights after so many steps, before anything was adopted at that boundary.
+        adopted: Of each adoption: the fragment, the value and the steps done before it.
+        tokens_after: Tokens of all steps so far, by number of steps.
+    """
+
+    after: list[NDArray[np.float32]]
+    adopted: list[tuple[int, NDArray[np.float32], int]]
+    tokens_after: list[int]
+
+    def setup(self) -> None:
+        super().setup()
+        self.after, self.adopted, self.tokens_after = [], [], [0]
+
+    def step(self, batch: object, learning_rate: float) -> PendingStep:
+        pending = super().step(batch, learning_rate)
+        self.after.append(self._local.copy())
+        self.tokens_after.append(self.tokens_after[-1] + self.tokens(batch))
+        return pending
+
+    def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
+        self.adopted.append((fragment, value.copy(), len(self.tokens_after) - 1))
+        super().adopt(fragment, value, keep)
+
+    def part(self, fragment: int, steps: int) -> NDArray[np.float32]:
+        """The weights of a fragment after so many steps."""
+        return self.after[steps - 1][self._ranges[fragment]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One setting under which the run is played."""
+
+    name: str
+    settings: RunSettings = SETTINGS
+    hosts: dict[str, LearnerHost] = field(default_factory=lambda: dict(HOSTS))
+    disturbances: Disturbances = DISTURBANCES
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What an oracle knows of a run."""
+
+    settings: RunSettings
+    layout: Layout
+    tap: Tap
+    tape: list[Line]
+    trainers: dict[str, RecordingTrainer]
+    bytes_up: dict[str, int]
+
+    def lines(self, kind: str) -> list[Line]:
+        """Entries of the syncer's tape."""
+        return [line for line in self.tape if (line["actor"], line["kind"]) == (SYNCER, kind)]
+
+
+def play(case: Case) -> Recording:
+    """Play the run under these settings; the same bytes at every call."""
+    return run_virtual(_live(case), limit_s=2 * ENDED_S)
+
+
+async def _live(case: Case) -> Recording:
+    tape = MemoryTape()
+    world = World(case.settings, dict(case.hosts), seed=7, tape=tape, trainer=RecordingTrainer)
+    assert world.network.conditions is not None, "a simulated network has conditions"
+    tap = Tap(world.network.conditions, case.disturbances)
+    world.network.conditions = tap
+    world.start_all()
+    await asyncio.sleep(KILLED_S)
+    await world.kill(SYNCER)
+    await asyncio.sleep(DOWN_S)
+    world.start(SYNCER)
+    await asyncio.sleep(ENDED_S - KILLED_S - DOWN_S)
+    learners = {name: world.learner(name) for name in case.hosts}
+    bytes_up = {name: learner.bytes_up for name, learner in learners.items() if learner}
+    await world.kill_all()
+    assert world.failures == []
+    return Recording(
+        settings=case.settings,
+        layout=world.layout,
+        tap=tap,
+        tape=[json.loads(line) for line in tape.lines],
+        trainers={n: t for n, t in world.trainers.items() if isinstance(t, RecordingTrainer)},
+        bytes_up=bytes_up,
+    )

@@ -1,0 +1,63 @@
+"""The learner's half of the oracle: what a contribution says of itself is what it is.
+
+Each learner's weights were kept after every step (`run.py`), and so were its adoptions. From these
+follows what each contribution on the network has to be: base minus weights at one boundary, with
+the steps and tokens from the adoption of that base to that boundary, and no other.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from messaging.tensors import digest
+from tests.oracle.cases import replay
+from tests.oracle.rules import as_double
+
+HEADER_BYTES_MAX = 2000
+"""Of an envelope besides its payload; reports with their leases are the longest."""
+
+Adoption = tuple[NDArray[np.float32], int]
+"""A value, and the steps that its learner had done when it adopted it."""
+
+
+def adoptions(name: str) -> Iterator[tuple[tuple[str, int, bytes], Adoption]]:
+    """What every learner adopted, by learner, fragment and the bytes of the value."""
+    for learner, trainer in replay(name).run.trainers.items():
+        for fragment, value, steps in trainer.adopted:
+            yield (learner, fragment, value.tobytes()), (value, steps)
+
+
+@pytest.mark.parametrize(("name", "exact"), [("quorum 1", True), ("bfloat16", False)])
+def test_a_contribution_is_base_minus_weights_at_its_boundary(name: str, *, exact: bool) -> None:
+    """Its payload, steps, tokens and total are all of the boundary at which it was taken.
+
+    The payload is the difference to the bit in float32, and to half a unit in bfloat16.
+    """
+    run = replay(name).run
+    published = {(update.fragment, update.version): c.payload for update, c in run.tap.updates()}
+    adopted = dict(adoptions(name))
+    contributions = run.tap.contributions()
+    assert len(contributions) >= 80
+    for said, crossing in contributions:
+        trainer = run.trainers[crossing.source]
+        steps = trainer.tokens_after.index(said.processed_tokens)
+        payload = published[said.fragment, said.base]
+        base, began = adopted[crossing.source, said.fragment, payload]
+        assert said.steps == steps - began >= 1
+        assert said.tokens == trainer.tokens_after[steps] - trainer.tokens_after[began]
+        difference = base - trainer.part(said.fragment, steps)
+        missed = np.abs(as_double(crossing.payload, said.precision) - difference)
+        assert np.all(missed <= (0.0 if exact else 2.0**-8) * np.abs(difference))
+        assert said.digest == digest(memoryview(crossing.payload))
+
+
+def test_bytes_up_are_those_of_payloads_and_envelopes() -> None:
+    """A learner's figure counts every payload that it sent, and a header for each envelope."""
+    run = replay("quorum 1").run
+    assert len(run.bytes_up) == 3
+    for name, counted in run.bytes_up.items():
+        payload, envelopes = run.tap.payload_bytes[name], run.tap.envelopes[name]
+        assert payload > 10_000
+        assert payload <= counted <= payload + HEADER_BYTES_MAX * envelopes

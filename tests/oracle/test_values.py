@@ -1,0 +1,109 @@
+"""An oracle over whole runs: every value that was published is what the paper's rules say.
+
+The real supervisor, syncer and learners play a run on the virtual clock (`run.py`); a tap on the
+network keeps what crossed it (`wire.py`); `rules.py` recomputes each published value from that, in
+float64. Float32 leaves an error of about 1e-6 of a step. Each rule is also left out on purpose,
+and then the same run is missed by far, so it does contain what the rule is about.
+"""
+
+import numpy as np
+import pytest
+
+from tests.oracle.cases import CASES, replay
+from tests.oracle.rules import Rules
+
+EXACT = 1e-5
+MISSED = 1e-3
+
+LEFT_OUT: dict[str, dict[str, object]] = {
+    "plain average": {"merge": "average"},
+    "weights by tokens": {"weighting": "tokens"},
+    "equal weights": {"weighting": "uniform"},
+    "weights of others": {"weights_reversed": True},
+    "no look-ahead": {"nesterov": False},
+    "no re-anchoring": {"anchor": "base"},
+    "momentum forgotten": {"forget_momentum": "always"},
+    "momentum forgotten at the restart": {"forget_momentum": "at a restart"},
+}
+OTHERWISE: list[tuple[str, dict[str, object]]] = [
+    ("average", {"merge": "rda"}),
+    ("anchor base", {"anchor": "current"}),
+    ("weights are tokens", {"weighting": "tokens_squared_per_step"}),
+    ("weights are equal", {"weighting": "tokens_squared_per_step"}),
+    ("no momentum", {"momentum": 0.9}),
+    ("no look-ahead", {"nesterov": True}),
+    ("clipped", {"clip": False}),
+]
+
+
+def missed(name: str, **changes: object) -> float:
+    """The largest relative error of a step, by the run's own rules or by changed ones."""
+    run = replay(name)
+    return max(run.errors(Rules.of(CASES[name].settings).but(**changes)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_published_value_is_recomputed(name: str) -> None:
+    """Each version is its predecessor less the outer step of what the tape says it contains."""
+    run = replay(name)
+    errors = run.errors(Rules.of(CASES[name].settings))
+    assert len(errors) >= 30
+    assert len(errors) == sum(len(values) - 1 for values in run.values.values())
+    assert max(errors) < EXACT
+
+
+@pytest.mark.parametrize("name", ["quorum 1", "quorum 2"])
+@pytest.mark.parametrize("rule", LEFT_OUT)
+def test_a_rule_that_is_left_out_is_missed(name: str, rule: str) -> None:
+    """The run contains what each rule is about, so an oracle without it is far off."""
+    assert missed(name, **LEFT_OUT[rule]) > MISSED
+
+
+@pytest.mark.parametrize(("name", "changes"), OTHERWISE, ids=[name for name, _ in OTHERWISE])
+def test_a_setting_makes_a_difference(name: str, changes: dict[str, object]) -> None:
+    """What is set otherwise than by default is really done: the default is far off."""
+    assert missed(name, **changes) > MISSED
+
+
+@pytest.mark.parametrize("name", ["quorum 1", "quorum 2"])
+def test_the_run_has_what_it_is_to_have(name: str) -> None:
+    """Unlike contributors, older bases, a duplicate, late ones, and a restart in the middle."""
+    run = replay(name)
+    merges = run.merges(np.inf)
+    counts = {len(merge.parts) for merge in merges}
+    assert counts == ({1, 2, 3} if name == "quorum 1" else {2, 3})
+    older = [merge for merge in merges if any(p.base != merge.before for p in merge.parts)]
+    assert len(older) >= 5
+    assert len({part.tokens / part.steps for merge in merges for part in merge.parts}) == 2
+    assert len(run.run.lines("duplicate")) == 2
+    late = [line for line in run.run.lines("fate") if line["fate"] == "late"]
+    assert len(late) >= 2
+    for fragment in run.values:
+        epochs = [merge.number[0] for merge in merges if merge.fragment == fragment]
+        assert min(epochs.count(1), epochs.count(2)) >= 10
+    cosines = [
+        float(a.delta @ b.delta / np.linalg.norm(a.delta) / np.linalg.norm(b.delta))
+        for a, b in (merge.parts[:2] for merge in merges if len(merge.parts) > 1)
+    ]
+    assert min(cosines) < 0.5
+
+
+@pytest.mark.parametrize("name", ["quorum 1", "quorum 2"])
+def test_an_update_names_what_it_contains_of_its_receiver(name: str) -> None:
+    """It is the receiver's newest contribution to this version or to one before it."""
+    run = replay(name)
+    merges = run.merges(np.inf)
+    told = 0
+    for update, crossing in run.run.tap.updates():
+        number = (update.version.epoch, update.version.number)
+        own = [
+            (part.tokens, part.steps)
+            for merge in merges
+            for part in merge.parts
+            if merge.fragment == update.fragment and merge.number <= number
+            if part.crossing.source == crossing.target
+        ]
+        merged = update.merged
+        assert (merged and (merged.tokens, merged.steps)) == (own[-1] if own else None)
+        told += merged is not None
+    assert told >= 50

@@ -1,0 +1,106 @@
+"""A tap on the simulated network: what really crossed it, and the disturbances that a test wants.
+
+It stands between the links and the network's conditions, so it sees every envelope that is sent,
+in both directions, and may let one arrive twice or late. Payloads are copied when they are sent: a
+value that somebody writes to afterwards does not change here.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+from islands.messages import Contribution, FragmentUpdate
+from messaging.envelope import Envelope
+from messaging.way import Conditions, LaneQueue, Way
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """One envelope that was sent: `arrivals_s` is empty if it was dropped."""
+
+    source: str
+    target: str
+    body: object
+    payload: bytes
+    sent_s: float
+    arrivals_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbances:
+    """What happens to bulk on its way; contributions are counted per sender from 1.
+
+    Attributes:
+        twice: The contribution that arrives twice.
+        late: The contribution that arrives so many seconds later.
+        slow_values: Seconds that every published value takes longer to this learner.
+    """
+
+    twice: dict[str, int] = field(default_factory=dict)
+    late: dict[str, tuple[int, float]] = field(default_factory=dict)
+    slow_values: dict[str, float] = field(default_factory=dict)
+
+
+class Tap:
+    """Conditions that record what they let through, and otherwise leave it to others.
+
+    Attributes:
+        crossings: Every envelope with a payload, in the order of sending.
+        payload_bytes: Bytes of payloads sent, by the name of the sending end.
+        envelopes: Envelopes sent with or without a payload, by the name of the sending end.
+    """
+
+    def __init__(self, inner: Conditions, disturbances: Disturbances) -> None:
+        self.crossings: list[Crossing] = []
+        self.payload_bytes: Counter[str] = Counter()
+        self.envelopes: Counter[str] = Counter()
+        self._inner = inner
+        self._disturbances = disturbances
+        self._contributions: Counter[str] = Counter()
+
+    async def connect(self, source: str, target: str) -> None:
+        await self._inner.connect(source, target)
+
+    def opened(self, there: Way, back: Way) -> None:
+        self._inner.opened(there, back)
+
+    def ended(self, way: Way) -> None:
+        self._inner.ended(way)
+
+    def notice_s(self, way: Way) -> float:
+        return self._inner.notice_s(way)
+
+    def keeps_tail(self, way: Way, queue: LaneQueue) -> bool:
+        return self._inner.keeps_tail(way, queue)
+
+    def arrivals(self, way: Way, queue: LaneQueue, envelope: Envelope) -> tuple[float, ...]:
+        arrivals_s = self._inner.arrivals(way, queue, envelope)
+        if isinstance(envelope.body, Contribution):
+            arrivals_s = self._disturbed(way.source, arrivals_s)
+        elif isinstance(envelope.body, FragmentUpdate):
+            slower_s = self._disturbances.slow_values.get(way.target, 0.0)
+            arrivals_s = tuple(at_s + slower_s for at_s in arrivals_s)
+        payload = b"".join(envelope.payload)
+        self.envelopes[way.source] += 1
+        self.payload_bytes[way.source] += len(payload)
+        if payload:
+            sent_s = asyncio.get_running_loop().time()
+            crossing = Crossing(way.source, way.target, envelope.body, payload, sent_s, arrivals_s)
+            self.crossings.append(crossing)
+        return arrivals_s
+
+    def _disturbed(self, source: str, arrivals_s: tuple[float, ...]) -> tuple[float, ...]:
+        self._contributions[source] += 1
+        number = self._contributions[source]
+        if self._disturbances.twice.get(source) == number:
+            arrivals_s = (*arrivals_s, *arrivals_s)
+        delayed, delay_s = self._disturbances.late.get(source, (0, 0.0))
+        return tuple(at_s + delay_s * (delayed == number) for at_s in arrivals_s)
+
+    def contributions(self) -> list[tuple[Contribution, Crossing]]:
+        """Contributions in the order of sending."""
+        return [(c.body, c) for c in self.crossings if isinstance(c.body, Contribution)]
+
+    def updates(self) -> list[tuple[FragmentUpdate, Crossing]]:
+        """Published values in the order of sending."""
+        return [(c.body, c) for c in self.crossings if isinstance(c.body, FragmentUpdate)]
