@@ -1,0 +1,254 @@
+"""What a syncer and a supervisor cost with many learners.
+
+    python -m tests.benchmarks.scale --learners M --seconds S [--budget] [--part both]
+
+H = P = 24, steps of 1 s with 5 % noise and random phases. Learners join within five seconds; once
+all of them step, S seconds are measured; then the run is stopped, and its end measured too. The
+last line of output is JSON.
+
+*States* (``--part states``): the pure states of the syncer and the supervisor among synthetic
+learners (`synthetic_fleet.py`). `cpu_s_per_s` is the CPU of `SyncerState.handle` and `deadline_s`,
+of the journal's metadata (`encode`, once per record that is written) and of the tape's entries as
+JSON, per simulated second; `join_cpu_s` the same from the first hello until all step, supervisor
+included; `closing_cpu_s` from the stop until the end. `supervisor_cpu_s_per_s` is that of
+`SupervisorState.handle` and its tape.
+
+*Actors* (``--part actors``): the production actors on the virtual clock over a simulated network,
+with tiny NumPy arithmetic. Counted is the CPU of the callbacks of the syncer's own tasks and timers
+(receiving, checking, merging, journal), as `actors_cpu_s_per_s`, and those of the supervisor's.
+
+Not counted: the learners, the clock, the network. Sockets and codec do not take part
+(`tests/integration`, `link.py` measure those). CPU is that of the thread, garbage collection
+included, which also walks what the learners hold.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from islands.config import RunSettings
+from islands.identities import Phase
+from islands.simulation.world import SUPERVISOR, SYNCER, LearnerHost, World
+from islands.tape import MemoryTape
+from messaging.virtual_time import VirtualTimeLoop
+from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, JOIN_S, Fleet
+
+T = TypeVar("T")
+
+JOIN_LIMIT_S = 120.0
+LOOK_S = 0.25
+CLOSING_LIMIT_S = 300.0
+BUDGET_MARGIN = 4
+"""A budget of so many times the measured tokens: grants are shared, and never end meanwhile."""
+
+OWNER: ContextVar[str] = ContextVar("OWNER", default="world")
+"""Whose callback runs: a process's tasks and timers inherit it."""
+
+
+@dataclass(slots=True)
+class Meter:
+    """CPU seconds and calls, by what was done."""
+
+    cpu_ns: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def run(self, what: str, call: Callable[[], T]) -> T:
+        """Do something, and count what it costs."""
+        begun_ns = time.thread_time_ns()
+        try:
+            return call()
+        finally:
+            self.cpu_ns[what] += time.thread_time_ns() - begun_ns
+            self.calls[what] += 1
+
+    def take_s(self, prefix: str = "") -> float:
+        """CPU seconds of everything whose name begins so."""
+        return sum(ns for what, ns in self.cpu_ns.items() if what.startswith(prefix)) / 1e9
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.cpu_ns.clear()
+        self.calls.clear()
+
+
+def settings_for(learners: int, seconds: float, *, budget: bool) -> RunSettings:
+    """The run's settings: H = P = 24."""
+    tokens = int(BUDGET_MARGIN * learners * BATCH_TOKENS * (seconds + JOIN_S))
+    return RunSettings(
+        interval_steps=24, fragments=24, seed=1, budget_tokens=tokens if budget else None
+    )
+
+
+def measure_states(learners: int, seconds: float, *, budget: bool) -> dict[str, object]:
+    """The pure states among synthetic learners."""
+    meter = Meter()
+    fleet = Fleet(settings_for(learners, seconds, budget=budget), learners, meter.run)
+    begun_s = fleet.now_s
+    fleet.run_until(lambda: fleet.all_step, begun_s + JOIN_LIMIT_S)
+    joined = {"join_cpu_s": meter.take_s(), "join_s": fleet.now_s - begun_s}
+    assert fleet.all_step, "all learners step"
+    meter.clear()
+    durable = fleet.syncer.durable
+    merges, parts = durable.merges, durable.participants_sum
+    written, records = fleet.metadata_bytes, fleet.records
+    fleet.run_until(lambda: False, fleet.now_s + seconds)
+    figures: dict[str, object] = {
+        "learners": learners,
+        "budget": budget,
+        "seconds": seconds,
+        "cpu_s_per_s": meter.take_s("syncer") / seconds,
+        **joined,
+        "supervisor_cpu_s_per_s": meter.take_s("supervisor") / seconds,
+        "merges": durable.merges - merges,
+        "participation": _share(
+            durable.participants_sum - parts, durable.merges - merges, learners
+        ),
+        "records_per_s": (fleet.records - records) / seconds,
+        "metadata_bytes": (fleet.metadata_bytes - written) // max(1, fleet.records - records),
+        "us_per_call": {
+            what: round(meter.cpu_ns[what] / meter.calls[what] / 1e3, 1) for what in meter.calls
+        },
+        "calls_per_s": {what: round(n / seconds, 1) for what, n in meter.calls.items()},
+        "members_refused": fleet.refused,
+    }
+    meter.clear()
+    fleet.stop()
+    fleet.run_until(lambda: fleet.finished, fleet.now_s + CLOSING_LIMIT_S)
+    return {**figures, "closing_cpu_s": meter.take_s(), "finished": fleet.finished}
+
+
+def _share(parts: int, merges: int, learners: int) -> float:
+    return parts / max(1, merges) / learners
+
+
+# ----------------------------------------------------------------------------------------- actors
+
+
+class MeteredLoop(VirtualTimeLoop):
+    """A virtual clock that counts the CPU of callbacks by whose they are."""
+
+    def __init__(self) -> None:
+        """Nothing has run."""
+        super().__init__()
+        self.meter = Meter()
+
+    def _run_once(self) -> None:
+        ready, meter = self._ready, self.meter
+        while not self._stopping:  # type: ignore[attr-defined]  # asyncio's own
+            self._gather()
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle.cancelled():
+                    context = handle._context  # type: ignore[attr-defined]  # noqa: SLF001  asyncio's own
+                    begun_ns = time.thread_time_ns()
+                    context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # noqa: SLF001  asyncio's own
+                    meter.cpu_ns[context.get(OWNER, "world")] += time.thread_time_ns() - begun_ns
+                self._events_at_instant += 1
+
+
+class MeteredWorld(World):
+    """A world in which all that a process starts is known to be its own."""
+
+    def start(self, name: str) -> None:
+        """Start one process."""
+        token = OWNER.set(name)
+        try:
+            super().start(name)
+        finally:
+            OWNER.reset(token)
+
+    @property
+    def all_step(self) -> bool:
+        """Whether every learner steps."""
+        found = (self.learner(name) for name in self.hosts)
+        return all(actor is not None and actor.state.phase is Phase.STEPPING for actor in found)
+
+
+async def live(
+    world: MeteredWorld, meter: Meter, seconds: float, figures: dict[str, object]
+) -> None:
+    """Join, step, stop."""
+    loop = asyncio.get_running_loop()
+    world.start(SUPERVISOR)
+    world.start(SYNCER)
+    begun_s = loop.time()
+    gap_s = JOIN_S / len(world.hosts)
+    for name in world.hosts:
+        world.start(name)
+        await asyncio.sleep(gap_s)
+    for _ in range(int(JOIN_LIMIT_S / LOOK_S)):
+        if world.all_step:
+            break
+        await asyncio.sleep(LOOK_S)
+    assert world.all_step, "all learners step"
+    hub_s = meter.take_s(SYNCER) + meter.take_s(SUPERVISOR)
+    figures |= {"actors_join_cpu_s": hub_s, "actors_join_s": loop.time() - begun_s}
+    meter.clear()
+    state = world.syncer_state
+    assert state is not None, "the syncer runs"
+    merges, parts = state.durable.merges, state.durable.participants_sum
+    await asyncio.sleep(seconds)
+    merged = state.durable.merges - merges
+    most = world.syncer.mailbox.high_water if world.syncer is not None else 0
+    figures |= {
+        "actors_cpu_s_per_s": meter.take_s(SYNCER) / seconds,
+        "actors_supervisor_cpu_s_per_s": meter.take_s(SUPERVISOR) / seconds,
+        "actors_merges": merged,
+        "actors_participation": _share(
+            state.durable.participants_sum - parts, merged, len(world.hosts)
+        ),
+        "actors_mailbox_most": most,
+    }
+    await world.kill_all()
+
+
+def measure_actors(learners: int, seconds: float, *, budget: bool) -> dict[str, object]:
+    """The production actors on the virtual clock."""
+    settings = settings_for(learners, seconds, budget=budget)
+    hosts = {
+        f"learner-{index:05d}": LearnerHost(step_s=1.0, noise=0.05, batch_tokens=BATCH_TOKENS)
+        for index in range(learners)
+    }
+    figures: dict[str, object] = {}
+    loop = MeteredLoop()
+    asyncio.set_event_loop(loop)
+    try:
+        world = MeteredWorld(
+            settings, hosts, seed=1, tape=MemoryTape(limit=1000), shards=max(64, 8 * learners)
+        )
+        loop.run_until_complete(live(world, loop.meter, seconds, figures))
+    finally:
+        loop.cancel_all_tasks()
+        asyncio.set_event_loop(None)
+        loop.close()
+    return figures
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and print; the last line is JSON."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.scale")
+    parser.add_argument("--learners", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--budget", action="store_true", help="with a token budget")
+    parser.add_argument("--part", choices=("states", "actors", "both"), default="both")
+    chosen = parser.parse_args(arguments)
+    figures: dict[str, object] = {"learners": chosen.learners}
+    if chosen.part != "actors":
+        figures |= measure_states(chosen.learners, chosen.seconds, budget=chosen.budget)
+    if chosen.part != "states":
+        measure_actors(1, 2.0, budget=False)  # the merge kernel is compiled at its first use
+        figures |= measure_actors(chosen.learners, chosen.seconds, budget=chosen.budget)
+    rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
+    sys.stdout.write(json.dumps(rounded) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
