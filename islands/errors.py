@@ -9,7 +9,10 @@
     │   └── DataError        the corpus is missing, unreadable or not the one of the run
     ├── UnreachableError     nobody answers; the same command may succeed later: exit code 1
     ├── RefusedError         a peer refused us; its sentence is passed on
-    ├── JournalError         the journal on disk cannot be used; says which file and why
+    ├── JournalError         the journal is not one that this start can go on with; says why
+    │   ├── FencedError      a newer start of the syncer owns it: this one ends, exit code 3
+    │   ├── DiskError        the device is full, read-only or failing: tried again, for ever
+    │   └── DamagedError     what was committed is not there any more: a copy must be restored
     └── InvariantError       a bug of ours: an invariant that must always hold did not
 
 Faults of links and frames are in `messaging.errors`.
@@ -45,7 +48,19 @@ class UnreachableError(IslandsError):
 
 
 class JournalError(IslandsError):
-    """The syncer's journal cannot be read or written."""
+    """The syncer's journal is not one that this start can go on with."""
+
+
+class FencedError(JournalError):
+    """A newer start of the syncer owns the journal; starting this one again would take it back."""
+
+
+class DiskError(JournalError):
+    """The disk is full, read-only or broken just now; the same write may succeed later."""
+
+
+class DamagedError(JournalError):
+    """A value that was committed cannot be read back."""
 
 
 class InvariantError(IslandsError):

@@ -40,7 +40,7 @@ from islands.run_spec import RunPlan, RunSpec, read, write
 from islands.summary import Share, Summary, summarise
 from islands.supervisor.actor import SupervisorActor
 from islands.syncer.actor import SyncerActor
-from islands.syncer_host import FINAL_FILE, make_syncer
+from islands.syncer_host import FINAL_FILE, journal_disk, make_syncer
 from islands.telemetry import RunFolder
 from islands.workload import Workload
 from messaging.errors import LocalFault
@@ -145,6 +145,7 @@ class Hub:
         self._scope = Scope("hub-network", lambda _, error: self.give_up("the network", error))
         self._began_s = 0.0
         self._goodbye: asyncio.Task[None] | None = None
+        self._disk = journal_disk(settings.folder) if settings.syncer_here else None
 
     def _key(self) -> Credentials:
         path = self.settings.key_file or self.settings.folder / KEY_FILE
@@ -233,11 +234,12 @@ class Hub:
         )
         self.supervisor = self._make_supervisor(around)
         self._living.start(self.supervisor)
-        if self.settings.syncer_here:
+        if self._disk is not None:
             self.syncer = make_syncer(
                 SYNCER,
                 around,
                 folder=self.settings.folder,
+                disk=self._disk,
                 shards=self.plan.shards,
                 credentials=self._credentials,
                 start_from=self.settings.start_from,
@@ -256,6 +258,8 @@ class Hub:
         except OSError as error:  # a full disk must not hide why the run ended
             say(f"what was buffered for {self.settings.folder} is lost: {error.strerror}")
         self._living.close()
+        if self._disk is not None:
+            self._disk.close()
         self.claim.lock.close()
 
     async def end_outdated(self, *, moved: bool) -> None:

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import JournalError
+from islands.errors import DamagedError, FencedError, JournalError
 from islands.identities import Version
 from islands.ports import Disk
 from islands.slots import Arrays, Record, Slots, newest_epoch, take_epoch
@@ -56,7 +56,9 @@ class Journal:
         from now on must be newer.
 
         Raises:
-            JournalError: a fragment's committed version is in neither of its slots.
+            DamagedError: a fragment's committed version is in neither of its slots.
+            DiskError: the disk is broken.
+            JournalError: the journal is that of another run.
         """
         held = {name: self._slots.held(name) for name in ["metadata", *self._names]}
         records = [record for name in held for record in held[name]]
@@ -100,20 +102,33 @@ class Journal:
             arrays: `value` and the optimizer's state.
 
         Raises:
-            JournalError: a syncer of a higher epoch owns the journal, or the disk fails.
+            FencedError: a syncer of a higher epoch owns the journal.
+            DiskError: the disk is full, read-only or broken; the same record may be tried again.
+        """
+        self.check_owner()
+        name = "metadata" if fragment is None else self._names[fragment]
+        self._slots.write(name, sequence, metadata, version, arrays)
+
+    def check_owner(self) -> None:
+        """See whether the journal is still this syncer's.
+
+        Raises:
+            FencedError: a syncer of a higher epoch owns it.
+            DiskError: the disk is broken.
         """
         owner = newest_epoch(self._slots)
         if owner > self.epoch:
-            raise JournalError(f"epoch {owner} owns the journal, this syncer is {self.epoch}")
-        name = "metadata" if fragment is None else self._names[fragment]
-        self._slots.write(name, sequence, metadata, version, arrays)
+            raise FencedError(
+                f"a newer syncer owns the journal: epoch {owner} owns the journal, this syncer is "
+                f"{self.epoch}, so it ends; end the other one before this one is started again"
+            )
 
 
 def _of_version(name: str, records: list[Record], version: Version) -> Record:
     for record in records:
         if record.version == version:
             return record
-    raise JournalError(
+    raise DamagedError(
         f"{name}: version {version} is committed and in neither slot; "
         "restore the journal's folder from a copy"
     )

@@ -25,6 +25,8 @@ GOODBYE_S = 10.0
 LEAVE_S = 10.0
 HOPELESS = "exit code 2"
 """How a process ends whose user must mend something: starting it again is in vain."""
+REPLACED = "exit code 3"
+"""How a process ends whose place a newer one has taken: starting it again would take it back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,8 @@ class LocalHub(Hub):
             self._learners_gone.set()
         if reason.partition(":")[0] == HOPELESS:
             self._gave_up(name, reason)
+        elif reason.partition(":")[0] == REPLACED:
+            say(f"{name}: {mistake_of(reason)}; the run goes on with the newer one")
         elif not self._leaving:
             self.supervisor.process_ended(name, reason)
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import IO, Protocol, TypeVar
 
-from islands.errors import JournalError
+from islands.errors import DiskError, JournalError
 
 T = TypeVar("T")
 
@@ -154,30 +154,43 @@ class Disk(Protocol):
         """Replace a file's content; a crash before `sync` may lose or tear it.
 
         Raises:
-            JournalError: the disk is full, read-only or broken.
+            DiskError: the disk is full, read-only or broken.
         """
 
     def sync(self, name: str) -> None:
         """Make a file's content survive a crash.
 
         Raises:
-            JournalError: the disk is broken; nothing is known to be durable.
+            DiskError: the disk is broken; nothing is known to be durable.
         """
 
     def read(self, name: str) -> bytes | None:
-        """A file's content; None if there is no such file."""
+        """A file's content; None if there is no such file.
+
+        Raises:
+            DiskError: the disk is broken.
+        """
+
+    def close(self) -> None:
+        """Let others use it; nothing is read or written any more."""
 
 
 class RealDisk:
-    """Files in one folder."""
+    """Files in one folder.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: that they lie in.
+        lock: keeps other processes out of it until this disk is closed; None: nobody is kept out.
+    """
+
+    def __init__(self, folder: Path, lock: IO[bytes] | None = None) -> None:
         """Use a folder, which is made if it is missing.
 
         Raises:
             JournalError: it cannot be made.
         """
         self._folder = folder
+        self._lock = lock
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -190,7 +203,7 @@ class RealDisk:
                 for part in parts:
                     file.write(part)
         except OSError as error:
-            raise JournalError(f"{self._folder / name} cannot be written: {error}") from error
+            raise DiskError(f"{self._folder / name} cannot be written: {error}") from error
 
     def sync(self, name: str) -> None:
         """Flush a file and its folder's entry to the device."""
@@ -198,7 +211,7 @@ class RealDisk:
             try:
                 _flush(path, flags)
             except OSError as error:
-                raise JournalError(f"{path} cannot be flushed: {error}") from error
+                raise DiskError(f"{path} cannot be flushed: {error}") from error
 
     def read(self, name: str) -> bytes | None:
         """A file's content; None if there is no such file."""
@@ -207,7 +220,12 @@ class RealDisk:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise JournalError(f"{self._folder / name} cannot be read: {error}") from error
+            raise DiskError(f"{self._folder / name} cannot be read: {error}") from error
+
+    def close(self) -> None:
+        """Free the folder."""
+        if self._lock is not None:
+            self._lock.close()
 
 
 def _flush(path: Path, flags: int) -> None:

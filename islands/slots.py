@@ -74,7 +74,7 @@ class Slots:
         """Write a record over the older one of its name; durable when this returns.
 
         Raises:
-            JournalError: the disk is full, read-only or broken.
+            DiskError: the disk is full, read-only or broken.
         """
         named = sorted((arrays or {}).items())
         described = tuple(_Array(key, array.dtype.str, array.shape) for key, array in named)

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.credentials import Credentials
+from islands.folder_lock import lock_folder
 from islands.layout import Layout
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import Sgd
-from islands.ports import RealDisk, ThreadWorker
+from islands.ports import Disk, RealDisk, ThreadWorker
 from islands.role import Surroundings
 from islands.summary import share_of
 from islands.syncer.actor import SyncerActor
@@ -24,6 +25,23 @@ from islands.warm_start import read_values
 
 FINAL_FILE = "final.safetensors"
 JOURNAL = "journal"
+LOCK_FILE = "lock"
+
+
+def journal_disk(folder: Path) -> RealDisk:
+    """Take the journal in a run's folder for this process alone.
+
+    On a file system without locks nobody is kept out; there the newest start owns the journal, and
+    an older one ends as soon as it sees that (`Journal.check_owner`).
+
+    Args:
+        folder: of the run.
+
+    Raises:
+        UserError: another syncer uses it, or it cannot be used.
+    """
+    place = folder / JOURNAL
+    return RealDisk(place, lock_folder(place, LOCK_FILE, "syncer"))
 
 
 def make_syncer(
@@ -32,6 +50,7 @@ def make_syncer(
     *,
     folder: Path,
     shards: int,
+    disk: Disk,
     credentials: Credentials,
     start_from: Path | None = None,
     finished: Callable[[str], None] | None = None,
@@ -42,6 +61,7 @@ def make_syncer(
         name: its name in the run.
         around: where it lives.
         folder: of the run.
+        disk: the journal's, from `journal_disk`; it is closed when the syncer has ended.
         shards: virtual shards of one pass over the data.
         credentials: to check admissions.
         start_from: file with the initial values, for a run that has no journal.
@@ -56,7 +76,7 @@ def make_syncer(
     syncer: SyncerActor = SyncerActor(
         name,
         around,
-        disk=RealDisk(folder / JOURNAL),
+        disk=disk,
         worker=worker,
         optimizer=Sgd.of(around.settings.outer),
         credentials=credentials,

@@ -43,6 +43,7 @@ from islands.role import Surroundings
 from islands.summary import Summary, share_of, summarise
 from islands.supervisor.actor import SupervisorActor
 from islands.syncer.actor import SyncerActor
+from islands.syncer_host import journal_disk
 from islands.task import Task
 from islands.telemetry import RunFolder
 from islands.trainer import Trainer, WirePrecision
@@ -227,7 +228,7 @@ class LocalSystem:
         syncer = SyncerActor(
             SYNCER,
             self._around,
-            disk=RealDisk(self.folder.path / "journal"),
+            disk=journal_disk(self.folder.path),
             worker=worker,
             optimizer=self._outer,
             credentials=self._credentials,

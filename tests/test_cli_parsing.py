@@ -5,9 +5,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from islands.cli.parsing import Common, main, parse
+from islands.cli.parsing import REPLACED, Common, main, parse
 from islands.config import PaceBy
-from islands.errors import SettingsError
+from islands.errors import FencedError, SettingsError
 from islands.operation import Verb
 from islands.options import (
     ControlOptions,
@@ -305,3 +305,13 @@ def test_the_exit_code_is_that_of_the_command() -> None:
 
     assert main(lambda *_: 1, RunOptions, [], program="islands run", description="") == 1
     assert main(interrupted, RunOptions, [], program="islands run", description="") == 130
+
+
+def test_what_was_replaced_has_an_exit_code_of_its_own() -> None:
+    """Whoever restarts processes can tell it from a failure, and from a mistake."""
+
+    def replaced(*_: object) -> int:
+        message = "a newer syncer owns the journal"
+        raise FencedError(message)
+
+    assert main(replaced, RunOptions, [], program="islands run", description="") == REPLACED

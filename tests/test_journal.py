@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.config import RunSettings
-from islands.errors import JournalError
+from islands.errors import DamagedError, DiskError, FencedError, JournalError
 from islands.identities import Version
 from islands.journal import Journal, Recovered, encode
 from islands.ports import RealDisk
@@ -197,7 +197,7 @@ def test_a_committed_value_that_is_gone_is_named(tmp_path: Path) -> None:
     damaged = writer.commit(0, 0)
     writer.commit(1, 0)
     damaged.write_bytes(b"")
-    with pytest.raises(JournalError, match=r"fragment-00000: version 1\.0 is committed"):
+    with pytest.raises(DamagedError, match=r"fragment-00000: version 1\.0 is committed"):
         recover(tmp_path)
 
 
@@ -209,10 +209,13 @@ def test_an_older_writer_is_fenced(tmp_path: Path) -> None:
     new = Writer(tmp_path)
     assert new.durable.epoch > old.durable.epoch
     before = contents(tmp_path)
-    with pytest.raises(JournalError, match="epoch 2 owns the journal, this syncer is 1"):
+    with pytest.raises(FencedError, match="epoch 2 owns the journal, this syncer is 1"):
         old.commit(0, 1)
-    with pytest.raises(JournalError):
+    with pytest.raises(FencedError):
         old.note()
+    with pytest.raises(FencedError):
+        old.journal.check_owner()
+    new.journal.check_owner()
     assert contents(tmp_path) == before
     new.commit(1, 1)
     assert numbers(recover(tmp_path)) == [0, 1]
@@ -245,7 +248,7 @@ class FillingDisk(RealDisk):
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
         super().write(name, parts[:2] if self.full else parts)
         if self.full:
-            raise JournalError(f"{name} cannot be written: no space left on device")
+            raise DiskError(f"{name} cannot be written: no space left on device")
 
 
 def test_a_full_disk_costs_nothing_that_was_committed(tmp_path: Path) -> None:
@@ -258,7 +261,7 @@ def test_a_full_disk_costs_nothing_that_was_committed(tmp_path: Path) -> None:
     saved = encode(writer.durable)
     disk.full = True
     for _ in range(3):
-        with pytest.raises(JournalError, match="no space left"):
+        with pytest.raises(DiskError, match="no space left"):
             writer.commit(0, 2)
         assert numbers(recover(tmp_path)) == [1, 1]
     recovered = recover(tmp_path)
@@ -316,7 +319,7 @@ def test_a_broken_disk_is_an_error_with_a_path(
     disk = RealDisk(folder)
     folder.rmdir()
     folder.touch()
-    with pytest.raises(JournalError, match="journal"):
+    with pytest.raises(DiskError, match="journal"):
         use(disk)
     with pytest.raises(JournalError, match="cannot be made"):
         RealDisk(folder)

@@ -2,7 +2,8 @@
 
 Who says something last has it: default, then YAML file, then environment, then command line. What
 is wrong is one sentence that names the key, the value, and where it was said. Exit codes: 0 done,
-1 not done, 2 the user must mend something, 130 ended by Ctrl-C.
+1 not done, 2 the user must mend something, 3 a newer process has taken this one's place (to start
+it again would take the place back), 130 ended by Ctrl-C.
 """
 
 import os
@@ -14,13 +15,23 @@ from typing import TypeVar
 
 from islands.cli.schema import build, plain
 from islands.cli.sources import Sources, refuse_secrets, with_underscores
-from islands.errors import IslandsError, JournalError, RefusedError, SettingsError, UserError
+from islands.errors import (
+    FencedError,
+    IslandsError,
+    JournalError,
+    RefusedError,
+    SettingsError,
+    UserError,
+)
 from messaging.errors import LinkLost, LocalFault
 
 Options = TypeVar("Options")
 
 MENDED_BY_THE_USER = (UserError, RefusedError, JournalError, LocalFault)
 """After these, starting the same command again is in vain; whoever restarts processes need not."""
+
+REPLACED = 3
+"""Exit code of a process whose place a newer one has taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +119,8 @@ def main(
         if "--debug" in arguments:
             raise
         print(f"{program}: {one_line(error)}", file=sys.stderr)
+        if isinstance(error, FencedError):
+            return REPLACED
         return 2 if isinstance(error, MENDED_BY_THE_USER) else 1
     except KeyboardInterrupt:
         return 130

@@ -8,7 +8,7 @@ keeps, loses or tears every write that was not synced by then, as the seed has i
 import random
 from collections.abc import Sequence
 
-from islands.errors import JournalError
+from islands.errors import DiskError
 
 
 class SimulatedDisk:
@@ -34,7 +34,7 @@ class SimulatedDisk:
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
         """Replace a file's content in the cache."""
         if self.full:
-            raise JournalError(f"{name} cannot be written: no space left on the simulated disk")
+            raise DiskError(f"{name} cannot be written: no space left on the simulated disk")
         self._cached[name] = b"".join(parts)
 
     def sync(self, name: str) -> None:
@@ -46,6 +46,9 @@ class SimulatedDisk:
     def read(self, name: str) -> bytes | None:
         """A file's content as the host sees it."""
         return self._cached.get(name, self._durable.get(name))
+
+    def close(self) -> None:
+        """Nobody is kept out: it is like a disk over a network that has no locks."""
 
     @property
     def syncing(self) -> bool:

@@ -47,10 +47,11 @@ async def _apart(options: SyncerOptions) -> int:
         token_of,
     )
     from islands.identities import Role
-    from islands.syncer_host import make_syncer
+    from islands.syncer_host import journal_disk, make_syncer
 
     connecting, listening = options.connecting, options.listening
     network = network_of(connecting, listening, token=token_of(connecting))
+    disk = journal_disk(options.folder)  # before anybody hears of this start
     try:
         await network.open(listening.host, listening.port, advertise=listening.advertise)
         addresses = options.supervisor_urls
@@ -63,6 +64,7 @@ async def _apart(options: SyncerOptions) -> int:
             options.name,
             around,
             folder=options.folder,
+            disk=disk,
             shards=plan.shards,
             credentials=credentials_of(spec.settings.run, key_file),
             start_from=options.file.start_from,
@@ -71,6 +73,7 @@ async def _apart(options: SyncerOptions) -> int:
         await live([syncer], syncer.ref.stop)
     finally:
         await network.close()
+        disk.close()
     return 0
 
 

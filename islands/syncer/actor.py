@@ -6,7 +6,7 @@ is written before the next merge begins and the loop stays free for heartbeats.
 
 import asyncio
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import assert_never
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from islands.credentials import Credentials
 from islands.enrolment import Enrolment
-from islands.errors import IslandsError, JournalError, RefusedError
-from islands.identities import Role, Version
+from islands.errors import IslandsError, RefusedError
+from islands.identities import Role
 from islands.journal import Journal, Recovered, encode
+from islands.journal_writer import JournalWriter
 from islands.messages import (
     PEER_TYPES,
     Contribution,
@@ -78,11 +79,6 @@ from messaging.envelope import Envelope
 from messaging.link import Lane, Link
 from messaging.tensors import as_buffer
 
-JournalRecord = tuple[int, bytes, int | None, Version | None, dict[str, NDArray[np.generic]]]
-"""Sequence number, metadata, and of one fragment: its index, version and arrays."""
-
-DISK_RETRY_S = 2.0
-
 INSPECTIONS_MAX = 4
 """Contributions of one learner that may wait for the worker: two pulls, each answered again."""
 
@@ -93,7 +89,7 @@ class SyncerActor(RoleActor[Event]):
     Args:
         name: its name in the run.
         around: where it lives.
-        disk: where its journal lies.
+        disk: where its journal lies; closed when the syncer has ended.
         worker: for all heavy work.
         optimizer: the outer optimizer.
         credentials: to check learners' admissions.
@@ -128,7 +124,15 @@ class SyncerActor(RoleActor[Event]):
         self.vault = Vault(around.settings, around.layout, optimizer)
         self.waiting_bytes_most = 0
         self.state: SyncerState
+        self._disk = disk
         self._journal = Journal(disk, len(around.layout.fragments))
+        self._writer = JournalWriter(
+            self._journal,
+            worker,
+            written=lambda sequence: self.post(JournalFinished(sequence)),
+            delayed=lambda error: self.record("disk", {"error": str(error)}),
+            failed=lambda error: self.fail("the journal", error),
+        )
         self._worker = worker
         self._credentials = credentials
         self._shards = shards
@@ -141,8 +145,6 @@ class SyncerActor(RoleActor[Event]):
         self._names: dict[int, str] = {}
         self._undelivered: dict[int, None] = {}
         self._inspecting: Counter[str] = Counter()
-        self._unwritten: deque[JournalRecord] = deque()
-        self._rewriting: asyncio.TimerHandle | None = None
         self._beating: asyncio.TimerHandle | None = None
         self._enrolment: Enrolment | None = None
         self._end: tuple[RunEnded, bytes] | None = None
@@ -231,12 +233,13 @@ class SyncerActor(RoleActor[Event]):
 
     def release(self) -> None:
         """Let nobody in any more, close every link, end the worker."""
-        for timer in (self._beating, self._rewriting):
-            if timer is not None:
-                timer.cancel()
+        if self._beating is not None:
+            self._beating.cancel()
         if self._reception is not None:
             self._reception.close("the syncer ended")
+        self._writer.close()
         self._worker.close()
+        self._disk.close()
 
     def finish(self, reason: str) -> None:
         """Ask for a proper end of the run."""
@@ -300,35 +303,7 @@ class SyncerActor(RoleActor[Event]):
             if fragment is None or version is None
             else self.vault.journal_arrays(fragment, version)
         )
-        record = (sequence, metadata, fragment, version, arrays)
-        self._unwritten.append(record)
-        if len(self._unwritten) == 1:
-            self._write_next()
-
-    def _write_next(self) -> None:
-        """In order: a record that is durable says that all before it are."""
-        record = self._unwritten[0]
-
-        def write() -> JournalError | None:
-            try:
-                self._journal.write(*record)
-            except JournalError as error:
-                return error
-            return None
-
-        self._worker.submit(write, self._written)
-
-    def _written(self, error: JournalError | None) -> None:
-        """A disk that is full may have room again: learners go on stepping meanwhile."""
-        if error is not None:
-            self.record("disk", {"error": str(error)})
-            loop = asyncio.get_running_loop()
-            self._rewriting = loop.call_later(DISK_RETRY_S, self._write_next)
-            return
-        sequence = self._unwritten.popleft()[0]
-        if self._unwritten:
-            self._write_next()
-        self.post(JournalFinished(sequence))
+        self._writer.write((sequence, metadata, fragment, version, arrays))
 
     def _finish(self, reason: str) -> None:
         """The final cut is durable: it is exported, then told with every heartbeat until heard."""
@@ -374,6 +349,7 @@ class SyncerActor(RoleActor[Event]):
         """Every heartbeat: to the supervisor, and to every peer so that it can tell we live."""
         if self.ref.stopped:
             return
+        self._writer.look()
         if self._enrolment is not None:
             self._enrolment.beat()
         self._tell_end()

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from islands.errors import JournalError
+from islands.errors import DiskError
 from islands.simulation.disk import SimulatedDisk
 
 OLD, NEW = b"old content", b"newer content"
@@ -64,5 +64,5 @@ def test_full_disk_refuses() -> None:
     """Nothing more can be written to a full disk, and the error says which file."""
     disk = SimulatedDisk(random.Random(0))
     disk.full = True
-    with pytest.raises(JournalError, match="file cannot be written"):
+    with pytest.raises(DiskError, match="file cannot be written"):
         disk.write("file", [NEW])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from islands.config import RunSettings
 from islands.credentials import Credentials
-from islands.errors import JournalError
+from islands.errors import DiskError
 from islands.identities import (
     FragmentIndex,
     Incarnation,
@@ -22,6 +22,7 @@ from islands.identities import (
     Ticket,
     Version,
 )
+from islands.journal_writer import DISK_RETRY_S
 from islands.messages import (
     PROTOCOL,
     Contribution,
@@ -37,7 +38,7 @@ from islands.messages import (
 from islands.numerics.outer import Sgd
 from islands.ports import Disk, InlineWorker, RealDisk
 from islands.role import Surroundings
-from islands.syncer.actor import DISK_RETRY_S, INSPECTIONS_MAX, SyncerActor
+from islands.syncer.actor import INSPECTIONS_MAX, SyncerActor
 from islands.tape import MemoryTape
 from islands.toy import NumpyTrainer
 from messaging.envelope import Envelope
@@ -232,7 +233,7 @@ class Tight(RealDisk):
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
         if self.full and not name.startswith("epoch"):
-            raise JournalError(f"{name} cannot be written: no space left on device")
+            raise DiskError(f"{name} cannot be written: no space left on device")
         super().write(name, parts)
 
 
