@@ -7,7 +7,7 @@ when a round opens     `pace.py`
 who is asked           `eligibility.py`
 how long it waits      `grace.py`
 what is admitted       `fate.py`
-what can be true       `reports.py`
+what can be true       `claims.py`, `reports.py`
 one round              `rounds.py`
 data and token quotas  `leases.py`
 who is here            `sessions.py`

@@ -8,7 +8,7 @@ what is wrong                          fate       strike
 its sender is quarantined or fenced    rejected   no
 its ticket is not open any more        late       no
 its base is unknown or too old         stale      no
-more tokens than were processed        rejected   yes
+its steps or tokens cannot be true     rejected   yes
 schema, length or element type         rejected   yes
 digest                                 rejected   yes
 not finite                             rejected   yes
@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from islands.identities import Fate
-from islands.messages import Contribution
 
 NORM_SAMPLES_MIN = 8
 NORM_SAMPLES_KEPT = 64
@@ -59,24 +58,31 @@ class Refusal:
 
 
 def refusal(
-    contribution: Contribution,
     check: Check,
     *,
-    counted: bool,
+    untrue: str | None,
     fenced: str | None,
     ticket_open: bool,
     stale: str | None,
 ) -> Refusal | None:
-    """The first failing check of the table above, less the norm; None admits."""
+    """The first failing check of the table above, less the norm; None admits.
+
+    Args:
+        check: what was measured on the payload.
+        untrue: why its steps or tokens cannot be true (`claims.py`), if they cannot.
+        fenced: why nothing of its sender is taken, if so.
+        ticket_open: whether its round asked for it and still collects.
+        stale: why its base is too old, if it is.
+    """
     if fenced is not None:
         return Refusal(Fate.REJECTED, fenced, strike=False)
     if not ticket_open:
         return Refusal(Fate.LATE, "the round has closed", strike=False)
     if stale is not None:
         return Refusal(Fate.STALE, stale, strike=False)
-    if not counted:
-        return Refusal(Fate.REJECTED, "more tokens than were processed", strike=True)
-    if contribution.steps < 1 or contribution.tokens < 1 or not check.schema_ok:
+    if untrue is not None:
+        return Refusal(Fate.REJECTED, untrue, strike=True)
+    if not check.schema_ok:
         return Refusal(Fate.REJECTED, "schema", strike=True)
     if not check.digest_ok:
         return Refusal(Fate.REJECTED, "digest", strike=True)

@@ -109,7 +109,13 @@ class LeaseBook:
         holder.finished += sum(lease.done for lease in holder.leases) - before
 
     def top_up(
-        self, name: LearnerName, *, batch_tokens: int, members: int, chunk_steps: int
+        self,
+        name: LearnerName,
+        *,
+        batch_tokens: int,
+        members: int,
+        chunk_steps: int,
+        proven: bool = True,
     ) -> bool:
         """Give a learner what it will need next.
 
@@ -118,6 +124,8 @@ class LeaseBook:
             batch_tokens: tokens of one of its steps.
             members: learners among whom the rest of the budget is to be shared.
             chunk_steps: size of an ordinary grant to it (`grant_steps`).
+            proven: whether its batch has been seen; if it is only claimed, it gets no more of the
+                rest than its share, however large it says that one batch is.
 
         Returns:
             Whether anything changed, so that a grant must be journalled and sent.
@@ -130,7 +138,8 @@ class LeaseBook:
         remaining = self.remaining_tokens
         if remaining is not None:
             fair = remaining // (2 * max(1, members))
-            amount = min(chunk, max(fair, batch_tokens), remaining)
+            least = batch_tokens if proven else remaining // max(1, members)
+            amount = min(chunk, max(fair, min(least, batch_tokens)), remaining)
         amount = min(amount, QUOTA_TOKENS_MAX - holder.quota_tokens)
         amount -= amount % batch_tokens
         if holder.quota_tokens - holder.used_tokens > min(chunk // 2, amount):

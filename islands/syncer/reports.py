@@ -6,6 +6,7 @@ sentence, and started anew it begins a new account. An `InvariantError` would be
 
 from islands.identities import Phase, Role
 from islands.messages import Progress, Refused
+from islands.syncer.claims import believed_step_s, wrong_report
 from islands.syncer.core import Core
 from islands.syncer.endings import retire
 from islands.syncer.roster import LearnerRecord
@@ -25,18 +26,28 @@ def take_progress(core: Core, progress: Progress, connection: int, now_s: float)
     if goes_back(before, progress):
         return
     stepped = progress.steps - before.steps
-    wrong = wrong_because(core, progress) if learner.role is Role.LEARNER else None
+    wrong = wrong_because(core, progress, before) if learner.role is Role.LEARNER else None
     if wrong is not None:
         dismiss_wrong(core, learner, wrong)
         return
     if learner.role is Role.LEARNER and before.phase is Phase.STEPPING and stepped:
         core.pace.progressed(progress.name, stepped)
     take_report(core, learner, progress)
-    if core.pace.setter(core.ready()) == progress.name and progress.step_time_s > 0 and stepped:
-        core.durations.step_s.add(progress.step_time_s)
+    if stepped:
+        _time_step(core, learner, stepped, now_s)
     _count_adoptions(core, learner, before, now_s)
     if before.phase is Phase.COMPILING and learner.adopting:
         _send_all(core, learner, now_s)
+
+
+def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -> None:
+    """Take in ξ_step of the pace-setting learner, as far as it can be believed."""
+    timing, claimed_s = core.settings.timing, learner.progress.step_time_s
+    elapsed_s, learner.stepped_s = now_s - learner.stepped_s, now_s
+    if claimed_s > 0 and core.pace.setter(core.ready()) == learner.name:
+        slack_s = timing.scaled(timing.heartbeat_s)
+        believed_s = believed_step_s(claimed_s, steps=stepped, elapsed_s=elapsed_s, slack_s=slack_s)
+        core.durations.step_s.add(believed_s)
 
 
 def goes_back(before: Progress, progress: Progress) -> bool:
@@ -60,21 +71,24 @@ def dismiss_wrong(core: Core, learner: LearnerRecord, wrong: str) -> None:
     retire(core, learner.name, reason, Refused(learner.name, reason, retry=False))
 
 
-def wrong_because(core: Core, progress: Progress) -> str | None:
+def wrong_because(core: Core, progress: Progress, before: Progress | None) -> str | None:
     """Why a learner's report cannot be true; None if it can.
 
     Its book and its quota are those of its incarnation, or it has none yet and did nothing.
+
+    Args:
+        core: the syncer's memory.
+        progress: what it reports.
+        before: its last report in this incarnation, if there is one.
     """
     if not 0 <= progress.step_time_s <= STEP_TIME_MAX_S:
         return f"a step time of {progress.step_time_s} s"
-    if min(progress.steps, progress.tokens, progress.batch_tokens) < 0:
-        return "a count below 0"
     holder = core.durable.leases.holders.get(progress.name)
     known = holder is not None and holder.incarnation == progress.incarnation
     granted = holder.quota_tokens if known and holder is not None else 0
     if progress.tokens > granted:
         return f"{progress.tokens} tokens were processed, {granted} granted"
-    return core.durable.ledger.difference(progress)
+    return wrong_report(before, progress) or core.durable.ledger.difference(progress)
 
 
 def take_report(core: Core, learner: LearnerRecord, progress: Progress) -> None:

@@ -1,15 +1,12 @@
 """What the syncer knows of one learner."""
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status, Version
 from islands.messages import Progress
+from islands.syncer.claims import Answers, Marks
 
 ENDED = (Status.EVICTED, Status.LEFT)
-
-ANSWERED_REMEMBERED = 64
-"""Tickets per learner whose repeated answers are recognised as duplicates of the link."""
 
 STRIKES_MAX = 3
 STRIKE_WINDOW_S = 600.0
@@ -34,7 +31,10 @@ class Sent:
 
 @dataclass(slots=True)
 class LearnerRecord:
-    """One incarnation. `connection` numbers its link; None while the link is down."""
+    """One incarnation. `connection` numbers its link; None while the link is down.
+
+    `stepped_s` is when it last reported steps, or opened its link.
+    """
 
     name: LearnerName
     role: Role
@@ -43,14 +43,14 @@ class LearnerRecord:
     connection: int | None
     status: Status = Status.LIVE
     unanswered: dict[int, float] = field(default_factory=dict)
-    answered: deque[tuple[int, int]] = field(
-        default_factory=lambda: deque(maxlen=ANSWERED_REMEMBERED)
-    )
+    answers: Answers = field(default_factory=Answers)
+    marks: Marks = field(default_factory=Marks)
     sent: dict[int, Sent] = field(default_factory=dict)
     strikes: list[float] = field(default_factory=list)
     quarantined: bool = False
     seeds_refused: int = 0
     whole: bool = False
+    stepped_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Take in the first report."""
@@ -59,6 +59,7 @@ class LearnerRecord:
     def report(self, progress: Progress) -> None:
         """Take in a report; `whole` tells whether it holds a version of every fragment."""
         self.progress = progress
+        self.marks.add(progress.steps, progress.tokens)
         self.whole = all(told.version is not None for told in progress.fragments)
 
     @property

@@ -7,6 +7,7 @@ from islands.identities import Fate, FragmentIndex, LearnerName, Role, Ticket, V
 from islands.messages import Contribution, ContributionFate, PullFragment, Quarantined
 from islands.schedule import learning_rate
 from islands.syncer.actions import BeginMerge, DropContribution, MergePart, Send
+from islands.syncer.claims import COPIES_MAX, wrong_steps
 from islands.syncer.core import Core
 from islands.syncer.eligibility import stale_because
 from islands.syncer.fate import Check, Refusal, excessive, refusal
@@ -113,25 +114,32 @@ def take_decline(core: Core, ticket: Ticket, fragment: int, reason: str) -> None
 def take_contribution(
     core: Core, contribution: Contribution, check: Check, connection: int, now_s: float
 ) -> None:
-    """Admit a contribution to its round or give it its other fate (`fate.py`)."""
+    """Admit a contribution to its round or give it its other fate (`fate.py`).
+
+    The first answer to a ticket stands. None is taken from an incarnation that has ended, for its
+    accounts are closed, nor from an observer, which has none.
+    """
     ticket = contribution.ticket
     learner = core.learners.get(ticket.name)
-    if not 0 <= contribution.fragment < core.fragments:
-        core.actions.append(DropContribution(ticket))
-        return
     known = learner is not None and learner.role is Role.LEARNER
     if learner is None or not known or learner.incarnation != ticket.incarnation:
-        _keep_out(core, contribution)
+        core.record("kept_out", ticket=str(ticket), reason="its incarnation has ended")
+        _drop(core, ticket)
+        return
+    if not 0 <= contribution.fragment < core.fragments:
+        _drop(core, ticket)
+        strike(core, learner, f"fragment {contribution.fragment} does not exist", connection, now_s)
         return
     round_ = core.rounds.get(contribution.fragment)
-    if (ticket.epoch, ticket.round) in learner.answered:
-        core.record("duplicate", ticket=str(ticket))
-        if round_ is None or ticket.name not in round_.arrived or round_.number != ticket.round:
-            core.actions.append(DropContribution(ticket))
+    copies = learner.answers.count(ticket.epoch, ticket.round, connection)
+    if copies > 1 or _admitted(core, ticket):
+        core.record("duplicate", ticket=str(ticket), copies=copies)
+        _drop(core, ticket)
+        if copies > COPIES_MAX:
+            strike(core, learner, f"{copies} answers to one pull", connection, now_s)
         return
     if ticket.epoch == core.durable.epoch:
         learner.unanswered.pop(ticket.round, None)
-    learner.answered.append((ticket.epoch, ticket.round))
     refused = _refusal(core, learner, contribution, check, round_)
     if connection != learner.connection:
         refused = Refusal(Fate.LATE, "it came over a link that is gone", strike=False)
@@ -162,8 +170,10 @@ def _refusal(
 ) -> Refusal | None:
     fragment, ledger = contribution.fragment, core.durable.ledger
     granted = core.durable.leases.holders[learner.name].quota_tokens
-    counted = ledger.can_hold(learner.name, fragment, contribution, granted)
-    if counted:
+    untrue = wrong_steps(contribution, learner.progress, learner.marks)
+    if not ledger.can_hold(learner.name, fragment, contribution, granted):
+        untrue = "more tokens than were processed"
+    if untrue is None:
         ledger.attest(learner.name, contribution.processed_tokens)
     ticket_open = (
         round_ is not None
@@ -171,9 +181,8 @@ def _refusal(
         and round_.asked.get(learner.name) == contribution.ticket
     )
     return refusal(
-        contribution,
         check,
-        counted=counted,
+        untrue=untrue,
         fenced="quarantined" if learner.quarantined else None,
         ticket_open=ticket_open,
         stale=stale_because(
@@ -208,10 +217,16 @@ def refuse(
         return
     fate = ContributionFate(ticket, contribution.fragment, refused.fate, refused.reason)
     core.actions.append(Send(connection, fate))
-    if refused.strike and learner.strike(now_s):
-        notice = Quarantined(ticket.name, ticket.incarnation, f"third strike: {refused.reason}")
+    if refused.strike:
+        strike(core, learner, refused.reason, connection, now_s)
+
+
+def strike(core: Core, learner: LearnerRecord, reason: str, connection: int, now_s: float) -> None:
+    """Count what no honest learner does; the third within a while quarantines it."""
+    if learner.strike(now_s):
+        notice = Quarantined(learner.name, learner.incarnation, f"third strike: {reason}")
         core.actions.append(Send(connection, notice))
-        core.record("quarantined", name=ticket.name, reason=refused.reason)
+        core.record("quarantined", name=learner.name, reason=reason)
 
 
 def _discarded(core: Core, contribution: Contribution) -> bool:
@@ -255,7 +270,8 @@ def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
     timing = core.settings.timing
     for name in core.eligible(round_.fragment):
         learner = core.learners[name]
-        answered = (core.durable.epoch, round_.number) in learner.answered
+        number, link = round_.number, learner.connection
+        answered = learner.answers.has(core.durable.epoch, number, link)
         asked_s = round_.asked_s.get(name)
         if asked_s is None or (not answered and now_s - asked_s >= timing.scaled(timing.resend_s)):
             round_.excused.pop(name, None)
@@ -271,16 +287,15 @@ def abandon(core: Core, round_: Round, now_s: float) -> None:
         refuse(core, round_.arrived[name].contribution, reason, now_s, None)
 
 
-def _keep_out(core: Core, contribution: Contribution) -> None:
-    """Its sender's incarnation has ended, and with it the account of all it had not got merged.
+def _admitted(core: Core, ticket: Ticket) -> bool:
+    """Whether the answer to a ticket waits for its merge, whatever its sender says next."""
+    held = [round_.arrived.get(ticket.name) for round_ in core.rounds.values()]
+    return any(one is not None and one.contribution.ticket == ticket for one in held)
 
-    Or it never had one: observers do not contribute. A sender may repeat what was admitted before
-    its end: that one's fate is told with its round.
-    """
-    ticket, round_ = contribution.ticket, core.rounds.get(contribution.fragment)
-    core.record("kept_out", ticket=str(ticket), reason="its incarnation has ended")
-    held = None if round_ is None else round_.arrived.get(ticket.name)
-    if held is None or held.contribution.ticket != ticket:
+
+def _drop(core: Core, ticket: Ticket) -> None:
+    """Forget the payload of an answer that has just come; one that was admitted before stays."""
+    if not _admitted(core, ticket):
         core.actions.append(DropContribution(ticket))
 
 

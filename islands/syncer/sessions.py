@@ -55,7 +55,7 @@ def open_link(core: Core, hello: Hello, connection: int, *, trusted: bool, now_s
         learner = None
     if learner is None:
         learner = _new_record(core, hello)
-    learner.connection = connection
+    learner.connection, learner.stepped_s = connection, now_s
     learner.sent.clear()
     learner.unanswered.clear()
     core.actions.append(Send(connection, _welcome(core, hello)))
@@ -103,9 +103,12 @@ def _refusal(core: Core, hello: Hello, *, trusted: bool) -> Refused | Evicted | 
 
 def _wrong_because(core: Core, hello: Hello) -> str | None:
     told, known = hello.progress, core.learners.get(hello.name)
-    if known is not None and goes_back(known.progress, told):
-        return None  # an old one, delivered once more: it is not taken
-    return wrong_because(core, told)
+    before = None
+    if known is not None and known.incarnation == hello.incarnation:
+        before = known.progress
+        if goes_back(before, told):
+            return None  # an old one, delivered once more: it is not taken
+    return wrong_because(core, told, before)
 
 
 def _fenced(core: Core, hello: Hello) -> bool:

@@ -16,6 +16,7 @@ from islands.identities import LearnerName, Version
 from islands.ledger import Ledger, Row
 from islands.messages import RUN_OVER, Refused, Stop
 from islands.syncer.actions import Action, Dismiss
+from islands.syncer.claims import believed_batch
 from islands.syncer.closing import (
     advance_closing,
     begin_closing,
@@ -252,9 +253,14 @@ class SyncerState:
             if learner.quarantined:
                 continue
             progress, leases = learner.progress, core.durable.leases
-            batch, step_s = progress.batch_tokens, progress.step_time_s
-            chunk = grant_steps(leases.chunk_steps, step_s)
-            if leases.top_up(name, batch_tokens=batch, members=len(members), chunk_steps=chunk):
+            if leases.top_up(
+                name,
+                batch_tokens=believed_batch(progress),
+                members=len(members),
+                chunk_steps=grant_steps(leases.chunk_steps, progress.step_time_s),
+                proven=progress.steps > 0
+                or not any(core.learners[other].progress.steps for other in members),
+            ):
                 changed.append(name)
                 _record_grant(core, name)
         if changed:

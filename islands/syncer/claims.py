@@ -1,0 +1,157 @@
+"""What a learner claims in numbers, and what it may repeat, held against what the syncer knows.
+
+A number of a peer enters a weight, a pace, a timeout or a grant only within bounds that the syncer
+knows itself:
+
+======================  ========================================================================
+number                  bound
+======================  ========================================================================
+tokens                  of the incarnation: granted; of a contribution: processed, and not yet
+                        applied or discarded (`ledger.py`)
+steps of a report       at least one token each, and at least one where there are tokens
+pending steps           the steps of the incarnation, and the fragment's pending tokens
+steps of a contribution what its sender reported around that boundary, less what it reported when
+                        it adopted the base (`wrong_steps`)
+step time               twice what this syncer's clock has seen for a step, and a heartbeat
+                        (`believed_step_s`)
+tokens of a batch       `BATCHES_DIFFER` times its own mean (`believed_batch`); before its first
+                        step it gets no more of the budget's rest than others (`leases.py`)
+credits of the pace     one round and one report (`pace.py`)
+repeated answers        `COPIES_MAX` over one link (`Answers`)
+======================  ========================================================================
+
+What stays a matter of trust: a learner that invents all of its numbers so that they agree with each
+other is one with other batches.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from islands.messages import Contribution, Progress
+
+BATCHES_DIFFER = 4
+"""Batches of one learner differ by less than this, in the mean over a contribution."""
+
+MARKS_KEPT = 32
+"""Reports per learner by which the steps of a contribution are told."""
+
+COPIES_MAX = 2
+"""A link may deliver an answer twice; it is sent once over each link."""
+
+ANSWERS_KEPT = 64
+"""Tickets per learner whose repeated answers are known again."""
+
+STEP_TIME_SLACK = 2.0
+"""By how many times a step may be longer than the mean of those between two reports."""
+
+
+@dataclass(slots=True)
+class Marks:
+    """Totals (steps, tokens) of one incarnation at its newest reports; it began with none."""
+
+    kept: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MARKS_KEPT))
+
+    def add(self, steps: int, tokens: int) -> None:
+        """Take in a report."""
+        if not self.kept or self.kept[-1] != (steps, tokens):
+            self.kept.append((steps, tokens))
+
+    def steps_at(self, tokens: int) -> tuple[int, int]:
+        """The least and the most steps at a boundary with so many tokens: each has at least one."""
+        before = max((mark for mark in self.kept if mark[1] <= tokens), default=(0, 0))
+        after = min((mark for mark in self.kept if mark[1] >= tokens), default=None)
+        least = before[0] + (before[1] < tokens)
+        most = before[0] + tokens - before[1]
+        if after is not None:
+            most = min(most, after[0] - (after[1] > tokens))
+        return least, most
+
+
+@dataclass(slots=True)
+class Answers:
+    """The newest tickets that a learner answered: over which link, and how often."""
+
+    given: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+
+    def count(self, epoch: int, round_: int, connection: int) -> int:
+        """Take in an answer; returns how many copies of it have come over this link."""
+        key = epoch, round_
+        before, copies = self.given.get(key, (connection, 0))
+        copies = copies + 1 if before == connection else 1
+        self.given[key] = connection, copies
+        if len(self.given) > ANSWERS_KEPT:
+            del self.given[min(self.given)]
+        return copies
+
+    def has(self, epoch: int, round_: int, connection: int | None) -> bool:
+        """Whether a ticket was answered over this link."""
+        return self.given.get((epoch, round_), (None, 0))[0] == connection
+
+
+def wrong_report(before: Progress | None, told: Progress) -> str | None:
+    """Why the counts of a report cannot be true; None if they can.
+
+    Args:
+        before: the last report of the same incarnation, if there is one.
+        told: the report.
+    """
+    if min(told.steps, told.tokens, told.batch_tokens) < 0:
+        return "a count below 0"
+    steps, tokens = told.steps, told.tokens
+    if before is not None:
+        steps, tokens = steps - before.steps, tokens - before.tokens
+    if steps > tokens or (tokens > 0 and steps < 1):
+        return f"{steps} steps of {tokens} tokens"
+    for index, one in enumerate(told.fragments):
+        if min(one.pending_steps, one.pending_tokens, one.overwritten_tokens) < 0:
+            return f"fragment {index} has a count below 0"
+        if one.pending_steps > min(told.steps, one.pending_tokens):
+            return f"fragment {index} has {one.pending_steps} steps pending, too many"
+    return None
+
+
+def wrong_steps(contribution: Contribution, told: Progress, marks: Marks) -> str | None:
+    """Why the steps of a contribution cannot be true; None if they can.
+
+    Args:
+        contribution: its steps and tokens are since its base, `processed_tokens` since the
+            incarnation began.
+        told: the newest report of its sender.
+        marks: its reports before.
+    """
+    steps, tokens = contribution.steps, contribution.tokens
+    if not 1 <= steps <= tokens:
+        return f"{steps} steps of {tokens} tokens"
+    mean_steps, mean_tokens = (told.steps, told.tokens) if told.steps else (1, told.batch_tokens)
+    spread = BATCHES_DIFFER
+    few = steps * spread * mean_tokens < tokens * mean_steps
+    many = (steps - 1) * mean_tokens > spread * tokens * mean_steps
+    if mean_tokens > 0 and (few or many):
+        return f"{steps} steps of {tokens} tokens, its others have {mean_tokens / mean_steps:.0f}"
+    held = told.fragments[contribution.fragment]
+    if held.version != contribution.base:
+        return None
+    least, most = marks.steps_at(contribution.processed_tokens)
+    base_steps = told.steps - held.pending_steps
+    if not least - base_steps <= steps <= most - base_steps:
+        return f"{steps} steps since its base, not {least - base_steps} to {most - base_steps}"
+    return None
+
+
+def believed_step_s(claimed_s: float, *, steps: int, elapsed_s: float, slack_s: float) -> float:
+    """A step time, as far as this syncer has seen time for it.
+
+    Args:
+        claimed_s: by the learner, of its last step.
+        steps: done since an earlier report.
+        elapsed_s: since that report arrived, on this syncer's clock.
+        slack_s: by which reports may be early or late.
+    """
+    return min(claimed_s, STEP_TIME_SLACK * elapsed_s / max(1, steps) + slack_s)
+
+
+def believed_batch(told: Progress) -> int:
+    """Tokens of one batch of a learner, as far as its own steps bear out what it says."""
+    if told.steps < 1:
+        return told.batch_tokens
+    return min(told.batch_tokens, max(1, BATCHES_DIFFER * told.tokens // told.steps))

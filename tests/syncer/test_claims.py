@@ -1,0 +1,270 @@
+"""Numbers of a peer enter a weight, a timeout or a grant only as far as the syncer can know."""
+
+from dataclasses import replace
+
+import pytest
+
+from islands.config import RunSettings
+from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Phase, Ticket, Version
+from islands.messages import Contribution, FragmentProgress, Progress, PullFragment, Quarantined
+from islands.syncer.actions import BeginMerge, DropContribution
+from islands.syncer.claims import (
+    ANSWERS_KEPT,
+    COPIES_MAX,
+    Answers,
+    Marks,
+    believed_batch,
+    believed_step_s,
+    wrong_report,
+    wrong_steps,
+)
+from islands.syncer.events import ContributionArrived, ProgressArrived
+from islands.syncer.leases import LeaseBook
+from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
+
+ANA = LearnerName("ana")
+WHO = Incarnation(1, 1)
+BASE, OLDER = Version(1, 3), Version(1, 2)
+
+
+def told(*, steps: int = 30, pending: int = 12, batch: int = BATCH) -> Progress:
+    """A report of these totals, on `BASE` since so many steps."""
+    tokens = steps * batch
+    one = FragmentProgress(BASE, pending, pending * batch, (steps - pending) * batch)
+    return Progress(ANA, WHO, Phase.STEPPING, steps, tokens, 0.1, batch, 10**9, (one,), ())
+
+
+def contribution(
+    steps: int, *, tokens: int = 12 * BATCH, processed: int = 30 * BATCH, base: Version = BASE
+) -> Contribution:
+    """Of so many steps, by its sender's account."""
+    ticket = Ticket(1, 7, ANA, WHO)
+    return Contribution(ticket, FragmentIndex(0), base, steps, tokens, processed, "float32", "")
+
+
+def marks(*totals: int) -> Marks:
+    """Reports after so many steps each."""
+    kept = Marks()
+    for steps in totals:
+        kept.add(steps, steps * BATCH)
+    return kept
+
+
+# ------------------------------------------------------------------------- steps of a contribution
+
+
+@pytest.mark.parametrize("steps", [-1, 0, 1, 4, 11, 13, 48, 121, 10**6])
+def test_other_steps_than_were_reported_are_a_lie(steps: int) -> None:
+    """Its base was adopted after 18 steps and it was taken after 30: it has 12, and nothing else.
+
+    Fewer would give it more weight, tokens² / steps; more would hide its norm, which is judged
+    per √steps.
+    """
+    assert wrong_steps(contribution(12), told(), marks(18, 30)) is None
+    assert wrong_steps(contribution(steps), told(), marks(18, 30)) is not None
+
+
+@pytest.mark.parametrize("steps", range(9, 14))
+def test_between_two_reports_it_may_be_any_boundary(steps: int) -> None:
+    """Batches may differ: of 20 to 25 steps reported, 18 before its base, it has 3 to 6."""
+    between = contribution(steps - 6, tokens=5 * BATCH, processed=23 * BATCH)
+    fits = 3 <= steps - 6 <= 6
+    assert (wrong_steps(between, told(), marks(18, 20, 25, 30)) is None) is fits
+
+
+def test_a_contribution_may_overtake_the_report_of_its_last_steps() -> None:
+    """Two more steps than were reported, with the tokens of two."""
+    ahead = contribution(14, tokens=14 * BATCH, processed=32 * BATCH)
+    assert wrong_steps(ahead, told(), marks(18, 30)) is None
+    assert wrong_steps(replace(ahead, steps=12), told(), marks(18, 30)) is not None
+
+
+def test_of_a_base_that_is_not_held_any_more_the_mean_batch_decides() -> None:
+    """When it was adopted is forgotten; four times the mean is more than batches differ."""
+    for steps, true in ((12, True), (4, True), (48, True), (2, False), (60, False)):
+        verdict = wrong_steps(contribution(steps, base=OLDER), told(), marks(18, 30))
+        assert (verdict is None) is true
+
+
+def test_without_a_step_told_the_batch_that_it_named_decides() -> None:
+    """Nothing else is known of it."""
+    fresh = told(steps=0, pending=0)
+    for steps, true in ((12, True), (1, False)):
+        verdict = wrong_steps(contribution(steps, base=OLDER), fresh, marks())
+        assert (verdict is None) is true
+
+
+@pytest.mark.parametrize(("batch", "steps"), [(1, 1), (1, 500), (10**7, 1), (10**7, 500)])
+def test_honest_steps_are_believed_at_both_ends(batch: int, steps: int) -> None:
+    """One token in a step or ten million, one step or five hundred."""
+    kept = Marks()
+    kept.add(steps, steps * batch)
+    whole = contribution(steps, tokens=steps * batch, processed=steps * batch)
+    assert wrong_steps(whole, told(steps=steps, pending=steps, batch=batch), kept) is None
+
+
+@pytest.mark.parametrize("steps", [1, 10**6])
+def test_a_lie_about_steps_has_no_weight(steps: int) -> None:
+    """It is rejected with a strike, and merged is only what the others sent."""
+    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=24, fragments=2, quorum=None))
+    for pull in opened(bench):
+        message = bench.contribution(pull)
+        lie = replace(message, steps=steps) if pull.ticket.name == "ana" else message
+        assert message.steps > 10
+        connection = bench.connections[pull.ticket.name]
+        bench.do(ContributionArrived(lie, GOOD, connection))
+        if pull.ticket.name == "ana":
+            assert [fate for fate, _ in bench.fates()] == [Fate.REJECTED]
+    assert len(bench.core.learners[ANA].strikes) == 1
+    (begun,) = bench.of(BeginMerge)
+    assert [part.ticket.name for part in begun.parts] == ["ben"]
+
+
+# ---------------------------------------------------------------------------- counts of a report
+
+
+def changed(progress: Progress, **fields: int) -> Progress:
+    """A report whose one fragment says something else."""
+    return replace(progress, fragments=(replace(progress.fragments[0], **fields),))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        replace(told(), steps=10**6),
+        replace(told(), steps=0),
+        replace(told(), steps=-1),
+        replace(told(), batch_tokens=-1),
+        changed(told(), pending_steps=31),
+        changed(told(), pending_tokens=11),
+        changed(told(), overwritten_tokens=-1),
+    ],
+    ids=range(7),
+)
+def test_counts_that_cannot_be_true_are_found(lie: Progress) -> None:
+    """A step has a token, and nothing pending was not done."""
+    assert wrong_report(None, told()) is None
+    assert wrong_report(None, lie) is not None
+
+
+def test_what_came_since_the_last_report_is_judged_alone() -> None:
+    """A million steps with the tokens of one are no steps, whatever was done before."""
+    before = told()
+    assert wrong_report(before, told(steps=31)) is None
+    assert wrong_report(before, replace(before, steps=before.tokens)) is not None
+    assert wrong_report(before, replace(before, tokens=before.tokens + BATCH)) is not None
+
+
+def test_a_step_time_counts_as_far_as_time_has_passed() -> None:
+    """A week for one step, a second after the last: two seconds, and one by which reports jitter.
+
+    What is true is believed, also of a report that comes a little early.
+    """
+    assert believed_step_s(7 * 86400.0, steps=1, elapsed_s=1.0, slack_s=1.0) == 3.0
+    for step_s in (0.001, 1.0, 300.0):
+        early_s = 4 * step_s - min(1.0, step_s)
+        assert believed_step_s(step_s, steps=4, elapsed_s=early_s, slack_s=1.0) == step_s
+
+
+def test_a_claimed_step_time_does_not_stretch_the_timeouts_of_all() -> None:
+    """The pace-setting learner says that a step takes a day; seconds have passed."""
+    bench = seeded("ana")
+    learner = bench.learners["ana"]
+    learner.steps += 1
+    lie = replace(learner.progress(), step_time_s=86400.0)
+    bench.do(ProgressArrived(lie, bench.connections["ana"]), after_s=2.0)
+    believed_s = bench.core.durations.step_s.value
+    assert believed_s is not None
+    assert believed_s <= 5.0
+
+
+def test_a_batch_is_believed_as_far_as_steps_bear_it_out() -> None:
+    """Four times the mean; before the first step, what it says."""
+    assert believed_batch(told()) == BATCH
+    assert believed_batch(replace(told(), batch_tokens=10**12)) == 4 * BATCH
+    assert believed_batch(told(steps=0, pending=0)) == BATCH
+
+
+def test_a_claimed_batch_does_not_take_the_whole_budget() -> None:
+    """A learner that has shown no step gets its share, though it says that a batch is all there is.
+
+    One that has shown its batch gets one also at the very end; so does one who is alone.
+    """
+    leases = LeaseBook(shards=8, budget_tokens=10_000, chunk_steps=8)
+    for name in ("ana", "ben"):
+        leases.open(LearnerName(name), WHO)
+    assert leases.top_up(ANA, batch_tokens=10_000, members=2, chunk_steps=8, proven=False)
+    assert leases.remaining_tokens == 10_000
+    assert leases.top_up(ANA, batch_tokens=4_000, members=2, chunk_steps=8, proven=False)
+    assert leases.remaining_tokens == 6_000
+    assert leases.top_up(LearnerName("ben"), batch_tokens=4_000, members=2, chunk_steps=8)
+    assert leases.remaining_tokens == 2_000
+
+
+# ------------------------------------------------------------------------------------ repetitions
+
+
+def repeated(bench: Bench, pull: PullFragment, **fields: object) -> None:
+    """The answer to a pull, but for what differs, over the same link."""
+    message = replace(bench.contribution(pull), **fields)  # type: ignore[arg-type]
+    bench.do(ContributionArrived(message, GOOD, bench.connections[pull.ticket.name]))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"fragment": FragmentIndex(1)},
+        {"fragment": FragmentIndex(9)},
+        {"fragment": FragmentIndex(-1)},
+        {"tokens": 0},
+        {"base": Version(0, 0)},
+    ],
+    ids=range(5),
+)
+def test_a_repetition_never_takes_away_what_waits_for_its_merge(fields: dict[str, object]) -> None:
+    """Not with another fragment, which ended the syncer in the merge, nor with anything else."""
+    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=None))
+    ana, ben = opened(bench)
+    bench.answer(ana)
+    repeated(bench, ana, **fields)
+    assert bench.of(DropContribution) == []
+    bench.answer(ben)
+    (begun,) = bench.of(BeginMerge)
+    assert [part.ticket.name for part in begun.parts] == ["ana", "ben"]
+
+
+def test_many_other_answers_do_not_make_a_repetition_new() -> None:
+    """What waits for its merge is known by its round, however many tickets came between."""
+    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=None))
+    ana, _ = opened(bench)
+    bench.answer(ana)
+    for number in range(100, 101 + ANSWERS_KEPT):
+        repeated(bench, ana, ticket=replace(ana.ticket, round=number))
+    repeated(bench, ana, tokens=0)
+    assert bench.of(DropContribution) == []
+    assert len(bench.core.rounds[0].arrived) == 1
+
+
+def test_more_copies_than_a_link_makes_are_strikes() -> None:
+    """Twice is the link's doing; five times quarantines."""
+    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=None))
+    ana, _ = opened(bench)
+    strikes, notices = [], []
+    for _ in range(COPIES_MAX + 3):
+        bench.answer(ana)
+        strikes.append(len(bench.core.learners[ANA].strikes))
+        notices += bench.sent(Quarantined)
+    assert strikes == [0, 0, 1, 2, 3]
+    assert len(notices) == 1
+
+
+def test_copies_are_counted_over_each_link() -> None:
+    """An answer given anew over a new link is no copy; the oldest tickets are forgotten first."""
+    answers = Answers()
+    assert [answers.count(1, 7, 1), answers.count(1, 7, 1), answers.count(1, 7, 2)] == [1, 2, 1]
+    assert answers.has(1, 7, 2)
+    assert not answers.has(1, 7, 1)
+    for number in range(8, 8 + ANSWERS_KEPT):
+        answers.count(1, number, 2)
+    assert not answers.has(1, 7, 2)
+    assert answers.has(1, 8, 2)
