@@ -75,7 +75,7 @@ class AdoptValue:
 
 @dataclass(frozen=True, slots=True)
 class PlanSnapshots:
-    """At every boundary from now on, take snapshots of these fragments."""
+    """At every boundary from now on, take snapshots of these fragments, in this order."""
 
     fragments: tuple[FragmentIndex, ...]
 

@@ -45,9 +45,8 @@ def _answer(core: Core, pull: PullFragment) -> None:
         del core.pulls.wanted[pull.fragment]
         _decline(core, pull, "no step since its base")
         return
-    snapshot = core.pulls.answerable(
-        pull.fragment, base=account.version, base_steps=base_steps, steps=core.steps
-    )
+    least_steps = core.steps if core.idle else base_steps + 1
+    snapshot = core.pulls.answerable(pull.fragment, base=account.version, least_steps=least_steps)
     if snapshot is None:
         return
     core.pulls.closed(pull.fragment)

@@ -10,7 +10,6 @@ stands still, and a cost model says how long it took.
 
 import asyncio
 import threading
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Protocol
 from islands.config import RunSettings
 from islands.errors import IslandsError, TaskError
 from islands.identities import FragmentIndex
+from islands.learner.copies import Copies
 from islands.learner.engine import Command, Engine, PieceTaken, Running, Taken, enqueue
 from islands.learner.events import (
     Idled,
@@ -33,9 +33,6 @@ from islands.learner.events import (
 )
 from islands.trainer import Trainer
 from messaging.clock import Clock, MonotonicClock
-
-COPIES_UNDER_WAY = 2
-"""Snapshots of one fragment that may wait for the device: of the running step and the next."""
 
 FIRST_STEPS_COMPILE = 1
 """Steps whose time is not reported: they may contain compilation."""
@@ -129,7 +126,7 @@ class ComputeThread:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"compute-{name}", daemon=True)
         self._copier = ThreadPoolExecutor(1, thread_name_prefix=f"copy-{name}")
-        self._copying: Counter[int] = Counter()
+        self._copies = Copies()
         self._copied = False
         self._post: Post = _nobody
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -268,13 +265,13 @@ class ComputeThread:
     def _copy(self, taken: Taken) -> None:
         """Wait for a snapshot elsewhere."""
         with self._wake:
-            self._copying[taken.fragment] += 1
+            self._copies.begin(taken.fragment, taken.steps)
         self._copier.submit(self._await_copy, taken)
 
-    def _may_copy(self, fragment: FragmentIndex) -> bool:
+    def _may_copy(self, fragment: FragmentIndex, steps: int) -> bool:
         """Whether not too many snapshots of a fragment are still being copied."""
         with self._wake:
-            return self._copying[fragment] < COPIES_UNDER_WAY and not self._stopping
+            return self._copies.may_begin(fragment, steps) and not self._stopping
 
     def _await_copy(self, taken: Taken) -> None:
         try:
@@ -283,7 +280,7 @@ class ComputeThread:
             self._tell(ComputeFailed(error))
             return
         with self._wake:
-            self._copying[taken.fragment] -= 1
+            self._copies.arrive(taken.fragment)
             self._copied = True  # an idle boundary may take a snapshot that had no room
             self._wake.notify()
         event = SnapshotTaken(taken.fragment, taken.base, taken.steps, taken.tokens)
@@ -310,6 +307,8 @@ class InlineCompute:
         settings: of the run.
         step_s: called before each step; how many seconds of the loop's time it takes.
         setup_s: seconds that building and compiling take.
+        copy_s: called for each snapshot; seconds that its copy to the host takes once those before
+            it have arrived.
     """
 
     def __init__(
@@ -319,17 +318,22 @@ class InlineCompute:
         *,
         step_s: Callable[[], float],
         setup_s: float = 0.0,
+        copy_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """Prepare; `start` begins."""
+        self._copies = Copies()
         self._engine = Engine(
             trainer,
             settings,
             report=self._report,
             snapshot_taken=self._snapshot_taken,
             piece_taken=self._piece_taken,
+            may_snapshot=self._copies.may_begin,
         )
         self._step_s = step_s
         self._setup_s = setup_s
+        self._copy_s = copy_s
+        self._copied_s = 0.0
         self._post: Post = _nobody
         self._running: Running | None = None
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
@@ -398,8 +402,25 @@ class InlineCompute:
         self._post(event)
 
     def _snapshot_taken(self, taken: Taken) -> None:
+        """Copies follow one another, as on the one way from a device to its host."""
+        loop, duration_s = asyncio.get_running_loop(), self._copy_s()
+        began_s = max(loop.time(), self._copied_s)
+        self._copied_s = began_s + duration_s
+        self._copies.begin(taken.fragment, taken.steps)
+        if self._copied_s <= loop.time():
+            self._copied(taken)
+        else:
+            loop.call_at(self._copied_s, self._copied_later, taken)
+
+    def _copied(self, taken: Taken) -> None:
+        self._copies.arrive(taken.fragment)
         event = SnapshotTaken(taken.fragment, taken.base, taken.steps, taken.tokens)
         self._post(SnapshotReady(event, taken.snapshot.buffer()))
+
+    def _copied_later(self, taken: Taken) -> None:
+        if not self._stopped:
+            self._copied(taken)
+            self._wake()  # an idle boundary may take a snapshot that had no room
 
     def _piece_taken(self, taken: PieceTaken) -> None:
         event = MomentsRead(taken.piece, taken.asker)

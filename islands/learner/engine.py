@@ -43,7 +43,7 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Snapshot these fragments at every boundary."""
+    """Snapshot these fragments at every boundary, the most urgent first."""
 
     fragments: tuple[FragmentIndex, ...]
 
@@ -141,7 +141,8 @@ class Engine:
         report: receives what was carried out.
         snapshot_taken: receives every snapshot as soon as it is dispatched.
         piece_taken: receives every piece of moments as soon as it is dispatched.
-        may_snapshot: whether there is room for one more snapshot of a fragment.
+        may_snapshot: whether there is room for one more snapshot of a fragment, at a boundary with
+            this total of steps.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class Engine:
         report: Callable[[ValueAdopted | MomentsLoaded], None],
         snapshot_taken: Callable[[Taken], None],
         piece_taken: Callable[[PieceTaken], None],
-        may_snapshot: Callable[[FragmentIndex], bool] = lambda _: True,
+        may_snapshot: Callable[[FragmentIndex, int], bool] = lambda *_: True,
     ) -> None:
         """Nothing is allowed yet."""
         self.trainer = trainer
@@ -249,7 +250,7 @@ class Engine:
         base = self._bases.get(fragment)
         if base is None or self._taken_at.get(fragment) == (self.steps, base):
             return
-        if not self._may_snapshot(fragment):
+        if not self._may_snapshot(fragment, self.steps):
             return
         self._taken_at[fragment] = (self.steps, base)
         halved = self._settings.precision is Precision.BFLOAT16

@@ -26,6 +26,7 @@ def begin_leaving(core: Core, reason: str) -> None:
 def take_fate(core: Core, message: ContributionFate) -> None:
     """A contribution was not applied; the account learns its tokens' fate from the next update."""
     core.decided.append((message.ticket.epoch, message.ticket.round))
+    core.pulls.decided(message.fragment)
 
 
 def go_on_leaving(core: Core) -> None:

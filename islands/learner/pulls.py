@@ -1,15 +1,18 @@
 """When a learner answers a pull, and with what.
 
-Answers come from a snapshot of the last completed boundary, taken before the pull arrived: the
-order of fragments is known, so after a pull of fragment p the next ones are p+1, p+2, …, and only
-those are snapshotted at every boundary. A pull that no snapshot can answer (the first one, or one
-out of order) is answered from the next boundary.
+Answers come from the newest snapshot, taken at a boundary before the pull arrived: the order of
+fragments is known, so after a pull of fragment p the next ones are p+1, p+2, …, and only those are
+snapshotted at every boundary. A pull that no snapshot can answer (the first one, or one out of
+order) is answered as soon as one has been copied.
 
 How far ahead to look depends on the learner's own speed: while a slow one makes a step, many
 fragments are asked for. So it looks as far ahead as pulls went during its last steps; otherwise a
 slow learner would answer every pull one step late, and never be merged.
 
-A snapshot is usable while its base is still the one held; an adoption makes it worthless.
+A snapshot is usable while its base is still the one held; an adoption makes it worthless. Its age
+does not matter: it holds exactly the steps up to its boundary, however long the copy to the host
+took since. Only while compute stands still does a pull wait for the newest: then everything that
+was done is in it, and nothing that is left out now would be done again later.
 
 Reference: Decoupled DiLoCo copies all parameters to host memory after every step.
 Deviation: only the fragments next due are copied.
@@ -21,9 +24,6 @@ from islands.identities import FragmentIndex, Ticket, Version
 from islands.learner.events import SnapshotTaken
 from islands.messages import PullFragment
 
-AGE_MAX_STEPS = 1
-"""The copy to the host overlaps the next step, so the newest snapshot may be one step behind."""
-
 
 @dataclass(slots=True)
 class Pulls:
@@ -31,7 +31,9 @@ class Pulls:
 
     `lookahead` is how many fragments are snapshotted ahead at least; `fragments` is P; `span` is
     how many fragments were asked for during one of the last steps. `skipped` are pulls whose answer
-    the link did not take: they are open again from the next boundary on.
+    the link did not take: they are open again from the next boundary on. `undecided` are fragments
+    whose answer is on its way or merged: what is snapshotted before the next adoption is worthless
+    if it is merged, so nothing is, unless it is asked for.
     """
 
     fragments: int
@@ -43,6 +45,7 @@ class Pulls:
     due_before: int = 0
     answered: dict[int, PullFragment] = field(default_factory=dict)
     skipped: dict[int, PullFragment] = field(default_factory=dict)
+    undecided: dict[int, None] = field(default_factory=dict)
 
     def knows(self, pull: PullFragment) -> bool:
         """Whether a pull was asked before, and is open or answered."""
@@ -65,6 +68,11 @@ class Pulls:
     def closed(self, fragment: int) -> None:
         """The open pull of a fragment is answered."""
         self.answered[fragment] = self.wanted.pop(fragment)
+        self.undecided[fragment] = None
+
+    def decided(self, fragment: int) -> None:
+        """The last answer is in the value that was adopted, or is not going to be merged."""
+        self.undecided.pop(fragment, None)
 
     def unanswered(self, fragment: int, ticket: Ticket) -> None:
         """The answer was not sent: answer again when asked again, or after the next step.
@@ -74,6 +82,7 @@ class Pulls:
         pull = self.answered.get(fragment)
         if pull is not None and pull.ticket == ticket:
             self.skipped[fragment] = self.answered.pop(fragment)
+            self.decided(fragment)
 
     def stepped(self) -> None:
         """A step is complete: see how far the pulls went meanwhile."""
@@ -88,6 +97,7 @@ class Pulls:
         self.wanted.clear()
         self.answered.clear()
         self.skipped.clear()
+        self.undecided.clear()
 
     def taken(self, snapshot: SnapshotTaken) -> None:
         """A snapshot is on the host; a newer one replaces it."""
@@ -99,25 +109,24 @@ class Pulls:
         self.snapshots.clear()
 
     def answerable(
-        self, fragment: int, *, base: Version | None, base_steps: int, steps: int
+        self, fragment: int, *, base: Version | None, least_steps: int
     ) -> SnapshotTaken | None:
         """The snapshot that answers the open pull of a fragment now, if there is one.
 
         Args:
             fragment: index.
             base: version held.
-            base_steps: total steps when it was adopted; at least one more must have been done.
-            steps: total steps at the last completed boundary.
+            least_steps: total steps that it must contain.
         """
         snapshot = self.snapshots.get(fragment)
-        if snapshot is None or snapshot.base != base or snapshot.steps <= base_steps:
+        if snapshot is None or snapshot.base != base or snapshot.steps < least_steps:
             return None
-        return snapshot if steps - snapshot.steps <= AGE_MAX_STEPS else None
+        return snapshot
 
     def plan(self) -> tuple[FragmentIndex, ...]:
-        """Fragments to snapshot at each boundary: those wanted, and those due next."""
+        """Fragments to snapshot at each boundary: those wanted, then those due next, in order."""
         count = min(self.fragments, max(self.lookahead, self.span + 1))
         ahead = [(self.next_due + i) % self.fragments for i in range(count)]
-        return tuple(
-            FragmentIndex(index) for index in sorted({*self.wanted, *self.skipped, *ahead})
-        )
+        due = [index for index in ahead if index not in self.undecided]
+        asked = sorted({*self.wanted, *self.skipped})
+        return tuple(FragmentIndex(index) for index in dict.fromkeys([*asked, *due]))

@@ -178,11 +178,12 @@ class Scenario:
         """A sync period: every fragment has its round; then a second sending of an update.
 
         A round waits for the steps before it, or for the syncer's worker: one check per learner,
-        a merge and a record.
+        a merge and a record; or for copies to the host.
         """
-        settings = self.settings
+        settings, hosts = self.settings, self.hosts.values()
         rounds_s = settings.fragments * (len(self.hosts) + 2) * max(self.work_s)
-        interval_s = max(settings.interval_steps * self.slowest_step_s, rounds_s)
+        copies_s = settings.fragments * 2 * max(h.copy_s for h in hosts)
+        interval_s = max(settings.interval_steps * self.slowest_step_s, rounds_s, copies_s)
         return interval_s + settings.timing.scaled(2 * settings.timing.resend_s)
 
     @property
@@ -203,6 +204,9 @@ MOMENT_PIECES_BYTES = (300, 1100, 4000)
 NO_MOMENTUM = 0.1
 """Share of learners whose inner optimizer keeps no moments."""
 
+COPY_STEPS = (0.0, 0.0, 0.0, 0.1, 0.5, 1.5, 5.0)
+"""How long the copy of a snapshot takes, in steps of a fleet of two."""
+
 FLOAT32_BYTES = 4
 
 KINDS = (
@@ -220,7 +224,7 @@ def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
     rng = random.Random(f"scenario {seed}")
     moments = random.Random(f"moments {seed}")
-    hosts = _draw_hosts(rng, moments)
+    hosts = _draw_hosts(rng, moments, random.Random(f"copies {seed}"))
     heal_s = rng.uniform(3.0, 9.0)
     fleet = sum(host.batch_tokens / host.step_s for host in hosts.values())
     settings = _draw_settings(rng, len(hosts), budget_tokens=int(fleet * (heal_s + 10.0)))
@@ -257,7 +261,9 @@ def _enough(settings: RunSettings, hosts: Mapping[str, LearnerHost]) -> float:
     return NARROW * max(bulk, NOMINAL_HEADER_BYTES / heartbeat_s)
 
 
-def _draw_hosts(rng: random.Random, moments: random.Random) -> dict[str, LearnerHost]:
+def _draw_hosts(
+    rng: random.Random, moments: random.Random, copies: random.Random
+) -> dict[str, LearnerHost]:
     count = rng.choice((1, 2, 2, 3, 3, 3, 4, 5))
     step_s = rng.choice((0.05, 0.1, 0.2))
     factors = [rng.choice((1.0, 1.0, 1.0, 1.3, 4.0)) for _ in range(count)]
@@ -268,6 +274,7 @@ def _draw_hosts(rng: random.Random, moments: random.Random) -> dict[str, Learner
             setup_s=rng.choice((0.05, 0.3, 1.0)),
             batch_tokens=rng.choice((8, 8, 12)),
             momentum=0.0 if moments.random() < NO_MOMENTUM else 0.5,
+            copy_s=step_s * factor * copies.choice(COPY_STEPS),
         )
         for number, factor in enumerate(factors)
     }

@@ -47,7 +47,8 @@ RoleProcess = LearnerActor | SyncerActor | SupervisorActor
 class LearnerHost:
     """One learner's machine: mean step time, its relative noise, set-up time, tokens per step.
 
-    `momentum` is of its inner optimizer; without, it neither gives nor takes moments.
+    `momentum` is of its inner optimizer; without, it neither gives nor takes moments. `copy_s` is
+    the mean time in which one snapshot is copied from device to host, with the noise of a step.
     """
 
     step_s: float = 0.1
@@ -55,6 +56,11 @@ class LearnerHost:
     setup_s: float = 0.2
     batch_tokens: int = 8
     momentum: float = 0.5
+    copy_s: float = 0.0
+
+    def draw_copy_s(self, rng: random.Random) -> float:
+        """How long the copy of one snapshot takes."""
+        return self.copy_s * max(0.1, rng.gauss(1.0, self.noise)) if self.copy_s else 0.0
 
     def draw_step_s(self, rng: random.Random) -> float:
         """How long one step takes."""
@@ -193,6 +199,7 @@ class World:
             self.settings,
             step_s=lambda: self.slow.get(name, 1.0) * host.draw_step_s(rng),
             setup_s=host.setup_s,
+            copy_s=lambda: host.draw_copy_s(rng),
         )
         worker = InlineWorker(self._work_s(rng))
         return LearnerActor(name, self._around, compute, worker, rng)

@@ -24,9 +24,9 @@ def test_the_next_fragments_are_snapshotted_ahead() -> None:
     pulls = Pulls(fragments=4, lookahead=2)
     assert pulls.plan() == (0, 1)
     pulls.asked(pull(2))
-    assert pulls.plan() == (0, 2, 3)
+    assert pulls.plan() == (2, 3, 0)
     pulls.closed(2)
-    assert pulls.plan() == (0, 3)
+    assert pulls.plan() == (3, 0)
 
 
 def test_a_slow_learner_looks_further_ahead() -> None:
@@ -43,17 +43,30 @@ def test_a_slow_learner_looks_further_ahead() -> None:
     assert pulls.plan() == (4, 5, 6, 7)
 
 
+def test_what_was_answered_is_not_copied_again_before_its_fate_is_known() -> None:
+    """A snapshot taken between an answer and the adoption that follows would be worthless."""
+    pulls = Pulls(fragments=1, lookahead=3)
+    pulls.asked(pull(0))
+    pulls.closed(0)
+    assert pulls.plan() == ()
+    pulls.asked(pull(0, 1))
+    assert pulls.plan() == (0,)
+    pulls.closed(0)
+    pulls.decided(0)
+    assert pulls.plan() == (0,)
+
+
 def test_never_more_than_all_fragments() -> None:
     """With one fragment the plan is that one."""
     assert Pulls(fragments=1, lookahead=3).plan() == (0,)
 
 
-def test_a_snapshot_of_the_last_boundary_answers() -> None:
-    """It may be one step old, because its copy to the host overlaps the next step."""
+def test_a_snapshot_answers_whatever_its_age() -> None:
+    """It holds exactly the steps up to its boundary, however long its copy to the host took."""
     pulls = Pulls(fragments=2, lookahead=1)
     pulls.taken(snapshot(0, steps=8))
-    for steps, usable in ((8, True), (9, True), (10, False)):
-        found = pulls.answerable(0, base=BASE, base_steps=3, steps=steps)
+    for least_steps, usable in ((4, True), (8, True), (9, False)):
+        found = pulls.answerable(0, base=BASE, least_steps=least_steps)
         assert (found is not None) is usable
 
 
@@ -61,9 +74,9 @@ def test_a_snapshot_of_another_base_or_without_a_step_is_worthless() -> None:
     """An adoption makes it so; and a contribution has at least one step."""
     pulls = Pulls(fragments=2, lookahead=1)
     pulls.taken(snapshot(0, steps=8))
-    assert pulls.answerable(0, base=Version(1, 1), base_steps=3, steps=8) is None
-    assert pulls.answerable(0, base=BASE, base_steps=8, steps=8) is None
-    assert pulls.answerable(1, base=BASE, base_steps=3, steps=8) is None
+    assert pulls.answerable(0, base=Version(1, 1), least_steps=4) is None
+    assert pulls.answerable(0, base=BASE, least_steps=9) is None
+    assert pulls.answerable(1, base=BASE, least_steps=4) is None
 
 
 def test_a_pull_is_answered_once_per_link() -> None:

@@ -244,6 +244,31 @@ def test_a_pull_without_snapshot_waits_for_the_next_boundary() -> None:
     assert [message.steps for message in bench.contributed()] == [3]
 
 
+@pytest.mark.parametrize("age", [1, 2, 5, 300])
+def test_a_pull_is_answered_from_an_old_snapshot(age: int) -> None:
+    """Where the copy takes longer than a step the answer says what was done up to its boundary."""
+    bench = stepping()
+    bench.snapshot(0)
+    for _ in range(age):
+        bench.step()
+    bench.pull(0, 0)
+    (message,) = bench.contributed()
+    assert (message.steps, message.tokens, message.processed_tokens) == (2, 20, 20)
+
+
+def test_standing_still_it_answers_with_all_that_it_did() -> None:
+    """The newest snapshot is on its way, and what it leaves out would never be merged."""
+    bench = stepping()
+    bench.snapshot(0)
+    bench.step()
+    bench.do(FromSyncer(FinalRound(1, "tokens")))
+    bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES))
+    bench.pull(0, 0)
+    assert bench.contributed() == []
+    bench.snapshot(0)
+    assert [message.steps for message in bench.contributed()] == [3]
+
+
 def test_a_contribution_that_the_link_skipped_is_sent_again() -> None:
     """When the syncer asks again, or at the next boundary, whichever comes first."""
     bench = stepping()

@@ -27,6 +27,7 @@ from islands.identities import (
 )
 from islands.learner import actions as learner_actions
 from islands.learner import events as learner_events
+from islands.learner.copies import Copies
 from islands.learner.state import LearnerState
 from islands.messages import (
     Contribution,
@@ -83,6 +84,9 @@ class FakeCompute:
     bases: dict[int, Version] = field(default_factory=dict)
     marks: dict[int, int] = field(default_factory=dict)
     snapshots: dict[int, Work] = field(default_factory=dict)
+    copies: Copies = field(default_factory=Copies)
+    copied_s: float = 0.0
+    taken: dict[int, tuple[Version, int]] = field(default_factory=dict)
     alive: bool = True
 
     def allow(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
@@ -111,11 +115,12 @@ class FakeCompute:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Times of the model, in seconds."""
+    """Times of the model, in seconds; `copy_s` of one snapshot from device to host."""
 
     latency_s: float = 0.001
     merge_s: float = 0.001
     journal_s: float = 0.001
+    copy_s: float = 0.0
 
 
 class Model:
@@ -333,6 +338,7 @@ class Model:
         for part, work in zip(action.parts, merging, strict=True):
             applied = self._applied.get((work.process, action.fragment), 0)
             assert work.stop - work.start == part.steps, "a contribution is what it says"
+            assert part.tokens == part.steps * BATCH_TOKENS, "tokens are those of its steps"
             assert work.start >= applied, "a step would be applied twice"
         self._merging[action.fragment] = merging
         count, target = len(action.parts), action.target
@@ -492,7 +498,7 @@ class Model:
         """Between two steps: commands, snapshots, then the next step if there is quota."""
         allowed = self._obey(name, compute)
         for index in compute.plan:
-            if index in compute.bases:
+            if index in compute.bases and compute.copies.may_begin(index, compute.steps):
                 self._snapshot(name, compute, index)
         was_running, compute.running = compute.running, False
         if compute.may_step():
@@ -533,11 +539,20 @@ class Model:
         work = Work(compute.process, compute.marks[index], steps)
         taken = learner_events.SnapshotTaken(index, base, steps, compute.tokens)
 
-        def arrive() -> None:
-            compute.snapshots[index] = work
-            self._learner(name, taken)
+        if compute.taken.get(index) == (base, steps):
+            return
+        compute.taken[index] = (base, steps)
+        compute.copies.begin(index, steps)
+        compute.copied_s = max(compute.copied_s, self.now_s) + self.link.copy_s
 
-        self._at(0.0, arrive)
+        def arrive() -> None:
+            compute.copies.arrive(index)
+            if compute.alive:
+                compute.snapshots[index] = work
+                self._learner(name, taken)
+                self._idle_boundary(name)
+
+        self._at(compute.copied_s - self.now_s, arrive)
 
     def _stepped(self, name: LearnerName, compute: FakeCompute, duration_s: float) -> None:
         if not compute.alive:

@@ -94,6 +94,19 @@ def test_the_network_does_not_set_the_interval(latency_s: float, merge_s: float)
     assert_balanced(model)
 
 
+@pytest.mark.parametrize("copy_steps", [0.1, 0.9, 1.5, 5.0])
+@pytest.mark.parametrize(("interval", "fragments"), [(24, 1), (24, 2)])
+def test_slow_copies_cost_no_merge(copy_steps: float, interval: int, fragments: int) -> None:
+    """Where a snapshot takes several steps to the host, an older one answers, and it is exact."""
+    link = Link(copy_s=copy_steps * STEP_S)
+    model = Model(settings_of(interval, fragments), [STEP_S] * 4, link=link)
+    model.run(WARM_S)
+    effective, participation = measured(model, 60.0)
+    assert effective == pytest.approx(interval, rel=0.05)
+    assert participation >= 0.99
+    assert_progress(model)
+
+
 def test_a_slow_learner_harms_nobody() -> None:
     """One learner that steps ten times slower: the others keep their H and all take part."""
     model = Model(settings_of(24, 24), [STEP_S] * 7 + [10 * STEP_S])

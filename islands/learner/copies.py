@@ -1,0 +1,45 @@
+"""Which snapshots may be taken while earlier ones are on their way from the device to the host.
+
+Ordinarily the copy of a snapshot overlaps the next step, so two of a fragment are on their way at
+times: of the running step and of the next. Copies follow one another, so where they take longer
+than steps a second one would only make every other one later: then each fragment has one on its way
+at most, and boundaries pass without a snapshot of it. So memory is bounded, every copy that was
+begun arrives, and the age of the newest snapshot is at most the time of one copy per fragment that
+is planned, and a step.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+COPIES_MAX = 2
+"""Snapshots of one fragment that may be on their way."""
+
+LAG_ORDINARY_STEPS = 1
+"""Steps that are dispatched while a copy that keeps up with them is on its way."""
+
+
+@dataclass(slots=True)
+class Copies:
+    """Snapshots on their way, by fragment: the totals of steps at which they were taken.
+
+    `steps` is the total at the last boundary, `lag_steps` how many were dispatched while the copy
+    that arrived last was on its way.
+    """
+
+    steps: int = 0
+    lag_steps: int = 0
+    under_way: dict[int, deque[int]] = field(default_factory=dict)
+
+    def may_begin(self, fragment: int, steps: int) -> bool:
+        """Whether there is room for one more snapshot of a fragment at a boundary."""
+        self.steps = steps
+        most = COPIES_MAX if self.lag_steps <= LAG_ORDINARY_STEPS else 1
+        return len(self.under_way.get(fragment, ())) < most
+
+    def begin(self, fragment: int, steps: int) -> None:
+        """A snapshot is on its way."""
+        self.under_way.setdefault(fragment, deque()).append(steps)
+
+    def arrive(self, fragment: int) -> None:
+        """The oldest snapshot of a fragment is on the host."""
+        self.lag_steps = self.steps - self.under_way[fragment].popleft()
