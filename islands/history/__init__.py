@@ -54,6 +54,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("quorum", order.rounds_have_their_quorum),
     ("I2", accounts.each_has_one_fate),
     ("I2", accounts.nothing_is_applied_twice),
+    ("I2", accounts.contributions_are_their_steps),
     ("I2", accounts.adoptions_discard),
     ("I2", accounts.ledger_balances),
     ("I2", accounts.quotas_are_kept),

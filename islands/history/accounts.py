@@ -86,6 +86,16 @@ def nothing_is_applied_twice(history: History, _: Limits) -> Iterator[str]:
         end[who, sent.fragment] = max(end.get((who, sent.fragment), 0), sent.processed)
 
 
+def contributions_are_their_steps(history: History, limits: Limits) -> Iterator[str]:
+    """A contribution counts the tokens of the steps that it contains, whatever was done since."""
+    for entry in history.entries:
+        batch_tokens = limits.batch_tokens.get(entry.actor)
+        if not isinstance(entry, Contributed) or batch_tokens is None:
+            continue
+        if entry.tokens != entry.steps * batch_tokens:
+            yield f"{entry.ticket} counts {entry.tokens} tokens for {entry.steps} steps"
+
+
 def ledger_balances(history: History, limits: Limits) -> Iterator[str]:
     """The final ledger is the one counted here, has no difference, and nothing is pending."""
     finished = [e for e in history.effective if isinstance(e, Finished)]
