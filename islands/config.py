@@ -71,14 +71,17 @@ class Precision(StrEnum):
 class OuterSettings:
     """The outer optimizer: SGD with (Nesterov) momentum on the merged direction.
 
+    By default the merged direction is taken as it is. DiLoCo's lineage uses 0.7 and 0.9 with plain
+    averages; under RDA these swing from four learners on (`islands.numerics.stability`).
+
     Args:
         learning_rate: η, dimensionless.
         momentum: μ, kept share of the momentum per merge.
         nesterov: look ahead along the momentum.
     """
 
-    learning_rate: float = 0.7
-    momentum: float = 0.9
+    learning_rate: float = 1.0
+    momentum: float = 0.0
     nesterov: bool = True
 
 

@@ -13,6 +13,7 @@ from math import prod
 
 from islands.config import Precision, RunSettings
 from islands.layout import Layout
+from islands.numerics.stability import overlong_because
 
 VALUE_BYTES = 4
 ADAM_MOMENTS = 2
@@ -208,6 +209,9 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
         )
     if settings.budget_tokens is None and settings.budget_s is None:
         found.append("neither budget_tokens nor budget_s is set: the run goes on until stopped")
+    overlong = overlong_because(settings.outer, settings.merge, made.learners)
+    if overlong is not None:
+        found.append(overlong)
     needed = made.hub_bytes_per_s(settings.overlap_steps)
     if needed is None:
         found.append(

@@ -17,7 +17,7 @@ LOGGED = frozenset(
         *("admitted", "recognised", "status", "evicted", "left", "retired", "refused"),
         *("quarantined", "moments_reset", "moments_taken", "moments_fresh", "failed", "gave_up"),
         *("paused", "resumed", "commanded", "process_started", "process_ended", "started"),
-        *("seeded", "closing", "finished", "extended", "grace_zero", "disk"),
+        *("seeded", "closing", "finished", "extended", "grace_zero", "swinging", "disk"),
     )
 )
 """Kinds of entries that a person wants to know about."""

@@ -87,13 +87,17 @@ class LearnerFigures:
 
 @dataclass(slots=True)
 class RunFigures:
-    """What the whole run did, as one can show it while it goes on."""
+    """What the whole run did, as one can show it while it goes on.
+
+    `warning` is a sentence about what is wrong with it now; "" if nothing is.
+    """
 
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
     merges: int = 0
     evaluations: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=LOSSES_KEPT))
     losses: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=LOSSES_KEPT))
     events: deque[str] = field(default_factory=lambda: deque(maxlen=5))
+    warning: str = ""
 
     @property
     def tokens(self) -> int:
@@ -181,6 +185,8 @@ class RunFolder:
             self._learner(str(fields["name"])).status = str(fields.get("status", kind))
         elif kind == "merged":
             self._merge(at_s, fields)
+        elif kind == "swinging":
+            self.figures.warning = str(fields["told"]) if fields["fragments"] else ""
         self._tell()
 
     def _tell(self) -> None:

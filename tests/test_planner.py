@@ -11,7 +11,7 @@ from rich.console import Console
 from islands.cli.dry_run import Findings, examine
 from islands.cli.parsing import Common
 from islands.cli.plan_screen import rate, show, size
-from islands.config import Precision, RunSettings
+from islands.config import OuterSettings, Precision, RunSettings
 from islands.fragments import plan
 from islands.layout import Layout, Leaf
 from islands.options import (
@@ -101,6 +101,10 @@ def test_the_least_bandwidth_for_a_grace() -> None:
         ({"quorum": 4}, "quorum is 4 and there are 3 learners"),
         ({"budget_tokens": None}, "the run goes on until stopped"),
         ({"overlap_steps": 0}, "overlap_steps is 0: grace is always 0"),
+        (
+            {"outer": OuterSettings(learning_rate=0.9, momentum=0.9)},
+            "set outer.momentum to 0 and outer.learning_rate to 1 or less",
+        ),
         ({"step_time_s": 0.001}, "needs 6.3 GB/s at the hub; on less, grace is 0"),
     ],
 )

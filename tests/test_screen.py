@@ -29,6 +29,25 @@ def test_the_picture_keeps_its_height_and_leaves_room_for_an_echo(columns: int) 
     assert max(map(len, lines)) == min(WIDEST, columns - ECHO)
 
 
+def test_a_warning_is_printed_once_and_again_after_it_was_over() -> None:
+    """Where there is no live picture, a line says it; the next lines do not repeat it."""
+    screen = Screen(None)
+    screen.console = Console(file=io.StringIO(), width=60)
+    for at_s, warning in enumerate(("", "too long", "too long", "", "too long")):
+        screen.show(RunFigures(warning=warning), 0, 10.0 * at_s)
+    assert isinstance(screen.console.file, io.StringIO)
+    assert screen.console.file.getvalue().count("warning: too long\n") == 2
+
+
+def test_the_picture_shows_a_warning_whole() -> None:
+    """A live screen has it above the events, over as many lines as it needs."""
+    screen = Screen(None)
+    screen.console = Console(file=io.StringIO(), width=60)
+    screen.console.print(screen.picture(RunFigures(warning="swing " * 20 + "end"), 0, 0.0))
+    assert isinstance(screen.console.file, io.StringIO)
+    assert "end" in screen.console.file.getvalue()
+
+
 def test_a_sentence_is_printed_as_it_is() -> None:
     """Neither the width of the terminal nor brackets change a path that a person will copy."""
     screen = Screen(None)

@@ -122,6 +122,17 @@ def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     assert len(folder.figures.events) == 5
 
 
+def test_what_swings_is_a_warning_until_it_is_over(folder: RunFolder) -> None:
+    """The screen shows the sentence as long as it is so; the log keeps both words of it."""
+    swinging = {"told": "merged directions undo those before them", "of": 4, "cosine": -0.3}
+    folder.write(1.0, "s", "swinging", {**swinging, "fragments": 2})
+    assert folder.figures.warning == swinging["told"]
+    folder.write(2.0, "s", "swinging", {**swinging, "fragments": 0})
+    assert folder.figures.warning == ""
+    folder.close()
+    assert [entry["event"] for entry in rows(folder.path / "run.log")] == ["swinging"] * 2
+
+
 def test_listeners_hear_of_every_change(folder: RunFolder) -> None:
     """Whoever shows the run, or waits for something in it, need not poll."""
     heard: list[int] = []

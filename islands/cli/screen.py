@@ -35,6 +35,7 @@ class Screen:
         self._budget_tokens = budget_tokens
         self._live: Live | None = None
         self._plain_s = float("-inf")
+        self._warned = ""
 
     def __enter__(self) -> Self:
         """Take the terminal, if there is one."""
@@ -57,6 +58,13 @@ class Screen:
             self._plain_s = elapsed_s
             line = self._line(figures, tokens, elapsed_s)
             self.console.print(line, highlight=False, soft_wrap=True)
+            self._warn(figures.warning)
+
+    def _warn(self, warning: str) -> None:
+        """Print a warning once; another one, or the same after it was over, is printed again."""
+        if warning != self._warned and warning:
+            self.console.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+        self._warned = warning
 
     def say(self, text: str) -> None:
         """Print a sentence that stays, as it is: a path in it can be copied, and is no markup."""
@@ -98,9 +106,11 @@ class Screen:
             f"{elapsed_s:.0f} s   {tokens:,}{wanted} tokens   "
             f"{figures.merges:,} merges   {evaluated}"
         )
-        events = (_line_of(event, "dim") for event in figures.events)
+        below = [_line_of(event, "dim") for event in figures.events]
+        if figures.warning:
+            below.insert(0, Text(figures.warning, "yellow"))
         width = min(WIDEST, self.console.width - ECHO)
-        return Group(Panel(Group(head, bar, table, *events), title="islands", width=width))
+        return Group(Panel(Group(head, bar, table, *below), title="islands", width=width))
 
     # --- the end ------------------------------------------------------------------------------
 

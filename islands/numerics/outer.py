@@ -122,10 +122,13 @@ class Sgd:
 
     Reference:
         DiLoCo (arXiv 2311.08105), OuterOpt; its lineage uses η = 0.7, μ = 0.9.
+
+    Deviation:
+        The defaults take the direction as it is; see `islands.numerics.stability`.
     """
 
-    learning_rate: float = 0.7
-    momentum: float = 0.9
+    learning_rate: float = 1.0
+    momentum: float = 0.0
     nesterov: bool = True
 
     @classmethod

@@ -14,6 +14,7 @@ who is here            `sessions.py`
 whose time is over     `endings.py`
 whom peers may ask     `donors.py`
 what is said again     `repeats.py`
+when a run swings      `swings.py`
 how a run stands still `pausing.py`
 how a run ends         `closing.py`
 how it goes on         `taking_up.py`

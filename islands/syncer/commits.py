@@ -10,6 +10,7 @@ from islands.identities import (
     Version,
 )
 from islands.messages import FragmentRequest, FragmentSeed, Merged
+from islands.numerics.stability import shorter_step
 from islands.syncer.actions import DropContribution, InstallSeed, Send
 from islands.syncer.core import Adoption, Core, Published, Seeding
 from islands.syncer.events import MergeFacts
@@ -18,7 +19,7 @@ from islands.syncer.rounds import Round, Stage
 SEED_ROUND = -1
 
 
-def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts) -> None:
+def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s: float) -> None:
     """A fragment's next value is computed: account for it, and make both durable at once."""
     round_ = core.rounds[fragment]
     assert round_.number == number, "a fragment has one round at a time"
@@ -48,7 +49,29 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts) -> Non
         opened_s=round_.opened_s,
         closed_s=round_.closed_s,
     )
+    _look_for_swings(core, fragment, facts, now_s)
     core.write_journal(fragment)
+
+
+def _look_for_swings(core: Core, fragment: int, facts: MergeFacts, now_s: float) -> None:
+    """Tell a run whose merged directions undo one another that its outer step is too long."""
+    found = core.swings.merged(fragment, facts.cosine_to_previous, now_s)
+    if found is None:
+        return
+    settings, contributions = core.settings, len(facts.weights)
+    told = "merged directions agree again"
+    if found.fragments:
+        told = "merged directions undo those before them; " + shorter_step(
+            settings.outer, settings.merge, contributions
+        )
+    core.record(
+        "swinging",
+        told=told,
+        fragments=found.fragments,
+        of=core.fragments,
+        cosine=found.cosine,
+        contributions=contributions,
+    )
 
 
 def _apply(core: Core, round_: Round, name: LearnerName, version: Version) -> None:

@@ -21,6 +21,7 @@ from islands.syncer.leases import LeaseBook
 from islands.syncer.pace import Pace
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round
+from islands.syncer.swings import SwingWatch
 
 
 @dataclass(slots=True)
@@ -147,6 +148,7 @@ class Core:
     closing: Closing | None = None
     swept_s: float = 0.0
     grace_watch: GraceWatch = field(default_factory=GraceWatch)
+    swings: SwingWatch = field(default_factory=SwingWatch)
     actions: list[Action] = field(default_factory=list)
 
     @property

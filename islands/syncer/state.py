@@ -208,7 +208,7 @@ class SyncerState:
                 if learner is not None and learner.incarnation == message.incarnation:
                     retire(core, message.name, message.reason)
             case MergeFinished(fragment, number, facts):
-                take_merge(core, fragment, number, facts)
+                take_merge(core, fragment, number, facts, now_s)
             case InitialRead(digests):
                 take_initial(core, digests, now_s)
             case JournalFinished(sequence):

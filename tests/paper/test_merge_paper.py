@@ -230,9 +230,9 @@ def test_the_outer_step_is_sgd_with_nesterov_momentum() -> None:
     assert seen == [(-3, 4), (-5, 4)]
 
 
-def test_the_lineage_defaults_are_the_settings_defaults() -> None:
-    """[P] of the lineage (DiLoCo), not of this paper, whose values are unpublished: 0.7 and 0.9."""
-    assert Sgd.of(OuterSettings()) == Sgd(0.7, 0.9, nesterov=True)
+def test_by_default_the_merged_direction_is_taken_as_it_is() -> None:
+    """[O] The paper's values are unpublished; the lineage's 0.7 and 0.9 swing under RDA [M]."""
+    assert Sgd.of(OuterSettings()) == Sgd() == Sgd(1.0, 0.0, nesterov=True)
 
 
 def test_equal_weights_averaged_are_the_outer_step_of_diloco() -> None:

@@ -220,11 +220,11 @@ class Bench:
         self.actions = followed
         return followed
 
-    def merge(self) -> BeginMerge:
-        """The merge that was begun by the last event is computed."""
+    def merge(self, cosine: float = 0.0) -> BeginMerge:
+        """The merge that was begun by the last event is computed; so it turned to the last one."""
         (begun,) = self.of(BeginMerge)
         count = len(begun.parts)
-        facts = MergeFacts(str(begun.target), (1.0,) * count, (1.0,) * count, 1.0, 0.0)
+        facts = MergeFacts(str(begun.target), (1.0,) * count, (1.0,) * count, 1.0, cosine)
         self.do(MergeFinished(begun.fragment, begun.round, facts))
         return begun
 

@@ -1,0 +1,86 @@
+"""Merged directions that undo those before them are told, and chance is not."""
+
+import random
+
+import pytest
+
+from islands.config import RunSettings
+from islands.syncer.actions import Record
+from islands.syncer.swings import TOLD_EVERY_S, WINDOW, Swinging, SwingWatch
+from tests.syncer.bench import opened, seeded
+
+
+def heard(watch: SwingWatch, cosines: list[float], *, step_s: float = 100.0) -> list[Swinging]:
+    """What a run hears of one fragment's merges, one after the other."""
+    found = (watch.merged(0, cosine, at * step_s) for at, cosine in enumerate(cosines))
+    return [swinging for swinging in found if swinging is not None]
+
+
+def test_a_cosine_that_stays_negative_is_told_once() -> None:
+    """After so many merges in a row; as long as it stays so, nothing is said again."""
+    assert heard(SwingWatch(), [-0.2] * (WINDOW - 1)) == []
+    told = heard(SwingWatch(), [-0.2] * 100)
+    assert [swinging.fragments for swinging in told] == [1]
+    assert told[0].cosine == pytest.approx(-0.2)
+
+
+def test_it_is_over_once_directions_agree_again() -> None:
+    """A single agreement is not yet the end; when the mean is back at 0, the run hears so."""
+    watch = SwingWatch()
+    (told,) = heard(watch, [-0.25] * WINDOW + [0.1, -0.25, 0.1])
+    assert told == Swinging(1, -0.25)
+    assert heard(watch, [0.3] * WINDOW) == []  # the clock of this list began anew: too early
+    assert watch.merged(0, 0.3, 1e6) == Swinging(0, 0.0)
+    assert watch.merged(0, 0.3, 2e6) is None
+
+
+@pytest.mark.parametrize(
+    "cosine", [0.0, -1e-9, -0.04, 0.3, 1.0], ids=["none", "dust", "small", "agreeing", "straight"]
+)
+def test_what_is_near_zero_or_above_is_not_told(cosine: float) -> None:
+    """Rounding leaves cosines of either sign; another optimizer measures none."""
+    assert heard(SwingWatch(), [cosine] * 200) == []
+
+
+def test_one_merge_that_agrees_among_many_is_no_swing() -> None:
+    """Steps that sometimes get somewhere do not swing for ever."""
+    assert heard(SwingWatch(), ([-0.3] * (WINDOW - 1) + [0.1]) * 20) == []
+
+
+def test_directions_without_relation_are_not_told() -> None:
+    """The cosine of chance is about 1/128 for the smallest fragment a plan makes, of 64 KiB."""
+    rng = random.Random(0)
+    fragments = ([rng.gauss(0.0, 1 / 128) for _ in range(100)] for _ in range(1000))
+    assert not any(heard(SwingWatch(), cosines) for cosines in fragments)
+
+
+def test_many_fragments_are_told_together_at_most_once_a_minute() -> None:
+    """Of 600 fragments that begin to swing within a minute a run hears twice, not 600 times."""
+    watch = SwingWatch()
+    told = [
+        (at_s, swinging.fragments)
+        for merge in range(2 * WINDOW)
+        for fragment in range(600)
+        for at_s in (60.0 * merge + fragment / 10,)
+        for swinging in (watch.merged(fragment, -0.5, at_s),)
+        if swinging is not None
+    ]
+    assert told == [(60.0 * (WINDOW - 1), 1), (60.0 * WINDOW, 600)]
+    assert told[1][0] - told[0][0] >= TOLD_EVERY_S
+
+
+def test_the_tape_says_what_to_set() -> None:
+    """One entry, with how many fragments, how much, and the setting that would end it."""
+    bench = seeded("ana", fragments=1, settings=RunSettings(interval_steps=4, fragments=1))
+    entries: list[Record] = []
+    for _ in range(2 * WINDOW):
+        for pull in opened(bench):
+            bench.answer(pull)
+        bench.merge(cosine=-0.3)
+        entries += [entry for entry in bench.of(Record) if entry.kind == "swinging"]
+        bench.journal()
+        bench.adopt("ana")
+    (entry,) = entries
+    assert entry.fields["fragments"] == entry.fields["of"] == 1
+    assert entry.fields["cosine"] == pytest.approx(-0.3)
+    assert "set outer.learning_rate to 0.5 or less" in str(entry.fields["told"])
