@@ -21,6 +21,7 @@ from islands.run_spec import RunPlan, RunSpec
 from islands.tape import FileTape, Tape
 from islands.watchdog import Watchdog
 from messaging.clock import LoopClock, WallClock
+from messaging.limits import Limits
 from messaging.link import Network
 from messaging.scope import Scope
 from messaging.security import Secret, client_tls, server_tls
@@ -121,9 +122,20 @@ def compiled_folder() -> Path:
 
 
 def network_of(
-    connecting: ConnectOptions, listening: ListenOptions | None = None, *, token: Secret | None
+    connecting: ConnectOptions,
+    listening: ListenOptions | None = None,
+    *,
+    token: Secret | None,
+    limits: Limits | None = None,
 ) -> WebsocketNetwork:
     """This process's way to the others; `open` it to be dialled.
+
+    Args:
+        connecting: how to reach others.
+        listening: where others are to reach this process.
+        token: of the run.
+        limits: of what others may send; None where the layout is not known yet: it is asked for,
+            then told by `WebsocketNetwork.allow`.
 
     Raises:
         LocalFault: a certificate or key cannot be used.
@@ -138,7 +150,12 @@ def network_of(
         ca=connecting.tls_ca, certificate=connecting.tls_certificate, key=connecting.tls_key
     )
     return WebsocketNetwork(
-        MESSAGE_TYPES, secret=token, server_tls=server, client_tls=client, report=say
+        MESSAGE_TYPES,
+        secret=token,
+        server_tls=server,
+        client_tls=client,
+        limits=limits,
+        report=say,
     )
 
 

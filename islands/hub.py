@@ -42,6 +42,7 @@ from islands.supervisor.actor import SupervisorActor
 from islands.syncer.actor import SyncerActor
 from islands.syncer_host import FINAL_FILE, journal_disk, make_syncer
 from islands.telemetry import RunFolder
+from islands.wire_limits import check_told, limits_of
 from islands.workload import Workload
 from messaging.errors import LocalFault
 from messaging.joint_network import JointNetwork
@@ -183,7 +184,10 @@ class Hub:
         """
         self._began_s = asyncio.get_running_loop().time()
         self.network = network_of(
-            self.settings.connecting, self.settings.listening, token=self._token
+            self.settings.connecting,
+            self.settings.listening,
+            token=self._token,
+            limits=limits_of(self.plan.layout),
         )
         earlier = self._earlier_place()
         await self._bind(earlier)
@@ -400,7 +404,7 @@ def settle(
 
     Raises:
         UserError: the folder is in use, or holds a run that differs in what cannot change, or a
-            new run has nothing to start from.
+            new run has nothing to start from, or its members could not tell each other of it.
     """
     earlier = read(folder)
     if earlier is not None:
@@ -416,6 +420,8 @@ def settle(
         if start_from is not None and not start_from.is_file():
             raise UserError(f"start_from is {start_from}; there is no such file")
         plan = workload.plan(spec.settings)
+    limits_of(plan.layout)
+    check_told(spec.encode(), plan.encode())
     lock = lock_folder(folder, LOCK_FILE, "hub")
     if read(folder) != earlier:
         lock.close()

@@ -20,6 +20,7 @@ from islands.tape import NOTABLE, Tape
 from messaging.actor import Actor
 from messaging.dialer import Dialer
 from messaging.envelope import Envelope
+from messaging.errors import EncodeError
 from messaging.link import Lane, Link, Network
 from messaging.link_state import DialSettings
 from messaging.scope import Scope
@@ -191,14 +192,21 @@ class RoleActor(Actor[T]):
             lane: bulk for whatever has a payload.
             recipient: a peer to whom the one at the other end passes it on; None: itself.
             topic: a newer one of the same topic replaces it while it waits; see `Link.send`.
+
+        Raises:
+            EncodeError: it cannot be put on a wire, whatever the link: this process ends.
         """
         if link is None or link.closed:
             return False
         self._envelopes += 1
         to = link.remote if recipient is None else recipient
-        return link.send(
-            Envelope(self.name, to, self._envelopes, body, payload=payload), lane, topic
-        )
+        envelope = Envelope(self.name, to, self._envelopes, body, payload=payload)
+        try:
+            return link.send(envelope, lane, topic)
+        except EncodeError as error:  # it would fail again: the run's folder hears why this ends
+            if not isinstance(body, Note):
+                self.record("unsendable", {"error": str(error)})
+            raise
 
 
 def published_value(

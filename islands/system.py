@@ -47,7 +47,7 @@ from islands.syncer_host import journal_disk
 from islands.task import Task
 from islands.telemetry import RunFolder
 from islands.trainer import Trainer, WirePrecision
-from messaging.memory_link import MemoryNetwork
+from messaging.memory_link import BULK_CAPACITY, MemoryNetwork
 
 SUPERVISOR = "supervisor"
 SYNCER = "syncer"
@@ -108,7 +108,9 @@ class LocalSystem:
         self._evaluate_every_s = evaluate_every_s
         self._credentials = Credentials(settings.run, secrets.token_bytes(32))
         self._rng = random.Random(settings.seed)
-        self._network = MemoryNetwork()
+        self._network = MemoryNetwork(
+            bulk_capacity=BULK_CAPACITY + len(self.model.layout.fragments)
+        )
         self._processes = ProcessTable(self._make, self._ended)
         self._finished = asyncio.Event()
         self._syncer: SyncerActor | None = None

@@ -86,7 +86,11 @@ class _Header:
 
 
 class Codec:
-    """Turns envelopes of registered message types into bytes and back."""
+    """Turns envelopes of registered message types into bytes and back.
+
+    Attributes:
+        limits: Bounds on both what is sent and what is accepted; may be replaced at any time.
+    """
 
     def __init__(self, message_types: Sequence[type], limits: Limits | None = None) -> None:
         """Register the dataclasses that may be bodies.
@@ -108,6 +112,11 @@ class Codec:
             except TypeError as error:
                 raise LocalFault(f"{kind.__name__!r} cannot be a message: {error}") from error
             self._types[kind.__name__] = kind
+
+    @property
+    def message_bytes(self) -> int:
+        """The size of a websocket message from which on aiohttp is to refuse it."""
+        return self.limits.frame_bytes + 1
 
     def encode(self, envelope: Envelope) -> bytes:
         """Return the header document: everything except the payload's bytes.
@@ -220,7 +229,10 @@ class Codec:
         if len(header.payload) > limits.payload_buffers:
             raise FrameError(f"a payload of {len(header.payload)} buffers")
         if sum(header.payload) > limits.payload_bytes:
-            raise FrameError(f"a payload of {sum(header.payload)} bytes")
+            raise FrameError(
+                f"a payload of {sum(header.payload)} bytes; at most {limits.payload_bytes} are "
+                "allowed"
+            )
 
 
 class Assembler:

@@ -14,6 +14,10 @@ from messaging.errors import FrameError
 class Limits:
     """The most that one peer may send.
 
+    What is here by default does for peers that know nothing of each other yet; whoever knows how
+    large its own messages can be says so. Sizes of payloads have 64 bits on the wire, those of
+    frames and headers 32.
+
     Attributes:
         frame_bytes: Size of one frame.
         header_bytes: Size of an envelope without its payload, encoded.
@@ -30,7 +34,7 @@ class Limits:
     items: int = 8192
     name_characters: int = 256
     payload_buffers: int = 64
-    payload_bytes: int = 1 << 28
+    payload_bytes: int = 1 << 26
 
 
 # What follows a type byte: how many bytes of length, how many fixed bytes, and whether the length

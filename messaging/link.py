@@ -6,8 +6,8 @@ each other, so that a heartbeat never queues behind a fragment. Order holds with
 the lanes there is none.
 
 Nothing here waits for a slow peer. A full bulk queue skips what is offered, for the peer gets a
-later full value instead; a full control queue means that the peer does not read at all, and the
-link closes.
+later full value instead; what has a topic is taken at any time, since at most one of each waits. A
+full control queue means that the peer does not read at all, and the link closes.
 """
 
 from enum import StrEnum

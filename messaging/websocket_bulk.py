@@ -30,7 +30,11 @@ class Waiting:
 
 
 class BulkQueue:
-    """Envelopes that wait for a bulk socket; full is full."""
+    """Envelopes that wait for a bulk socket; full is full.
+
+    Those with a topic are bounded by the topics that there are, for only the newest of each waits;
+    so a value is never skipped because others wait, however many fragments a model has.
+    """
 
     def __init__(self, capacity: int, sockets: int) -> None:
         self._capacity = capacity
@@ -45,7 +49,7 @@ class BulkQueue:
         if older is not None:
             older.header, older.envelope = header, envelope
             return True
-        if len(self._waiting) >= self._capacity:
+        if topic is None and len(self._waiting) - len(self._topics) >= self._capacity:
             return False
         waiting = Waiting(header, envelope, topic)
         self._waiting.append(waiting)

@@ -27,6 +27,7 @@ from aiohttp.client_exceptions import (
 from yarl import URL
 
 from messaging.bulk_protocol import BulkProtocol
+from messaging.codec import Codec
 from messaging.errors import DialDenied, DialFailed, LocalFault
 from messaging.security import Secret
 from messaging.websocket_door import (
@@ -86,12 +87,12 @@ class Caller:
         settings: WebsocketSettings,
         secret: Secret | None,
         tls: ssl.SSLContext | None,
-        max_msg_size: int,
+        codec: Codec,
     ) -> None:
         self._settings = settings
         self._secret = secret
         self._tls = tls
-        self._max_msg_size = max_msg_size
+        self._codec = codec
         self._session: ClientSession | None = None
 
     async def close(self) -> None:
@@ -143,7 +144,7 @@ class Caller:
             autoclose=False,
             autoping=False,
             compress=0,
-            max_msg_size=self._max_msg_size,
+            max_msg_size=self._codec.message_bytes,
             timeout=ClientWSTimeout(ws_close=self._settings.close_s),
         )
         control.append(dialled(websocket))

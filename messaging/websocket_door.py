@@ -27,6 +27,7 @@ from urllib.parse import quote, unquote
 from aiohttp import WSCloseCode, web
 
 from messaging.bulk_protocol import BulkProtocol
+from messaging.codec import Codec
 from messaging.errors import LocalFault
 from messaging.security import RefusalReport, Secret
 from messaging.websocket_settings import WebsocketSettings
@@ -96,7 +97,7 @@ class Door(web.Server):
         self,
         settings: WebsocketSettings,
         secret: Secret | None,
-        max_msg_size: int,
+        codec: Codec,
         *,
         room: Callable[[str], Room],
         welcome: Welcome,
@@ -107,7 +108,7 @@ class Door(web.Server):
         Args:
             settings: Bounds and times.
             secret: What peers must prove; None lets everybody in.
-            max_msg_size: Longest websocket message that is taken.
+            codec: Knows the longest message that is taken.
             room: Whether a listener of that name can take another session.
             welcome: Takes complete sessions.
             report: Takes sentences about refusals.
@@ -115,7 +116,7 @@ class Door(web.Server):
         super().__init__(self._answer, access_log=None, lingering_time=0.0, keepalive_timeout=1.0)
         self._settings = settings
         self._secret = secret
-        self._max_msg_size = max_msg_size
+        self._codec = codec
         self._room = room
         self._welcome = welcome
         self._report = RefusalReport(report, settings.refusals_per_s)
@@ -224,7 +225,7 @@ class Door(web.Server):
             autoclose=False,
             autoping=False,
             compress=False,
-            max_msg_size=self._max_msg_size,
+            max_msg_size=self._codec.message_bytes,
         )
         websocket.headers[PROTOCOL_HEADER] = PROTOCOL
         return websocket

@@ -76,16 +76,11 @@ class WebsocketNetwork:
         self._settings = settings or WebsocketSettings()
         self._secret = secret
         self._server_tls = server_tls
-        self._codec = Codec(message_types, limits)
+        self._codec = Codec(message_types)
+        self.allow(limits or Limits())
         self._report = report or (lambda _: None)
-        if self._settings.chunk_bytes + CHUNK_PREFIX_BYTES > self._codec.limits.frame_bytes:
-            raise LocalFault(
-                f"chunks of {self._settings.chunk_bytes} bytes exceed the largest frame, "
-                f"{self._codec.limits.frame_bytes} bytes"
-            )
-        self._max_msg_size = self._codec.limits.frame_bytes + 1  # aiohttp refuses this very size
         self._pool = BufferPool()
-        self._caller = Caller(self._settings, secret, client_tls, self._max_msg_size)
+        self._caller = Caller(self._settings, secret, client_tls, self._codec)
         self._listeners: dict[str, WebsocketListener] = {}
         self._ended: set[str] = set()  # names at which somebody listened and nobody does
         self._links: dict[WebsocketLink, None] = {}
@@ -94,6 +89,22 @@ class WebsocketNetwork:
         self._door: Door | None = None
         self._place = ""
         self.port = 0
+
+    def allow(self, limits: Limits) -> None:
+        """Bound what peers may send, in sessions that are opened from now on.
+
+        Args:
+            limits: The most that the messages of this process's own run can need.
+
+        Raises:
+            LocalFault: A chunk would exceed them.
+        """
+        if self._settings.chunk_bytes + CHUNK_PREFIX_BYTES > limits.frame_bytes:
+            raise LocalFault(
+                f"chunks of {self._settings.chunk_bytes} bytes exceed the largest frame, "
+                f"{limits.frame_bytes} bytes"
+            )
+        self._codec.limits = limits
 
     async def open(self, host: str, port: int, *, advertise: str | None = None) -> None:
         """Let others dial this process.
@@ -116,7 +127,7 @@ class WebsocketNetwork:
         self._door = Door(
             self._settings,
             self._secret,
-            self._max_msg_size,
+            self._codec,
             room=self._room,
             welcome=self._welcome,
             report=self._report,

@@ -38,6 +38,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     from islands.learner.actor import LearnerActor
     from islands.learner.compute import ComputeThread
     from islands.ports import ThreadWorker
+    from islands.wire_limits import limits_of
     from islands.workload import Place, load_workload
 
     connecting = options.connecting
@@ -46,6 +47,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         addresses = options.supervisor_urls
         asker = Asker(Role.LEARNER, name)
         spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
+        network.allow(limits_of(plan.layout))
         workload = load_workload(spec, options.task_settings)
         check_same(workload.plan(spec.settings).layout, plan.layout)
         workload.keep_compiled(compiled_folder())

@@ -367,6 +367,7 @@ class LearnerActor(RoleActor[Item]):
                         computed,
                     ),
                     (buffer,),
+                    topic=f"seed-{request.fragment}",
                 ),
             )
 

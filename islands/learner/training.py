@@ -115,7 +115,11 @@ def take_update(core: Core, event: UpdateArrived) -> None:
 
 
 def take_adoption(core: Core, event: ValueAdopted) -> None:
-    """A published value has become base and local value; the last one missing allows steps."""
+    """A published value has become base and local value; the last one missing allows steps.
+
+    Until then nobody waits for word of the others: a report names every fragment, and one for each
+    that is adopted would be quadratic in them.
+    """
     core.steps, core.tokens = event.steps, event.tokens
     if event.incarnation != core.incarnation:
         return  # what was adopted for an incarnation that has ended is adopted again
@@ -132,7 +136,7 @@ def take_adoption(core: Core, event: ValueAdopted) -> None:
         steps=event.steps - core.origin_steps,
         tokens=event.tokens - core.origin_tokens,
     )
-    core.report_due = True
+    core.report_due |= whole or core.phase is not Phase.HEALING
     if not whole:
         allow(core)
 

@@ -23,6 +23,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
     from islands.identities import Role
     from islands.observer.actor import ObserverActor
     from islands.ports import ThreadWorker
+    from islands.wire_limits import limits_of
     from islands.workload import load_workload
 
     connecting = options.connecting
@@ -31,6 +32,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
         addresses = options.supervisor_urls
         asker = Asker(Role.OBSERVER, name)
         spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
+        network.allow(limits_of(plan.layout))
         workload = load_workload(spec, options.task_settings)
         check_same(workload.plan(spec.settings).layout, plan.layout)
         tape = tape_in(options.folder, name)

@@ -48,6 +48,7 @@ async def _apart(options: SyncerOptions) -> int:
     )
     from islands.identities import Role
     from islands.syncer_host import journal_disk, make_syncer
+    from islands.wire_limits import limits_of
 
     connecting, listening = options.connecting, options.listening
     network = network_of(connecting, listening, token=token_of(connecting))
@@ -57,6 +58,7 @@ async def _apart(options: SyncerOptions) -> int:
         addresses = options.supervisor_urls
         asker = Asker(Role.SYNCER, options.name)
         spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
+        network.allow(limits_of(plan.layout))
         key_file = options.key_file or options.folder / KEY_FILE
         tape = tape_in(options.folder, options.name)
         around = around_in(network, addresses, spec, plan, tape)

@@ -132,6 +132,17 @@ async def test_long_reason_is_cut_at_a_whole_letter(network: WebsocketNetwork) -
             await far.receive()
 
 
+async def test_topics_are_taken_beyond_the_queue() -> None:
+    """However many topics there are, the newest of each is taken; what has none is skipped."""
+    network = await opened(WebsocketSettings(bulk_capacity=2))
+    async with open_session(network, "far") as (near, far):
+        sent = [near.send(probe(n), Lane.BULK, f"fragment-{n}") for n in range(600)]
+        sent += [near.send(probe(n), Lane.BULK) for n in range(600, 603)]
+        assert sent == [True] * 602 + [False]
+        assert [(await far.receive()).id for _ in range(602)] == list(range(602))
+    await network.close()
+
+
 async def test_topic_supersedes_what_waits(network: WebsocketNetwork) -> None:
     """A newer bulk envelope of a topic takes the place of one that has not begun to be sent."""
     async with open_session(network, "far") as (near, far):
@@ -143,13 +154,14 @@ async def test_topic_supersedes_what_waits(network: WebsocketNetwork) -> None:
 
 
 async def test_topic_supersedes_also_in_a_full_queue() -> None:
-    """A full bulk queue takes what replaces, and skips what adds."""
+    """A full bulk queue takes what replaces, and skips what adds without a topic."""
     network = await opened(WebsocketSettings(bulk_capacity=2))
     async with open_session(network, "far") as (near, _):
         assert near.send(probe(1), Lane.BULK, "a")
         assert near.send(probe(2), Lane.BULK)
-        assert not near.send(probe(3), Lane.BULK)
-        assert near.send(probe(4), Lane.BULK, "a")
+        assert near.send(probe(3), Lane.BULK)
+        assert not near.send(probe(4), Lane.BULK)
+        assert near.send(probe(5), Lane.BULK, "a")
     await network.close()
 
 
@@ -262,3 +274,22 @@ async def test_chunks_beyond_the_largest_frame_are_refused() -> None:
     """A network whose own frames its peers would refuse cannot be made."""
     with pytest.raises(LocalFault, match="exceed the largest frame"):
         WebsocketNetwork([Probe], limits=Limits(frame_bytes=1 << 16))
+
+
+async def test_a_network_carries_what_it_is_told_to_allow() -> None:
+    """Payloads and headers beyond the first limits travel once the network knows of larger ones."""
+    small = Limits(payload_bytes=1 << 16, header_bytes=1 << 10)
+    large = Limits(frame_bytes=1 << 22, payload_bytes=1 << 20, header_bytes=1 << 21)
+    network = WebsocketNetwork([Probe], limits=small)
+    await network.open(LOOPBACK, 0)
+    fragment, text = memoryview(bytes(1 << 20)), "x" * (1 << 20)
+    async with open_session(network, "before") as (near, _):
+        with pytest.raises(EncodeError, match="payload of 1048576 bytes; at most 65536"):
+            near.send(probe(1, (fragment,)), Lane.BULK)
+    network.allow(large)
+    async with open_session(network, "after") as (near, far):
+        assert near.send(probe(1, (fragment,)), Lane.BULK)
+        assert (await far.receive()).payload[0].nbytes == fragment.nbytes
+        assert near.send(Envelope("near", "far", 2, Probe(2, text)))
+        assert (await far.receive()).body == Probe(2, text)
+    await network.close()
