@@ -25,6 +25,7 @@ class Enrolment:
         epoch: of this start.
         proof: that it holds the run's key, where its role must.
         progress: what its heartbeats tell as its step.
+        view: the epoch of the supervisor whose view it holds, and up to which change.
         received: called with whatever the supervisor says that is not about the admission.
         changed: called when the link to the supervisor opens or closes.
     """
@@ -39,6 +40,7 @@ class Enrolment:
         epoch: int,
         proof: str,
         progress: Callable[[], int],
+        view: Callable[[], tuple[int, int]],
         received: Callable[[object], None],
         changed: Callable[[bool], None],
     ) -> None:
@@ -49,6 +51,7 @@ class Enrolment:
         self._epoch = epoch
         self._proof = proof
         self._progress = progress
+        self._view = view
         self._received = received
         self._changed = changed
         self._incarnation: Incarnation | None = None
@@ -71,6 +74,7 @@ class Enrolment:
         if self._incarnation is None:
             self._join()
             return
+        view_epoch, view = self._view()
         beat = Heartbeat(
             role=self._role,
             name=self._actor.name,
@@ -80,6 +84,8 @@ class Enrolment:
             credential=self._credential,
             epoch=self._epoch,
             address=self._address,
+            view_epoch=view_epoch,
+            view=view,
         )
         self._actor.send(self.link, beat)
 

@@ -33,7 +33,7 @@ from islands.operation import (
     StepFigures,
 )
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 RUN_OVER = "the run is over"
 """How the reason of a refusal begins that leaves nothing to mend."""
@@ -95,8 +95,9 @@ class Refused:
 class Heartbeat:
     """Sign of life from an event loop, with what it is doing.
 
-    `epoch` is the syncer's epoch (0 from a learner); `address` is where a syncer listens. The
-    credential lets a restarted supervisor know its own admissions again.
+    `epoch` is the syncer's epoch (0 from a learner); `address` is where a syncer listens;
+    `view_epoch` and `view` say whose view it knows, and up to which change. The credential lets a
+    restarted supervisor know its own admissions again.
     """
 
     role: Role
@@ -107,6 +108,8 @@ class Heartbeat:
     credential: str = ""
     epoch: int = 0
     address: str | None = None
+    view_epoch: int = 0
+    view: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class MembershipChanged:
-    """The supervisor's whole view, sorted by name; sent on a change and with every heartbeat.
+    """A page of the supervisor's view: the learners that changed after change number `after`.
+
+    A page after 0 begins the view anew. Whoever has taken it in knows the view up to `number`, and
+    all of it if that is `latest`. Sent on a change, and as the answer to every heartbeat.
 
     `paused` is the operator's last word to this supervisor; None if there was none.
     """
@@ -140,6 +146,9 @@ class MembershipChanged:
     supervisor_epoch: int
     members: tuple[Member, ...]
     paused: bool | None = None
+    after: int = 0
+    number: int = 0
+    latest: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,11 +46,16 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """What became of a command: one sentence; `members` is the view of all roles after it."""
+    """What became of a command: one sentence; `members` is the view of all roles after it.
+
+    A view that does not fit one frame comes in several answers, of which all but the last one say
+    that `more` follow.
+    """
 
     done: bool
     told: str
     members: tuple["MemberFigures", ...] = ()
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

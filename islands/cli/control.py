@@ -125,12 +125,15 @@ async def _tell_one(
             failures.append(str(error))
             continue
         link.send(Envelope(OPERATOR, link.remote, 1, wish))
+        members: list[MemberFigures] = []
         try:
             async with asyncio.timeout(ANSWER_S):
                 while True:  # until the answer is among what comes
                     match (await link.receive()).body:
                         case CommandAnswer() as answer:
-                            return answer
+                            members += answer.members
+                            if not answer.more:
+                                return replace(answer, members=tuple(members))
                         case Refused(_, reason, _):
                             raise RefusedError(f"the supervisor refused: {reason}")
                         case _:

@@ -2,6 +2,7 @@
 
 =====================================  ================
 who is admitted, and who has ended     `membership.py`
+what syncers are told of it            `view.py`
 when somebody is suspect or evicted    `liveness.py`
 which processes are started            `launching.py`
 how often one is started again         `restarts.py`

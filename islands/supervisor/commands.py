@@ -21,6 +21,10 @@ from islands.supervisor.core import ENDED, Core
 from islands.supervisor.launching import add_learners
 
 ADDED_MAX = 64
+NAMES_MAX = 16
+"""Names that one sentence tells."""
+PAGE_MEMBERS = 100
+"""Lines of one answer: with names of 64 characters of four bytes it fits a frame."""
 
 Answer = tuple[bool, str]
 """Whether it is done, and the sentence."""
@@ -42,7 +46,11 @@ def take_command(
         done, told = _obey(core, command)
     if command.verb is not Verb.STATUS:
         core.record("commanded", done=done, told=told, **wish)
-    core.send(connection, CommandAnswer(done, told, _figures(core, now_s)))
+    figures = _figures(core, now_s)
+    while len(figures) > PAGE_MEMBERS:
+        core.send(connection, CommandAnswer(done, told, figures[:PAGE_MEMBERS], more=True))
+        figures = figures[PAGE_MEMBERS:]
+    core.send(connection, CommandAnswer(done, told, figures))
 
 
 def _obey(core: Core, command: Command) -> Answer:
@@ -76,7 +84,8 @@ def _drain(core: Core, target: str) -> Answer:
     learners = {member.name: member for member in core.present(Role.LEARNER)}
     member = learners.get(target)
     if member is None:
-        here = ", ".join(learners) or "none"
+        here = ", ".join([*learners][:NAMES_MAX]) or "none"
+        here += f", and {len(learners) - NAMES_MAX} more" if len(learners) > NAMES_MAX else ""
         return False, f"there is no learner {target!r} here; the learners are: {here}"
     core.drained[target] = "drained by an operator"
     if member.connection is not None:
@@ -98,6 +107,7 @@ def _pause(core: Core, *, paused: bool) -> Answer:
     if core.paused is paused:  # one that was restarted does not know, and asks the syncer again
         return True, "the run is paused already" if paused else "the run is not paused"
     core.paused = paused
+    core.view.changed()
     if core.present(Role.SYNCER):
         later = ""
     else:

@@ -12,8 +12,10 @@ from islands.messages import Member, MembershipChanged, SyncerAddress
 from islands.supervisor.actions import Action, Outgoing, Record, Send
 from islands.supervisor.liveness import MemberRecord
 from islands.supervisor.restarts import Restarts
+from islands.supervisor.view import Follower, View
 
 ENDED = (Status.EVICTED, Status.LEFT)
+ENDED_REMEMBERED = 32
 
 
 @dataclass(slots=True)
@@ -24,6 +26,10 @@ class Core:
     with their restarts. `drained` are the learners that an operator sent away, with the reason.
     `paused` is the operator's last word on it, and `stopping` why an operator wants the run to end.
     `ticked_s` is the time of the last tick.
+
+    So that no event costs more the more members there are, `here` holds those that have not
+    ended by role, `linked` the names that were heard over each link, and `ended` the names of those
+    that ended and may be forgotten, in the order of their ends.
     """
 
     settings: RunSettings
@@ -34,6 +40,13 @@ class Core:
     launched: dict[str, Restarts]
     ticked_s: float
     members: dict[str, MemberRecord] = field(default_factory=dict)
+    here: dict[Role, dict[str, MemberRecord]] = field(
+        default_factory=lambda: {role: {} for role in Role}
+    )
+    linked: dict[int, dict[str, None]] = field(default_factory=dict)
+    ended: dict[str, None] = field(default_factory=dict)
+    view: View = field(default_factory=View)
+    followers: dict[str, Follower] = field(default_factory=dict)
     counter: int = 0
     evictions: int = 0
     drained: dict[str, str] = field(default_factory=dict)
@@ -52,11 +65,7 @@ class Core:
 
     def present(self, role: Role) -> list[MemberRecord]:
         """Members of a role that have not ended, by name."""
-        return [
-            member
-            for _, member in sorted(self.members.items())
-            if member.role is role and member.status not in ENDED
-        ]
+        return [member for _, member in sorted(self.here[role].items())]
 
     def addresses(self) -> tuple[SyncerAddress, ...]:
         """Where syncers are: as they say, or as configured."""
@@ -65,17 +74,94 @@ class Core:
         ]
         return tuple(heard) or self.syncers
 
-    def view(self) -> MembershipChanged:
-        """All learners ever admitted, each in its newest incarnation."""
-        members = tuple(
-            Member(LearnerName(member.name), member.incarnation, member.status)
-            for _, member in sorted(self.members.items())
-            if member.role is Role.LEARNER
-        )
-        return MembershipChanged(self.epoch, members, self.paused)
+    # --- members ------------------------------------------------------------------------------
+
+    def enter(self, member: MemberRecord) -> None:
+        """A name has a new incarnation, which takes the place of the one before it."""
+        name, before = member.name, self.members.get(member.name)
+        if before is not None:
+            self.here[before.role].pop(name, None)
+            self._unlink(before)
+        self.ended.pop(name, None)
+        self.members[name] = member
+        self.here[member.role][name] = member
+        if member.connection is not None:
+            self.linked.setdefault(member.connection, {})[name] = None
+        if member.role is Role.LEARNER:
+            self.view.changed(name)
+        else:
+            self.view.forget(name)
+
+    def link(self, member: MemberRecord, connection: int) -> None:
+        """A member was heard over a link."""
+        if member.connection != connection:
+            self._unlink(member)
+            member.connection = connection
+            self.linked.setdefault(connection, {})[member.name] = None
+
+    def _unlink(self, member: MemberRecord) -> None:
+        if member.connection is not None:
+            names = self.linked.get(member.connection, {})
+            names.pop(member.name, None)
+            if not names:
+                self.linked.pop(member.connection, None)
+            member.connection = None
+
+    def closed(self, connection: int) -> list[MemberRecord]:
+        """A link is gone; returns who was heard over it last."""
+        members = [self.members[name] for name in self.linked.pop(connection, ())]
+        for member in members:
+            member.connection = None
+        return members
+
+    def set_status(self, member: MemberRecord, status: Status) -> None:
+        """A member's status changes."""
+        member.status = status
+        if member.role is Role.LEARNER:
+            self.view.changed(member.name)
+        if status in ENDED:
+            self.here[member.role].pop(member.name, None)
+            self.followers.pop(member.name, None)
+            if member.name not in self.launched and member.name not in self.drained:
+                self.ended[member.name] = None
+
+    def forget_ended(self) -> None:
+        """Of those that have ended, remember the last ones, and those that may be started again."""
+        while len(self.ended) > ENDED_REMEMBERED:
+            name = next(iter(self.ended))
+            del self.ended[name]
+            self._unlink(self.members.pop(name))
+            self.view.forget(name)
+
+    # --- the view -----------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """Send the view to all syncers."""
-        for member in self.present(Role.SYNCER):
-            if member.connection is not None:
-                self.send(member.connection, self.view())
+        """Send syncers what changed since they were told, and an answer to who has asked."""
+        for name, member in self.here[Role.SYNCER].items():
+            follower = self.followers.get(name)
+            if follower is None or member.connection != follower.connection:
+                continue  # it has not said what it knows
+            if follower.due or follower.told < self.view.number:
+                follower.due = False
+                for page in self.pages(follower.told):
+                    self.send(follower.connection, page)
+                follower.told = self.view.number
+
+    def pages(self, known: int = 0) -> list[MembershipChanged]:
+        """What there is to tell somebody who knows the view up to a number."""
+        view = self.view
+        return [
+            MembershipChanged(
+                supervisor_epoch=self.epoch,
+                members=tuple(self._told_of(name) for name in names),
+                paused=self.paused,
+                after=after,
+                number=number,
+                latest=view.number,
+            )
+            for after, number, names in view.pages(view.start(known))
+        ]
+
+    def _told_of(self, name: str) -> Member:
+        member = self.members[name]
+        return Member(LearnerName(name), member.incarnation, member.status)

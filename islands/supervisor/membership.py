@@ -5,9 +5,11 @@ again. A supervisor that starts anew knows nobody; it rebuilds its view from the
 members whose credentials its predecessor signed, and evicts nobody that it has not heard itself.
 Of two supervisors, the one with the higher epoch goes on.
 
-Names are bounded, since the view of all of them travels as one frame: so many may be present, and
-of those that have ended, only the last are remembered. An incarnation of this very start that is
-not remembered has therefore ended.
+As many may be present as memory holds. Of those that have ended only the last are remembered, so
+that names that come and go fill no memory; an incarnation of this very start that is not remembered
+has therefore ended.
+
+No event but a tick looks at every member.
 """
 
 from islands.errors import RefusedError
@@ -29,9 +31,8 @@ from islands.operation import Drain
 from islands.supervisor.actions import KillProcess, TellRun
 from islands.supervisor.core import ENDED, Core
 from islands.supervisor.liveness import MemberRecord, judge
+from islands.supervisor.view import Follower
 
-PRESENT_MAX = 256
-ENDED_REMEMBERED = 32
 NAME_CHARACTERS_MAX = 64
 
 
@@ -64,21 +65,19 @@ def take_join(core: Core, join: Join, connection: int, now_s: float, *, proven: 
         end(core, member, Status.EVICTED, "replaced by a newer incarnation")
     elif member is not None and member.status is Status.LEFT:
         core.drained.pop(join.name, None)  # whoever starts it again after that means it
-    if _full(core, join.name):
-        reason = f"the run has {PRESENT_MAX} members already"
-        _refuse(core, join, connection, reason, retry=True)
-        return
     core.counter += 1
     incarnation = Incarnation(core.epoch, core.counter)
-    core.members[join.name] = MemberRecord(
-        join.role,
-        join.name,
-        incarnation,
-        Status.LIVE,
-        connection,
-        heard_s=now_s,
-        phase_since_s=now_s,
-        stepped_s=now_s,
+    core.enter(
+        MemberRecord(
+            join.role,
+            join.name,
+            incarnation,
+            Status.LIVE,
+            connection,
+            heard_s=now_s,
+            phase_since_s=now_s,
+            stepped_s=now_s,
+        )
     )
     core.record("admitted", name=join.name, role=join.role.value, incarnation=str(incarnation))
     joined = Joined(
@@ -90,17 +89,6 @@ def take_join(core: Core, join: Join, connection: int, now_s: float, *, proven: 
         syncers=core.addresses(),
     )
     core.send(connection, joined)
-
-
-def _full(core: Core, name: str) -> bool:
-    """Make room for one more name, by forgetting those that ended first; True if there is none."""
-    others = [member for other, member in core.members.items() if other != name]
-    needed = {*core.launched, *core.drained}
-    ended = [member for member in others if member.status in ENDED and member.name not in needed]
-    ended.sort(key=lambda member: (member.heard_s, member.name))
-    for member in ended[: max(0, len(ended) - ENDED_REMEMBERED)]:
-        del core.members[member.name]
-    return sum(member.status not in ENDED for member in others) >= PRESENT_MAX
 
 
 def _mismatch(protocol: int) -> str | None:
@@ -155,23 +143,36 @@ def take_heartbeat(
         reason = "this incarnation has ended"
         core.send(connection, Evicted(beat.name, beat.incarnation, reason))
         return
-    member.connection = connection
+    core.link(member, connection)
     member.epoch = beat.epoch
     member.address = beat.address
     member.heard(beat.phase, beat.step, now_s)
     _set_status(core, member, judge(member, core.settings.timing, now_s))
     core.send(connection, HeartbeatAck(core.epoch, core.addresses()))
+    if member.role is Role.SYNCER:
+        _follow(core, member, beat, connection, now_s)
     _repeat(core, member, connection)
+
+
+def _follow(
+    core: Core, member: MemberRecord, beat: Heartbeat, connection: int, now_s: float
+) -> None:
+    """Note up to where a syncer knows the view, by its own word on this link."""
+    known = core.view.start(beat.view) if beat.view_epoch == core.epoch else 0
+    follower = core.followers.get(member.name)
+    if follower is None or follower.connection != connection:
+        core.followers[member.name] = Follower(connection, known, known, now_s)
+        return
+    timing = core.settings.timing
+    follower.hear(known, now_s, timing.scaled(timing.resend_s))
 
 
 def _repeat(core: Core, member: MemberRecord, connection: int) -> None:
     """Say again what may have been lost, as long as its receiver is here to be told."""
     if core.finished is not None:
         core.send(connection, Stop(core.finished))
-    elif member.role is Role.SYNCER:
-        core.send(connection, core.view())
-        if core.stopping is not None:
-            core.send(connection, Stop(core.stopping))
+    elif member.role is Role.SYNCER and core.stopping is not None:
+        core.send(connection, Stop(core.stopping))
     elif member.name in core.drained:
         core.send(connection, Drain(core.drained[member.name]))
 
@@ -190,7 +191,7 @@ def _recognise(core: Core, beat: Heartbeat, now_s: float) -> MemberRecord:
         step=beat.step,
         stepped_s=now_s,
     )
-    core.members[beat.name] = member
+    core.enter(member)
     core.record("recognised", name=beat.name, incarnation=str(beat.incarnation))
     return member
 
@@ -208,16 +209,15 @@ def notice_pause(core: Core, now_s: float) -> None:
 
 def close_link(core: Core, connection: int, now_s: float) -> None:
     """Whoever was heard over a link that is gone is suspect at once."""
-    for member in core.members.values():
-        if member.connection == connection:
-            member.connection = None
-    judge_all(core, now_s)
+    for member in core.closed(connection):
+        _set_status(core, member, judge(member, core.settings.timing, now_s))
 
 
 def judge_all(core: Core, now_s: float) -> None:
-    """Apply the table of `liveness.py` to everybody."""
-    for _, member in sorted(core.members.items()):
-        _set_status(core, member, judge(member, core.settings.timing, now_s))
+    """Apply the table of `liveness.py` to everybody who has not ended, in the order of roles."""
+    for role in Role:
+        for member in list(core.here[role].values()):
+            _set_status(core, member, judge(member, core.settings.timing, now_s))
 
 
 def _set_status(core: Core, member: MemberRecord, status: Status) -> None:
@@ -226,7 +226,7 @@ def _set_status(core: Core, member: MemberRecord, status: Status) -> None:
     if status in ENDED:
         end(core, member, status, "silent")
         return
-    member.status = status
+    core.set_status(member, status)
     core.record("status", name=member.name, status=status.value)
     if status is Status.STALLED and member.name in core.launched:
         core.actions.append(KillProcess(member.name, f"stalled in {member.phase.value}"))
@@ -234,7 +234,7 @@ def _set_status(core: Core, member: MemberRecord, status: Status) -> None:
 
 def end(core: Core, member: MemberRecord, status: Status, reason: str) -> None:
     """An incarnation is over."""
-    member.status = status
+    core.set_status(member, status)
     core.evictions += status is Status.EVICTED
     incarnation = str(member.incarnation)
     core.record(status.value, name=member.name, incarnation=incarnation, reason=reason)

@@ -7,10 +7,10 @@ from typing import assert_never
 
 from islands.config import RunSettings
 from islands.identities import Role
-from islands.messages import MembershipChanged, Stop, SyncerAddress
+from islands.messages import Stop, SyncerAddress
 from islands.supervisor.actions import Action, FinishRun
 from islands.supervisor.commands import take_command
-from islands.supervisor.core import ENDED, Core
+from islands.supervisor.core import Core
 from islands.supervisor.events import (
     CommandArrived,
     EnquiryArrived,
@@ -71,7 +71,6 @@ class SupervisorState:
             launched={name: Restarts() for name in launched},
             ticked_s=now_s,
         )
-        self._viewed = self._core.view()
 
     @property
     def core(self) -> Core:
@@ -98,10 +97,6 @@ class SupervisorState:
         """Why the run is over, if it is."""
         return self._core.finished
 
-    def view(self) -> MembershipChanged:
-        """All learners ever admitted, each in its newest incarnation."""
-        return self._core.view()
-
     def handle(self, event: Event, *, now_s: float) -> list[Action]:
         """Take in one event; returns what is to be done, in order.
 
@@ -112,10 +107,8 @@ class SupervisorState:
         core.actions = []
         notice_pause(core, now_s)
         self._take(event, now_s)
-        view = core.view()
-        if view != self._viewed:
-            self._viewed = view
-            core.publish()
+        core.publish()
+        core.forget_ended()
         return core.actions
 
     def _take(self, event: Event, now_s: float) -> None:
@@ -146,15 +139,16 @@ class SupervisorState:
     def _finish(self, reason: str, connection: int) -> None:
         """The run is over, says a syncer; nobody else may say that."""
         core = self._core
-        if not any(member.connection == connection for member in core.present(Role.SYNCER)):
+        if not any(name in core.here[Role.SYNCER] for name in core.linked.get(connection, ())):
             core.record("refused", name="", reason="only a syncer ends the run")
             return
         if core.finished is not None:
             core.send(connection, Stop(core.finished))
             return
         core.finished = reason
-        for _, member in sorted(core.members.items()):
-            if member.connection is not None and member.status not in ENDED:
-                core.send(member.connection, Stop(reason))
+        for role in Role:
+            for member in core.here[role].values():
+                if member.connection is not None:
+                    core.send(member.connection, Stop(reason))
         core.record("finished", reason=reason)
         core.actions.append(FinishRun(reason))

@@ -175,6 +175,7 @@ class SyncerActor(RoleActor[Event]):
             epoch=durable.epoch,
             proof=self._credentials.prove(self.name),
             progress=lambda: self.state.durable.merges,
+            view=lambda: (self.state.core.view.epoch, self.state.core.view.number),
             received=self._from_supervisor,
             changed=self._supervisor_changed,
         )
@@ -354,7 +355,7 @@ class SyncerActor(RoleActor[Event]):
             self._enrolment.beat()
         self._tell_end()
         for connection in sorted(self._names):
-            self.send(self._link(connection), HeartbeatAck(self.state.core.supervisor_epoch))
+            self.send(self._link(connection), HeartbeatAck(self.state.core.view.epoch))
         timing = self.around.settings.timing
         loop = asyncio.get_running_loop()
         self._beating = loop.call_later(timing.scaled(timing.heartbeat_s), self._beat)

@@ -21,6 +21,7 @@ from islands.syncer.leases import LeaseBook
 from islands.syncer.pace import Pace
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round
+from islands.syncer.supervisor_view import SupervisorView
 from islands.syncer.swings import SwingWatch
 
 
@@ -141,7 +142,7 @@ class Core:
     journalling: deque[tuple[int, int | None]] = field(default_factory=deque)
     grants: dict[LearnerName, int] = field(default_factory=dict)
     absent: dict[LearnerName, float] = field(default_factory=dict)
-    supervisor_epoch: int = 0
+    view: SupervisorView = field(default_factory=SupervisorView)
     supervised: bool = False
     initial: bool = False
     seeding: Seeding | None = None

@@ -194,14 +194,13 @@ def _excuse_everywhere(core: Core, name: LearnerName, reason: str) -> None:
         excuse(round_, name, reason)
 
 
-def take_membership(core: Core, view: MembershipChanged, now_s: float) -> None:
-    """Follow the supervisor's view; an older supervisor is ignored."""
-    if view.supervisor_epoch < core.supervisor_epoch:
+def take_membership(core: Core, page: MembershipChanged, now_s: float) -> None:
+    """Follow the supervisor's view, page by page; an older supervisor is ignored."""
+    if not core.view.take(page):
         return
-    core.supervisor_epoch = view.supervisor_epoch
-    if view.paused is not None:
-        set_paused(core, paused=view.paused)
-    for member in view.members:
+    if page.paused is not None:
+        set_paused(core, paused=page.paused)
+    for member in page.members:
         _fence_older(core, member)
         learner = core.learners.get(member.name)
         if learner is None or learner.incarnation != member.incarnation:
@@ -214,7 +213,7 @@ def take_membership(core: Core, view: MembershipChanged, now_s: float) -> None:
             core.record("status", name=member.name, status=member.status.value)
             if member.status is not Status.LIVE:
                 _excuse_everywhere(core, member.name, member.status.value)
-    _end_absent(core, view, now_s)
+    _end_absent(core, now_s)
 
 
 def _fence_older(core: Core, member: Member) -> None:
@@ -238,18 +237,22 @@ def _fence_older(core: Core, member: Member) -> None:
         core.durable.retired[name] = max(fence, member.incarnation)
 
 
-def _end_absent(core: Core, view: MembershipChanged, now_s: float) -> None:
+def _end_absent(core: Core, now_s: float) -> None:
     """End incarnations that nobody can end any more.
 
     A supervisor that starts anew knows only those whose heartbeats it hears. Who died together
     with its predecessor is in no view, and would keep its quota and its shards for ever. Here the
-    view decides as well: not in it, and no link, for twice the time to an eviction.
+    view decides as well: not in it, and no link, for twice the time to an eviction. The supervisor
+    answers every heartbeat, so it is looked at once per heartbeat, and only if all of it is held.
     """
-    listed = {member.name for member in view.members}
-    patience_s = 2 * core.settings.timing.scaled(core.settings.timing.evict_s)
+    view, timing = core.view, core.settings.timing
+    if not view.complete or now_s - view.looked_s < timing.scaled(timing.heartbeat_s):
+        return
+    view.looked_s = now_s
+    patience_s = 2 * timing.scaled(timing.evict_s)
     for name in sorted(core.durable.ledger.books):
         learner = core.learners.get(name)
-        if name in listed or (learner is not None and learner.connection is not None):
+        if name in view.listed or (learner is not None and learner.connection is not None):
             core.absent.pop(name, None)
         elif now_s - core.absent.setdefault(name, now_s) >= patience_s:
             del core.absent[name]

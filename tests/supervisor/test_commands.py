@@ -155,7 +155,7 @@ def test_a_pause_reaches_the_syncer_with_the_view() -> None:
 def test_pausing_twice_is_pausing_once() -> None:
     """The second answer says so, and the syncer is not told anew."""
     desk = Desk()
-    desk.admit("s", 9, role=Role.SYNCER)
+    desk.hear(syncer_beat(desk.admit("s", 9, role=Role.SYNCER)), 9)
     desk.command(Verb.PAUSE)
     assert desk.command(Verb.PAUSE).told == "the run is paused already"
     assert not sent(desk.actions, MembershipChanged)
@@ -165,7 +165,7 @@ def test_pausing_twice_is_pausing_once() -> None:
 def test_a_restarted_supervisor_can_resume() -> None:
     """It does not know that its predecessor paused the run, and says go on all the same."""
     desk = Desk(epoch=2)
-    desk.admit("s", 9, role=Role.SYNCER)
+    desk.hear(syncer_beat(desk.admit("s", 9, role=Role.SYNCER)), 9)
     assert desk.command(Verb.RESUME).done
     assert [view.paused for view in sent(desk.actions, MembershipChanged)] == [False]
 

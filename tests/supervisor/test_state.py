@@ -29,6 +29,7 @@ from islands.supervisor.actions import (
     StartProcess,
     TellRun,
 )
+from islands.supervisor.core import ENDED_REMEMBERED
 from islands.supervisor.events import (
     EnquiryArrived,
     LeaveArrived,
@@ -37,7 +38,6 @@ from islands.supervisor.events import (
     StopArrived,
     Ticked,
 )
-from islands.supervisor.membership import ENDED_REMEMBERED, PRESENT_MAX
 from islands.supervisor.restarts import RESTARTS_MAX
 from tests.supervisor.desk import Desk, beat, recorded, sent
 
@@ -45,7 +45,7 @@ from tests.supervisor.desk import Desk, beat, recorded, sent
 
 
 def test_those_who_come_and_go_under_new_names_are_forgotten() -> None:
-    """The view travels as one frame, and a hub lives for weeks; who ended stays ended."""
+    """A hub lives for weeks, and its memory does not grow; who ended stays ended."""
     desk = Desk(launched=("l",))
     first = desk.admit("l")
     desk.handle(LeaveArrived(Leave(LearnerName("l"), first, "done")))
@@ -59,20 +59,8 @@ def test_those_who_come_and_go_under_new_names_are_forgotten() -> None:
     assert (word.incarnation, "n0" in desk.state.members) == (gone[0], False)
 
 
-def test_a_run_has_room_for_so_many() -> None:
-    """One more is asked to come back later; who was here comes back under its own name."""
-    desk = Desk()
-    held = [desk.admit(f"n{index}") for index in range(PRESENT_MAX)]
-    (refused,) = sent(desk.join("one-more"), Refused)
-    assert refused.retry
-    assert str(PRESENT_MAX) in refused.reason
-    assert sent(desk.join("n0", previous=held[0]), Joined)
-    desk.wait(6)
-    assert sent(desk.join("one-more"), Joined)
-
-
 def test_a_name_has_a_bounded_length() -> None:
-    """The view of all names travels as one frame."""
+    """So many of them fit a frame."""
     (refused,) = sent(Desk().join("x" * 65), Refused)
     assert (refused.reason, refused.retry) == ("a name has 1 to 64 characters, not 65", False)
 
@@ -249,7 +237,7 @@ def test_an_old_leave_is_ignored() -> None:
 
 
 def test_syncers_see_every_change() -> None:
-    """Each change of a learner's status is sent to the syncers, with the whole view."""
+    """Each change of a learner's status is sent to the syncers."""
     desk = Desk()
     syncer = desk.admit("s", 9, role=Role.SYNCER)
     own = Heartbeat(Role.SYNCER, "s", syncer, Phase.STARVED, 0, epoch=1)

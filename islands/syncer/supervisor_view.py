@@ -1,0 +1,45 @@
+"""What this syncer holds of the supervisor's view of the learners.
+
+It comes in pages, each of what changed after a number (`islands/supervisor/view.py`). A page is
+taken in if nothing between what is held and the page is missing; the syncer's heartbeats say up to
+which number it holds the view, and what is missing is sent again.
+"""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from islands.identities import LearnerName
+from islands.messages import MembershipChanged
+from islands.syncer.roster import ENDED
+
+
+@dataclass(slots=True)
+class SupervisorView:
+    """The view up to a change number, of the supervisor with this epoch.
+
+    `listed` are those that have not ended. `looked_s` is when it was last asked who is in it.
+    """
+
+    epoch: int = 0
+    number: int = 0
+    complete: bool = False
+    listed: dict[LearnerName, None] = field(default_factory=dict)
+    looked_s: float = -inf
+
+    def take(self, page: MembershipChanged) -> bool:
+        """Take in a page; False if it is an older one, or one before it is missing."""
+        if page.supervisor_epoch < self.epoch:
+            return False
+        if page.supervisor_epoch > self.epoch or page.after == 0:
+            self.epoch, self.number, self.complete = page.supervisor_epoch, 0, False
+            self.listed = {}
+        if page.after > self.number or page.number < self.number:
+            return False
+        self.number = page.number
+        self.complete = page.number >= page.latest
+        for member in page.members:
+            if member.status in ENDED:
+                self.listed.pop(member.name, None)
+            else:
+                self.listed[member.name] = None
+        return True

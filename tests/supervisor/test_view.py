@@ -1,0 +1,202 @@
+"""Thousands of members: what changed is told, in pages, and no event looks at everybody."""
+
+from typing import Never, TypeVar
+
+from islands.identities import Incarnation, LearnerName, Phase, Role, Status
+from islands.messages import (
+    MESSAGE_TYPES,
+    Heartbeat,
+    Leave,
+    MembershipChanged,
+)
+from islands.operation import Command, CommandAnswer, Verb
+from islands.supervisor.actions import Action
+from islands.supervisor.commands import NAMES_MAX
+from islands.supervisor.core import ENDED_REMEMBERED
+from islands.supervisor.events import CommandArrived, LeaveArrived, LinkClosed, Ticked
+from islands.syncer.supervisor_view import SupervisorView
+from messaging.codec import Codec
+from messaging.envelope import Envelope
+from tests.supervisor.desk import Desk, beat, sent
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+CROWD = 600
+SYNCER_LINK = 5000
+CODEC = Codec(MESSAGE_TYPES)
+
+
+class Unscanned(dict[K, V]):
+    """Members that can be looked up, and not gone through."""
+
+    def _refuse(self) -> Never:
+        raise AssertionError("an event goes through all members")
+
+    __iter__ = keys = values = items = _refuse
+
+
+def crowd(number: int = CROWD, prefix: str = "") -> tuple[Desk, dict[str, Incarnation]]:
+    """So many learners are here, each on a link of its own, and a syncer that was told nothing."""
+    desk = Desk()
+    desk.admit("s", SYNCER_LINK, role=Role.SYNCER)
+    names = [f"{prefix}{index:04}" for index in range(number)]
+    return desk, {name: desk.admit(name, index + 1) for index, name in enumerate(names)}
+
+
+def ask(desk: Desk, view: SupervisorView | None = None, link: int = SYNCER_LINK) -> list[Action]:
+    """The syncer's heartbeat, which says up to where it holds the view."""
+    held = view or SupervisorView()
+    incarnation = desk.state.members["s"].incarnation
+    return desk.hear(
+        Heartbeat(
+            *(Role.SYNCER, "s", incarnation, Phase.STARVED, 0),
+            epoch=1,
+            view_epoch=held.epoch,
+            view=held.number,
+        ),
+        link,
+    )
+
+
+def taken(view: SupervisorView, actions: list[Action]) -> list[MembershipChanged]:
+    """A syncer takes in what was sent to it, through frames; returns the pages."""
+    pages = sent(actions, MembershipChanged)
+    for page in pages:
+        header = CODEC.encode(Envelope("supervisor", "syncer", 1, page))
+        body = CODEC.decode(header).body
+        assert isinstance(body, MembershipChanged)
+        assert view.take(body)
+    return pages
+
+
+def names_of(pages: list[MembershipChanged]) -> list[str]:
+    """Whom they tell of."""
+    return [member.name for page in pages for member in page.members]
+
+
+def test_a_syncer_learns_of_hundreds_through_frames_within_the_limits() -> None:
+    """As many are admitted as come, with the longest of names; the view comes in pages."""
+    desk, admitted = crowd(prefix="\N{PILE OF POO}" * 60)
+    view = SupervisorView()
+    pages = taken(view, ask(desk, view))
+    assert len(pages) > 1
+    assert view.complete
+    assert sorted(view.listed) == sorted(admitted)
+    assert [page.after for page in pages] == [0, *(page.number for page in pages[:-1])]
+
+
+def test_a_syncer_is_told_what_changed_and_no_more() -> None:
+    """A change costs one line, and a heartbeat of one that knows everything is answered by none."""
+    desk, admitted = crowd()
+    view = SupervisorView()
+    taken(view, ask(desk, view))
+    pages = taken(view, desk.handle(LinkClosed(7)))
+    assert [(m.name, m.status) for page in pages for m in page.members] == [
+        ("0006", Status.SUSPECT)
+    ]
+    gone = Leave(LearnerName("0009"), admitted["0009"], "done")
+    assert names_of(taken(view, desk.handle(LeaveArrived(gone)))) == ["0009"]
+    assert "0009" not in view.listed
+    (answer,) = taken(view, ask(desk, view))
+    assert (answer.members, answer.number, answer.latest) == ((), view.number, view.number)
+    assert not sent(desk.handle(Ticked()), MembershipChanged)
+
+
+def test_no_event_but_a_tick_goes_through_the_members() -> None:
+    """What one heartbeat, link, admission or end costs does not depend on how many are here."""
+    desk, admitted = crowd()
+    view = SupervisorView()
+    taken(view, ask(desk, view))
+    core = desk.state.core
+    core.members = Unscanned(core.members)
+    core.here[Role.LEARNER] = Unscanned(core.here[Role.LEARNER])
+    core.view.changes = Unscanned(core.view.changes)  # read from its newest end alone
+    desk.hear(beat(admitted["0003"], "0003"), 4)
+    ask(desk, view)
+    desk.handle(LinkClosed(7))
+    desk.join("0006", 7)
+    desk.join("late", 4000)
+    desk.handle(LeaveArrived(Leave(LearnerName("0009"), admitted["0009"], "done")))
+    desk.hear(beat(admitted["0009"], "0009"), 10)
+    assert desk.status("late") is Status.LIVE
+
+
+def test_a_page_that_was_lost_is_sent_again_and_ever_more_rarely() -> None:
+    """A syncer says up to where it knows the view; over a slow link its word comes late."""
+    desk, _ = crowd(3)
+    view = SupervisorView()
+    taken(view, ask(desk, view))
+    desk.handle(LinkClosed(1))  # what is sent now is lost
+    times_s = []
+    for second in range(16):
+        if names_of(sent(ask(desk, view), MembershipChanged)) == ["0000"]:
+            times_s.append(second)
+        desk.now_s += 1.0
+        desk.handle(Ticked())
+    assert times_s == [2, 6, 14]
+    desk.handle(LinkClosed(2))
+    before = view.number
+    while view.number == before:
+        actions = ask(desk, view)
+        if names_of(sent(actions, MembershipChanged)):
+            assert names_of(taken(view, actions)) == ["0000", "0001"]
+        desk.now_s += 1.0
+        desk.handle(Ticked())
+    assert view.complete
+
+
+def test_a_syncer_that_was_away_is_told_what_it_missed() -> None:
+    """On a new link it says what it knows; all else is as it was."""
+    desk, _ = crowd()
+    view = SupervisorView()
+    taken(view, ask(desk, view))
+    desk.handle(LinkClosed(SYNCER_LINK))
+    assert not sent(desk.handle(LinkClosed(3)), MembershipChanged)
+    assert names_of(taken(view, ask(desk, view, SYNCER_LINK + 1))) == ["0002"]
+    assert view.complete
+
+
+def test_who_ended_and_is_forgotten_is_in_no_view_that_begins_anew() -> None:
+    """A syncer that was told last before that holds names which change no more."""
+    desk, admitted = crowd(ENDED_REMEMBERED + 3)
+    view = SupervisorView()
+    taken(view, ask(desk, view))
+    desk.handle(LinkClosed(SYNCER_LINK))
+    for name in list(admitted)[1:]:
+        desk.handle(LeaveArrived(Leave(LearnerName(name), admitted[name], "done")))
+    assert len(view.listed) == len(admitted)
+    pages = taken(view, ask(desk, view, SYNCER_LINK + 1))
+    assert pages[0].after == 0
+    assert view.complete
+    assert list(view.listed) == ["0000"]
+    assert len(desk.state.members) == ENDED_REMEMBERED + 2
+
+
+def test_a_whole_crowd_that_ends_at_once_is_told_before_it_is_forgotten() -> None:
+    """A partition ends all in one tick: the syncer hears of each of them."""
+    desk, admitted = crowd()
+    view = SupervisorView()
+    told: list[str] = []
+    for _ in range(6):
+        told += names_of(taken(view, ask(desk, view)))
+        desk.now_s += 0.9
+        for page in taken(view, desk.handle(Ticked())):
+            told += [member.name for member in page.members if member.status is Status.EVICTED]
+    assert desk.state.evictions == CROWD
+    assert set(told) >= set(admitted)
+    assert not view.listed
+    assert len(desk.state.core.ended) == ENDED_REMEMBERED
+
+
+def test_an_operator_is_told_of_hundreds_in_answers_that_fit_a_frame() -> None:
+    """All but the last one say that more follow; a sentence names only so many."""
+    desk, _ = crowd(prefix="\N{PILE OF POO}" * 60)
+    for verb, target in ((Verb.STATUS, ""), (Verb.DRAIN, "nobody")):
+        actions = desk.handle(CommandArrived(Command(verb, "", target), 99, genuine=True))
+        answers = sent(actions, CommandAnswer)
+        for answer in answers:
+            CODEC.encode(Envelope("supervisor", "operator", 1, answer))
+        assert [answer.more for answer in answers] == [True] * (len(answers) - 1) + [False]
+        assert len([one for answer in answers for one in answer.members]) == CROWD + 1
+    assert f"and {CROWD - NAMES_MAX} more" in answers[0].told
