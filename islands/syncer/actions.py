@@ -61,9 +61,13 @@ class Dismiss:
 
 @dataclass(frozen=True, slots=True)
 class MergePart:
-    """One contribution to a merge; `scale` clips its norm (1 leaves it alone)."""
+    """One contribution to a merge: the answer to `ticket` that came over the link `connection`.
+
+    `scale` clips its norm (1 leaves it alone).
+    """
 
     ticket: Ticket
+    connection: int
     base: Version
     steps: int
     tokens: int
@@ -83,9 +87,10 @@ class BeginMerge:
 
 @dataclass(frozen=True, slots=True)
 class DropContribution:
-    """The payload of this ticket is not needed any more."""
+    """Payloads of this ticket are not needed any more; of one link only, if it is given."""
 
     ticket: Ticket
+    connection: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -280,8 +280,8 @@ class SyncerActor(RoleActor[Event]):
                     lambda: self.vault.merge(action),
                     lambda facts: self.post(MergeFinished(fragment, number, facts)),
                 )
-            case DropContribution(ticket):
-                self.vault.drop(ticket)
+            case DropContribution(ticket, connection):
+                self.vault.drop(ticket, connection)
             case InstallSeed(version, digests):
                 self.vault.install_seed(version, digests)
             case WriteJournal():
@@ -440,7 +440,7 @@ class SyncerActor(RoleActor[Event]):
             self._inspecting += Counter()  # forgets whoever has none left
             check, measured = result
             if measured is not None and check.finite:
-                self.vault.hold(message.ticket, measured)
+                self.vault.hold(message.ticket, connection, measured)
             self.post(ContributionArrived(message, check, connection))
 
         self._worker.submit(lambda: self.vault.inspect(message, payload), arrive)

@@ -25,9 +25,13 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A contribution that passed its checks; `excess` is its norm over the limit."""
+    """A contribution that passed its checks; `excess` is its norm over the limit.
+
+    It came over the link `connection`.
+    """
 
     contribution: Contribution
+    connection: int
     excess: float
     arrived_s: float
 

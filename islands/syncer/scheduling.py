@@ -117,32 +117,36 @@ def take_contribution(
     """Admit a contribution to its round or give it its other fate (`fate.py`).
 
     The first answer to a ticket stands. None is taken from an incarnation that has ended, for its
-    accounts are closed, nor from an observer, which has none.
+    accounts are closed, nor from an observer, which has none. One that comes over a link that is
+    gone is void, as its sender takes it to be: it decides nothing, and the pull, which is asked
+    again over the next link, is still to be answered.
     """
     ticket = contribution.ticket
     learner = core.learners.get(ticket.name)
     known = learner is not None and learner.role is Role.LEARNER
     if learner is None or not known or learner.incarnation != ticket.incarnation:
         core.record("kept_out", ticket=str(ticket), reason="its incarnation has ended")
-        _drop(core, ticket)
+        _drop(core, ticket, connection)
+        return
+    if connection != learner.connection:
+        core.record("void", ticket=str(ticket), reason="it came over a link that is gone")
+        core.actions.append(DropContribution(ticket, connection))
         return
     if not 0 <= contribution.fragment < core.fragments:
-        _drop(core, ticket)
+        _drop(core, ticket, connection)
         strike(core, learner, f"fragment {contribution.fragment} does not exist", connection, now_s)
         return
     round_ = core.rounds.get(contribution.fragment)
     copies = learner.answers.count(ticket.epoch, ticket.round, connection)
-    if copies > 1 or _admitted(core, ticket):
+    if copies > 1 or _admitted(core, ticket) is not None:
         core.record("duplicate", ticket=str(ticket), copies=copies)
-        _drop(core, ticket)
+        _drop(core, ticket, connection)
         if copies > COPIES_MAX:
             strike(core, learner, f"{copies} answers to one pull", connection, now_s)
         return
     if ticket.epoch == core.durable.epoch:
         learner.unanswered.pop(ticket.round, None)
     refused = _refusal(core, learner, contribution, check, round_)
-    if connection != learner.connection:
-        refused = Refusal(Fate.LATE, "it came over a link that is gone", strike=False)
     if refused is not None or round_ is None:
         assert refused is not None, "without a round the ticket is not open"
         refuse(core, contribution, refused, now_s, connection)
@@ -154,7 +158,7 @@ def take_contribution(
         check.norm / (sqrt(contribution.steps) * rate)
     )
     round_.excused.pop(ticket.name, None)
-    round_.arrived[ticket.name] = Admitted(contribution, excess, now_s)
+    round_.arrived[ticket.name] = Admitted(contribution, connection, excess, now_s)
     core.record("arrived", ticket=str(ticket), tokens=contribution.tokens)
     if round_.quorum_s is None and round_.quorum_complete:
         round_.quorum_s = now_s
@@ -287,16 +291,20 @@ def abandon(core: Core, round_: Round, now_s: float) -> None:
         refuse(core, round_.arrived[name].contribution, reason, now_s, None)
 
 
-def _admitted(core: Core, ticket: Ticket) -> bool:
-    """Whether the answer to a ticket waits for its merge, whatever its sender says next."""
-    held = [round_.arrived.get(ticket.name) for round_ in core.rounds.values()]
-    return any(one is not None and one.contribution.ticket == ticket for one in held)
+def _admitted(core: Core, ticket: Ticket) -> Admitted | None:
+    """The answer to a ticket that waits for its merge, whatever its sender says next."""
+    for round_ in core.rounds.values():
+        held = round_.arrived.get(ticket.name)
+        if held is not None and held.contribution.ticket == ticket:
+            return held
+    return None
 
 
-def _drop(core: Core, ticket: Ticket) -> None:
+def _drop(core: Core, ticket: Ticket, connection: int) -> None:
     """Forget the payload of an answer that has just come; one that was admitted before stays."""
-    if not _admitted(core, ticket):
-        core.actions.append(DropContribution(ticket))
+    held = _admitted(core, ticket)
+    if held is None or held.connection != connection:
+        core.actions.append(DropContribution(ticket, None if held is None else connection))
 
 
 def _fence(core: Core, contribution: Contribution) -> None:
@@ -325,20 +333,20 @@ def _close(core: Core, round_: Round, now_s: float) -> None:
     target = Version(core.durable.epoch, round_.version.number + 1)
     parts = tuple(
         MergePart(
-            ticket=admitted[name][0].ticket,
-            base=admitted[name][0].base,
-            steps=admitted[name][0].steps,
-            tokens=admitted[name][0].tokens,
-            scale=admitted[name][1],
+            ticket=one.contribution.ticket,
+            connection=one.connection,
+            base=one.contribution.base,
+            steps=one.contribution.steps,
+            tokens=one.contribution.tokens,
+            scale=scale,
         )
-        for name in sorted(admitted)
+        for one, scale in admitted
     )
     core.actions.append(BeginMerge(round_.fragment, round_.number, round_.version, target, parts))
 
 
-def _still_admitted(
-    core: Core, round_: Round, now_s: float
-) -> dict[LearnerName, tuple[Contribution, float]]:
+def _still_admitted(core: Core, round_: Round, now_s: float) -> list[tuple[Admitted, float]]:
+    """What is merged, by name, each with the factor that clips its norm."""
     excesses = {str(name): round_.arrived[name].excess for name in sorted(round_.arrived)}
     over, scales = excessive(excesses)
     for text in over:
@@ -347,10 +355,7 @@ def _still_admitted(
         round_.excused[name] = "norm"
         reason = Refusal(Fate.REJECTED, f"norm {excesses[text]:.1f} times over", strike=True)
         refuse(core, contribution, reason, now_s, None)
-    return {
-        name: (round_.arrived[name].contribution, scales[str(name)])
-        for name in sorted(round_.arrived)
-    }
+    return [(round_.arrived[name], scales[str(name)]) for name in sorted(round_.arrived)]
 
 
 def _record_closing(core: Core, round_: Round) -> None:

@@ -52,7 +52,7 @@ class Vault:
         self._units = [self._units_of(index) for index in range(len(layout.fragments))]
         self._shelves: list[_Shelf] = [_Shelf({}, {}) for _ in layout.fragments]
         self._seeds: dict[tuple[int, str], NDArray[np.float32]] = {}
-        self._waiting: dict[Ticket, Measured] = {}
+        self._waiting: dict[Ticket, dict[int, Measured]] = {}
 
     def _units_of(self, index: int) -> tuple[object, ...]:
         units = self._layout.fragments[index].units
@@ -63,7 +63,8 @@ class Vault:
     @property
     def waiting_bytes(self) -> int:
         """Memory held by contributions that wait for their merge."""
-        return sum(measured.values.nbytes for measured in self._waiting.values())
+        held = [one for by_link in self._waiting.values() for one in by_link.values()]
+        return sum(measured.values.nbytes for measured in held)
 
     def restore(
         self, fragment: int, version: Version, arrays: dict[str, NDArray[np.generic]]
@@ -94,13 +95,16 @@ class Vault:
         check = Check(schema_ok=True, digest_ok=True, finite=measured.finite, norm=measured.norm)
         return check, measured
 
-    def hold(self, ticket: Ticket, measured: Measured) -> None:
-        """Keep a contribution until its round closes; the first answer to a ticket stands."""
-        self._waiting.setdefault(ticket, measured)
+    def hold(self, ticket: Ticket, connection: int, measured: Measured) -> None:
+        """Keep a contribution until its round closes; the first answer over a link stands."""
+        self._waiting.setdefault(ticket, {}).setdefault(connection, measured)
 
-    def drop(self, ticket: Ticket) -> None:
-        """Forget a contribution."""
-        self._waiting.pop(ticket, None)
+    def drop(self, ticket: Ticket, connection: int | None = None) -> None:
+        """Forget what came for a ticket, or what came over one link only."""
+        held = self._waiting.pop(ticket, {})
+        left = {link: one for link, one in held.items() if connection not in (None, link)}
+        if left:
+            self._waiting[ticket] = left
 
     # --- version 0 ----------------------------------------------------------------------------
 
@@ -158,7 +162,7 @@ class Vault:
         weights = [weight(p.tokens, p.steps, self._settings.weighting) for p in action.parts]
         contributions: list[Measured] = []
         for part in action.parts:
-            measured = self._waiting[part.ticket]
+            measured = self._waiting[part.ticket][part.connection]
             if part.scale < 1:
                 measured = clip(measured, measured.norm * part.scale)
             if self._settings.anchor is Anchor.CURRENT and part.base != action.current:

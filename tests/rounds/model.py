@@ -159,7 +159,7 @@ class Model:
         self.computes: dict[LearnerName, FakeCompute] = {}
         self.connected: dict[int, LearnerName] = {}
         self.processed = 0
-        self.payloads: dict[Ticket, Work] = {}
+        self.payloads: dict[Ticket, dict[int, Work]] = {}
         self.view: dict[LearnerName, Member] = {}
         self.cut: set[LearnerName] = set()
         self._applied: dict[tuple[int, int], int] = {}
@@ -320,8 +320,11 @@ class Model:
                 self.tape.append((self.now_s, kind, fields))
             case syncer_actions.FinishRun(reason):
                 self.finished = reason
-            case syncer_actions.DropContribution(ticket):
-                self.payloads.pop(ticket, None)
+            case syncer_actions.DropContribution(ticket, connection):
+                held = self.payloads.pop(ticket, {})
+                left = {c: work for c, work in held.items() if connection not in (None, c)}
+                if left:
+                    self.payloads[ticket] = left
             case syncer_actions.InstallSeed():
                 pass
 
@@ -334,7 +337,7 @@ class Model:
 
     def _merge(self, action: syncer_actions.BeginMerge) -> None:
         """Apply steps; none of them for a second time."""
-        merging = [self.payloads[part.ticket] for part in action.parts]
+        merging = [self.payloads[part.ticket][part.connection] for part in action.parts]
         for part, work in zip(action.parts, merging, strict=True):
             applied = self._applied.get((work.process, action.fragment), 0)
             assert work.stop - work.start == part.steps, "a contribution is what it says"
@@ -456,7 +459,7 @@ class Model:
         check = Check(schema_ok=True, digest_ok=True, finite=True, norm=norm)
 
         def arrive(connection: int) -> syncer_events.Event:
-            self.payloads.setdefault(message.ticket, work)
+            self.payloads.setdefault(message.ticket, {}).setdefault(connection, work)
             return syncer_events.ContributionArrived(message, check, connection)
 
         self._up(name, arrive)

@@ -139,15 +139,46 @@ def test_an_answer_from_another_base_is_stale() -> None:
     assert bench.core.learners[ana.ticket.name].strikes == []
 
 
-def test_what_comes_over_a_replaced_link_is_late() -> None:
-    """The old socket's data is not applied, although its ticket is still open."""
+@pytest.mark.parametrize("quorum", [1, 2, None])
+@pytest.mark.parametrize("breaks", ["before it arrives", "and is back before it arrives"])
+def test_what_comes_over_a_lost_link_is_void_and_asked_again(
+    quorum: int | None, breaks: str
+) -> None:
+    """The old answer decides nothing; the one that is given over the next link closes the round."""
+    bench = seeded("ana", "ben", settings=replace(ALL, quorum=quorum))
+    ana, ben = opened(bench)
+    old, contribution = bench.connections["ana"], bench.contribution(ana)
+    bench.drop("ana")
+    if breaks == "before it arrives":
+        bench.do(ContributionArrived(contribution, GOOD, old))
+    bench.hello("ana")
+    assert bench.pulls() == [ana]
+    if breaks != "before it arrives":
+        bench.do(ContributionArrived(contribution, GOOD, old))
+    assert bench.of(DropContribution) in ([], [DropContribution(ana.ticket, old)])
+    assert bench.core.rounds[0].waiting == ["ana", "ben"]
+    assert bench.core.rounds[0].arrived == {}
+    bench.step("ana")
+    bench.answer(ana)
+    if quorum != 1:
+        assert bench.of(BeginMerge) == []
+        bench.answer(ben)
+    begun = bench.merge()
+    assert begun.parts[0].connection == bench.connections["ana"]
+    assert begun.parts[0].steps == contribution.steps + 1
+    assert Fate.LATE not in [fate for fate, _ in bench.fates()]
+
+
+def test_an_old_answer_does_not_take_the_place_of_the_new_one() -> None:
+    """Payloads are told apart by their link: the first that is admitted is the one merged."""
     bench = seeded("ana", "ben", settings=ALL)
     ana, _ = opened(bench)
     old, contribution = bench.connections["ana"], bench.contribution(ana)
     bench.hello("ana")
+    bench.answer(ana)
     bench.do(ContributionArrived(contribution, GOOD, old))
-    assert [fate for fate, _ in bench.fates()] == [Fate.LATE]
-    assert bench.core.rounds[0].arrived == {}
+    assert bench.of(DropContribution) == [DropContribution(ana.ticket, old)]
+    assert bench.core.rounds[0].arrived[ana.ticket.name].connection == bench.connections["ana"]
 
 
 def test_three_strikes_quarantine() -> None:
