@@ -161,6 +161,11 @@ class JaxTrainer:
             for x in jax.tree.leaves(model.optimizer_state)
         ]
 
+    @property
+    def compiling(self) -> bool:
+        """Whether this trainer, or one that shares its functions, compiles at this moment."""
+        return self._program.compiling
+
     def prepare_giving(self) -> None:
         """Compile what `read_moments` will call."""
         for parts in self._program.moments.pieces:

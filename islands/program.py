@@ -95,6 +95,11 @@ class Program:
         state: PyTree = _copied(_tree(self.task.init(key))[1])
         return state
 
+    @property
+    def compiling(self) -> bool:
+        """Whether a function is being compiled, by any thread."""
+        return self._lock.locked()
+
     def compiled(self, key: object) -> Compiled | None:
         """A function that was compiled; asked without the lock, so no step waits for another."""
         return self._compiled.get(key)

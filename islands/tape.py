@@ -18,7 +18,7 @@ LOGGED = frozenset(
         *("quarantined", "moments_reset", "moments_taken", "moments_fresh", "failed", "gave_up"),
         *("paused", "resumed", "commanded", "process_started", "process_ended", "started"),
         *("seeded", "closing", "finished", "extended", "grace_zero", "swinging", "disk"),
-        "unsendable",
+        *("unsendable", "killed"),
     )
 )
 """Kinds of entries that a person wants to know about."""

@@ -196,6 +196,11 @@ class NumpyTrainer:
         """How many pieces the momentum is cut into."""
         return -(-self._moment.nbytes // self._moment_piece_bytes) if self._momentum else 0
 
+    @property
+    def compiling(self) -> bool:
+        """Never: there is nothing to compile."""
+        return False
+
     def prepare_giving(self) -> None:
         """Nothing to compile."""
 
@@ -289,9 +294,9 @@ class SleepingTrainer(NumpyTrainer):
         """Dispatch a sleep behind the earlier ones; the arithmetic is done at once."""
         return self.occupy(super().step(batch, learning_rate).loss())
 
-    def occupy(self, loss: float) -> PendingStep:
-        """Let the device sleep for one more step."""
-        self.free_s = max(self.free_s, self._clock.now_s()) + self._step_s
+    def occupy(self, loss: float, longer_s: float = 0.0) -> PendingStep:
+        """Let the device sleep for one more step, which may take longer than others."""
+        self.free_s = max(self.free_s, self._clock.now_s()) + self._step_s + longer_s
         return SleepingStep(loss, self.free_s, self._clock)
 
 

@@ -4,6 +4,7 @@
 the system itself costs, and survives, on a machine without an accelerator.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -27,11 +28,15 @@ class Sleeping(Workload):
         step_s: Duration of a step in seconds.
         megabytes: Size of the model in MiB of float32.
         slow: Learners that are slower, by name, and by what factor.
+        setup_s: What stands for compiling: time that a process takes before its first step.
+        first_step_s: Duration of a process's first step; 0: as long as any other.
     """
 
     step_s: float = 0.02
     megabytes: float = 1.0
     slow: dict[str, float] = field(default_factory=dict, hash=False)
+    setup_s: float = 0.0
+    first_step_s: float = 0.0
 
     def plan(self, settings: RunSettings) -> RunPlan:
         """As many fragments as are asked for."""
@@ -51,7 +56,9 @@ class Sleeping(Workload):
     def _make(self, settings: RunSettings, factor: float) -> "Accelerator":
         count = settings.fragments
         fragment_bytes = max(4 * COLUMNS, round(self.megabytes * 2**20 / count))
-        return Accelerator(self.step_s * factor, fragment_bytes, count)
+        made = Accelerator(self.step_s * factor, fragment_bytes, count)
+        made.setup_s, made.first_step_s = self.setup_s, self.first_step_s
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,10 @@ class Accelerator(SleepingTrainer):
         step_s: Duration of a step in seconds.
         fragment_bytes: Size of each fragment.
         fragments: How many.
+
+    Attributes:
+        setup_s: As of `Sleeping`.
+        first_step_s: As of `Sleeping`.
     """
 
     def __init__(self, step_s: float, fragment_bytes: int, fragments: int = 4) -> None:
@@ -87,11 +98,19 @@ class Accelerator(SleepingTrainer):
         super().__init__(step_s, fragments, shapes=shapes, noises=1)
         self._held = [super(Accelerator, self).value(index) for index in range(fragments)]
         self._drift = [0.0] * fragments
+        self.setup_s = 0.0
+        self.first_step_s = 0.0
+
+    def setup(self) -> None:
+        """Sleep as long as compiling would take."""
+        super().setup()
+        time.sleep(self.setup_s)
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
         """Every fragment moves a little."""
         self._drift = [drift + learning_rate for drift in self._drift]
-        return self.occupy(0.0)
+        first_s, self.first_step_s = self.first_step_s, 0.0
+        return self.occupy(0.0, max(0.0, first_s - self._step_s))
 
     def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
         """Begin the transfer of what is here now."""

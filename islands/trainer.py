@@ -66,6 +66,13 @@ class Trainer(Protocol):
     def setup(self) -> None:
         """Initialise the model and compile all that steps and boundaries need."""
 
+    @property
+    def compiling(self) -> bool:
+        """Whether a call compiles at this moment, as `setup` does, or a step on a new shape.
+
+        From any thread.
+        """
+
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
         """Batches of a shard from a position, each with the position after it."""
 

@@ -85,6 +85,37 @@ def made(*, seed: int = 0, learner_seed: int = 0) -> JaxTrainer:
     return trainer
 
 
+class AnyRows(OddTask):
+    """Whoever traces its loss is asked whether it compiles."""
+
+    def __init__(self) -> None:
+        self.compiling: list[bool] = []
+        self.trainer: JaxTrainer | None = None
+
+    def loss(
+        self, params: PyTree, state: PyTree, batch: Floats, key: PRNGKeyArray
+    ) -> tuple[Array, PyTree]:
+        assert self.trainer is not None
+        self.compiling.append(self.trainer.compiling)
+        return super().loss(params, state, batch, key)
+
+
+def test_a_step_on_a_new_shape_says_that_it_compiles() -> None:
+    """Also in the middle of a run; a shape that is known compiles nothing."""
+    task = AnyRows()
+    task.trainer = trainer = JaxTrainer(task, 4, min_piece_bytes=64)
+    trainer.setup()
+    seen = len(task.compiling)
+    batch = next(trainer.batches(ShardKey(0, 0), 0))[0]
+    assert isinstance(batch, np.ndarray)
+    trainer.step(batch, 1e-3).loss()
+    assert len(task.compiling) == seen
+    trainer.step(batch[:8], 1e-3).loss()
+    assert len(task.compiling) > seen
+    assert all(task.compiling)
+    assert not trainer.compiling
+
+
 def train(trainer: JaxTrainer, steps: int, shard: int = 0) -> list[float]:
     """Losses of some steps at a rate that changes from step to step."""
     batches = trainer.batches(ShardKey(0, shard), 0)

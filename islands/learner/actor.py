@@ -181,7 +181,7 @@ class LearnerActor(RoleActor[Item]):
                 self._take_adoption(message)
             case Ticked():
                 self._tick_later()
-                self._handle(message)
+                self._handle(Ticked(self._compute.compiling))
                 self._tell_figures()
             case _:
                 self._handle(message)

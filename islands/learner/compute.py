@@ -95,6 +95,10 @@ Post = Callable[[ComputeEvent], object]
 class Compute(Protocol):
     """What a learner's actor sees of its device."""
 
+    @property
+    def compiling(self) -> bool:
+        """Whether it compiles at this moment, so that the step takes as long as that."""
+
     def start(self, post: Post) -> None:
         """Build and compile, then obey commands; report through `post` on the actor's loop."""
 
@@ -128,8 +132,14 @@ class ComputeThread:
         self._copier = ThreadPoolExecutor(1, thread_name_prefix=f"copy-{name}")
         self._copies = Copies()
         self._copied = False
+        self._trainer: Trainer | None = None
         self._post: Post = _nobody
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def compiling(self) -> bool:
+        """Whether it compiles at this moment; asked from the loop's thread."""
+        return self._trainer is not None and self._trainer.compiling
 
     def start(self, post: Post) -> None:
         """Start the thread."""
@@ -212,6 +222,7 @@ class ComputeThread:
                 may_snapshot=self._may_copy,
             )
             self._tell(made(engine.trainer))
+            self._trainer = engine.trainer
             engine.trainer.setup()
             finite = engine.trainer.finite()
             batch_tokens = engine.trainer.tokens(engine.probe_batch())
@@ -339,6 +350,11 @@ class InlineCompute:
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._stopped = False
         self._ready = False
+
+    @property
+    def compiling(self) -> bool:
+        """Never: what its trainer compiles takes no time of the loop."""
+        return False
 
     def start(self, post: Post) -> None:
         """Begin after the set-up time."""

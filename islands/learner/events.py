@@ -188,7 +188,9 @@ class ValueAdopted:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """A heartbeat is due."""
+    """A heartbeat is due; whether the device's thread compiles at this moment."""
+
+    compiling: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ ended because the loss was not finite. Of several supervisors, or syncers, it fo
 the highest epoch.
 """
 
-from islands.identities import Role
+from islands.identities import Phase, Role
 from islands.learner.account import Account
 from islands.learner.actions import (
     AllowSteps,
@@ -50,12 +50,12 @@ def take_syncer_link(core: Core, *, up: bool) -> None:
     _hello(core)
 
 
-def show_life(core: Core, now_s: float) -> None:
+def show_life(core: Core, now_s: float, *, compiling: bool) -> None:
     """A heartbeat is due: tell the supervisor, and the syncer if it has heard nothing lately."""
     if core.incarnation is None:
         _join(core)
         return
-    beat(core)
+    beat(core, compiling=compiling)
     timing = core.settings.timing
     if now_s - core.reported_s >= timing.scaled(timing.heartbeat_s):
         core.report_due = True
@@ -74,14 +74,15 @@ def _join(core: Core) -> None:
         core.actions.append(ToSupervisor(join))
 
 
-def beat(core: Core) -> None:
-    """Show the supervisor that we live, and what we do."""
+def beat(core: Core, *, compiling: bool = False) -> None:
+    """Show the supervisor that we live, and what we do; a step may compile first."""
+    within = compiling and core.phase is Phase.STEPPING
     if core.supervisor_up and core.incarnation is not None:
         beat = Heartbeat(
             role=Role.LEARNER,
             name=core.name,
             incarnation=core.incarnation,
-            phase=core.phase,
+            phase=Phase.COMPILING if within else core.phase,
             step=core.steps - core.origin_steps,
             credential=core.credential,
         )

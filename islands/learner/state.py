@@ -171,8 +171,8 @@ class LearnerState:
                 take_supervisor_link(core, up=up)
             case SyncerLinkChanged(up):
                 take_syncer_link(core, up=up)
-            case Ticked():
-                show_life(core, now_s)
+            case Ticked(compiling):
+                show_life(core, now_s, compiling=compiling)
             case LeaveRequested(reason):
                 begin_leaving(core, reason)
             case ContributionSkipped(ticket, fragment):

@@ -4,6 +4,7 @@
 who is admitted, and who has ended     `membership.py`
 what syncers are told of it            `view.py`
 when somebody is suspect or evicted    `liveness.py`
+when who stands still is killed        `stalls.py`
 which processes are started            `launching.py`
 how often one is started again         `restarts.py`
 what an operator may ask for           `commands.py`

@@ -12,6 +12,7 @@ from islands.messages import Member, MembershipChanged, SyncerAddress
 from islands.supervisor.actions import Action, Outgoing, Record, Send
 from islands.supervisor.liveness import MemberRecord
 from islands.supervisor.restarts import Restarts
+from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower, View
 
 ENDED = (Status.EVICTED, Status.LEFT)
@@ -23,7 +24,8 @@ class Core:
     """All that a supervisor knows.
 
     `address` is where others dial it. `launched` are the processes that it starts, and may kill,
-    with their restarts. `drained` are the learners that an operator sent away, with the reason.
+    with their restarts; `stalls` those of them that stood still. `drained` are the learners that an
+    operator sent away, with the reason.
     `paused` is the operator's last word on it, and `stopping` why an operator wants the run to end.
     `ticked_s` is the time of the last tick.
 
@@ -47,6 +49,7 @@ class Core:
     ended: dict[str, None] = field(default_factory=dict)
     view: View = field(default_factory=View)
     followers: dict[str, Follower] = field(default_factory=dict)
+    stalls: dict[str, Stalls] = field(default_factory=dict)
     counter: int = 0
     evictions: int = 0
     drained: dict[str, str] = field(default_factory=dict)

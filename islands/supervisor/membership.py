@@ -30,7 +30,8 @@ from islands.messages import (
 from islands.operation import Drain
 from islands.supervisor.actions import KillProcess, TellRun
 from islands.supervisor.core import ENDED, Core
-from islands.supervisor.liveness import MemberRecord, judge
+from islands.supervisor.liveness import MemberRecord, judge, standstill
+from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower
 
 NAME_CHARACTERS_MAX = 64
@@ -146,7 +147,8 @@ def take_heartbeat(
     core.link(member, connection)
     member.epoch = beat.epoch
     member.address = beat.address
-    member.heard(beat.phase, beat.step, now_s)
+    if member.heard(beat.phase, beat.step, now_s) and member.name in core.stalls:
+        core.stalls[member.name].stepped(now_s, core.settings.timing.patience)
     _set_status(core, member, judge(member, core.settings.timing, now_s))
     core.send(connection, HeartbeatAck(core.epoch, core.addresses()))
     if member.role is Role.SYNCER:
@@ -218,6 +220,17 @@ def judge_all(core: Core, now_s: float) -> None:
     for role in Role:
         for member in list(core.here[role].values()):
             _set_status(core, member, judge(member, core.settings.timing, now_s))
+            if member.status is Status.STALLED and member.name in core.launched:
+                _kill_stalled(core, member, now_s)
+
+
+def _kill_stalled(core: Core, member: MemberRecord, now_s: float) -> None:
+    """End a process of ours that stands still, once its time there is over."""
+    found = standstill(member, core.settings.timing, now_s)
+    stalls = core.stalls.setdefault(member.name, Stalls())
+    reason = None if found is None else stalls.kill_because(found, member.incarnation)
+    if reason is not None:
+        core.actions.append(KillProcess(member.name, reason))
 
 
 def _set_status(core: Core, member: MemberRecord, status: Status) -> None:
@@ -228,8 +241,6 @@ def _set_status(core: Core, member: MemberRecord, status: Status) -> None:
         return
     core.set_status(member, status)
     core.record("status", name=member.name, status=status.value)
-    if status is Status.STALLED and member.name in core.launched:
-        core.actions.append(KillProcess(member.name, f"stalled in {member.phase.value}"))
 
 
 def end(core: Core, member: MemberRecord, status: Status, reason: str) -> None:

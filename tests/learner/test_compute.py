@@ -1,6 +1,7 @@
 """A device's thread gives moments away and takes them over, stepping or standing still."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -51,6 +52,36 @@ class Device:
 def made() -> NumpyTrainer:
     """A trainer whose moments are many pieces."""
     return NumpyTrainer(2, batch_tokens=BATCH, moment_piece_bytes=PIECE_BYTES)
+
+
+def test_while_its_trainer_compiles_others_are_told_so() -> None:
+    """Asked from the loop's thread, at any time."""
+    begun, done = threading.Event(), threading.Event()
+
+    class Compiling(NumpyTrainer):
+        """A trainer that compiles as long as the test likes."""
+
+        @property
+        def compiling(self) -> bool:
+            return begun.is_set() and not done.is_set()
+
+        def setup(self) -> None:
+            begun.set()
+            assert done.wait(LIMIT_S)
+
+    async def main() -> None:
+        device = Device(lambda: Compiling(2))
+        async with asyncio.timeout(LIMIT_S):
+            await device.wait(TrainerMade)
+            await asyncio.to_thread(begun.wait, LIMIT_S)
+            told = [device.compute.compiling]
+            done.set()
+            await device.wait(TrainerReady)
+            told.append(device.compute.compiling)
+        assert told == [True, False]
+        device.end()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("steps", [0, 20], ids=["standing still", "stepping"])

@@ -199,6 +199,20 @@ def test_it_asks_again_until_it_is_admitted() -> None:
     assert len(bench.sent(Join)) == 1
 
 
+def test_a_heartbeat_tells_that_a_step_compiles() -> None:
+    """Only a step that is under way takes longer for it; what the syncer hears is unchanged."""
+    bench = started()
+    bench.do(Ticked(compiling=True), after_s=1.0)
+    assert [beat.phase for beat in bench.sent(Heartbeat)] == [Phase.HEALING]
+    bench = stepping()
+    bench.do(Ticked(compiling=True), after_s=1.0)
+    assert bench.state.phase is Phase.STEPPING
+    assert [beat.phase for beat in bench.sent(Heartbeat)] == [Phase.COMPILING]
+    assert {progress.phase for progress in bench.sent(Progress)} == {Phase.STEPPING}
+    bench.do(Ticked(), after_s=1.0)
+    assert [beat.phase for beat in bench.sent(Heartbeat)] == [Phase.STEPPING]
+
+
 def test_nobody_steps_before_everything_is_adopted() -> None:
     """Quota alone is not enough; after the last fragment it steps on its grant."""
     bench = started()

@@ -4,7 +4,7 @@ import pytest
 
 from islands.config import Timing
 from islands.identities import Incarnation, Phase, Role, Status
-from islands.supervisor.liveness import STALLED_STEPS, MemberRecord, judge
+from islands.supervisor.liveness import MemberRecord, Place, Standstill, judge, standstill
 
 TIMING = Timing()
 
@@ -57,28 +57,82 @@ def test_what_has_ended_stays_ended(status: Status) -> None:
     assert judge(ended, TIMING, 0.0) is status
 
 
+def stepping(step_s: float, *, steps: int = 3) -> MemberRecord:
+    """A learner whose last step was heard at time `steps * step_s`."""
+    found = member()
+    for step in range(steps + 1):
+        found.heard(Phase.STEPPING, step, step * step_s)
+    return found
+
+
 def test_alive_without_a_step_is_stalled() -> None:
     """Heartbeats go on, steps do not: stalled after the limit, live again with the next step."""
-    hung = member()
-    hung.heard(Phase.STEPPING, 1, 1.0)
-    hung.heard(Phase.STEPPING, 1, 30.9)
-    assert judge(hung, TIMING, 30.9) is Status.LIVE
-    hung.heard(Phase.STEPPING, 1, 31.0)
-    assert judge(hung, TIMING, 31.0) is Status.STALLED
-    hung.heard(Phase.STEPPING, 2, 31.5)
-    assert judge(hung, TIMING, 31.5) is Status.LIVE
+    hung = stepping(1.0)
+    hung.heard(Phase.STEPPING, 3, 32.9)
+    assert judge(hung, TIMING, 32.9) is Status.LIVE
+    hung.heard(Phase.STEPPING, 3, 33.0)
+    assert judge(hung, TIMING, 33.0) is Status.STALLED
+    hung.heard(Phase.STEPPING, 4, 33.5)
+    assert judge(hung, TIMING, 33.5) is Status.LIVE
 
 
-def test_slow_steps_are_no_stall() -> None:
-    """A learner whose steps take a minute gets five of its own steps."""
-    slow = member()
-    slow.heard(Phase.STEPPING, 1, 60.0)
-    slow.heard(Phase.STEPPING, 2, 120.0)
-    patient_s = STALLED_STEPS * 60.0
-    slow.heard(Phase.STEPPING, 2, 120.0 + patient_s - 1)
-    assert judge(slow, TIMING, 120.0 + patient_s - 1) is Status.LIVE
-    slow.heard(Phase.STEPPING, 2, 120.0 + patient_s)
-    assert judge(slow, TIMING, 120.0 + patient_s) is Status.STALLED
+@pytest.mark.parametrize(
+    ("step_s", "limit_s"), [(0.001, 30.0), (1.0, 30.0), (40.0, 200.0), (300.0, 1500.0)]
+)
+def test_a_learner_gets_five_of_its_own_steps(step_s: float, limit_s: float) -> None:
+    """At least `stalled_s`, so that fast steps are not judged by the way a heartbeat takes."""
+    slow, last_s = stepping(step_s), 3 * step_s
+    found = standstill(slow, TIMING, last_s)
+    assert found is not None
+    assert found.place is Place.STEP
+    assert found.limit_s == pytest.approx(limit_s)
+    for waited_s, status in ((limit_s - 0.1, Status.LIVE), (limit_s + 0.1, Status.STALLED)):
+        slow.heard(Phase.STEPPING, 3, last_s + waited_s)
+        assert judge(slow, TIMING, last_s + waited_s) is status
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_before_a_step_was_measured_it_may_take_as_long_as_compiling(steps: int) -> None:
+    """The first step may compile, and the second is the first that is measured."""
+    first = member()
+    for step in range(steps + 1):
+        first.heard(Phase.STEPPING, step, 90.0 * step)
+    at_s = 90.0 * steps + 599.0
+    first.heard(Phase.STEPPING, steps, at_s)
+    assert judge(first, TIMING, at_s) is Status.LIVE
+    first.heard(Phase.STEPPING, steps, at_s + 1.0)
+    assert judge(first, TIMING, at_s + 1.0) is Status.STALLED
+
+
+def test_the_first_step_is_not_taken_for_the_length_of_a_step() -> None:
+    """It compiled for 400 s; those after it take one: a hang is found after 30 s, not 2,000."""
+    learner = member()
+    for step in range(4):
+        learner.heard(Phase.STEPPING, step, 400.0 * (step > 0) + step)
+    found = standstill(learner, TIMING, 403.0)
+    assert found == Standstill(Place.STEP, 0.0, 30.0)
+
+
+def test_a_step_that_is_long_now_and_then_is_no_stall() -> None:
+    """Every tenth one evaluates for 20 s: it may take five times that, wherever the last ended."""
+    learner, now_s = member(), 0.0
+    for step in range(1, 40):
+        now_s += 20.0 if step % 10 == 0 else 1.0
+        learner.heard(Phase.STEPPING, step, now_s)
+    found = standstill(learner, TIMING, now_s)
+    assert found is not None
+    assert found.limit_s == pytest.approx(100.0)
+
+
+def test_who_compiles_within_a_step_has_the_time_of_compiling() -> None:
+    """Said with its heartbeats; afterwards its steps are judged as before."""
+    learner = stepping(1.0)
+    for at_s in (4.0, 100.0, 590.0):
+        learner.heard(Phase.COMPILING, 3, at_s)
+        assert judge(learner, TIMING, at_s) is Status.LIVE
+    learner.heard(Phase.STEPPING, 3, 595.0)
+    learner.heard(Phase.STEPPING, 4, 596.0)
+    assert standstill(learner, TIMING, 596.0) == Standstill(Place.STEP, 0.0, 30.0)
 
 
 def test_compiling_has_a_limit_of_its_own() -> None:

@@ -340,7 +340,7 @@ def test_only_what_it_launched_is_started_or_killed() -> None:
     desk = Desk(launched=("a",))
     a, b = desk.admit("a", 1), desk.admit("b", 2)
     beats = [beat(a, phase=Phase.STEPPING), beat(b, "b", phase=Phase.STEPPING)]
-    actions = desk.wait(31, *beats)
+    actions = desk.wait(601, *beats)
     assert (desk.status("a"), desk.status("b")) == (Status.STALLED, Status.STALLED)
     assert [action.name for action in actions if isinstance(action, KillProcess)] == ["a"]
     assert not [
