@@ -66,6 +66,17 @@ def test_applied_before_and_after_the_adoption() -> None:
     assert (row.applied, row.overwritten, row.pending, row.imbalance) == (30, 15, 5, 0)
 
 
+def test_what_was_late_and_then_merged_is_late_no_more() -> None:
+    """A later contribution from its base contained it; what is discarded then is overwritten."""
+    ledger = opened()
+    ledger.report(report(40, holding(0, 40, 0)))
+    ledger.claim(ANA, 0, Fate.LATE, 30)
+    ledger.apply(ANA, FIRST, 0, Merged(1, 1, 40, 40), Version(1, 2))
+    ledger.report(report(60, holding(2, 0, 20)))
+    row = ledger.row(0)
+    assert (row.applied, row.late, row.overwritten, row.imbalance) == (40, 0, 20, 0)
+
+
 @pytest.mark.parametrize("fate", [Fate.LATE, Fate.REJECTED, Fate.STALE])
 def test_a_refused_contribution_is_charged_when_it_is_discarded(fate: Fate) -> None:
     """Until then its tokens are in the local value, and a later contribution contains them."""

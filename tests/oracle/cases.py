@@ -19,16 +19,16 @@ def _case(name: str, **changes: object) -> Case:
 CASES = {
     case.name: case
     for case in (
-        _case("quorum 1"),
-        _case("quorum 2", quorum=2),
-        _case("quorum all", quorum=None, fragments=3, interval_steps=6),
+        _case("quorum-1"),
+        _case("quorum-2", quorum=2),
+        _case("quorum-all", quorum=None, fragments=3, interval_steps=6),
         _case("average", merge=MergeRule.AVERAGE, quorum=2),
-        _case("anchor base", anchor=Anchor.BASE),
+        _case("anchor-base", anchor=Anchor.BASE),
         _case("bfloat16", precision=Precision.BFLOAT16),
-        _case("weights are tokens", weighting=Weighting.TOKENS, quorum=2),
-        _case("weights are equal", weighting=Weighting.UNIFORM),
-        _case("no momentum", outer=OuterSettings(learning_rate=1.0, momentum=0.0), quorum=2),
-        _case("no look-ahead", outer=OuterSettings(momentum=0.6, nesterov=False)),
+        _case("weights-are-tokens", weighting=Weighting.TOKENS, quorum=2),
+        _case("weights-are-equal", weighting=Weighting.UNIFORM),
+        _case("no-momentum", outer=OuterSettings(learning_rate=1.0, momentum=0.0), quorum=2),
+        _case("no-look-ahead", outer=OuterSettings(learning_rate=0.7, momentum=0.6, nesterov=False)),
         Case("clipped", replace(SETTINGS, norm_limit=1.05), PAIR, Disturbances(twice={"ana": 6})),
     )
 }

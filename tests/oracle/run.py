@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.config import RunSettings, Timing
+from islands.config import OuterSettings, RunSettings, Timing
 from islands.layout import Layout
 from islands.simulation.world import SYNCER, LearnerHost, World
 from islands.tape import MemoryTape
@@ -41,6 +41,7 @@ SETTINGS = RunSettings(
     fragments=2,
     learning_rate=0.15,
     warmup_steps=0,
+    outer=OuterSettings(learning_rate=0.7, momentum=0.9),
     timing=Timing(patience=0.5),
 )
 

@@ -29,7 +29,7 @@ def adoptions(name: str) -> Iterator[tuple[tuple[str, int, bytes], Adoption]]:
             yield (learner, fragment, value.tobytes()), (value, steps)
 
 
-@pytest.mark.parametrize(("name", "exact"), [("quorum 1", True), ("bfloat16", False)])
+@pytest.mark.parametrize(("name", "exact"), [("quorum-1", True), ("bfloat16", False)])
 def test_a_contribution_is_base_minus_weights_at_its_boundary(name: str, *, exact: bool) -> None:
     """Its payload, steps, tokens and total are all of the boundary at which it was taken.
 
@@ -55,7 +55,7 @@ def test_a_contribution_is_base_minus_weights_at_its_boundary(name: str, *, exac
 
 def test_bytes_up_are_those_of_payloads_and_envelopes() -> None:
     """A learner's figure counts every payload that it sent, and a header for each envelope."""
-    run = replay("quorum 1").run
+    run = replay("quorum-1").run
     assert len(run.bytes_up) == 3
     for name, counted in run.bytes_up.items():
         payload, envelopes = run.tap.payload_bytes[name], run.tap.envelopes[name]

@@ -16,22 +16,22 @@ EXACT = 1e-5
 MISSED = 1e-3
 
 LEFT_OUT: dict[str, dict[str, object]] = {
-    "plain average": {"merge": "average"},
-    "weights by tokens": {"weighting": "tokens"},
-    "equal weights": {"weighting": "uniform"},
-    "weights of others": {"weights_reversed": True},
-    "no look-ahead": {"nesterov": False},
-    "no re-anchoring": {"anchor": "base"},
-    "momentum forgotten": {"forget_momentum": "always"},
-    "momentum forgotten at the restart": {"forget_momentum": "at a restart"},
+    "plain-average": {"merge": "average"},
+    "weights-by-tokens": {"weighting": "tokens"},
+    "equal-weights": {"weighting": "uniform"},
+    "weights-of-others": {"weights_reversed": True},
+    "no-look-ahead": {"nesterov": False},
+    "no-re-anchoring": {"anchor": "base"},
+    "momentum-forgotten": {"forget_momentum": "always"},
+    "momentum-forgotten-at-the-restart": {"forget_momentum": "at a restart"},
 }
 OTHERWISE: list[tuple[str, dict[str, object]]] = [
     ("average", {"merge": "rda"}),
-    ("anchor base", {"anchor": "current"}),
-    ("weights are tokens", {"weighting": "tokens_squared_per_step"}),
-    ("weights are equal", {"weighting": "tokens_squared_per_step"}),
-    ("no momentum", {"momentum": 0.9}),
-    ("no look-ahead", {"nesterov": True}),
+    ("anchor-base", {"anchor": "current"}),
+    ("weights-are-tokens", {"weighting": "tokens_squared_per_step"}),
+    ("weights-are-equal", {"weighting": "tokens_squared_per_step"}),
+    ("no-momentum", {"momentum": 0.9}),
+    ("no-look-ahead", {"nesterov": True}),
     ("clipped", {"clip": False}),
 ]
 
@@ -52,7 +52,7 @@ def test_every_published_value_is_recomputed(name: str) -> None:
     assert max(errors) < EXACT
 
 
-@pytest.mark.parametrize("name", ["quorum 1", "quorum 2"])
+@pytest.mark.parametrize("name", ["quorum-1", "quorum-2"])
 @pytest.mark.parametrize("rule", LEFT_OUT)
 def test_a_rule_that_is_left_out_is_missed(name: str, rule: str) -> None:
     """The run contains what each rule is about, so an oracle without it is far off."""
@@ -65,13 +65,13 @@ def test_a_setting_makes_a_difference(name: str, changes: dict[str, object]) -> 
     assert missed(name, **changes) > MISSED
 
 
-@pytest.mark.parametrize("name", ["quorum 1", "quorum 2"])
+@pytest.mark.parametrize("name", ["quorum-1", "quorum-2"])
 def test_the_run_has_what_it_is_to_have(name: str) -> None:
     """Unlike contributors, older bases, a duplicate, late ones, and a restart in the middle."""
     run = replay(name)
     merges = run.merges(np.inf)
     counts = {len(merge.parts) for merge in merges}
-    assert counts == ({1, 2, 3} if name == "quorum 1" else {2, 3})
+    assert counts == ({1, 2, 3} if name == "quorum-1" else {2, 3})
     older = [merge for merge in merges if any(p.base != merge.before for p in merge.parts)]
     assert len(older) >= 5
     assert len({part.tokens / part.steps for merge in merges for part in merge.parts}) == 2
@@ -88,7 +88,7 @@ def test_the_run_has_what_it_is_to_have(name: str) -> None:
     assert min(cosines) < 0.5
 
 
-@pytest.mark.parametrize("name", ["quorum 1", "quorum 2"])
+@pytest.mark.parametrize("name", ["quorum-1", "quorum-2"])
 def test_an_update_names_what_it_contains_of_its_receiver(name: str) -> None:
     """It is the receiver's newest contribution to this version or to one before it."""
     run = replay(name)

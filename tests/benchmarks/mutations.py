@@ -1,0 +1,126 @@
+"""Break the program on purpose, one line at a time, and see which test notices.
+
+A copy of the tree is made in a temporary folder. Each mutation of `mutation_table` replaces one
+piece of text there, runs the tests named beside it until the first fails, and puts the text back.
+A mutation that no test notices has survived: a rule that anybody may break unseen.
+
+    python -m tests.benchmarks.mutations [--only WORDS] [--list]
+
+prints a table, and exits with 1 if one survived, if a text is not found exactly once, or if the
+tests fail without any mutation.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.benchmarks.mutation_table import MUTATIONS, Mutation
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = ("islands", "messaging", "tests", "pyproject.toml")
+LIMIT_S = 300
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one mutation: the test that caught it, or why none did."""
+
+    mutation: Mutation
+    caught_by: str
+    survived: bool
+
+
+def copy_tree(folder: Path) -> None:
+    """Copy what tests need, with compiled kernels, so that they need not be compiled again."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name)
+        else:
+            shutil.copy2(source, folder / name)
+
+
+def run_tests(folder: Path, tests: Sequence[str]) -> str | None:
+    """Run tests until the first fails; returns its name, or None if all pass.
+
+    Raises:
+        RuntimeError: they could not be run: nothing was collected, say.
+    """
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
+    command += ["--seeds", "3", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        ended = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end within {LIMIT_S} s"
+    if ended.returncode == 0:
+        return None
+    found = FAILED.search(ended.stdout)
+    if found is None:
+        raise RuntimeError(f"tests could not be run: {ended.stdout[-2000:]}{ended.stderr[-2000:]}")
+    return found.group(1)
+
+
+def try_one(folder: Path, mutation: Mutation) -> Verdict:
+    """Break the copy, see who notices, and mend it."""
+    path = folder / mutation.file
+    text = path.read_text(encoding="utf-8")
+    times = text.count(mutation.old)
+    if times != 1:
+        return Verdict(mutation, f"its text stands {times} times in {mutation.file}", survived=True)
+    stamp = path.stat()
+    path.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
+    try:
+        caught_by = run_tests(folder, mutation.tests)
+    finally:
+        path.write_text(text, encoding="utf-8")
+        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    return Verdict(mutation, caught_by or "SURVIVED", survived=caught_by is None)
+
+
+def main() -> int:
+    """Try the mutations that were asked for."""
+    parser = argparse.ArgumentParser(description="Break the program on purpose.")
+    parser.add_argument("--only", default="", help="mutations whose name contains this")
+    parser.add_argument("--list", action="store_true", help="print the names, and end")
+    parser.add_argument("--trust", action="store_true", help="do not run unbroken tests first")
+    given = parser.parse_args()
+    chosen = [mutation for mutation in MUTATIONS if given.only in mutation.name]
+    if given.list:
+        print("\n".join(mutation.name for mutation in chosen))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="mutations-") as name:
+        folder = Path(name)
+        copy_tree(folder)
+        tests = sorted({test for mutation in chosen for test in mutation.tests})
+        broken = None if given.trust else run_tests(folder, tests)
+        if broken is not None:
+            print(f"{broken} fails without a mutation: mend that first")
+            return 1
+        survived = 0
+        for number, mutation in enumerate(chosen, start=1):
+            verdict = try_one(folder, mutation)
+            survived += verdict.survived
+            print(f"{number:3} | {mutation.name} | {verdict.caught_by}", flush=True)
+    print(f"{len(chosen) - survived} of {len(chosen)} mutations are noticed")
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

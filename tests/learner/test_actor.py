@@ -1,0 +1,112 @@
+"""A learner's actor between a scripted supervisor and a scripted syncer."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from islands.config import RunSettings
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Version
+from islands.learner.actor import LearnerActor
+from islands.learner.compute import InlineCompute
+from islands.messages import FragmentUpdate, Joined, SyncerAddress, Welcome
+from islands.ports import InlineWorker
+from islands.role import Surroundings
+from islands.tape import MemoryTape
+from islands.toy import NumpyTrainer
+from messaging.envelope import Envelope
+from messaging.link import Lane, Link
+from messaging.memory_link import MemoryNetwork
+from messaging.scope import Scope
+from messaging.tensors import as_buffer, digest
+from messaging.virtual_time import run_virtual
+
+ANA = LearnerName("ana")
+WHO = Incarnation(1, 1)
+SETTINGS = RunSettings(interval_steps=2, fragments=1)
+NEW = Version(1, 0)
+
+
+@dataclass
+class Stage:
+    """A learner that was welcomed, and the syncer's end of its link."""
+
+    actor: LearnerActor
+    trainer: NumpyTrainer
+    link: Link
+
+    def held(self) -> Version | None:
+        """The version that it has adopted."""
+        return self.actor.state.accounts[0].version
+
+    async def publish(self, value: NDArray[np.float32], said: str, *payload: memoryview) -> None:
+        """The syncer sends a version with this digest; a while passes."""
+        update = FragmentUpdate(1, FragmentIndex(0), NEW, -1, said, 0.0, None)
+        buffers = payload or (as_buffer(value),)
+        self.link.send(Envelope("syncer", "ana", 1, update, payload=buffers), Lane.BULK)
+        await asyncio.sleep(0.1)
+
+
+def with_learner(body: Callable[[Stage], Awaitable[None]]) -> None:
+    """Run a test's body beside a learner, on the virtual clock."""
+
+    async def main() -> None:
+        network, failed = MemoryNetwork(), list[BaseException]()
+        trainer = NumpyTrainer(1)
+        around = Surroundings(SETTINGS, trainer.layout, network, MemoryTape())
+        compute = InlineCompute(trainer, SETTINGS, step_s=lambda: 0.1)
+        worker = InlineWorker(lambda: 0.001)
+        actor = LearnerActor("ana", around, compute, worker, random.Random(0))
+        doors = [network.listen(name) for name in ("supervisor", "syncer")]
+        scope = Scope("test", lambda _, error: failed.append(error))
+        scope.spawn(actor.run(), "ana")
+        supervisor = await doors[0].accept()
+        await supervisor.receive()
+        joined = Joined("run", ANA, WHO, "", 1, (SyncerAddress("syncer"),))
+        supervisor.send(Envelope("supervisor", "ana", 1, joined))
+        link = await doors[1].accept()
+        await link.receive()
+        link.send(Envelope("syncer", "ana", 1, Welcome(1, (None,))))
+        await asyncio.sleep(0.1)
+        await body(Stage(actor, trainer, link))
+        await actor.kill()
+        await scope.close()
+        assert not failed
+
+    run_virtual(main(), limit_s=100.0)
+
+
+def value_of(number: float) -> NDArray[np.float32]:
+    """A whole fragment of one number."""
+    return np.full(NumpyTrainer(1).layout.fragments[0].size, number, np.float32)
+
+
+def test_a_published_value_is_adopted() -> None:
+    """Its digest is right, so it becomes base and local value."""
+
+    async def body(stage: Stage) -> None:
+        await stage.publish(value_of(2), digest(as_buffer(value_of(2))))
+        assert stage.held() == NEW
+        assert np.array_equal(stage.trainer.value(0), value_of(2))
+
+    with_learner(body)
+
+
+@pytest.mark.parametrize("payload", [value_of(3), value_of(2)[:-1]], ids=["damaged", "too short"])
+def test_a_damaged_value_is_not_adopted(payload: NDArray[np.float32]) -> None:
+    """What differs from its digest or its length changes nothing; sent again, it is adopted."""
+
+    async def body(stage: Stage) -> None:
+        before = stage.trainer.value(0)
+        right = digest(as_buffer(value_of(2)))
+        await stage.publish(value_of(2), right, as_buffer(payload))
+        assert stage.held() is None
+        assert np.array_equal(stage.trainer.value(0), before)
+        await stage.publish(value_of(2), right)
+        assert stage.held() == NEW
+
+    with_learner(body)

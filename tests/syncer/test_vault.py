@@ -1,0 +1,132 @@
+"""What the vault says of a payload, and what it keeps of it."""
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from islands.config import Precision, RunSettings
+from islands.errors import UserError
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
+from islands.messages import Contribution, FragmentSeed
+from islands.numerics.outer import Sgd
+from islands.syncer.fate import Check
+from islands.syncer.vault import Vault
+from islands.toy import NumpyTrainer
+from messaging.tensors import as_buffer, digest
+
+LAYOUT = NumpyTrainer(2).layout
+SIZE = LAYOUT.fragments[0].size
+ANA = LearnerName("ana")
+WHO = Incarnation(1, 1)
+GOOD = np.arange(SIZE, dtype=np.float32)
+NOTHING = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)
+
+
+def vault(**changes: object) -> Vault:
+    """An empty one."""
+    settings = replace(RunSettings(fragments=2), **changes)  # type: ignore[arg-type]
+    return Vault(settings, LAYOUT, Sgd())
+
+
+def contribution(values: NDArray[np.generic], **changes: object) -> Contribution:
+    """One that tells the truth about these values."""
+    said = Contribution(
+        ticket=Ticket(1, 0, ANA, WHO),
+        fragment=FragmentIndex(0),
+        base=Version(1, 0),
+        steps=1,
+        tokens=8,
+        processed_tokens=8,
+        precision=values.dtype.name,
+        digest=digest(as_buffer(values)),
+    )
+    return replace(said, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.BFLOAT16])
+def test_an_intact_contribution_is_measured(precision: Precision) -> None:
+    """Its norm is that of its values in float32, and they are handed over with it."""
+    halved = precision is Precision.BFLOAT16
+    values = GOOD.astype(ml_dtypes.bfloat16) if halved else GOOD
+    check, measured = vault(precision=precision).inspect(contribution(values), (as_buffer(values),))
+    wide = values.astype(np.float32)
+    norm = float(np.linalg.norm(wide.astype(np.float64)))
+    assert check == Check(schema_ok=True, digest_ok=True, finite=True, norm=check.norm)
+    assert check.norm == pytest.approx(norm, rel=1e-6)
+    assert measured is not None
+    assert np.array_equal(measured.values, wide)
+
+
+def test_a_damaged_contribution_is_not_kept() -> None:
+    """One changed bit is enough: the digest is that of what was sent."""
+    damaged = GOOD.copy()
+    damaged.view(np.uint32)[5] ^= 1
+    check, measured = vault().inspect(contribution(GOOD), (as_buffer(damaged),))
+    assert (check.schema_ok, check.digest_ok, measured) == (True, False, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "payload"),
+    [
+        (contribution(GOOD, fragment=FragmentIndex(2)), (as_buffer(GOOD),)),
+        (contribution(GOOD, fragment=FragmentIndex(-1)), (as_buffer(GOOD),)),
+        (contribution(GOOD, precision="bfloat16"), (as_buffer(GOOD),)),
+        (contribution(GOOD[:-1]), (as_buffer(GOOD[:-1]),)),
+        (contribution(GOOD), ()),
+        (contribution(GOOD), (as_buffer(GOOD), as_buffer(GOOD))),
+    ],
+    ids=["no such fragment", "below 0", "precision", "too short", "nothing", "two"],
+)
+def test_what_does_not_fit_the_layout_is_not_looked_at(
+    said: Contribution, payload: tuple[memoryview, ...]
+) -> None:
+    """Lengths and types come from the syncer's own layout, never from the message."""
+    assert vault().inspect(said, payload) == (NOTHING, None)
+
+
+def test_what_is_not_finite_is_seen() -> None:
+    """One element is enough."""
+    values = GOOD.copy()
+    values[-1] = np.nan
+    check, _ = vault().inspect(contribution(values), (as_buffer(values),))
+    assert (check.schema_ok, check.digest_ok, check.finite) == (True, True, False)
+
+
+def test_a_damaged_seed_is_not_taken() -> None:
+    """Nor is one of another length, or one that is not finite; the right one is."""
+    held = vault()
+    seed = FragmentSeed(1, FragmentIndex(0), ANA, WHO, digest(as_buffer(GOOD)))
+    damaged = GOOD + np.float32(1)
+    broken = np.full(SIZE, np.inf, np.float32)
+    told = replace(seed, digest=digest(as_buffer(broken)))
+    assert not held.take_seed(seed, (as_buffer(damaged),))
+    assert not held.take_seed(seed, (as_buffer(GOOD[:-1]),))
+    assert not held.take_seed(told, (as_buffer(broken),))
+    assert held.take_seed(seed, (as_buffer(GOOD),))
+
+
+def test_the_seed_that_was_journalled_is_the_one_that_is_installed() -> None:
+    """Of several that were offered, also by others before, the digest decides."""
+    held = vault()
+    offered = [np.full(f.size, n, np.float32) for n in (1, 2) for f in LAYOUT.fragments]
+    for index, value in enumerate(offered):
+        said = digest(as_buffer(value))
+        assert held.take_seed(
+            FragmentSeed(1, FragmentIndex(index % 2), ANA, WHO, said), (as_buffer(value),)
+        )
+    version = Version(1, 0)
+    held.install_seed(version, tuple(digest(as_buffer(value)) for value in offered[:2]))
+    assert [value[0] for value in held.published([version, version])] == [1, 1]
+
+
+def test_an_initial_value_that_does_not_fit_is_refused() -> None:
+    """With a sentence that says where."""
+    whole = [np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments]
+    with pytest.raises(UserError, match="has 1 fragments, the run has 2"):
+        vault().take_initial(whole[:1])
+    with pytest.raises(UserError, match="fragment 1"):
+        vault().take_initial([whole[0], whole[1][:-1]])
+    assert len(vault().take_initial(whole)) == 2
