@@ -9,6 +9,7 @@ from tests.oracle.run import HOSTS, SETTINGS, Case, play
 from tests.oracle.wire import Disturbances
 
 PAIR = {name: HOSTS[name] for name in ("ana", "ben")}
+SLOW_COPIES = {name: replace(host, copy_s=1.6 * host.step_s) for name, host in HOSTS.items()}
 
 
 def _case(name: str, **changes: object) -> Case:
@@ -28,7 +29,10 @@ CASES = {
         _case("weights-are-tokens", weighting=Weighting.TOKENS, quorum=2),
         _case("weights-are-equal", weighting=Weighting.UNIFORM),
         _case("no-momentum", outer=OuterSettings(learning_rate=1.0, momentum=0.0), quorum=2),
-        _case("no-look-ahead", outer=OuterSettings(learning_rate=0.7, momentum=0.6, nesterov=False)),
+        _case(
+            "no-look-ahead", outer=OuterSettings(learning_rate=0.7, momentum=0.6, nesterov=False)
+        ),
+        Case("slow-copies", SETTINGS, SLOW_COPIES),
         Case("clipped", replace(SETTINGS, norm_limit=1.05), PAIR, Disturbances(twice={"ana": 6})),
     )
 }

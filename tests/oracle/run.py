@@ -55,17 +55,20 @@ class RecordingTrainer(NumpyTrainer):
         after: The weights after so many steps, before anything was adopted at that boundary.
         adopted: Of each adoption: the fragment, the value and the steps done before it.
         tokens_after: Tokens of all steps so far, by number of steps.
+        began_s: When each step began.
     """
 
     after: list[NDArray[np.float32]]
     adopted: list[tuple[int, NDArray[np.float32], int]]
     tokens_after: list[int]
+    began_s: list[float]
 
     def setup(self) -> None:
         super().setup()
-        self.after, self.adopted, self.tokens_after = [], [], [0]
+        self.after, self.adopted, self.tokens_after, self.began_s = [], [], [0], []
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
+        self.began_s.append(asyncio.get_running_loop().time())
         pending = super().step(batch, learning_rate)
         self.after.append(self._local.copy())
         self.tokens_after.append(self.tokens_after[-1] + self.tokens(batch))
@@ -74,6 +77,10 @@ class RecordingTrainer(NumpyTrainer):
     def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
         self.adopted.append((fragment, value.copy(), len(self.tokens_after) - 1))
         super().adopt(fragment, value, keep)
+
+    def done_by(self, at_s: float) -> int:
+        """Steps that were done at a time: each ends when the next one begins."""
+        return sum(began_s <= at_s for began_s in self.began_s) - 1
 
     def part(self, fragment: int, steps: int) -> NDArray[np.float32]:
         """The weights of a fragment after so many steps."""

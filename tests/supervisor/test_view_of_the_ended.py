@@ -44,7 +44,8 @@ def test_a_successor_is_in_the_view_under_its_own_incarnation() -> None:
     """One entry per name: the newest."""
     desk, syncer, ana, _ = staffed()
     actions = desk.wait(4.0, syncer_beat(syncer))
-    again = desk.admit("a", 5)
+    actions += desk.join("a", 5)
+    again = desk.state.members["a"].incarnation
     actions += desk.wait(0.5, syncer_beat(syncer))
     assert again > ana
     assert told(actions)["a"] == (again, Status.LIVE)
