@@ -11,6 +11,7 @@ what can be true       `claims.py`, `reports.py`
 one round              `rounds.py`
 data and token quotas  `leases.py`
 who is here            `sessions.py`
+what is kept of all    `census.py`
 whose time is over     `endings.py`
 whom peers may ask     `donors.py`
 what is said again     `repeats.py`

@@ -25,6 +25,7 @@ from islands.syncer.actions import Exit, FinishRun, Send
 from islands.syncer.core import Closing, ClosingStage, Core
 from islands.syncer.eligibility import BUSY, unready_because
 from islands.syncer.endings import end_unsettled
+from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import abandon, close_rounds, excuse, open_round
 
@@ -98,27 +99,64 @@ def _due(core: Core) -> str | None:
     limit_s = core.settings.budget_s
     if limit_s is not None and core.durable.elapsed_s >= limit_s:
         return "time"
-    batches = [
-        learner.progress.batch_tokens
+    return "tokens" if tokens_used_up(core) else None
+
+
+def tokens_used_up(core: Core) -> bool:
+    """Whether nobody can do one more batch with the budget, or with what it holds of it.
+
+    That is asked after every event, so whoever showed last that it is not so is asked first.
+    """
+    leases = core.durable.leases
+    if leases.remaining_tokens is None:
+        return False
+    if core.unspent is not None and _can_spend(core, *core.unspent):
+        return False
+    core.unspent = None
+    reading = [
+        learner
         for learner in core.learners.values()
         if learner.role is Role.LEARNER and learner.progress.batch_tokens > 0
     ]
-    if batches and core.durable.leases.exhausted(min(batches), _starved(core)):
-        return "tokens"
-    return None
+    if not reading:
+        return False
+    least = min(reading, key=lambda learner: (learner.progress.batch_tokens, learner.name))
+    starved = frozenset(name for name in leases.holders if _starved(core, name))
+    if leases.exhausted(least.progress.batch_tokens, starved):
+        return True
+    left = {
+        name: holder.unused_tokens for name, holder in leases.holders.items() if name not in starved
+    }
+    richest = max(left, key=lambda name: (left[name], name), default=None)
+    for holder in (None, richest):
+        if _can_spend(core, least.name, holder):
+            core.unspent = least.name, holder
+    return False
 
 
-def _starved(core: Core) -> list[LearnerName]:
-    """Learners that know their whole quota and have nothing that they could do with it."""
-    holders = core.durable.leases.holders
-    return [
-        name
-        for name in sorted(holders)
-        if name in core.learners
-        and core.learners[name].phase is Phase.STARVED
-        and core.learners[name].progress.quota_tokens == holders[name].quota_tokens
-        and any(not lease.done for lease in core.learners[name].progress.leases)
-    ]
+def _can_spend(core: Core, reader: LearnerName, holder: LearnerName | None) -> bool:
+    """Whether a reader's batch fits into what a holder has left, or (None) the budget has."""
+    leases, learner = core.durable.leases, core.learners.get(reader)
+    if learner is None or learner.progress.batch_tokens <= 0:
+        return False
+    if holder is None:
+        left = leases.remaining_tokens or 0
+    elif holder in leases.holders and not _starved(core, holder):
+        left = leases.holders[holder].unused_tokens
+    else:
+        return False
+    return left >= learner.progress.batch_tokens
+
+
+def _starved(core: Core, name: LearnerName) -> bool:
+    """Whether a learner knows its whole quota and has nothing that it could do with it."""
+    learner, holder = core.learners.get(name), core.durable.leases.holders[name]
+    return (
+        learner is not None
+        and learner.phase is Phase.STARVED
+        and learner.progress.quota_tokens == holder.quota_tokens
+        and any(not lease.done for lease in learner.progress.leases)
+    )
 
 
 def begin_closing(core: Core, reason: str, now_s: float) -> None:
@@ -143,15 +181,17 @@ def _ask_no_more(core: Core) -> None:
 
 def _all_stopped(core: Core) -> bool:
     """Nobody who could still contribute is stepping, or has yet to come back to this start."""
-    if any(name not in core.learners for name in core.durable.ledger.books):
+    if len(core.durable.ledger.books) > core.learner_count:
         return False
-    stepping = (Phase.STEPPING, Phase.STARVED, Phase.PAUSED)
-    return not any(
+    return not core.any_learner("stepping", _steps)
+
+
+def _steps(learner: LearnerRecord) -> bool:
+    return (
         learner.role is Role.LEARNER
         and learner.status is Status.LIVE
         and learner.connection is not None
-        and learner.phase in stepping
-        for learner in core.learners.values()
+        and learner.phase in (Phase.STEPPING, Phase.STARVED, Phase.PAUSED)
     )
 
 
@@ -193,27 +233,27 @@ def _awaited(core: Core, fragment: int) -> bool:
 
     It has yet to answer other pulls, or to adopt the version with its own contribution.
     """
-    for name in core.names():
-        learner = core.learners[name]
+
+    def awaited(learner: LearnerRecord) -> bool:
         reason = unready_because(learner)
-        if reason == BUSY:
-            return True
         if reason is not None:
-            continue
-        merged = core.merged_version(name, fragment)
-        held = learner.holds(fragment)
-        if merged is not None and (held is None or held < merged):
-            return True
-    return False
+            return reason == BUSY
+        merged, held = core.merged_version(learner.name, fragment), learner.holds(fragment)
+        return merged is not None and (held is None or held < merged)
+
+    return core.any_learner(f"awaited {fragment}", awaited)
 
 
 def _adopted(core: Core) -> bool:
     """Every learner that can be reached holds the last version of every fragment."""
-    return all(
-        core.learners[name].holds(index) == core.version(index)
-        for name in core.ready()
-        for index in range(core.fragments)
-    )
+
+    def behind(learner: LearnerRecord) -> bool:
+        wanted = range(core.fragments)
+        return unready_because(learner) is None and any(
+            learner.holds(index) != core.version(index) for index in wanted
+        )
+
+    return not core.any_learner("behind", behind)
 
 
 def _finish(core: Core, closing: Closing) -> None:

@@ -14,6 +14,7 @@ from islands.numerics.stability import shorter_step
 from islands.syncer.actions import DropContribution, InstallSeed, Send
 from islands.syncer.core import Adoption, Core, Published, Seeding
 from islands.syncer.events import MergeFacts
+from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round, Stage
 
 SEED_ROUND = -1
@@ -132,15 +133,16 @@ def request_seed(core: Core, now_s: float) -> None:
     """
     if core.seeded or core.seeding is not None or core.initial:
         return
-    able = [
-        learner
-        for name, learner in sorted(core.learners.items())
-        if learner.role is Role.LEARNER and learner.phase is Phase.HEALING and learner.reachable
-    ]
-    if able:
+    if core.any_learner("seed", _may_seed):
+        able = [core.learners[name] for name in core.names() if _may_seed(core.learners[name])]
         chosen = min(able, key=lambda learner: learner.seeds_refused)
         core.seeding = Seeding(chosen.name, chosen.incarnation, now_s)
         ask_for_seed(core, now_s)
+
+
+def _may_seed(learner: LearnerRecord) -> bool:
+    """Whether it has a value to offer, and can be asked."""
+    return learner.role is Role.LEARNER and learner.phase is Phase.HEALING and learner.reachable
 
 
 def ask_for_seed(core: Core, now_s: float) -> None:

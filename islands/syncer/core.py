@@ -6,14 +6,17 @@ versions), `closing.py` (the end). `Durable` is the part that the journal keeps.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from islands.config import RunSettings
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Role, Version
+from islands.errors import InvariantError
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Version
 from islands.ledger import Ledger
 from islands.messages import FragmentUpdate, LeaseGranted, Merged
 from islands.syncer.actions import Action, Record, Send, SendValue, WriteJournal
+from islands.syncer.census import Census, Witness
 from islands.syncer.eligibility import ineligible_because, unready_because
 from islands.syncer.fate import NormGauge
 from islands.syncer.grace import Durations, GraceWatch
@@ -125,6 +128,13 @@ class Core:
     `counted_s` is the time up to which `Durable.elapsed_s` counts, `swept_s` that of the last
     repetitions. `initial` tells that version 0 is being read, so that no learner is asked for it;
     `supervised` that the link to the supervisor is up.
+
+    No rule may look at all learners after every event: a run has thousands of each. Who changed is
+    named to `touch`; `changed` are those that the census and the pace have yet to take in,
+    `touched` those of the event that is being handled, and `ungranted` those who may need tokens
+    or data since the last grants; `hungry` could not be given a whole batch. `barren` is the number
+    of the next round if nobody was eligible for it, `unspent` shows that tokens are left
+    (`closing.py`), `witnesses` are those of `any_learner`.
     """
 
     settings: RunSettings
@@ -148,6 +158,14 @@ class Core:
     seeding: Seeding | None = None
     closing: Closing | None = None
     swept_s: float = 0.0
+    census: Census = field(default_factory=Census)
+    witnesses: dict[str, Witness] = field(default_factory=dict)
+    changed: dict[LearnerName, None] = field(default_factory=dict)
+    touched: dict[LearnerName, None] = field(default_factory=dict)
+    ungranted: dict[LearnerName, None] = field(default_factory=dict)
+    hungry: dict[LearnerName, None] = field(default_factory=dict)
+    barren: int | None = None
+    unspent: tuple[LearnerName, LearnerName | None] | None = None
     grace_watch: GraceWatch = field(default_factory=GraceWatch)
     swings: SwingWatch = field(default_factory=SwingWatch)
     actions: list[Action] = field(default_factory=list)
@@ -164,8 +182,8 @@ class Core:
 
     @property
     def seeded(self) -> bool:
-        """Whether every fragment has a committed version."""
-        return all(published is not None for published in self.published)
+        """Whether every fragment has a committed version: they get version 0 together, in order."""
+        return self.published[-1] is not None
 
     def version(self, fragment: int) -> Version:
         """The committed version of a fragment of a seeded run."""
@@ -173,18 +191,63 @@ class Core:
         assert published is not None, "the run has no version 0 yet"
         return published.version
 
+    def touch(self, name: LearnerName) -> None:
+        """A learner came, went, reported or was judged: whatever is kept about it follows."""
+        self.changed[name] = None
+        self.touched[name] = None
+        self.ungranted[name] = None
+
+    def take_in(self) -> None:
+        """Bring the census and the ranking up to date with who changed."""
+        while self.changed:
+            name, _ = self.changed.popitem()
+            learner = self.learners.get(name)
+            self.census.take_in(name, learner)
+            if learner is None or unready_because(learner) is not None:
+                self.pace.leave(name)
+                continue
+            self.pace.enter(name)
+            if self.barren is not None and self._may_answer(name, self.barren):
+                self.barren = None
+
+    def _may_answer(self, name: LearnerName, number: int) -> bool:
+        return self.ineligible(name, number % self.fragments) is None
+
     def names(self) -> list[LearnerName]:
         """All known names, in the one order that decides anything."""
-        return sorted(self.learners)
+        self.take_in()
+        return list(self.census.names)
 
     @property
     def learner_count(self) -> int:
         """Learners that are known here; observers only read, so they count for nothing."""
-        return sum(learner.role is Role.LEARNER for learner in self.learners.values())
+        self.take_in()
+        return len(self.census.learners)
 
-    def ready(self) -> list[LearnerName]:
-        """Learners that nothing speaks against (`eligibility.py`, reasons 1 to 5), by name."""
-        return [name for name in self.names() if unready_because(self.learners[name]) is None]
+    def any_learner(self, what: str, true_of: Callable[[LearnerRecord], bool]) -> bool:
+        """Whether a condition is true of anybody who is known (`census.py`).
+
+        Args:
+            what: names the condition; one that depends on something has one name for each.
+            true_of: the condition.
+        """
+        self.take_in()
+
+        def known(name: LearnerName) -> bool:
+            learner = self.learners.get(name)
+            return learner is not None and true_of(learner)
+
+        return self.witnesses.setdefault(what, Witness()).found(self.census.names, known)
+
+    def pace_setter(self) -> LearnerName | None:
+        """The learner that sets the pace now."""
+        self.take_in()
+        return self.pace.setter()
+
+    def pace_allows(self) -> bool:
+        """Whether compute has earned one more round."""
+        self.take_in()
+        return self.pace.ready()
 
     def merged_version(self, name: LearnerName, fragment: int) -> Version | None:
         """The version that contains the learner's last merged contribution."""
@@ -205,7 +268,15 @@ class Core:
         return [name for name in self.names() if self.ineligible(name, fragment) is None]
 
     def publish(self, fragment: int, published: Published) -> None:
-        """A version is committed: it is durable, and the newest of those kept."""
+        """A version is committed: it is durable, and the newest of those kept.
+
+        Raises:
+            InvariantError: it is not durable: a bug.
+        """
+        durable = self.durable.published[fragment]
+        if durable is None or published.version > durable.version:
+            message = f"version {published} is published and not durable ({durable})"
+            raise InvariantError(message)
         self.published[fragment] = published
         self.kept[fragment].append(published.version)
 

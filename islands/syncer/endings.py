@@ -19,6 +19,7 @@ def retire(
         notice: last word to the learner; by default that it may come back as another one.
     """
     learner = core.learners.pop(name)
+    core.touch(name)
     if learner.connection is not None:
         evicted = Evicted(name, learner.incarnation, reason)
         core.actions.append(Dismiss(learner.connection, notice or evicted))
@@ -57,6 +58,8 @@ def close_accounts(core: Core, name: LearnerName) -> None:
     returned = durable.leases.close(name, book.processed)
     core.pace.forget(name)
     core.grants.pop(name, None)
+    core.hungry.pop(name, None)
+    core.ungranted.update(core.hungry)  # what it did not use may be theirs
     incarnation = str(book.incarnation)
     core.record("book_closed", name=name, incarnation=incarnation, processed=book.processed)
     for lease in returned:

@@ -55,12 +55,18 @@ class Holder:
     finished: int = 0
     leases: list[Lease] = field(default_factory=list)
 
+    @property
+    def unused_tokens(self) -> int:
+        """What is left of its quota."""
+        return self.quota_tokens - self.used_tokens
+
 
 @dataclass(slots=True)
 class LeaseBook:
     """Shards and quotas of the whole run.
 
     `chunk_steps` is the least size of an ordinary grant, in steps of the receiver's batch.
+    `granted_tokens` is the sum of all holders' quotas.
     """
 
     shards: int
@@ -71,14 +77,18 @@ class LeaseBook:
     closed_tokens: int = 0
     free: list[Lease] = field(default_factory=list)
     holders: dict[LearnerName, Holder] = field(default_factory=dict)
+    granted_tokens: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        """Add the quotas up once; from then on their sum is kept."""
+        self.granted_tokens = sum(holder.quota_tokens for holder in self.holders.values())
 
     @property
     def remaining_tokens(self) -> int | None:
         """Budget that nobody holds; None without a budget."""
         if self.budget_tokens is None:
             return None
-        granted = sum(holder.quota_tokens for holder in self.holders.values())
-        return self.budget_tokens - self.closed_tokens - granted
+        return self.budget_tokens - self.closed_tokens - self.granted_tokens
 
     def open(self, name: LearnerName, incarnation: Incarnation) -> None:
         """An incarnation begins, with nothing."""
@@ -92,6 +102,7 @@ class LeaseBook:
         """
         holder = self.holders.pop(name)
         self.closed_tokens += processed_tokens
+        self.granted_tokens -= holder.quota_tokens
         returned = [lease for lease in holder.leases if not lease.done]
         self.free = sorted([*self.free, *returned])
         return returned
@@ -142,9 +153,10 @@ class LeaseBook:
             amount = min(chunk, max(fair, min(least, batch_tokens)), remaining)
         amount = min(amount, QUOTA_TOKENS_MAX - holder.quota_tokens)
         amount -= amount % batch_tokens
-        if holder.quota_tokens - holder.used_tokens > min(chunk // 2, amount):
+        if holder.unused_tokens > min(chunk // 2, amount):
             return changed
         holder.quota_tokens += amount
+        self.granted_tokens += amount
         return changed or amount > 0
 
     def _leases_wanted(self, holder: Holder, ahead_steps: int, members: int) -> int:
@@ -184,7 +196,7 @@ class LeaseBook:
         if remaining is None or remaining >= batch_tokens:
             return False
         return all(
-            name in starved or holder.quota_tokens - holder.used_tokens < batch_tokens
+            name in starved or holder.unused_tokens < batch_tokens
             for name, holder in self.holders.items()
         )
 

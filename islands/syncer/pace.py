@@ -1,6 +1,6 @@
 """When the next round may open: the interval is set by compute, not by the network.
 
-Each eligible learner has a credit in steps. Reported steps add to it; opening a round takes H/P
+Each ready learner has a credit in steps. Reported steps add to it; opening a round takes H/P
 from everybody. A round may open when the pace-setting learner (the upper median, the fastest or
 the slowest) has a credit of at least H/P.
 
@@ -14,7 +14,7 @@ too long (H=24, P=1). Eight reports per interval, and a bound that is higher by 
 within 3 %.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
 from islands.config import REPORTS_PER_ROUND, PaceBy
@@ -22,14 +22,23 @@ from islands.identities import LearnerName
 
 CREDIT_FLOOR_STEPS = -1.0
 
+Rank = tuple[float, LearnerName]
+"""Largest credit first, equal ones by name."""
+
 
 @dataclass(slots=True)
 class Pace:
-    """Credits of all learners, in steps."""
+    """Credits of all learners, in steps, and the ranking of those that are ready.
+
+    The ranking is kept, so that a report costs the same among few learners and among many:
+    `ranked` holds each ready learner's rank, `ranking` the same ranks in their order.
+    """
 
     by: PaceBy
     round_interval_steps: float
     credits: dict[LearnerName, float] = field(default_factory=dict)
+    ranked: dict[LearnerName, Rank] = field(default_factory=dict)
+    ranking: list[Rank] = field(default_factory=list)
 
     @property
     def cap_steps(self) -> float:
@@ -40,27 +49,42 @@ class Pace:
     def progressed(self, name: LearnerName, steps: int) -> None:
         """A learner reported so many more steps."""
         self.credits[name] = min(self.cap_steps, self.credits.get(name, 0.0) + steps)
+        self._rerank(name)
 
     def forget(self, name: LearnerName) -> None:
         """An incarnation ended."""
         self.credits.pop(name, None)
+        self._rerank(name)
 
-    def setter(self, eligible: Sequence[LearnerName]) -> LearnerName | None:
-        """The learner that sets the pace among the eligible (sorted by name); None if none is."""
-        if not eligible:
+    def enter(self, name: LearnerName) -> None:
+        """A learner is ready; it may set the pace."""
+        if name not in self.ranked:
+            rank = self._rank(name)
+            self.ranked[name] = rank
+            insort(self.ranking, rank)
+
+    def leave(self, name: LearnerName) -> None:
+        """A learner is not ready any more, or not known."""
+        rank = self.ranked.pop(name, None)
+        if rank is not None:
+            del self.ranking[bisect_left(self.ranking, rank)]
+
+    def setter(self) -> LearnerName | None:
+        """The learner that sets the pace among the ready; None if none is."""
+        if not self.ranking:
             return None
-        ranked = sorted(eligible, key=lambda name: (-self.credits.get(name, 0.0), name))
         match self.by:
             case PaceBy.FASTEST:
-                return ranked[0]
+                place = 0
             case PaceBy.SLOWEST:
-                return ranked[-1]
+                place = -1
             case PaceBy.MEDIAN:
-                return ranked[(len(ranked) - 1) // 2]
+                place = (len(self.ranking) - 1) // 2
+        return self.ranking[place][1]
 
-    def ready(self, eligible: Sequence[LearnerName]) -> bool:
+    def ready(self) -> bool:
         """Whether the pace-setting learner has stepped enough for one more round."""
-        setter = self.setter(eligible)
+        setter = self.setter()
         if setter is None:
             return False
         return self.credits.get(setter, 0.0) >= self.round_interval_steps
@@ -70,3 +94,13 @@ class Pace:
         for name in self.credits:
             paid = self.credits[name] - self.round_interval_steps
             self.credits[name] = max(CREDIT_FLOOR_STEPS, paid)
+        self.ranked = {name: self._rank(name) for name in self.ranked}
+        self.ranking = sorted(self.ranked.values())
+
+    def _rank(self, name: LearnerName) -> Rank:
+        return -self.credits.get(name, 0.0), name
+
+    def _rerank(self, name: LearnerName) -> None:
+        if name in self.ranked:
+            self.leave(name)
+            self.enter(name)

@@ -28,10 +28,12 @@ def sweep(core: Core, now_s: float) -> None:
         expired = [r for r, at_s in learner.unanswered.items() if now_s - at_s >= expiry_s]
         for number in expired:
             del learner.unanswered[number]
+            core.touch(name)
         if learner.reachable:
             _repeat_to(core, name, now_s, interval_s)
     for fragment in sorted(core.rounds):
         round_ = core.rounds[fragment]
+        round_.searched = False
         for name in round_.waiting if round_.stage is Stage.COLLECTING else []:
             if now_s - round_.asked_s[name] >= interval_s and core.learners[name].reachable:
                 ask(core, round_, core.learners[name], now_s)

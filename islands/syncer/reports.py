@@ -44,7 +44,7 @@ def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -
     """Take in ξ_step of the pace-setting learner, as far as it can be believed."""
     timing, claimed_s = core.settings.timing, learner.progress.step_time_s
     elapsed_s, learner.stepped_s = now_s - learner.stepped_s, now_s
-    if claimed_s > 0 and core.pace.setter(core.ready()) == learner.name:
+    if claimed_s > 0 and core.pace_setter() == learner.name:
         slack_s = timing.scaled(timing.heartbeat_s)
         believed_s = believed_step_s(claimed_s, steps=stepped, elapsed_s=elapsed_s, slack_s=slack_s)
         core.durations.step_s.add(believed_s)
@@ -94,6 +94,7 @@ def wrong_because(core: Core, progress: Progress, before: Progress | None) -> st
 def take_report(core: Core, learner: LearnerRecord, progress: Progress) -> None:
     """A report that can be true goes into the books."""
     learner.report(progress)
+    core.touch(learner.name)
     if learner.role is Role.LEARNER:
         core.durable.ledger.report(progress)
         core.durable.leases.reported(progress)

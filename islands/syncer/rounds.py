@@ -38,7 +38,11 @@ class Admitted:
 
 @dataclass(slots=True)
 class Round:
-    """State of one open round. `quorum` is K; None stands for everyone who was asked."""
+    """State of one open round. `quorum` is K; None stands for everyone who was asked.
+
+    Whoever has arrived or is excused was asked, and is never both. `searched` tells that nobody is
+    awaited and that everybody was looked at since: then only those can be asked who changed.
+    """
 
     number: int
     fragment: int
@@ -53,6 +57,12 @@ class Round:
     excused: dict[LearnerName, str] = field(default_factory=dict)
     quorum_s: float | None = None
     closed_s: float | None = None
+    searched: bool = False
+
+    @property
+    def awaited(self) -> bool:
+        """Whether anybody who was asked has neither arrived nor is excused."""
+        return len(self.asked) > len(self.arrived) + len(self.excused)
 
     @property
     def waiting(self) -> list[LearnerName]:
@@ -63,14 +73,14 @@ class Round:
     def quorum_complete(self) -> bool:
         """Whether K contributions have arrived; with K = all, everyone who is not excused."""
         if self.quorum is None:
-            return bool(self.arrived) and not self.waiting
+            return bool(self.arrived) and not self.awaited
         return len(self.arrived) >= self.quorum
 
     def may_close(self, now_s: float, grace_s: float) -> bool:
         """Whether to close now: the quorum is complete and nobody is worth waiting for."""
         if self.stage is not Stage.COLLECTING or not self.quorum_complete:
             return False
-        if not self.waiting or self.quorum_s is None:
+        if not self.awaited or self.quorum_s is None:
             return True
         return now_s >= self.quorum_s + grace_s
 

@@ -23,10 +23,14 @@ LEARNING_RATE_MIN = 1e-12
 def open_rounds(core: Core, now_s: float) -> None:
     """Open as many rounds as compute has earned and the overlap can hide (`pace.py`)."""
     limit = core.settings.open_rounds_max(core.fragments)
-    while len(core.rounds) < limit and core.pace.ready(core.ready()):
-        fragment = core.durable.round % core.fragments
+    while len(core.rounds) < limit and core.pace_allows():
+        number = core.durable.round
+        fragment = number % core.fragments
+        if fragment in core.rounds or core.barren == number:
+            return
         names = core.eligible(fragment)
-        if fragment in core.rounds or not names:
+        if not names:
+            core.barren = number
             return
         open_round(core, fragment, names, core.settings.quorum, now_s)
         core.pace.opened()
@@ -46,10 +50,11 @@ def open_round(
     )
     core.durable.round += 1
     core.rounds[fragment] = round_
+    asked = frozenset(names)
     left_out = {
         name: core.ineligible(name, fragment)
         for name in core.names()
-        if name not in names and core.learners[name].role is Role.LEARNER
+        if name not in asked and core.learners[name].role is Role.LEARNER
     }
     core.record(
         "opened", round=round_.number, fragment=fragment, asked=list(names), left_out=left_out
@@ -72,6 +77,8 @@ def ask(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> None
     round_.asked[learner.name] = ticket
     round_.asked_s[learner.name] = now_s
     learner.unanswered[round_.number] = now_s
+    round_.searched = False
+    core.changed[learner.name] = None
     pull = PullFragment(ticket, FragmentIndex(round_.fragment), round_.version)
     core.actions.append(Send(learner.connection, pull))
 
@@ -106,6 +113,7 @@ def take_decline(core: Core, ticket: Ticket, fragment: int, reason: str) -> None
     learner = core.learners.get(ticket.name)
     if learner is not None and learner.incarnation == ticket.incarnation:
         learner.unanswered.pop(ticket.round, None)
+        core.touch(learner.name)
     round_ = core.rounds.get(fragment)
     if round_ is not None and round_.asked.get(ticket.name) == ticket:
         excuse(round_, ticket.name, reason)
@@ -146,6 +154,7 @@ def take_contribution(
         return
     if ticket.epoch == core.durable.epoch:
         learner.unanswered.pop(ticket.round, None)
+        core.touch(learner.name)
     refused = _refusal(core, learner, contribution, check, round_)
     if refused is not None or round_ is None:
         assert refused is not None, "without a round the ticket is not open"
@@ -228,6 +237,7 @@ def refuse(
 def strike(core: Core, learner: LearnerRecord, reason: str, connection: int, now_s: float) -> None:
     """Count what no honest learner does; the third within a while quarantines it."""
     if learner.strike(now_s):
+        core.touch(learner.name)
         notice = Quarantined(learner.name, learner.incarnation, f"third strike: {reason}")
         core.actions.append(Send(connection, notice))
         core.record("quarantined", name=learner.name, reason=reason)
@@ -255,9 +265,9 @@ def close_rounds(core: Core, now_s: float) -> None:
             _close(core, round_, now_s)
         elif round_.timed_out(now_s):
             abandon(core, round_, now_s)
-        elif round_.stage is Stage.COLLECTING and not round_.waiting:
+        elif round_.stage is Stage.COLLECTING and not round_.awaited:
             _ask_newly_eligible(core, round_, now_s)
-            if round_.quorum is None and not round_.waiting:
+            if round_.quorum is None and not round_.awaited:
                 abandon(core, round_, now_s)
 
 
@@ -270,9 +280,16 @@ def current_grace_s(core: Core) -> float:
 
 
 def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
-    """Ask who was not asked yet, and after a while again who had nothing to answer with."""
+    """Ask who was not asked yet, and after a while again who had nothing to answer with.
+
+    Everybody is looked at once, and then with every sweep; in between only who changed.
+    """
     timing = core.settings.timing
-    for name in core.eligible(round_.fragment):
+    among = sorted(core.touched) if round_.searched else core.names()
+    round_.searched = True
+    for name in among:
+        if name not in core.learners or core.ineligible(name, round_.fragment) is not None:
+            continue
         learner = core.learners[name]
         number, link = round_.number, learner.connection
         answered = learner.answers.has(core.durable.epoch, number, link)

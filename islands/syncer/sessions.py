@@ -180,8 +180,10 @@ def close_link(core: Core, name: LearnerName, connection: int) -> None:
         return
     if learner.role is not Role.LEARNER:
         del core.learners[name]
+        core.touch(name)
         core.record("unlinked", name=name)
         return
+    core.touch(name)
     learner.connection = None
     learner.unanswered.clear()
     _excuse_everywhere(core, name, "link down")
@@ -210,6 +212,7 @@ def take_membership(core: Core, page: MembershipChanged, now_s: float) -> None:
             retire(core, member.name, member.status.value)
         elif learner.status is not member.status:
             learner.status = member.status
+            core.touch(member.name)
             core.record("status", name=member.name, status=member.status.value)
             if member.status is not Status.LIVE:
                 _excuse_everywhere(core, member.name, member.status.value)

@@ -57,6 +57,7 @@ from islands.syncer.pace import Pace
 from islands.syncer.pausing import count_time
 from islands.syncer.repeats import next_sweep_s, sweep
 from islands.syncer.reports import take_progress
+from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import (
     close_rounds,
@@ -153,6 +154,7 @@ class SyncerState:
         """
         core = self._core
         core.actions = []
+        core.touched.clear()
         count_time(core, now_s)
         if self._over:
             self._take_late(event, now_s)
@@ -242,30 +244,41 @@ class SyncerState:
         raise InvariantError(message)
 
     def _grant(self) -> None:
-        """Give learners the data and tokens they will need next; journalled before it is sent."""
+        """Give learners the data and tokens they will need next; journalled before it is sent.
+
+        Looked at are those that something happened to since the last grants: what a learner needs
+        follows from its own reports.
+        """
         core = self._core
-        members = [name for name in core.names() if core.learners[name].progress.batch_tokens > 0]
-        changed: list[LearnerName] = []
-        for name in members:
-            learner = core.learners[name]
-            if name not in core.durable.leases.holders or not learner.reachable:
-                continue
-            if learner.quarantined:
-                continue
-            progress, leases = learner.progress, core.durable.leases
-            if leases.top_up(
-                name,
-                batch_tokens=believed_batch(progress),
-                members=len(members),
-                chunk_steps=grant_steps(leases.chunk_steps, progress.step_time_s),
-                proven=progress.steps > 0
-                or not any(core.learners[other].progress.steps for other in members),
-            ):
-                changed.append(name)
-                _record_grant(core, name)
+        core.take_in()
+        changed = [name for name in sorted(core.ungranted) if self._top_up(name)]
+        core.ungranted.clear()
         if changed:
             sequence = core.write_journal()
             core.grants.update(dict.fromkeys(changed, sequence))
+
+    def _top_up(self, name: LearnerName) -> bool:
+        core, leases = self._core, self._core.durable.leases
+        learner = core.learners.get(name)
+        if name not in core.census.readers or name not in leases.holders or learner is None:
+            return False
+        if learner.quarantined or not learner.reachable:
+            return False
+        progress, batch = learner.progress, believed_batch(learner.progress)
+        granted = leases.top_up(
+            name,
+            batch_tokens=batch,
+            members=len(core.census.readers),
+            chunk_steps=grant_steps(leases.chunk_steps, progress.step_time_s),
+            proven=progress.steps > 0 or not core.any_learner("proven", _has_read),
+        )
+        if leases.holders[name].unused_tokens < batch:
+            core.hungry[name] = None
+        else:
+            core.hungry.pop(name, None)
+        if granted:
+            _record_grant(core, name)
+        return granted
 
     def deadline_s(self, now_s: float) -> float:
         """By when to send `Ticked`: the end of a grace, a timeout, or the next sweep.
@@ -297,11 +310,10 @@ class SyncerState:
         ):
             message = f"{len(core.rounds)} rounds are open"
             raise InvariantError(message)
-        for published, durable in zip(core.published, core.durable.published, strict=True):
-            ahead = published is not None and durable is not None
-            if ahead and published.version > durable.version:  # type: ignore[union-attr]
-                message = f"version {published} is published and not durable ({durable})"
-                raise InvariantError(message)
+
+
+def _has_read(learner: LearnerRecord) -> bool:
+    return learner.progress.batch_tokens > 0 and learner.progress.steps > 0
 
 
 def _record_grant(core: Core, name: LearnerName) -> None:

@@ -49,6 +49,7 @@ from islands.syncer import events as syncer_events
 from islands.syncer.core import Durable
 from islands.syncer.fate import Check
 from islands.syncer.state import SyncerState, fresh
+from tests.syncer.recount import recount
 
 FINGERPRINT = "model"
 BATCH_TOKENS = 100
@@ -171,6 +172,7 @@ class Model:
         self._journalled: Durable | None = None
         self._due_s = 0.0
         self.syncer_up = True
+        self.recounts = False
         self.syncer = self._start_syncer(epoch=1)
         for index, step_s in enumerate(step_times):
             self.add_learner(f"learner-{index}", step_s)
@@ -293,7 +295,10 @@ class Model:
         return syncer
 
     def _syncer(self, event: syncer_events.Event) -> None:
-        for action in self.syncer.handle(event, now_s=self.now_s):
+        actions = self.syncer.handle(event, now_s=self.now_s)
+        if self.recounts:
+            recount(self.syncer.core)
+        for action in actions:
             self._perform_for_syncer(action)
         deadline_s = self.syncer.deadline_s(self.now_s)
         if deadline_s < self._due_s or self._due_s <= self.now_s:

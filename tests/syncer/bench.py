@@ -51,6 +51,7 @@ from islands.syncer.events import (
 )
 from islands.syncer.fate import Check
 from islands.syncer.state import SyncerState, fresh
+from tests.syncer.recount import recount
 
 T = TypeVar("T")
 
@@ -139,6 +140,7 @@ class Bench:
         """Handle one event, `after_s` later; returns and keeps the actions."""
         self.now_s += after_s
         self.actions = self.state.handle(event, now_s=self.now_s)
+        recount(self.core)
         return self.actions
 
     def tick(self, after_s: float) -> list[Action]:

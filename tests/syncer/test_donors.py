@@ -69,6 +69,7 @@ def test_only_the_healthy_donate(ailing: str) -> None:
             bench.core.learners[learner.name].quarantined = True
         case "not whole":
             bench.core.learners[learner.name].whole = False
+    bench.core.touch(learner.name)
     assert named_to(bench, "zoe") == "ana"
 
 

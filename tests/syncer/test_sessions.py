@@ -200,6 +200,7 @@ def test_a_quarantined_learner_gets_no_more_tokens() -> None:
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, budget_tokens=4000))
     name = bench.learners["ben"].name
     bench.core.learners[name].quarantined = True
+    bench.core.touch(name)
     before = bench.core.durable.leases.holders[name].quota_tokens
     bench.step("ben", before // BATCH)
     assert bench.core.durable.leases.holders[name].quota_tokens == before

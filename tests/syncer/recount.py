@@ -1,0 +1,42 @@
+"""What the syncer keeps about all learners, counted anew: the two must never differ.
+
+`Bench` and the event model call `recount` after every event, so that each test of a rule also shows
+that the rule left nothing out of date.
+"""
+
+from islands.identities import LearnerName, Role
+from islands.syncer.closing import tokens_used_up
+from islands.syncer.core import Core
+from islands.syncer.eligibility import unready_because
+
+
+def recount(core: Core) -> None:
+    """Compare every index of the core with what it stands for.
+
+    Raises:
+        AssertionError: one of them is out of date; a rule changed a learner and did not `touch` it.
+    """
+    names = sorted(core.learners)
+    assert core.names() == names
+    census, learners = core.census, core.learners
+    assert census.learners == {n for n in names if learners[n].role is Role.LEARNER}
+    assert census.readers == {n for n in names if learners[n].progress.batch_tokens > 0}
+    ready = {n: (-core.pace.credits.get(n, 0.0), n) for n in names if _ready(core, n)}
+    assert core.pace.ranked == ready
+    assert core.pace.ranking == sorted(ready.values())
+    leases = core.durable.leases
+    assert leases.granted_tokens == sum(h.quota_tokens for h in leases.holders.values())
+    for round_ in core.rounds.values():
+        assert not round_.arrived.keys() & round_.excused.keys()
+        assert round_.arrived.keys() | round_.excused.keys() <= round_.asked.keys()
+        assert round_.awaited == bool(round_.waiting)
+    if core.barren is not None and core.barren == core.durable.round and core.seeded:
+        assert core.eligible(core.barren % core.fragments) == []
+    if core.closing is None:
+        shown = tokens_used_up(core)
+        core.unspent = None
+        assert shown == tokens_used_up(core)
+
+
+def _ready(core: Core, name: LearnerName) -> bool:
+    return unready_because(core.learners[name]) is None
