@@ -20,9 +20,8 @@ class Enrolment:
     Args:
         actor: whose it is.
         role: of the actor.
-        address: where others dial it.
         rng: jitter of the dialling.
-        epoch: of this start.
+        phase: what its heartbeats say that it does, until `begin`.
         proof: that it holds the run's key, where its role must.
         progress: what its heartbeats tell as its step.
         view: the epoch of the supervisor whose view it holds, and up to which change.
@@ -34,10 +33,9 @@ class Enrolment:
         self,
         actor: RoleActor[Any],
         role: Role,
-        address: str,
         rng: random.Random,
         *,
-        epoch: int,
+        phase: Phase,
         proof: str,
         progress: Callable[[], int],
         view: Callable[[], tuple[int, int]],
@@ -47,8 +45,9 @@ class Enrolment:
         """Dial the supervisor from now on."""
         self._actor = actor
         self._role = role
-        self._address = address
-        self._epoch = epoch
+        self._address = ""
+        self._epoch = 0
+        self._phase = phase
         self._proof = proof
         self._progress = progress
         self._view = view
@@ -69,6 +68,18 @@ class Enrolment:
         """To the supervisor, while it is up."""
         return self._dialer.link
 
+    def begin(self, address: str, epoch: int, phase: Phase) -> None:
+        """Do the work from now on; others may dial it.
+
+        Args:
+            address: where.
+            epoch: of this start.
+            phase: what heartbeats say from now on.
+        """
+        self._address, self._epoch, self._phase = address, epoch, phase
+        if self._incarnation is not None:
+            self.beat()
+
     def beat(self) -> None:
         """A heartbeat is due: show that we live, or ask to be admitted."""
         if self._incarnation is None:
@@ -79,7 +90,7 @@ class Enrolment:
             role=self._role,
             name=self._actor.name,
             incarnation=self._incarnation,
-            phase=Phase.STARVED,
+            phase=self._phase,
             step=self._progress(),
             credential=self._credential,
             epoch=self._epoch,

@@ -40,6 +40,16 @@ def say(text: str) -> None:
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run a process to its end, on uvloop where there is one; returns the exit code."""
+
+    async def ready_at_once(watchdog: Watchdog) -> int:
+        watchdog.ready()
+        return await main()
+
+    return run_service(ready_at_once)
+
+
+def run_service(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
+    """Run a process that says itself when it is ready; returns the exit code."""
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
         import uvloop
@@ -49,12 +59,12 @@ def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
         return runner.run(_watched(main))
 
 
-async def _watched(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+async def _watched(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
     """A service manager hears that the loop turns; a person, when it did not."""
     watchdog = Watchdog(lambda for_s: say(f"event loop stalled {for_s:.1f} s"))
-    watchdog.ready()
+    watchdog.begin("starting")
     try:
-        return await main()
+        return await main(watchdog)
     finally:
         watchdog.stopping()
         watchdog.close()

@@ -15,7 +15,7 @@ journal and the supervisor's epoch lie there, and children that outlived it are 
 import asyncio
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -146,6 +146,7 @@ class Hub:
         self._scope = Scope("hub-network", lambda _, error: self.give_up("the network", error))
         self._began_s = 0.0
         self._goodbye: asyncio.Task[None] | None = None
+        self._ready: Callable[[], object] | None = None
         self._disk = journal_disk(settings.folder) if settings.syncer_here else None
 
     def _key(self) -> Credentials:
@@ -156,12 +157,16 @@ class Hub:
 
     # --- the run ------------------------------------------------------------------------------
 
-    async def run(self) -> Summary | None:
+    async def run(self, ready: Callable[[], object] | None = None) -> Summary | None:
         """After `open`: run until the run ends, or this process is told to; None for the latter.
+
+        Args:
+            ready: called when all that lives here can be dialled.
 
         Raises:
             IslandsError: the run cannot go on; what the user must know about.
         """
+        self._ready = ready
         try:
             self.start_actors()
             await self._living.wait()
@@ -247,8 +252,11 @@ class Hub:
                 shards=self.plan.shards,
                 credentials=self._credentials,
                 start_from=self.settings.start_from,
+                ready=self._ready,
             )
             self._living.start(self.syncer)
+        elif self._ready is not None:
+            self._ready()
         if self.settings.evaluate_every_s is not None:
             self._living.start(self._make_observer(around, self.settings.evaluate_every_s))
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from islands.errors import DamagedError, FencedError, JournalError
 from islands.identities import Version
 from islands.ports import Disk
-from islands.slots import Arrays, Record, Slots, newest_epoch, take_epoch
+from islands.slots import Arrays, Head, Record, Slots, newest_epoch, take_epoch
 from islands.syncer.core import Durable
 
 
@@ -49,6 +49,19 @@ class Journal:
         self.epoch = 0
         self.sequence = 0
 
+    def take_over(self) -> Recovered | None:
+        """Take a new epoch, which fences an older syncer, then read what was committed.
+
+        Raises:
+            JournalError: as of `recover`; after a DiskError it may be tried again.
+        """
+        if not self.epoch:
+            self.begin_epoch(1)
+        recovered = self.recover()
+        if recovered is not None and recovered.durable.epoch >= self.epoch:
+            self.begin_epoch(recovered.durable.epoch + 1)  # the files of the epoch were lost
+        return recovered
+
     def recover(self) -> Recovered | None:
         """Read what was committed; None if the run has no complete version yet.
 
@@ -60,24 +73,54 @@ class Journal:
             DiskError: the disk is broken.
             JournalError: the journal is that of another run.
         """
-        held = {name: self._slots.held(name) for name in ["metadata", *self._names]}
-        records = [record for name in held for record in held[name]]
-        if not records:
+        heads = {name: self._slots.heads(name) for name in ["metadata", *self._names]}
+        found = self._newest([head for name in heads for head in heads[name]])
+        if found is None:
             return None
-        newest = max(records, key=lambda record: record.sequence)
-        self.sequence = newest.sequence
-        durable = msgspec.json.decode(newest.metadata, type=Durable)
+        newest, record = found
+        self.sequence = record.sequence
+        durable = _decoded(record.metadata)
         if len(durable.published) != len(self._names):
             raise JournalError(
                 f"the journal is of another run: it has {len(durable.published)} fragments, "
                 f"not {len(self._names)}; choose another folder"
             )
+        for name, own in heads.items():  # so far, none but the newest is needed
+            self._slots.keep(name, newest if newest in own else None)
         fragments: list[dict[str, NDArray[np.generic]]] = []
         for name, published in zip(self._names, durable.published, strict=True):
             if published is None:
                 return None
-            fragments.append(_of_version(name, held[name], published.version).arrays)
+            arrays = record.arrays if newest in heads[name] else None
+            if arrays is None or newest.version != published.version:
+                arrays = self._of_version(name, heads[name], published.version)
+            fragments.append(arrays)
         return Recovered(durable, tuple(fragments))
+
+    def give_up(self) -> None:
+        """Recovery on another thread is to end soon, with a JournalError."""
+        self._slots.give_up()
+
+    def _newest(self, heads: list[Head]) -> tuple[Head, Record] | None:
+        """The newest record that is whole; what lies beside it is not read."""
+        for head in sorted(heads, key=lambda head: head.sequence, reverse=True):
+            record = self._slots.load(head)
+            if record is not None:
+                return head, record
+        return None
+
+    def _of_version(
+        self, name: str, heads: list[Head], version: Version
+    ) -> dict[str, NDArray[np.generic]]:
+        for head in heads:
+            record = self._slots.load(head) if head.version == version else None
+            if record is not None:
+                self._slots.keep(name, head)
+                return record.arrays
+        raise DamagedError(
+            f"{name}: version {version} is committed and in neither slot; "
+            "restore the journal's folder from a copy"
+        )
 
     def begin_epoch(self, at_least: int) -> int:
         """Take a new epoch, higher than all on the disk; durable when this returns."""
@@ -124,16 +167,16 @@ class Journal:
             )
 
 
-def _of_version(name: str, records: list[Record], version: Version) -> Record:
-    for record in records:
-        if record.version == version:
-            return record
-    raise DamagedError(
-        f"{name}: version {version} is committed and in neither slot; "
-        "restore the journal's folder from a copy"
-    )
-
-
 def encode(durable: Durable) -> bytes:
     """The metadata of a record, as it stands now."""
     return msgspec.json.encode(durable)
+
+
+def _decoded(metadata: bytes) -> Durable:
+    try:
+        return msgspec.json.decode(metadata, type=Durable)
+    except msgspec.MsgspecError as error:
+        raise JournalError(
+            f"the journal was written by another version of islands ({error}); go on with that "
+            "version, or choose another folder"
+        ) from error

@@ -1,10 +1,12 @@
 """The journal as the syncer's actor uses it: on a worker, one record after the other.
 
+Recovery comes first, and takes seconds for each gigabyte of state; the loop goes on meanwhile.
+
 =====================================  ==========================================================
-a write finds                          then
+recovery, or a write, finds            then
 =====================================  ==========================================================
-a disk that is full, or fails          the same record is tried again every `DISK_RETRY_S`: nobody
-                                       hears of what it holds, and learners go on stepping
+a disk that is full, or fails          it is tried again every `DISK_RETRY_S`: nobody hears of what
+                                       the record holds, and learners go on stepping
 a newer syncer's epoch                 this syncer ends
 anything else                          this syncer ends
 =====================================  ==========================================================
@@ -21,7 +23,7 @@ from numpy.typing import NDArray
 
 from islands.errors import DiskError, JournalError
 from islands.identities import Version
-from islands.journal import Journal
+from islands.journal import Journal, Recovered
 from islands.ports import Worker
 
 JournalRecord = tuple[int, bytes, int | None, Version | None, dict[str, NDArray[np.generic]]]
@@ -58,7 +60,36 @@ class JournalWriter:
         self._failed = failed
         self._unwritten: deque[JournalRecord] = deque()
         self._retry: asyncio.TimerHandle | None = None
+        self._owned = False
         self._closed = False
+
+    def take_over(self, done: Callable[[Recovered | None], object]) -> None:
+        """Own the journal from now on, and read what was committed; nothing is written before.
+
+        Args:
+            done: called with it.
+        """
+
+        def work() -> Recovered | JournalError | None:
+            try:
+                return self._journal.take_over()
+            except JournalError as error:
+                return error
+
+        def arrive(result: Recovered | JournalError | None) -> None:
+            if self._closed:
+                return
+            if isinstance(result, DiskError):
+                self._delayed(result)
+                loop = asyncio.get_running_loop()
+                self._retry = loop.call_later(DISK_RETRY_S, self.take_over, done)
+            elif isinstance(result, JournalError):
+                self._fail(result)
+            else:
+                self._owned = True
+                done(result)
+
+        self._worker.submit(work, arrive)
 
     def write(self, record: JournalRecord) -> None:
         """Make a record durable, after all that were given before."""
@@ -68,12 +99,13 @@ class JournalWriter:
 
     def look(self) -> None:
         """Learn of a newer syncer; whoever has something to write learns of it by that."""
-        if not self._unwritten and not self._closed:
+        if self._owned and not self._unwritten and not self._closed:
             self._worker.submit(lambda: _attempt(self._journal.check_owner), self._looked)
 
     def close(self) -> None:
-        """Write nothing any more."""
+        """Read and write nothing any more."""
         self._closed = True
+        self._journal.give_up()
         if self._retry is not None:
             self._retry.cancel()
 

@@ -147,6 +147,24 @@ class InlineWorker:
             self._timer.cancel()
 
 
+class DiskFile(Protocol):
+    """A file that is read from front to back; whoever opened it closes it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Fill a buffer with what comes next; returns how many bytes came, fewer only at the end.
+
+        Raises:
+            DiskError: the disk is broken.
+        """
+
+    def close(self) -> None:
+        """Nothing more is read."""
+
+
 class Disk(Protocol):
     """Small set of named files. Content is durable only after `sync`."""
 
@@ -164,8 +182,8 @@ class Disk(Protocol):
             DiskError: the disk is broken; nothing is known to be durable.
         """
 
-    def read(self, name: str) -> bytes | None:
-        """A file's content; None if there is no such file.
+    def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
+        """A file, to be read from a place on; None if there is no such file.
 
         Raises:
             DiskError: the disk is broken.
@@ -173,6 +191,40 @@ class Disk(Protocol):
 
     def close(self) -> None:
         """Let others use it; nothing is read or written any more."""
+
+
+class RealFile:
+    """A file of a `RealDisk`, read without a buffer between.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path, at_bytes: int) -> None:
+        """Open it."""
+        self._path = path
+        self._file = path.open("rb", buffering=0)
+        self._size = os.fstat(self._file.fileno()).st_size
+        self._file.seek(at_bytes)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return self._size
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Fill a buffer; the system may hand out less at once than is asked for."""
+        filled = 0
+        try:
+            while filled < len(buffer) and (count := self._file.readinto(buffer[filled:])):
+                filled += count
+        except OSError as error:
+            raise DiskError(f"{self._path} cannot be read: {error}") from error
+        return filled
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
 
 
 class RealDisk:
@@ -213,14 +265,15 @@ class RealDisk:
             except OSError as error:
                 raise DiskError(f"{path} cannot be flushed: {error}") from error
 
-    def read(self, name: str) -> bytes | None:
-        """A file's content; None if there is no such file."""
+    def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
+        """A file, to be read from a place on; None if there is no such file."""
+        path = self._folder / name
         try:
-            return (self._folder / name).read_bytes()
+            return RealFile(path, at_bytes)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise DiskError(f"{self._folder / name} cannot be read: {error}") from error
+            raise DiskError(f"{path} cannot be read: {error}") from error
 
     def close(self) -> None:
         """Free the folder."""

@@ -4,10 +4,16 @@ A record goes to the slot that holds the older of the two, so what was being wri
 died is lost, and never the record before it. A slot is taken only if its digest is right.
 
     slot = magic · header length · header (JSON) · metadata · arrays · 128 bits of BLAKE3 of it all
+
+Arrays may be most of a host's memory, so no byte of a slot is read twice, or twice in memory: a
+head tells what a slot claims to hold, and `load` reads the rest into the arrays that it returns,
+while it computes the digest of what it reads.
 """
 
+import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
 import msgspec
@@ -15,13 +21,18 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from islands.errors import JournalError
 from islands.identities import Version
-from islands.ports import Disk
+from islands.ports import Disk, DiskFile
 
 MAGIC = b"ISLJ0001"
 DIGEST_BYTES = 16
+CHUNK_BYTES = 2**22
+"""What is read at once: the digest finds it still in the cache."""
+HEADER_BYTES_MAX = 2**20
 SLOTS = ("a", "b")
 EPOCH = "epoch"
+_START = len(MAGIC) + 8
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
@@ -31,6 +42,28 @@ class _Array:
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Its length.
+
+        Raises:
+            ValueError: nothing can have this shape and type.
+        """
+        try:
+            dtype = np.dtype(self.dtype)
+        except TypeError as error:
+            raise ValueError(self.dtype) from error
+        if dtype.hasobject or any(length < 0 for length in self.shape):
+            raise ValueError(self.dtype, self.shape)
+        return math.prod(self.shape) * dtype.itemsize
+
+    def empty(self) -> NDArray[np.generic] | None:
+        """Room for it; None if there can be none."""
+        try:
+            return np.empty(self.shape, self.dtype)
+        except ValueError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +75,33 @@ class _Header:
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """What one slot claims to hold; `load` finds out whether it does.
+
+    Attributes:
+        file: of the slot.
+        header: as it stands there.
+        content: all bytes up to the metadata.
+    """
+
+    file: str
+    header: _Header
+    content: bytes
+
+    @property
+    def sequence(self) -> int:
+        """Tells which of two is newer."""
+        return self.header.sequence
+
+    @property
+    def version(self) -> Version | None:
+        """Of the value that goes with the record."""
+        return self.header.version
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
-    """What one slot holds; `sequence` tells which of two is newer."""
+    """What one slot holds."""
 
     sequence: int
     version: Version | None
@@ -57,11 +115,59 @@ class Slots:
     def __init__(self, disk: Disk) -> None:
         """Nothing is read or written yet."""
         self._disk = disk
+        self._given_up = False
         self._sequences: dict[str, dict[str, int]] = {}
+
+    def heads(self, name: str) -> list[Head]:
+        """What the one or two slots of a name claim to hold.
+
+        Raises:
+            DiskError: the disk is broken.
+        """
+        return [head for head in map(self._head, _files(name)) if head is not None]
+
+    def load(self, head: Head) -> Record | None:
+        """A slot's record; None if it is not whole.
+
+        Raises:
+            DiskError: the disk is broken.
+            JournalError: reading was given up.
+        """
+        header, digest = head.header, blake3(head.content)
+        file = self._disk.open(head.file, len(head.content))
+        if file is None:
+            return None
+        with closing(file):
+            metadata = bytearray(header.metadata_bytes)
+            if not self._fill(file, memoryview(metadata), digest.update):
+                return None
+            arrays: dict[str, NDArray[np.generic]] = {}
+            for told in header.arrays:
+                array = told.empty()
+                if array is None or not self._fill(file, _bytes_of(array), digest.update):
+                    return None
+                arrays[told.name] = array
+            told_digest = bytearray(DIGEST_BYTES)
+            file.read_into(memoryview(told_digest))
+        if digest.digest(length=DIGEST_BYTES) != told_digest:
+            return None
+        return Record(header.sequence, header.version, bytes(metadata), arrays)
 
     def held(self, name: str) -> list[Record]:
         """The one or two records of a name that are whole."""
-        return [record for record in map(self._read, _files(name)) if record is not None]
+        return [record for record in map(self.load, self.heads(name)) if record is not None]
+
+    def keep(self, name: str, head: Head | None) -> None:
+        """Overwrite the other slot of a name next; either of them if none is needed.
+
+        So a first write need not find out which one is older.
+        """
+        kept = {} if head is None else {head.file: head.sequence}
+        self._sequences[name] = {file: kept.get(file, -1) for file in _files(name)}
+
+    def give_up(self) -> None:
+        """Whoever reads on another thread is to end soon."""
+        self._given_up = True
 
     def write(
         self,
@@ -80,7 +186,7 @@ class Slots:
         described = tuple(_Array(key, array.dtype.str, array.shape) for key, array in named)
         header = msgspec.json.encode(_Header(sequence, len(metadata), version, described))
         parts: list[bytes | memoryview] = [MAGIC, struct.pack("<Q", len(header)), header, metadata]
-        parts += [np.ascontiguousarray(array).reshape(-1).view(np.uint8).data for _, array in named]
+        parts += [_bytes_of(np.ascontiguousarray(array)) for _, array in named]
         digest = blake3()
         for part in parts:
             digest.update(part)
@@ -94,32 +200,43 @@ class Slots:
     def _known(self, name: str) -> dict[str, int]:
         """Sequence numbers in the two files of a name; −1 where there is nothing whole."""
         if name not in self._sequences:
-            records = {file: self._read(file) for file in _files(name)}
-            self._sequences[name] = {
-                file: -1 if record is None else record.sequence for file, record in records.items()
-            }
+            heads = self.heads(name)
+            whole = {head.file: head.sequence for head in heads if self.load(head) is not None}
+            self._sequences[name] = {file: whole.get(file, -1) for file in _files(name)}
         return self._sequences[name]
 
-    def _read(self, file: str) -> Record | None:
-        content = self._disk.read(file)
-        start = len(MAGIC) + 8
-        if content is None or len(content) < start + DIGEST_BYTES or content[: len(MAGIC)] != MAGIC:
+    def _head(self, name: str) -> Head | None:
+        file = self._disk.open(name)
+        if file is None:
             return None
-        body = memoryview(content)[:-DIGEST_BYTES]
-        if blake3(body).digest(length=DIGEST_BYTES) != content[-DIGEST_BYTES:]:
-            return None
-        (length,) = struct.unpack("<Q", content[len(MAGIC) : start])
-        header = msgspec.json.decode(content[start : start + length], type=_Header)
-        offset = start + length + header.metadata_bytes
-        metadata = content[start + length : offset]
-        arrays: dict[str, NDArray[np.generic]] = {}
-        for described in header.arrays:
-            dtype = np.dtype(described.dtype)
-            count = int(np.prod(described.shape, dtype=np.int64))
-            flat = np.frombuffer(content, dtype, count, offset)
-            arrays[described.name] = flat.reshape(described.shape)
-            offset += flat.nbytes
-        return Record(header.sequence, header.version, metadata, arrays)
+        with closing(file):
+            start = bytearray(_START)
+            if file.read_into(memoryview(start)) < _START or start[: len(MAGIC)] != MAGIC:
+                return None
+            (length,) = struct.unpack("<Q", start[len(MAGIC) :])
+            if length > HEADER_BYTES_MAX:
+                return None
+            told = bytearray(length)
+            if file.read_into(memoryview(told)) < length:
+                return None
+            header = _decoded(told)
+            if header is None or _size_bytes(header, length) != file.size:
+                return None
+            return Head(name, header, bytes(start + told))
+
+    def _fill(
+        self, file: DiskFile, buffer: memoryview, seen: Callable[[memoryview], object]
+    ) -> bool:
+        """Read until a buffer is full; False if the file ends before."""
+        for at in range(0, len(buffer), CHUNK_BYTES):
+            if self._given_up:
+                message = "reading the journal was given up"
+                raise JournalError(message)
+            chunk = buffer[at : at + CHUNK_BYTES]
+            if file.read_into(chunk) < len(chunk):
+                return False
+            seen(chunk)
+        return True
 
 
 def newest_epoch(slots: Slots) -> int:
@@ -136,3 +253,25 @@ def take_epoch(slots: Slots, at_least: int = 1) -> int:
 
 def _files(name: str) -> tuple[str, ...]:
     return tuple(f"{name}.{slot}" for slot in SLOTS)
+
+
+def _bytes_of(array: NDArray[np.generic]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _decoded(text: bytearray) -> _Header | None:
+    try:
+        return msgspec.json.decode(text, type=_Header)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _size_bytes(header: _Header, header_bytes: int) -> int | None:
+    """How long a whole slot with this header is; None if there cannot be one."""
+    try:
+        arrays_bytes = sum(array.size_bytes for array in header.arrays)
+    except ValueError:
+        return None
+    if header.metadata_bytes < 0:
+        return None
+    return _START + header_bytes + header.metadata_bytes + arrays_bytes + DIGEST_BYTES

@@ -20,7 +20,7 @@ from islands.numerics.outer import Sgd
 from islands.ports import Disk, RealDisk, ThreadWorker
 from islands.role import Surroundings
 from islands.summary import share_of
-from islands.syncer.actor import SyncerActor
+from islands.syncer.actor import Hooks, SyncerActor
 from islands.warm_start import read_values
 
 FINAL_FILE = "final.safetensors"
@@ -53,7 +53,7 @@ def make_syncer(
     disk: Disk,
     credentials: Credentials,
     start_from: Path | None = None,
-    finished: Callable[[str], None] | None = None,
+    ready: Callable[[], object] | None = None,
 ) -> SyncerActor:
     """A syncer whose journal, and in the end the final values, lie in a folder.
 
@@ -65,7 +65,7 @@ def make_syncer(
         shards: virtual shards of one pass over the data.
         credentials: to check admissions.
         start_from: file with the initial values, for a run that has no journal.
-        finished: called with the reason when the final values are written.
+        ready: called when it has read its journal and listens.
     """
     worker = ThreadWorker(name, lambda error: syncer.fail("worker", error))
 
@@ -83,9 +83,11 @@ def make_syncer(
         shards=shards,
         rng=random.Random(os.urandom(8)),
         initial=None if start_from is None else initial,
-        report=lambda: msgspec.json.encode(share_of(syncer.state)),
-        export=lambda values: write_values(around.layout, values, folder / FINAL_FILE),
-        finished=finished,
+        hooks=Hooks(
+            ready=ready,
+            export=lambda values: write_values(around.layout, values, folder / FINAL_FILE),
+            report=lambda: msgspec.json.encode(share_of(syncer.state)),
+        ),
     )
     worker.submit(warm_up, lambda _: None)
     return syncer

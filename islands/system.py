@@ -42,7 +42,7 @@ from islands.processes import Process, ProcessTable
 from islands.role import Surroundings
 from islands.summary import Summary, share_of, summarise
 from islands.supervisor.actor import SupervisorActor
-from islands.syncer.actor import SyncerActor
+from islands.syncer.actor import Hooks, SyncerActor
 from islands.syncer_host import journal_disk
 from islands.task import Task
 from islands.telemetry import RunFolder
@@ -178,7 +178,9 @@ class LocalSystem:
     def tokens(self) -> int:
         """Tokens that the syncer knows to be processed."""
         syncer = self._syncer
-        return 0 if syncer is None else syncer.state.durable.ledger.processed
+        if syncer is None or not syncer.begun:
+            return 0
+        return syncer.state.durable.ledger.processed
 
     @property
     def finished(self) -> bool:
@@ -236,7 +238,7 @@ class LocalSystem:
             credentials=self._credentials,
             shards=self.task.shards,
             rng=rng,
-            finished=self._cut,
+            hooks=Hooks(finished=self._cut),
         )
         worker.submit(warm_up, lambda _: None)
         return syncer

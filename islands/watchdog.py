@@ -1,7 +1,8 @@
 """Signs of life to systemd, and the event loop's stalls.
 
     watchdog = Watchdog(stalled=lambda lateness_s: tape.write(...))
-    watchdog.ready("3 learners")     # begins the beat
+    watchdog.begin("reading 4 GB")   # the beat begins; systemd waits for as long as it goes on
+    watchdog.ready("3 learners")
     ...
     watchdog.stopping()
     watchdog.close()
@@ -24,6 +25,9 @@ from collections.abc import Callable, Mapping
 
 STALL_S = 0.5
 TICK_S = 0.25
+EXTENSION_S = 60.0
+"""A process that is not ready yet asks for so much more time, well before the last has passed."""
+_EXTENSIONS = 4
 _BEATS_PER_LIMIT = 3  # systemd's manual asks for two; the third allows for a stall in between
 
 
@@ -79,16 +83,24 @@ class Watchdog:
         notifier: Notifier | None = None,
         stall_s: float = STALL_S,
     ) -> None:
-        """Prepare; nothing is measured or sent before `ready`."""
+        """Prepare; nothing is measured or sent before `begin` or `ready`."""
         self._stalled = stalled
         self._notifier = notifier or Notifier()
         self._stall_s = stall_s
         self._timer: asyncio.TimerHandle | None = None
         self._beat_due_s = 0.0
+        self._extension_due_s: float | None = None
+
+    def begin(self, status: str = "") -> None:
+        """The beat begins; this process is about to do its work, and takes the time it takes."""
+        self._notifier.send(STATUS=status)
+        self._beat_due_s = self._extension_due_s = asyncio.get_running_loop().time()
+        self._tick()
 
     def ready(self, status: str = "") -> None:
-        """This process does its work from now on; the beat begins."""
+        """This process does its work from now on; the beat begins if it has not."""
         self._notifier.send(READY="1", STATUS=status)
+        self._extension_due_s = None
         if self._timer is None:
             self._beat_due_s = asyncio.get_running_loop().time()
             self._tick()
@@ -116,6 +128,9 @@ class Watchdog:
         if beat_s is not None and now_s >= self._beat_due_s:
             self._notifier.send(WATCHDOG="1")
             self._beat_due_s = now_s + beat_s
+        if self._extension_due_s is not None and now_s >= self._extension_due_s:
+            self._notifier.send(EXTEND_TIMEOUT_USEC=str(int(EXTENSION_S * 1e6)))
+            self._extension_due_s = now_s + EXTENSION_S / _EXTENSIONS
         wait_s = TICK_S if beat_s is None else min(TICK_S, beat_s)
         self._timer = loop.call_at(now_s + wait_s, self._tick)
         if now_s - due_s >= self._stall_s:

@@ -307,9 +307,9 @@ def test_any_array_of_a_state_comes_back(tmp_path: Path, array: NDArray[np.gener
     [
         lambda disk: disk.write("a", [b"x"]),
         lambda disk: disk.sync("a"),
-        lambda disk: disk.read("a"),
+        lambda disk: disk.open("a"),
     ],
-    ids=["write", "sync", "read"],
+    ids=["write", "sync", "open"],
 )
 def test_a_broken_disk_is_an_error_with_a_path(
     tmp_path: Path, use: Callable[[RealDisk], object]

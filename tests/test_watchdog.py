@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from islands.watchdog import Notifier, Watchdog
+from islands.hosting import run_service
+from islands.watchdog import EXTENSION_S, Notifier, Watchdog
 from messaging.virtual_time import run_virtual
 
 LIMIT_S = 10.0
@@ -87,6 +88,46 @@ def test_the_beat_comes_three_times_per_limit(manager: Manager) -> None:
         assert manager.heard() == []
 
     run_virtual(main(), limit_s=60.0)
+
+
+def test_a_start_takes_the_time_it_takes(manager: Manager) -> None:
+    """Until it is ready a process asks for more time before the last has passed, then never."""
+    manager.environment["WATCHDOG_USEC"] = "600000000"
+    more = f"EXTEND_TIMEOUT_USEC={int(EXTENSION_S * 1e6)}"
+
+    async def main() -> None:
+        watchdog = Watchdog(nothing, notifier=Notifier(manager.environment))
+        watchdog.begin("reading 4 GB")
+        assert manager.heard() == ["STATUS=reading 4 GB", "WATCHDOG=1", more]
+        for _ in range(10):
+            await asyncio.sleep(EXTENSION_S / 2)
+            assert more in manager.heard()
+        watchdog.ready()
+        assert manager.heard() == ["READY=1\nSTATUS="]
+        await asyncio.sleep(3 * EXTENSION_S)
+        assert more not in manager.heard()
+        watchdog.close()
+
+    run_virtual(main(), limit_s=1000.0)
+
+
+def test_a_service_is_ready_when_it_says_so(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that has more to do before it can be used is not taken for ready meanwhile."""
+    for name, told in manager.environment.items():
+        monkeypatch.setenv(name, told)
+
+    async def main(watchdog: Watchdog) -> int:
+        assert manager.heard()[0] == "STATUS=starting"
+        await asyncio.sleep(0)
+        assert manager.heard() == []
+        watchdog.ready()
+        assert manager.heard() == ["READY=1\nSTATUS="]
+        return 7
+
+    assert run_service(main) == 7
+    assert manager.heard() == ["STOPPING=1\nSTATUS="]
 
 
 @pytest.mark.parametrize("limit_us", ["50000", "200000"])

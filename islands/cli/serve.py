@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
-from islands.hosting import run, say
+from islands.hosting import run_service, say
 from islands.hub import Hub, HubSettings, banner, settle
 from islands.option_groups import RunFile
 from islands.run_spec import RunSpec, read
+from islands.watchdog import Watchdog
 from islands.workload import load_workload
 
 ENDS = {"tokens": "its budget of tokens is spent", "time": "its time is over"}
@@ -24,13 +25,13 @@ def serve(file: RunFile, told: Callable[[RunSpec], HubSettings]) -> int:
     workload = None if planned else load_workload(settings.spec)
     claim = settle(settings.folder, settings.spec, workload, settings.start_from)
     hub = Hub(settings, claim, None)  # before the loop, which hears nobody while it plans
-    return run(lambda: _serve(hub))
+    return run_service(lambda watchdog: _serve(hub, watchdog))
 
 
-async def _serve(hub: Hub) -> int:
+async def _serve(hub: Hub, watchdog: Watchdog) -> int:
     await hub.open()
     banner(hub)
-    summary = await hub.run()
+    summary = await hub.run(watchdog.ready)
     if summary is None:
         say("stopped; the same command in the same folder goes on")
     else:

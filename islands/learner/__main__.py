@@ -1,12 +1,19 @@
 """`python -m islands.learner`: one learner on this host's devices."""
 
+import asyncio
 import os
 import random
 import sys
+from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, main
 from islands.option_groups import default_name
 from islands.options import LearnerOptions
+
+if TYPE_CHECKING:  # at run time they are imported where they are needed, for --help has no time
+    from islands.layout import Layout
+    from islands.run_spec import RunSpec
+    from islands.workload import Workload
 
 COMPUTE_END_S = 10.0
 """How long a step that was dispatched may still take when the learner ends."""
@@ -39,7 +46,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     from islands.learner.compute import ComputeThread
     from islands.ports import ThreadWorker
     from islands.wire_limits import limits_of
-    from islands.workload import Place, load_workload
+    from islands.workload import Place
 
     connecting = options.connecting
     network = network_of(connecting, token=token_of(connecting))
@@ -48,8 +55,8 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         asker = Asker(Role.LEARNER, name)
         spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
         network.allow(limits_of(plan.layout))
-        workload = load_workload(spec, options.task_settings)
-        check_same(workload.plan(spec.settings).layout, plan.layout)
+        workload, layout = await asyncio.to_thread(_prepare, spec, options.task_settings)
+        check_same(layout, plan.layout)
         workload.keep_compiled(compiled_folder())
         place = Place(name, options.devices, options.model_parallel)
         tape = SpokenTape(tape_in(options.folder, name), say)
@@ -71,6 +78,14 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     if learner.exit is not None:
         say(f"{name}: {learner.exit.reason}")
     return 0
+
+
+def _prepare(spec: "RunSpec", own: dict[str, object]) -> "tuple[Workload, Layout]":
+    """Off the loop: a corpus is read, a large model planned, and systemd wants signs of life."""
+    from islands.workload import load_workload
+
+    workload = load_workload(spec, own)
+    return workload, workload.plan(spec.settings).layout
 
 
 if __name__ == "__main__":

@@ -1,12 +1,19 @@
 """`python -m islands.observer`: evaluates what a run publishes, while it goes on."""
 
+import asyncio
 import os
 import random
 import sys
+from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, main
 from islands.option_groups import default_name
 from islands.options import ObserverOptions
+
+if TYPE_CHECKING:  # at run time they are imported where they are needed, for --help has no time
+    from islands.layout import Layout
+    from islands.run_spec import RunSpec
+    from islands.workload import Workload
 
 
 def entry(options: ObserverOptions, _: Common) -> int:
@@ -24,7 +31,6 @@ async def _observe(options: ObserverOptions, name: str) -> int:
     from islands.observer.actor import ObserverActor
     from islands.ports import ThreadWorker
     from islands.wire_limits import limits_of
-    from islands.workload import load_workload
 
     connecting = options.connecting
     network = network_of(connecting, token=token_of(connecting))
@@ -33,8 +39,8 @@ async def _observe(options: ObserverOptions, name: str) -> int:
         asker = Asker(Role.OBSERVER, name)
         spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
         network.allow(limits_of(plan.layout))
-        workload = load_workload(spec, options.task_settings)
-        check_same(workload.plan(spec.settings).layout, plan.layout)
+        workload, layout = await asyncio.to_thread(_prepare, spec, options.task_settings)
+        check_same(layout, plan.layout)
         tape = tape_in(options.folder, name)
         around = around_in(network, addresses, spec, plan, tape)
 
@@ -57,6 +63,14 @@ async def _observe(options: ObserverOptions, name: str) -> int:
     finally:
         await network.close()
     return 0
+
+
+def _prepare(spec: "RunSpec", own: dict[str, object]) -> "tuple[Workload, Layout]":
+    """Off the loop: a corpus is read, a large model planned, and systemd wants signs of life."""
+    from islands.workload import load_workload
+
+    workload = load_workload(spec, own)
+    return workload, workload.plan(spec.settings).layout
 
 
 if __name__ == "__main__":

@@ -9,6 +9,31 @@ import random
 from collections.abc import Sequence
 
 from islands.errors import DiskError
+from islands.ports import DiskFile
+
+
+class SimulatedFile:
+    """A file of a `SimulatedDisk`, as it was when it was opened."""
+
+    def __init__(self, content: bytes, at_bytes: int) -> None:
+        """Read from a place on."""
+        self._content = content
+        self._at = at_bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return len(self._content)
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Fill a buffer with what comes next."""
+        piece = self._content[self._at : self._at + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class SimulatedDisk:
@@ -43,9 +68,10 @@ class SimulatedDisk:
         if not self._working:
             self.settle()
 
-    def read(self, name: str) -> bytes | None:
-        """A file's content as the host sees it."""
-        return self._cached.get(name, self._durable.get(name))
+    def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
+        """A file as the host sees it now."""
+        content = self._cached.get(name, self._durable.get(name))
+        return None if content is None else SimulatedFile(content, at_bytes)
 
     def close(self) -> None:
         """Nobody is kept out: it is like a disk over a network that has no locks."""

@@ -4,17 +4,21 @@ It hosts the supervisor too, unless it is told where one is.
 """
 
 import sys
+from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, main
 from islands.options import SyncerOptions
+
+if TYPE_CHECKING:  # at run time it is imported with all else that is not needed for --help
+    from islands.watchdog import Watchdog
 
 
 def entry(options: SyncerOptions, _: Common) -> int:
     """Run a syncer to its end; returns the exit code."""
     if options.supervisor:
-        from islands.hosting import run
+        from islands.hosting import run_service
 
-        return run(lambda: _apart(options))
+        return run_service(lambda watchdog: _apart(options, watchdog))
     from islands.cli.serve import serve
     from islands.hub import HubSettings
 
@@ -33,7 +37,7 @@ def entry(options: SyncerOptions, _: Common) -> int:
     )
 
 
-async def _apart(options: SyncerOptions) -> int:
+async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
     """The supervisor is elsewhere, and tells what the run is."""
     from islands.enquiry import Asker, enquire
     from islands.hosting import (
@@ -70,6 +74,7 @@ async def _apart(options: SyncerOptions) -> int:
             shards=plan.shards,
             credentials=credentials_of(spec.settings.run, key_file),
             start_from=options.file.start_from,
+            ready=watchdog.ready,
         )
         say(f"syncer of run {spec.settings.run!r} at {network.url(options.name)}")
         await live([syncer], syncer.ref.stop)

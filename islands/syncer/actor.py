@@ -6,9 +6,8 @@ is written before the next merge begins and the loop stays free for heartbeats.
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 import numpy as np
@@ -17,7 +16,8 @@ from numpy.typing import NDArray
 from islands.credentials import Credentials
 from islands.enrolment import Enrolment
 from islands.errors import IslandsError, RefusedError
-from islands.identities import Role
+from islands.identities import Phase, Role
+from islands.inspections import Inspections
 from islands.journal import Journal, Recovered, encode
 from islands.journal_writer import JournalWriter
 from islands.messages import (
@@ -33,7 +33,6 @@ from islands.messages import (
     Refused,
     Stop,
 )
-from islands.numerics.check import Measured
 from islands.numerics.outer import OuterOptimizer
 from islands.operation import RunEnded
 from islands.ports import Disk, Worker
@@ -54,7 +53,6 @@ from islands.syncer.actions import (
 )
 from islands.syncer.donors import route
 from islands.syncer.events import (
-    ContributionArrived,
     EndHeard,
     Event,
     InitialRead,
@@ -66,12 +64,10 @@ from islands.syncer.events import (
     MergeFinished,
     ProgressArrived,
     PullDeclined,
-    SeedArrived,
     StopRequested,
     SupervisorLinkChanged,
     Ticked,
 )
-from islands.syncer.fate import Check
 from islands.syncer.state import SyncerState, fresh
 from islands.syncer.taking_up import take_up
 from islands.syncer.vault import Vault
@@ -79,8 +75,25 @@ from messaging.envelope import Envelope
 from messaging.link import Lane, Link
 from messaging.tensors import as_buffer
 
-INSPECTIONS_MAX = 4
-"""Contributions of one learner that may wait for the worker: two pulls, each answered again."""
+EARLY_MAX = 64
+"""Events that are kept for when the journal is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the host of a syncer does at its turning points.
+
+    Args:
+        ready: called when it has read its journal and listens.
+        export: given the final values on the worker, before anybody hears that the run is over.
+        finished: called with the reason when the final cut is durable and exported.
+        report: its share of the run's summary, as JSON, asked for then.
+    """
+
+    ready: Callable[[], object] | None = None
+    export: Callable[[list[NDArray[np.float32]]], None] | None = None
+    finished: Callable[[str], None] | None = None
+    report: Callable[[], bytes] | None = None
 
 
 class SyncerActor(RoleActor[Event]):
@@ -97,9 +110,7 @@ class SyncerActor(RoleActor[Event]):
         rng: jitter of its dialling.
         initial: reads version 0 (one flat value per fragment) on the worker, if there is no
             journal; None: a learner brings it.
-        report: its share of the run's summary, as JSON, asked for when the final cut is durable.
-        export: given the final values on the worker, before anybody hears that the run is over.
-        finished: called with the reason when the final cut is durable and exported.
+        hooks: of its host.
     """
 
     def __init__(
@@ -114,9 +125,7 @@ class SyncerActor(RoleActor[Event]):
         shards: int,
         rng: random.Random,
         initial: Callable[[], Sequence[NDArray[np.float32]]] | None = None,
-        report: Callable[[], bytes] | None = None,
-        export: Callable[[list[NDArray[np.float32]]], None] | None = None,
-        finished: Callable[[str], None] | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         """Prepare; `run` reads the journal and begins."""
         super().__init__(name, around)
@@ -138,23 +147,49 @@ class SyncerActor(RoleActor[Event]):
         self._shards = shards
         self._rng = rng
         self._initial = initial
-        self._report = report
-        self._export = export
-        self._finished = finished
+        self._hooks = hooks or Hooks()
         self._reception: Reception | None = None
         self._names: dict[int, str] = {}
         self._undelivered: dict[int, None] = {}
-        self._inspecting: Counter[str] = Counter()
+        self._inspections = Inspections(self.vault, worker, self.post)
         self._beating: asyncio.TimerHandle | None = None
         self._enrolment: Enrolment | None = None
         self._end: tuple[RunEnded, bytes] | None = None
+        self.begun = False
+        self._early: list[Event] = []
         self._due_s = float("inf")
 
     async def on_start(self) -> None:
-        """Take up the journal under a new epoch, then let others in."""
-        recovered = self._journal.recover()
+        """Take up the journal under a new epoch; heartbeats say meanwhile that it is healing."""
+        self._enrolment = Enrolment(
+            self,
+            Role.SYNCER,
+            self._rng,
+            phase=Phase.HEALING,
+            proof=self._credentials.prove(self.name),
+            progress=lambda: self.state.durable.merges if self.begun else 0,
+            view=self._view,
+            received=self._from_supervisor,
+            changed=self._supervisor_changed,
+        )
+        self._beat()
+        self._writer.take_over(self._recovered)
+
+    def _recovered(self, recovered: Recovered | None) -> None:
+        """The journal is read."""
+        if self.ref.stopped:
+            return
+        try:
+            self._begin(recovered)
+        except IslandsError as error:
+            self.fail("the journal", error)
+
+    def _begin(self, recovered: Recovered | None) -> None:
+        """Let others in; what was asked before that is done now."""
+        assert self._enrolment is not None, "it was enrolled when it started"
         begins = recovered is None and self._initial is not None
         self.state = self._restored(recovered, initial=begins)
+        self.begun = True
         durable = self.state.durable
         taken_up = {"resumed": recovered is not None, "sequence": durable.sequence}
         self.record("started", {"epoch": durable.epoch, **taken_up})
@@ -167,22 +202,17 @@ class SyncerActor(RoleActor[Event]):
             receive=self._receive,
             lost=self._lost,
         )
-        self._enrolment = Enrolment(
-            self,
-            Role.SYNCER,
-            self.address,
-            self._rng,
-            epoch=durable.epoch,
-            proof=self._credentials.prove(self.name),
-            progress=lambda: self.state.durable.merges,
-            view=lambda: (self.state.core.view.epoch, self.state.core.view.number),
-            received=self._from_supervisor,
-            changed=self._supervisor_changed,
-        )
-        self._beat()
+        if self._enrolment.link is not None:
+            self.post(SupervisorLinkChanged(up=True))
+        for event in self._early:
+            self.post(event)
+        self._early.clear()
+        self._enrolment.begin(self.address, durable.epoch, Phase.STARVED)
         self._handle(Ticked())
         if begins:
             self._read_initial()
+        if self._hooks.ready is not None:
+            self._hooks.ready()
 
     def _read_initial(self) -> None:
         """On the worker; what is wrong with it is the user's to mend, and ends this process."""
@@ -204,7 +234,7 @@ class SyncerActor(RoleActor[Event]):
 
     def _restored(self, recovered: Recovered | None, *, initial: bool) -> SyncerState:
         around = self.around
-        epoch = self._journal.begin_epoch(1 if recovered is None else recovered.durable.epoch + 1)
+        epoch = self._journal.epoch
         if recovered is None:
             fragments = len(around.layout.fragments)
             durable = fresh(around.settings, fragments=fragments, shards=self._shards, epoch=epoch)
@@ -228,6 +258,10 @@ class SyncerActor(RoleActor[Event]):
 
     async def on_message(self, message: Event) -> None:
         """Handle one event and perform what follows."""
+        if not self.begun:
+            if len(self._early) < EARLY_MAX:  # what the supervisor says, it says again
+                self._early.append(message)
+            return
         if isinstance(message, JournalFinished):
             self.record("journalled", {"sequence": message.sequence})
         self._handle(message)
@@ -308,19 +342,19 @@ class SyncerActor(RoleActor[Event]):
 
     def _finish(self, reason: str) -> None:
         """The final cut is durable: it is exported, then told with every heartbeat until heard."""
-        if self._export is None:
+        if self._hooks.export is None:
             self._tell_finished(reason)
             return
-        export, fragments = self._export, range(len(self.around.layout.fragments))
+        export, fragments = self._hooks.export, range(len(self.around.layout.fragments))
         versions = [self.state.version(index) for index in fragments]
         values = self.vault.published([version for version in versions if version is not None])
         self._worker.submit(lambda: export(values), lambda _: self._tell_finished(reason))
 
     def _tell_finished(self, reason: str) -> None:
-        share = b"" if self._report is None else self._report()
+        share = b"" if self._hooks.report is None else self._hooks.report()
         self._end = RunEnded(reason), share
-        if self._finished is not None:
-            self._finished(reason)
+        if self._hooks.finished is not None:
+            self._hooks.finished(reason)
         self._tell_end()
 
     def _tell_end(self) -> None:
@@ -330,8 +364,13 @@ class SyncerActor(RoleActor[Event]):
 
     # --- the supervisor -----------------------------------------------------------------------
 
+    def _view(self) -> tuple[int, int]:
+        if not self.begun:
+            return 0, 0
+        return self.state.core.view.epoch, self.state.core.view.number
+
     def _supervisor_changed(self, up: bool) -> None:  # noqa: FBT001  a callback's only argument
-        if not self.ref.stopped:
+        if self.begun and not self.ref.stopped:
             self.post(SupervisorLinkChanged(up))
 
     def _from_supervisor(self, body: object) -> None:
@@ -385,7 +424,7 @@ class SyncerActor(RoleActor[Event]):
             case Progress():
                 self.post(ProgressArrived(body, connection))
             case Contribution() if body.ticket.name == name:
-                self._inspect(connection, body, envelope.payload)
+                self._inspections.take_contribution(connection, body, envelope.payload)
             case ContributionDeclined() if body.ticket.name == name:
                 self.post(PullDeclined(body))
             case FragmentSeed() if body.name == name:
@@ -426,35 +465,7 @@ class SyncerActor(RoleActor[Event]):
         for old in earlier:
             self._drop(old, "replaced by a newer link")
 
-    def _inspect(
-        self, connection: int, message: Contribution, payload: tuple[memoryview, ...]
-    ) -> None:
-        """Measure it on the worker; one too many is lost, and asked for again if it was wanted."""
-        name = str(message.ticket.name)
-        if self._inspecting[name] >= INSPECTIONS_MAX:
-            return
-        self._inspecting[name] += 1
-
-        def arrive(result: tuple[Check, Measured | None]) -> None:
-            self._inspecting[name] -= 1
-            self._inspecting += Counter()  # forgets whoever has none left
-            check, measured = result
-            if measured is not None and check.finite:
-                self.vault.hold(message.ticket, connection, measured)
-            self.post(ContributionArrived(message, check, connection))
-
-        self._worker.submit(lambda: self.vault.inspect(message, payload), arrive)
-
     def _take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> None:
         seeding = self.state.core.seeding
-        if seeding is None or seeding.name != seed.name:
-            return  # nobody asked for it
-        if self._inspecting[seed.name] >= len(self.around.layout.fragments):
-            return
-        self._inspecting[seed.name] += 1
-
-        def arrive(intact: bool) -> None:  # noqa: FBT001  a callback's only argument
-            self._inspecting[seed.name] -= 1
-            self.post(SeedArrived(seed, intact=intact))
-
-        self._worker.submit(lambda: self.vault.take_seed(seed, payload), arrive)
+        if seeding is not None and seeding.name == seed.name:  # else nobody asked for it
+            self._inspections.take_seed(seed, payload, len(self.around.layout.fragments))

@@ -22,6 +22,7 @@ from islands.identities import (
     Ticket,
     Version,
 )
+from islands.inspections import INSPECTIONS_MAX
 from islands.journal_writer import DISK_RETRY_S
 from islands.messages import (
     PROTOCOL,
@@ -38,7 +39,7 @@ from islands.messages import (
 from islands.numerics.outer import Sgd
 from islands.ports import Disk, InlineWorker, RealDisk
 from islands.role import Surroundings
-from islands.syncer.actor import INSPECTIONS_MAX, SyncerActor
+from islands.syncer.actor import Hooks, SyncerActor
 from islands.tape import MemoryTape
 from islands.toy import NumpyTrainer
 from messaging.envelope import Envelope
@@ -79,8 +80,10 @@ class Room:
             shards=4,
             rng=random.Random(0),
             initial=zeros if seeded else None,
-            export=lambda _: self.exported.append(asyncio.get_running_loop().time()),
-            finished=lambda _: self.ended.append(asyncio.get_running_loop().time()),
+            hooks=Hooks(
+                export=lambda _: self.exported.append(asyncio.get_running_loop().time()),
+                finished=lambda _: self.ended.append(asyncio.get_running_loop().time()),
+            ),
         )
 
     def kinds(self) -> list[str]:
