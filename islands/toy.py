@@ -5,7 +5,8 @@ with momentum. Its optimum is the target, the same for all learners; a step cost
 and repeats to the bit. So thousands of simulated learners run real rounds with real arithmetic.
 
 `SleepingTrainer` behaves like an accelerator: steps queue up behind one another, and whoever waits
-for one sleeps. Its arithmetic is that of `NumpyTrainer`.
+for one sleeps. Its arithmetic is that of `NumpyTrainer`. `islands.toy_workload` has one without
+arithmetic, which holds no more memory than a learner must: for models of any size.
 """
 
 import time
@@ -74,17 +75,73 @@ class ToySnapshot:
         return True
 
 
-class NumpyTrainer:
-    """A learner of a noisy quadratic, deterministic and without JAX.
+class ToyTask:
+    """Fragments, shards and batches of a toy, whatever computes on them.
 
     Args:
         fragments: P asked for.
-        seed: Of the initial value, the target and the noise.
+        seed: Of the data.
         shapes: The leaves, as (path, shape).
         min_piece_bytes: Least size of a fragment's largest piece; small, as the model is small.
         batch_tokens: Tokens that one step counts.
         shards: Virtual shards per pass.
         batches_per_shard: Batches in each shard.
+    """
+
+    def __init__(
+        self,
+        fragments: int = 4,
+        *,
+        seed: int = 0,
+        shapes: Sequence[tuple[str, tuple[int, ...]]] = TOY_SHAPES,
+        min_piece_bytes: int = 4,
+        batch_tokens: int = 8,
+        shards: int = 64,
+        batches_per_shard: int = 64,
+    ) -> None:
+        leaves = [Leaf(path, shape, "float32", default_role(path)) for path, shape in shapes]
+        self.layout: Layout = plan(
+            leaves,
+            count=fragments,
+            min_piece_bytes=min_piece_bytes,
+            labels={"task": "toy", "seed": str(seed)},
+        )
+        self.shards: int = shards
+        self._plan = ShardPlan(shards * batches_per_shard, shards, seed)
+        self._batch_tokens = batch_tokens
+
+    def setup(self) -> None:
+        """Nothing to compile."""
+
+    @property
+    def compiling(self) -> bool:
+        """Never: there is nothing to compile."""
+        return False
+
+    def prepare_giving(self) -> None:
+        """Nothing to compile."""
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
+        """Batches of a shard from a position, each with the position after it."""
+        for record, after in self._plan.groups(shard, position, 1):
+            yield ToyBatch(int(record[0]), self._batch_tokens), after
+
+    def tokens(self, batch: object) -> int:
+        """Tokens that a step on this batch counts as processed."""
+        return _toy(batch).tokens
+
+
+class NumpyTrainer(ToyTask):
+    """A learner of a noisy quadratic, deterministic and without JAX.
+
+    Args:
+        fragments: As of `ToyTask`.
+        seed: Of the initial value, the target and the noise.
+        shapes: As of `ToyTask`.
+        min_piece_bytes: As of `ToyTask`.
+        batch_tokens: As of `ToyTask`.
+        shards: As of `ToyTask`.
+        batches_per_shard: As of `ToyTask`.
         noise: Standard deviation of a batch's target around the true one.
         momentum: Of the inner SGD, so that there are moments to keep or lose; 0 has none.
         noises: Different targets that batches have.
@@ -106,16 +163,15 @@ class NumpyTrainer:
         noises: int = NOISES,
         moment_piece_bytes: int = MOMENT_PIECE_BYTES,
     ) -> None:
-        leaves = [Leaf(path, shape, "float32", default_role(path)) for path, shape in shapes]
-        self.layout: Layout = plan(
-            leaves,
-            count=fragments,
+        super().__init__(
+            fragments,
+            seed=seed,
+            shapes=shapes,
             min_piece_bytes=min_piece_bytes,
-            labels={"task": "toy", "seed": str(seed)},
+            batch_tokens=batch_tokens,
+            shards=shards,
+            batches_per_shard=batches_per_shard,
         )
-        self.shards: int = shards
-        self._plan = ShardPlan(shards * batches_per_shard, shards, seed)
-        self._batch_tokens = batch_tokens
         self._momentum = np.float32(momentum)
         self._moment_piece_bytes = moment_piece_bytes
         rng = np.random.default_rng(seed)
@@ -131,18 +187,6 @@ class NumpyTrainer:
         self._local = self._initial.copy()
         self._base = self._initial.copy()
         self._moment = np.zeros_like(self._initial)
-
-    def setup(self) -> None:
-        """Nothing to compile."""
-
-    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
-        """Batches of a shard from a position, each with the position after it."""
-        for record, after in self._plan.groups(shard, position, 1):
-            yield ToyBatch(int(record[0]), self._batch_tokens), after
-
-    def tokens(self, batch: object) -> int:
-        """Tokens that a step on this batch counts as processed."""
-        return _toy(batch).tokens
 
     @np.errstate(invalid="ignore", over="ignore")  # a broken learner is a case to simulate
     def step(self, batch: object, learning_rate: float) -> PendingStep:
@@ -196,14 +240,6 @@ class NumpyTrainer:
         """How many pieces the momentum is cut into."""
         return -(-self._moment.nbytes // self._moment_piece_bytes) if self._momentum else 0
 
-    @property
-    def compiling(self) -> bool:
-        """Never: there is nothing to compile."""
-        return False
-
-    def prepare_giving(self) -> None:
-        """Nothing to compile."""
-
     def read_moments(self, piece: int) -> Snapshot:
         """A piece of the momentum, copied."""
         return ToySnapshot(np.array(self._moment.view(np.uint8)[self._moment_range(piece)]))
@@ -250,54 +286,46 @@ class SleepingStep:
         return self.clock.now_s() >= self.done_s
 
 
+class SleepingDevice:
+    """A device that only sleeps, one step after the other.
+
+    It takes up a step when it is dispatched or when the one before is done, whatever is later, and
+    needs no processor to do so. Only a late dispatch makes it wait.
+
+    Args:
+        step_s: Duration of a step.
+
+    Attributes:
+        step_s: As given.
+        free_s: When it will have done all that was dispatched, on `MonotonicClock`.
+    """
+
+    def __init__(self, step_s: float) -> None:
+        self.free_s = 0.0
+        self.step_s = step_s
+        self._clock = MonotonicClock()
+
+    def occupy(self, loss: float, longer_s: float = 0.0) -> PendingStep:
+        """Sleep for one more step, which has this loss and may take longer than others."""
+        self.free_s = max(self.free_s, self._clock.now_s()) + self.step_s + longer_s
+        return SleepingStep(loss, self.free_s, self._clock)
+
+
 class SleepingTrainer(NumpyTrainer):
     """A `NumpyTrainer` each of whose steps occupies a device that only sleeps.
-
-    The device takes up a step when it is dispatched or when the one before is done, whatever is
-    later, and needs no processor to do so. Only a late dispatch makes it wait.
 
     Args:
         step_s: Duration of a step.
         fragments: P asked for.
-        seed: As of `NumpyTrainer`.
-        shapes: As of `NumpyTrainer`; large ones make traffic.
-        min_piece_bytes: As of `NumpyTrainer`.
-        noises: As of `NumpyTrainer`.
-        moment_piece_bytes: As of `NumpyTrainer`.
     """
 
-    def __init__(
-        self,
-        step_s: float,
-        fragments: int = 4,
-        *,
-        seed: int = 0,
-        shapes: Sequence[tuple[str, tuple[int, ...]]] = TOY_SHAPES,
-        min_piece_bytes: int = 4,
-        noises: int = NOISES,
-        moment_piece_bytes: int = MOMENT_PIECE_BYTES,
-    ) -> None:
-        super().__init__(
-            fragments,
-            seed=seed,
-            shapes=shapes,
-            min_piece_bytes=min_piece_bytes,
-            noises=noises,
-            moment_piece_bytes=moment_piece_bytes,
-        )
-        self.free_s = 0.0
-        """When the device will have done all that was dispatched, on `MonotonicClock`."""
-        self._step_s = step_s
-        self._clock = MonotonicClock()
+    def __init__(self, step_s: float, fragments: int = 4) -> None:
+        super().__init__(fragments)
+        self._device = SleepingDevice(step_s)
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
         """Dispatch a sleep behind the earlier ones; the arithmetic is done at once."""
-        return self.occupy(super().step(batch, learning_rate).loss())
-
-    def occupy(self, loss: float, longer_s: float = 0.0) -> PendingStep:
-        """Let the device sleep for one more step, which may take longer than others."""
-        self.free_s = max(self.free_s, self._clock.now_s()) + self._step_s + longer_s
-        return SleepingStep(loss, self.free_s, self._clock)
+        return self._device.occupy(super().step(batch, learning_rate).loss())
 
 
 def _toy(batch: object) -> ToyBatch:

@@ -8,16 +8,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from islands.config import RunSettings
+from islands.errors import InvariantError
 from islands.run_spec import RunPlan
-from islands.toy import SleepingTrainer
-from islands.trainer import PendingStep, Snapshot, Trainer, WirePrecision
+from islands.toy import SleepingDevice, ToyTask
+from islands.trainer import MOMENT_PIECE_BYTES, PendingStep, Snapshot, Trainer, WirePrecision
 from islands.workload import Place, Workload
+from messaging.tensors import digest
 
 COLUMNS = 64
+VALUE_BYTES = 4
+PERIOD = 1 << 16
+"""Elements that are random, and those that are looked at in one go."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class Sleeping(Workload):
         self, settings: RunSettings, values: Sequence[NDArray[np.float32]]
     ) -> dict[str, float]:
         """How far the model has moved; the optimum is nowhere."""
-        return {"moved": float(np.mean([np.abs(value).mean() for value in values]))}
+        return {"moved": float(np.mean([_moved(value) for value in values]))}
 
     def _make(self, settings: RunSettings, factor: float) -> "Accelerator":
         count = settings.fragments
@@ -67,20 +73,41 @@ class Transfer:
 
     base: NDArray[np.float32]
     drift: float
+    precision: WirePrecision
 
     def buffer(self) -> memoryview:
         """Subtract and hand over."""
-        local = self.base.copy()
-        local[0] -= self.drift
-        return (self.base - local).view(np.uint8).data.toreadonly()
+        difference = self.base - self.base
+        difference[0] += self.drift
+        if self.precision == "bfloat16":
+            return difference.astype(ml_dtypes.bfloat16).view(np.uint8).data.toreadonly()
+        return difference.view(np.uint8).data.toreadonly()
 
     def ready(self) -> bool:
         """Never for nothing."""
         return False
 
 
-class Accelerator(SleepingTrainer):
+@dataclass(frozen=True, slots=True)
+class Zeros:
+    """A piece of moments that never moved."""
+
+    size_bytes: int
+
+    def buffer(self) -> memoryview:
+        """Its bytes."""
+        return memoryview(bytes(self.size_bytes))
+
+    def ready(self) -> bool:
+        """Always."""
+        return True
+
+
+class Accelerator(ToyTask):
     """A device with a memory of its own: a boundary only dispatches, and a step only sleeps.
+
+    Of the host's memory it takes the published value that it holds; moments are on the device, and
+    stay zero.
 
     Args:
         step_s: Duration of a step in seconds.
@@ -95,26 +122,31 @@ class Accelerator(SleepingTrainer):
     def __init__(self, step_s: float, fragment_bytes: int, fragments: int = 4) -> None:
         rows = max(1, fragment_bytes // (4 * COLUMNS))
         shapes = [(f"layers/{index}", (rows, COLUMNS)) for index in range(fragments)]
-        super().__init__(step_s, fragments, shapes=shapes, noises=1)
-        self._held = [super(Accelerator, self).value(index) for index in range(fragments)]
+        super().__init__(fragments, shapes=shapes)
+        self.device = SleepingDevice(step_s)
+        self._held: list[NDArray[np.float32]] = []
         self._drift = [0.0] * fragments
         self.setup_s = 0.0
         self.first_step_s = 0.0
 
     def setup(self) -> None:
-        """Sleep as long as compiling would take."""
-        super().setup()
+        """Sleep as long as compiling would take, and make the initial value.
+
+        It is a few random numbers, over and over.
+        """
         time.sleep(self.setup_s)
+        some = np.random.default_rng(0).standard_normal(PERIOD, np.float32)
+        self._held = [np.resize(some, fragment.size) for fragment in self.layout.fragments]
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
         """Every fragment moves a little."""
         self._drift = [drift + learning_rate for drift in self._drift]
         first_s, self.first_step_s = self.first_step_s, 0.0
-        return self.occupy(0.0, max(0.0, first_s - self._step_s))
+        return self.device.occupy(0.0, max(0.0, first_s - self.device.step_s))
 
     def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
         """Begin the transfer of what is here now."""
-        return Transfer(self._held[fragment], self._drift[fragment])
+        return Transfer(self._held[fragment], self._drift[fragment], precision)
 
     def value(self, fragment: int) -> NDArray[np.float32]:
         """The value held."""
@@ -123,3 +155,50 @@ class Accelerator(SleepingTrainer):
     def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
         """Hold the value; nobody writes to a published one."""
         self._held[fragment], self._drift[fragment] = value, 0.0
+
+    def finite(self) -> bool:
+        """Always."""
+        return True
+
+    def reset_moments(self) -> None:
+        """They are zero already."""
+
+    @property
+    def moments_schema(self) -> str:
+        """Digest of their size."""
+        return digest(memoryview(f"zeros {self.layout.size}".encode()))
+
+    @property
+    def moment_pieces(self) -> int:
+        """How many pieces they are cut into."""
+        return len(self._pieces_bytes())
+
+    def read_moments(self, piece: int) -> Snapshot:
+        """A piece."""
+        return Zeros(self._pieces_bytes()[piece])
+
+    def load_moments(self, pieces: Sequence[memoryview]) -> None:
+        """Take over the moments of another learner, which are equal."""
+        given, wanted = [buffer.nbytes for buffer in pieces], self._pieces_bytes()
+        if given != wanted:
+            raise InvariantError(f"moments are pieces of {wanted} bytes, not {given}")
+
+    def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
+        """Nothing is known of a model that learns nothing."""
+        return {}
+
+    def _pieces_bytes(self) -> list[int]:
+        whole = VALUE_BYTES * self.layout.size
+        starts = range(0, whole, MOMENT_PIECE_BYTES)
+        return [min(MOMENT_PIECE_BYTES, whole - start) for start in starts]
+
+
+def _moved(value: NDArray[np.float32]) -> float:
+    """The mean of the magnitudes, without another copy of the value."""
+    parts = [value[start : start + PERIOD] for start in range(0, value.size, PERIOD)]
+    return sum(float(np.abs(part).sum()) for part in parts) / value.size
+
+
+def _keeps_the_contract(accelerator: Accelerator) -> Trainer:
+    """It is a trainer; mypy proves it here."""
+    return accelerator

@@ -9,8 +9,7 @@ from islands.enquiry import check_same
 from islands.errors import RefusedError, TaskError
 from islands.jax_workload import JaxWorkload
 from islands.run_spec import RunSpec
-from islands.toy import SleepingTrainer
-from islands.toy_workload import Sleeping
+from islands.toy_workload import Accelerator, Sleeping
 from islands.workload import Place, load_workload
 from messaging.clock import MonotonicClock
 
@@ -34,9 +33,9 @@ def test_a_slow_toy_takes_longer_for_a_step() -> None:
     took_s = []
     for name in ("a", "b"):
         trainer = workload.trainer(SETTINGS, Place(name))
-        assert isinstance(trainer, SleepingTrainer)
-        trainer.occupy(0.0)
-        took_s.append(trainer.free_s - clock.now_s())
+        assert isinstance(trainer, Accelerator)
+        trainer.device.occupy(0.0)
+        took_s.append(trainer.device.free_s - clock.now_s())
     assert [round(taken_s, -1) for taken_s in took_s] == [100, 300]
 
 
