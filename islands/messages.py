@@ -350,10 +350,15 @@ class FragmentUpdate:
 
 @dataclass(frozen=True, slots=True)
 class FragmentRequest:
-    """Syncer → learner: send your value of this fragment, it becomes version 0."""
+    """Syncer → learner: send your value of this fragment, it becomes version 0.
+
+    `attempt` tells one search for a version 0 from the next; within one of them, what was offered
+    over the same link is not offered again: it is on its way.
+    """
 
     epoch: int
     fragment: FragmentIndex
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)

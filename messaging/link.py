@@ -61,6 +61,10 @@ class Link(Protocol):
         """
         ...
 
+    def holds(self, topic: str) -> bool:
+        """Whether a bulk envelope of this topic waits here, or has not been sent to its end."""
+        ...
+
     async def receive(self) -> Envelope:
         """Wait for the next envelope; control goes before bulk.
 

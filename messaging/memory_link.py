@@ -46,6 +46,10 @@ class MemoryLink:
             return False
         return self._outgoing.offer(self, envelope, lane)
 
+    def holds(self, topic: str) -> bool:
+        """Never: what is sent has left at once."""
+        return False
+
     async def receive(self) -> Envelope:
         """Wait for the next envelope, control before bulk.
 

@@ -131,6 +131,10 @@ class FaultyLink:
             self._link.send(envelope, lane, topic)
         return taken
 
+    def holds(self, topic: str) -> bool:
+        """Whether one of this topic waits."""
+        return self._link.holds(topic)
+
     async def receive(self) -> Envelope:
         """Wait for the next envelope."""
         return await self._link.receive()

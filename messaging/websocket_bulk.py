@@ -58,6 +58,10 @@ class BulkQueue:
         self._wakes[self._turn].set()
         return True
 
+    def holds(self, topic: str) -> bool:
+        """Whether an envelope of this topic waits."""
+        return topic in self._topics
+
     async def take(self, index: int) -> Waiting:
         """Wait for the next envelope that travels on socket `index`."""
         wake = self._wakes[index]
@@ -87,6 +91,7 @@ class BulkSocket:
         settings: Of the network.
         inbox: Envelopes that arrived on it and were not received.
         numbers: Of the frames that are sent.
+        topic: Of the envelope that is being sent.
         pace: How much may be under way; None: as much as the system takes.
         echo: Set when an echo came.
         quiet_out: Looks of the backstop in a row for which a mark was out and no echo came.
@@ -98,6 +103,7 @@ class BulkSocket:
     settings: WebsocketSettings
     inbox: deque[Envelope] = field(default_factory=deque)
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    topic: str | None = None
     pace: Pace | None = None
     echo: asyncio.Event = field(default_factory=asyncio.Event)
     quiet_out: int = 0
@@ -111,6 +117,7 @@ class BulkSocket:
 
     async def send(self, waiting: Waiting) -> None:
         """Send one envelope whole, no faster than the peer drains."""
+        self.topic = waiting.topic
         unyielded = 0
         await self._send_frame(head_frame(waiting.header, next(self.numbers)))
         for prefix, data in chunk_parts(waiting.envelope, self._frame_bytes, self.numbers):
@@ -119,6 +126,7 @@ class BulkSocket:
             if unyielded >= YIELD_BYTES:
                 unyielded = 0
                 await asyncio.sleep(0)
+        self.topic = None
 
     def echoed(self, number: int, received_s: float) -> bool:
         """Note the echo of a mark, with the peer's own time; False if no such mark is out."""

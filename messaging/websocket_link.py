@@ -128,6 +128,10 @@ class WebsocketLink:
         self._to_send.set()
         return True
 
+    def holds(self, topic: str) -> bool:
+        """Whether a bulk envelope of this topic waits here, or has not been sent to its end."""
+        return self._bulk_out.holds(topic) or any(bulk.topic == topic for bulk in self._bulks)
+
     async def receive(self) -> Envelope:
         """Wait for the next envelope, control before bulk.
 

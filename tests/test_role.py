@@ -34,7 +34,7 @@ class StrictLink:
         self._codec = codec
         self._inner = inner
         self.local, self.remote = inner.local, inner.remote
-        self.receive, self.close = inner.receive, inner.close
+        self.receive, self.close, self.holds = inner.receive, inner.close, inner.holds
 
     @property
     def closed(self) -> bool:

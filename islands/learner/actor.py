@@ -53,6 +53,7 @@ from islands.learner.events import (
     FromSyncer,
     LeaveRequested,
     Reminded,
+    SeedSkipped,
     StateRequested,
     SupervisorLinkChanged,
     SyncerLinkChanged,
@@ -227,6 +228,9 @@ class LearnerActor(RoleActor[Item]):
         account = self.state.accounts[event.fragment]
         if account.version == before:
             return
+        ready = self._snapshots.get(event.fragment)
+        if ready is not None and ready.event.base != account.version:
+            del self._snapshots[event.fragment]  # it is worthless, and may be large
         fields: dict[str, object] = {
             "incarnation": str(self.state.incarnation),
             "fragment": event.fragment,
@@ -356,20 +360,13 @@ class LearnerActor(RoleActor[Item]):
 
         def offer(value: NDArray[np.float32]) -> None:
             buffer = as_buffer(value)
-            self._worker.submit(
-                lambda: digest(buffer),
-                lambda computed: self._send_up(
-                    FragmentSeed(
-                        request.epoch,
-                        request.fragment,
-                        self.state.name,
-                        incarnation,
-                        computed,
-                    ),
-                    (buffer,),
-                    topic=f"seed-{request.fragment}",
-                ),
-            )
+            self._worker.submit(lambda: digest(buffer), lambda computed: send(buffer, computed))
+
+        def send(buffer: memoryview, computed: str) -> None:
+            fragment, name = request.fragment, self.state.name
+            seed = FragmentSeed(request.epoch, fragment, name, incarnation, computed)
+            if not self._send_up(seed, (buffer,), topic=f"seed-{fragment}"):
+                self.post(SeedSkipped(fragment))
 
         def deliver(value: NDArray[np.float32]) -> None:
             loop.call_soon_threadsafe(offer, value)

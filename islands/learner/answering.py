@@ -5,13 +5,29 @@
 
 from islands.learner.actions import Contribute, OfferSeed, PlanSnapshots, ToSyncer
 from islands.learner.core import Core
+from islands.learner.events import ContributionSkipped, SeedSkipped
 from islands.messages import Contribution, ContributionDeclined, FragmentRequest, PullFragment
 
 
 def take_request(core: Core, request: FragmentRequest) -> None:
-    """A new run asks for its version 0; only who has compiled has a value to offer."""
-    if core.ready and core.incarnation is not None and request.epoch >= core.epoch_seen:
+    """A new run asks for its version 0; only who has compiled has a value to offer.
+
+    It is offered once over a link: asked again, it is still on its way.
+    """
+    if not core.ready or core.incarnation is None or request.epoch < core.epoch_seen:
+        return
+    attempt = request.epoch, request.attempt
+    if core.offered.get(request.fragment) != attempt:
+        core.offered[request.fragment] = attempt
         core.actions.append(OfferSeed(request, core.incarnation))
+
+
+def take_skipped(core: Core, event: ContributionSkipped | SeedSkipped) -> None:
+    """The link did not take it: what was asked is unanswered."""
+    if isinstance(event, SeedSkipped):
+        core.offered.pop(event.fragment, None)
+    else:
+        core.pulls.unanswered(event.fragment, event.ticket)
 
 
 def take_pull(core: Core, pull: PullFragment) -> None:

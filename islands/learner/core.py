@@ -41,7 +41,8 @@ class Core:
     `idle` that it stands still, `allowed` that this incarnation has been allowed a step, and
     `closing` that the run ends. `paused` is an operator's will, `resuming` that compute has yet to
     stand still before it goes on. `decided` are the (epoch, round) of answers that were not
-    applied. `now_s` is the time of the event at hand, `giving` counts pieces
+    applied. `offered` are the seeds, by fragment, that went out over this link, with epoch and
+    attempt of the request. `now_s` is the time of the event at hand, `giving` counts pieces
     of moments that peers wait for.
     """
 
@@ -77,6 +78,7 @@ class Core:
     planned: tuple[FragmentIndex, ...] = ()
     reported_steps: int = 0
     reported_s: float = 0.0
+    offered: dict[int, tuple[int, int]] = field(default_factory=dict)
     report_due: bool = False
     moments: Moments = field(default_factory=Moments)
     giving: int = 0

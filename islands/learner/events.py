@@ -87,6 +87,13 @@ class ContributionSkipped:
 
 
 @dataclass(frozen=True, slots=True)
+class SeedSkipped:
+    """The link did not take a fragment of version 0."""
+
+    fragment: FragmentIndex
+
+
+@dataclass(frozen=True, slots=True)
 class StateRequested:
     """A peer asks for a piece of this learner's moments; the hub vouches for its name."""
 
@@ -207,6 +214,7 @@ Event = (
     | FromSyncer
     | UpdateArrived
     | ContributionSkipped
+    | SeedSkipped
     | StateRequested
     | PieceArrived
     | TrainerMade

@@ -47,6 +47,7 @@ def take_syncer_link(core: Core, *, up: bool) -> None:
     """Say hello; what was asked over the old link is asked again."""
     core.syncer_up = up
     core.pulls.link_changed()
+    core.offered.clear()
     _hello(core)
 
 

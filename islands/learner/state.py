@@ -16,7 +16,7 @@ from islands.config import RunSettings
 from islands.identities import Incarnation, LearnerName, Phase
 from islands.learner.account import Account
 from islands.learner.actions import Action, Exit, ToSyncer
-from islands.learner.answering import answer_pulls, take_pull, take_request
+from islands.learner.answering import answer_pulls, take_pull, take_request, take_skipped
 from islands.learner.asking import pursue, take_loaded, take_made, take_piece
 from islands.learner.core import Core
 from islands.learner.donating import take_read, take_state_request
@@ -31,6 +31,7 @@ from islands.learner.events import (
     MomentsRead,
     PieceArrived,
     Reminded,
+    SeedSkipped,
     SnapshotTaken,
     StateRequested,
     StepFinished,
@@ -175,8 +176,8 @@ class LearnerState:
                 show_life(core, now_s, compiling=compiling)
             case LeaveRequested(reason):
                 begin_leaving(core, reason)
-            case ContributionSkipped(ticket, fragment):
-                core.pulls.unanswered(fragment, ticket)
+            case ContributionSkipped() | SeedSkipped():
+                take_skipped(core, event)
             case TrainerMade():
                 take_made(core, event)
             case TrainerReady(batch_tokens):

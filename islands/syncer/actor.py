@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from islands.credentials import Credentials
 from islands.enrolment import Enrolment
 from islands.errors import IslandsError, RefusedError
-from islands.identities import Phase, Role
+from islands.identities import Phase, Role, Version
 from islands.inspections import Inspections
 from islands.journal import Journal, Recovered, encode
 from islands.journal_writer import JournalWriter
@@ -25,6 +25,7 @@ from islands.messages import (
     Contribution,
     ContributionDeclined,
     FragmentSeed,
+    FragmentUpdate,
     HeartbeatAck,
     Hello,
     Leave,
@@ -151,6 +152,7 @@ class SyncerActor(RoleActor[Event]):
         self._reception: Reception | None = None
         self._names: dict[int, str] = {}
         self._undelivered: dict[int, None] = {}
+        self._sent: dict[int, dict[int, Version]] = {}
         self._inspections = Inspections(self.vault, worker, self.post)
         self._beating: asyncio.TimerHandle | None = None
         self._enrolment: Enrolment | None = None
@@ -302,10 +304,7 @@ class SyncerActor(RoleActor[Event]):
             case Send(connection, message):
                 self.send(self._link(connection), message)
             case SendValue(connection, message):
-                value = self.vault.value(message.fragment, message.version)
-                link = self._link(connection)
-                topic = f"update-{message.fragment}"
-                self.send(link, message, (as_buffer(value),), Lane.BULK, topic=topic)
+                self._send_value(connection, message)
             case Dismiss(connection, message):
                 self.send(self._link(connection), message)
                 self._drop(connection, "dismissed")
@@ -328,6 +327,20 @@ class SyncerActor(RoleActor[Event]):
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
+
+    def _send_value(self, connection: int, message: FragmentUpdate) -> None:
+        """Send a version, unless this link is still sending it: it may take longer than a repeat.
+
+        A newer one goes out behind it, in the place of any that waits.
+        """
+        link, topic = self._link(connection), f"update-{message.fragment}"
+        sent = self._sent.setdefault(connection, {})
+        repeated = sent.get(message.fragment) == message.version
+        if link is None or (repeated and link.holds(topic)):
+            return
+        sent[message.fragment] = message.version
+        value = self.vault.value(message.fragment, message.version)
+        self.send(link, message, (as_buffer(value),), Lane.BULK, topic=topic)
 
     def _write_journal(self, action: WriteJournal) -> None:
         """Metadata is taken now, with everything that this record promises."""
@@ -410,6 +423,7 @@ class SyncerActor(RoleActor[Event]):
 
     def _lost(self, connection: int) -> None:
         self._undelivered.pop(connection, None)
+        self._sent.pop(connection, None)
         name = self._names.pop(connection, None)
         if name is not None and not self.ref.stopped:
             self.post(LinkClosed(name, connection))

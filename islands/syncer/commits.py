@@ -136,6 +136,7 @@ def request_seed(core: Core, now_s: float) -> None:
     if core.any_learner("seed", _may_seed):
         able = [core.learners[name] for name in core.names() if _may_seed(core.learners[name])]
         chosen = min(able, key=lambda learner: learner.seeds_refused)
+        core.seedings += 1
         core.seeding = Seeding(chosen.name, chosen.incarnation, now_s)
         ask_for_seed(core, now_s)
 
@@ -159,7 +160,7 @@ def ask_for_seed(core: Core, now_s: float) -> None:
     assert connection is not None, "the seeding learner is reachable"
     for index in range(core.fragments):
         if index not in seeding.digests:
-            request = FragmentRequest(core.durable.epoch, FragmentIndex(index))
+            request = FragmentRequest(core.durable.epoch, FragmentIndex(index), core.seedings)
             core.actions.append(Send(connection, request))
 
 

@@ -155,6 +155,7 @@ class Core:
     view: SupervisorView = field(default_factory=SupervisorView)
     supervised: bool = False
     initial: bool = False
+    seedings: int = 0
     seeding: Seeding | None = None
     closing: Closing | None = None
     swept_s: float = 0.0

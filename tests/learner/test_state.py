@@ -36,6 +36,7 @@ from islands.learner.events import (
     FromSyncer,
     Idled,
     LeaveRequested,
+    SeedSkipped,
     SnapshotTaken,
     StepFinished,
     SupervisorLinkChanged,
@@ -236,6 +237,24 @@ def test_it_offers_its_own_value_as_version_zero() -> None:
     bench.do(TrainerReady(BATCH))
     bench.do(FromSyncer(request))
     assert bench.of(OfferSeed) == [OfferSeed(request, Incarnation(1, 1))]
+
+
+def test_a_seed_is_offered_once_over_a_link() -> None:
+    """Asked again while it may be on its way, it is not read anew; after a loss it is."""
+    bench = Bench()
+    bench.admit()
+    bench.do(TrainerReady(BATCH))
+    request = FragmentRequest(1, FragmentIndex(0), attempt=1)
+    expected = OfferSeed(request, Incarnation(1, 1))
+    for change in (None, SeedSkipped(FragmentIndex(0)), SyncerLinkChanged(up=True)):
+        if change is not None:
+            bench.do(change)
+        bench.do(FromSyncer(request))
+        assert bench.of(OfferSeed) == [expected]
+        bench.do(FromSyncer(request))
+        assert bench.of(OfferSeed) == []
+    bench.do(FromSyncer(replace(request, attempt=2)))
+    assert len(bench.of(OfferSeed)) == 1
 
 
 def test_a_pull_is_answered_at_once_from_the_last_boundary() -> None:

@@ -132,6 +132,22 @@ async def test_long_reason_is_cut_at_a_whole_letter(network: WebsocketNetwork) -
             await far.receive()
 
 
+async def test_a_link_knows_what_it_has_not_sent_to_its_end(network: WebsocketNetwork) -> None:
+    """A topic is held while an envelope of it waits or is being sent, and not any more then."""
+    block = memoryview(bytes(1 << 22))
+    async with open_session(network, "far") as (near, far):
+        assert not near.holds("a")
+        for number, topic in ((1, "a"), (2, "b"), (3, None)):
+            assert near.send(probe(number, (block,)), Lane.BULK, topic)
+        assert near.holds("a")
+        assert near.holds("b")
+        assert (await far.receive()).id == 1
+        assert near.holds("b")
+        assert [(await far.receive()).id for _ in range(2)] == [2, 3]
+        assert not near.holds("a")
+        assert not near.holds("b")
+
+
 async def test_topics_are_taken_beyond_the_queue() -> None:
     """However many topics there are, the newest of each is taken; what has none is skipped."""
     network = await opened(WebsocketSettings(bulk_capacity=2))
