@@ -228,17 +228,20 @@ class SyncerState:
                 assert_never(event)
 
     def _advance(self, now_s: float) -> None:
-        """Apply the rules until none of them has anything more to do."""
+        """Apply the rules until none of them changes anything more.
+
+        A rule may change what another one looks at, and ask for no action itself.
+        """
         core = self._core
         for _ in range(FIXED_POINT_LIMIT):
-            before = len(core.actions)
+            before = _fingerprint(core)
             request_seed(core, now_s)
             close_rounds(core, now_s)
             advance_closing(core, now_s)
             if core.closing is None and core.seeded and not core.durable.paused:
                 open_rounds(core, now_s)
                 self._grant()
-            if len(core.actions) == before:
+            if _fingerprint(core) == before:
                 return
         message = "the syncer's rules do not come to rest"
         raise InvariantError(message)
@@ -314,6 +317,20 @@ class SyncerState:
 
 def _has_read(learner: LearnerRecord) -> bool:
     return learner.progress.batch_tokens > 0 and learner.progress.steps > 0
+
+
+def _fingerprint(core: Core) -> tuple[object, ...]:
+    """What the rules change: actions that they ask for, rounds, the seed, how far the end is.
+
+    All else that they change they change together with an action.
+    """
+    closing = core.closing
+    end = None if closing is None else (closing.stage, closing.deadline_s, len(closing.left))
+    rounds = tuple(
+        (one.number, one.stage, one.quorum, one.quorum_s, len(one.arrived), len(one.excused))
+        for one in core.rounds.values()
+    )
+    return len(core.actions), core.seeding is None, end, rounds
 
 
 def _record_grant(core: Core, name: LearnerName) -> None:

@@ -21,6 +21,7 @@ from islands.identities import (
     Incarnation,
     LearnerName,
     Lease,
+    Phase,
     Status,
     Ticket,
     Version,
@@ -40,6 +41,7 @@ from islands.messages import (
     Member,
     MembershipChanged,
     Progress,
+    Quarantined,
     StateOffer,
     StateRequest,
     SyncerAddress,
@@ -57,6 +59,15 @@ SHARDS = 64
 SHARD_RECORDS = 40
 MOMENTS = learner_events.TrainerMade("moments", 3)
 TICK_S = 0.25
+NOBODY_STEPPED = syncer_events.ProgressArrived(
+    Progress(LearnerName("nobody"), Incarnation(0, 0), Phase.STEPPING, 0, 0, 0.0, 0, 0, (), ()), 0
+)
+"""What a syncer may hear that tells it nothing: a report of a learner that it does not know."""
+
+QUARANTINED = learner_events.FromSyncer(
+    Quarantined(LearnerName("nobody"), Incarnation(0, 0), "for the log")
+)
+"""What a learner may hear that changes nothing for it: a word for the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +146,10 @@ class Model:
         seed: of phases and noise.
         link: times of the model.
         journal: keep what is durable, so that the syncer may be restarted (slower).
+
+    Attributes:
+        rests: whether after each event every state is shown one that says nothing, to which it has
+            nothing to say: its rules were at rest.
     """
 
     def __init__(
@@ -153,6 +168,7 @@ class Model:
         self.fragments = fragments or settings.fragments
         self.link = link or Link()
         self.now_s = 0.0
+        self.rests = False
         self.rng = random.Random(seed)
         self.tape: list[tuple[float, str, dict[str, object]]] = []
         self.finished: str | None = None
@@ -298,6 +314,9 @@ class Model:
         actions = self.syncer.handle(event, now_s=self.now_s)
         if self.recounts:
             recount(self.syncer.core)
+        if self.rests:
+            more = self.syncer.handle(NOBODY_STEPPED, now_s=self.now_s)
+            assert more == [], f"the syncer was not at rest after {event}"
         for action in actions:
             self._perform_for_syncer(action)
         deadline_s = self.syncer.deadline_s(self.now_s)
@@ -394,7 +413,11 @@ class Model:
     def _learner(self, name: LearnerName, event: learner_events.Event) -> None:
         learner = self.learners.get(name)
         if learner is not None:
-            for action in learner.handle(event, now_s=self.now_s):
+            actions = learner.handle(event, now_s=self.now_s)
+            if self.rests:
+                more = learner.handle(QUARANTINED, now_s=self.now_s)
+                assert more == [], f"{name} was not at rest after {event}"
+            for action in actions:
                 self._perform_for_learner(name, action)
 
     def _perform_for_learner(self, name: LearnerName, action: learner_actions.Action) -> None:

@@ -286,6 +286,33 @@ def test_a_run_ends_with_its_budget_although_the_syncer_restarts(phases: int) ->
     assert sum(model.steps().values()) * BATCH_TOKENS == 60_000
 
 
+@pytest.mark.parametrize("quorum", [1, 2, None])
+@pytest.mark.parametrize("ending", ["tokens", "time", "enough"])
+def test_states_are_at_rest_after_every_event(quorum: int | None, ending: str) -> None:
+    """What is said again at the same instant, and says nothing new, asks for no action."""
+    settings = settings_of(
+        6,
+        3,
+        quorum=quorum,
+        budget_tokens=40_000 if ending == "tokens" else None,
+        budget_s=15.0 if ending == "time" else None,
+    )
+    model = Model(settings, [STEP_S, STEP_S, 3 * STEP_S], journal=True)
+    model.rests = True
+    model.run(7.0)
+    model.cut_link("learner-1")
+    model.run(1.0)
+    model.heal_link("learner-1")
+    model.run(1.0)
+    model.restart_syncer(0.3)
+    model.run(3.0)
+    if ending == "enough":
+        model._syncer(syncer_events.StopRequested("enough"))  # noqa: SLF001
+    model.run(200.0)
+    assert model.finished == ending
+    assert_balanced(model)
+
+
 def test_a_learner_without_link_is_not_waited_for_at_the_end() -> None:
     """The end is reached without a learner that cannot be reached; its tokens are lost."""
     settings = settings_of(24, 6, budget_s=20.0)
@@ -389,6 +416,7 @@ def test_any_order_of_faults_ends_well(seed: int) -> None:
     times = [STEP_S * chance.choice([0.5, 1, 1, 3]) for _ in range(3)]
     model = Model(settings, times, journal=True, seed=seed)
     model.recounts = True
+    model.rests = True
     for _ in range(12):
         model.run(chance.uniform(0.1, 3.0))
         if model.finished is None:

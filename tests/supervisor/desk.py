@@ -13,6 +13,7 @@ from islands.supervisor.events import (
     Event,
     HeartbeatArrived,
     JoinArrived,
+    LinkClosed,
     Ticked,
 )
 from islands.supervisor.state import SupervisorState
@@ -42,7 +43,10 @@ class Desk:
         )
 
     def handle(self, event: Event) -> list[Action]:
-        return self.state.handle(event, now_s=self.now_s)
+        """Handle an event; one more at the same instant that says nothing asks for nothing."""
+        actions = self.state.handle(event, now_s=self.now_s)
+        assert self.state.handle(LinkClosed(-1), now_s=self.now_s) == []
+        return actions
 
     def wait(self, seconds: float, *beats: Heartbeat) -> list[Action]:
         """Let time pass in quarters of a second; who beats does so at each."""

@@ -1,15 +1,22 @@
 """How a run ends."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 
 from islands.config import RunSettings
 from islands.identities import Phase, Status
-from islands.messages import FinalRound, Refused, Stop
-from islands.syncer.actions import Exit, FinishRun
+from islands.messages import ContributionDeclined, FinalRound, Refused, Stop
+from islands.syncer.actions import BeginMerge, Exit, FinishRun
 from islands.syncer.core import ClosingStage
-from islands.syncer.events import EndHeard, LinkOpened, StopRequested, SupervisorLinkChanged
+from islands.syncer.events import (
+    EndHeard,
+    LinkOpened,
+    PullDeclined,
+    StopRequested,
+    SupervisorLinkChanged,
+)
 from tests.syncer.bench import BATCH, Bench, opened, seeded
 
 SETTINGS = RunSettings(interval_steps=40, fragments=4, budget_tokens=10_000)
@@ -68,6 +75,20 @@ def test_it_waits_until_all_have_stopped() -> None:
     finish(bench, "ben")
     assert stage_of(bench) is ClosingStage.ROUNDS
     assert {pull.ticket.name for pull in bench.pulls()} == {"ana", "ben"}
+
+
+def test_the_last_to_stop_begins_the_merge_at_once() -> None:
+    """Nobody else will answer, so a round below its K takes what it has in the same event."""
+    settings = replace(SETTINGS, quorum=2)
+    bench = seeded("ana", "ben", settings=settings, fragments=4)
+    ana, ben = opened(bench)
+    bench.answer(ana)
+    bench.do(PullDeclined(ContributionDeclined(ben.ticket, ben.fragment, "leaving")))
+    bench.do(StopRequested("enough"))
+    finish(bench, "ana")
+    assert bench.of(BeginMerge) == []
+    finish(bench, "ben")
+    assert [part.ticket for part in bench.merge().parts] == [ana.ticket]
 
 
 def test_every_fragment_with_something_left_gets_a_round() -> None:
