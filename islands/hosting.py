@@ -15,7 +15,7 @@ from typing import Any
 from islands.credentials import Credentials
 from islands.errors import UserError
 from islands.messages import MESSAGE_TYPES
-from islands.option_groups import ConnectOptions, ListenOptions
+from islands.option_groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.role import RoleActor, Surroundings
 from islands.run_spec import RunPlan, RunSpec
 from islands.tape import FileTape, Tape
@@ -169,7 +169,7 @@ def network_of(
     )
 
 
-def tape_in(folder: Path, name: str) -> FileTape:
+def tape_in(folder: Path, name: str, keeping: KeepOptions) -> FileTape:
     """The tape of one process, in a folder of its own name; it begins with the clocks' times.
 
     Raises:
@@ -178,7 +178,7 @@ def tape_in(folder: Path, name: str) -> FileTape:
     place = folder / "processes" / name
     try:
         place.mkdir(parents=True, exist_ok=True)
-        tape = FileTape(place / "tape.jsonl")
+        tape = FileTape(place / "tape.jsonl", limit_bytes=keeping.file_bytes)
     except OSError as error:
         raise UserError(f"the folder {place} cannot be written: {error.strerror}") from error
     clocks = {"wall_s": WallClock().now_s(), "loop_s": LoopClock().now_s()}

@@ -16,7 +16,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
@@ -33,7 +33,7 @@ from islands.hub_file import HubPlace, read_place, write_place
 from islands.messages import SyncerAddress
 from islands.observer.actor import ObserverActor
 from islands.operation import Note, StepFigures
-from islands.option_groups import ConnectOptions, ListenOptions
+from islands.option_groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.ports import Launcher, RealDisk, ThreadWorker
 from islands.role import Surroundings
 from islands.run_spec import RunPlan, RunSpec, read, write
@@ -65,6 +65,7 @@ class HubSettings:
         spec: of the run.
         listening: where others dial.
         connecting: the token that others must have.
+        keeping: what is kept on disk.
         key_file: with the run's key; by default in the folder, made if missing.
         start_from: file with the initial values of a run that has no journal.
         extend: go on with a run that has ended.
@@ -77,6 +78,7 @@ class HubSettings:
     spec: RunSpec
     listening: ListenOptions
     connecting: ConnectOptions
+    keeping: KeepOptions = field(default_factory=KeepOptions)
     key_file: Path | None = None
     start_from: Path | None = None
     extend: bool = False
@@ -138,7 +140,12 @@ class Hub:
         self.syncer: SyncerActor | None = None
         self.share: Share | None = None
         self.failure: IslandsError | None = None
-        self.folder = RunFolder(settings.folder, settings.spec.settings, extend=settings.extend)
+        self.folder = RunFolder(
+            settings.folder,
+            settings.spec.settings,
+            extend=settings.extend,
+            limit_bytes=settings.keeping.file_bytes,
+        )
         self.workload = workload
         self._token = token_of(settings.connecting)
         self._credentials = self._key()

@@ -18,6 +18,7 @@ from islands.hub import SUPERVISOR, SYNCER, Claim, Hub, HubSettings
 from islands.identities import Role, Status
 from islands.launcher import ProcessLauncher
 from islands.option_groups import ConnectOptions, ListenOptions
+from islands.process_output import LIMIT_BYTES
 from islands.supervisor.core import Core
 from islands.workload import Workload
 
@@ -74,6 +75,7 @@ class LocalHub(Hub):
             folder=settings.folder,
             ended=self._ended,
             gave_up=self._gave_up,
+            log_limit_bytes=min(LIMIT_BYTES, settings.keeping.file_bytes),
         )
         super().__init__(settings, claim, workload)
 
@@ -153,7 +155,8 @@ class LocalHub(Hub):
         python = [sys.executable, "-m"]
         supervisor = ["--supervisor", dialled(self.network.url(SUPERVISOR), settings.listening)]
         common = [*supervisor, *_connecting(settings.connecting), "--name", name]
-        folder = ["--folder", str(settings.folder)]
+        kept = ["--file_mib", f"{settings.keeping.file_mib:g}"]
+        folder = ["--folder", str(settings.folder), *kept]
         if name == SYNCER:
             key = settings.key_file or settings.folder / KEY_FILE
             start = ["--start_from", str(settings.start_from)] if settings.start_from else []

@@ -9,6 +9,7 @@ from pathlib import Path
 from islands.addresses import DEFAULT_PORT, split_address
 from islands.config import RunSettings
 from islands.errors import SettingsError
+from islands.rotation import LIMIT_BYTES
 
 DEFAULT_TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -124,6 +125,31 @@ class ConnectOptions:
     def tls(self) -> bool:
         """Whether an address that does not say is dialled by wss://."""
         return self.tls_ca is not None or self.tls_certificate is not None
+
+
+@dataclass(frozen=True, slots=True)
+class KeepOptions:
+    """What this process keeps of files that grow as long as the run does.
+
+    Args:
+        file_mib: MiB at which such a file is turned over (tape, metrics, log, TensorBoard's
+            events); beside it one older of the same size is kept.
+    """
+
+    file_mib: float = LIMIT_BYTES / 2**20
+
+    def __post_init__(self) -> None:
+        """Refuse files without room for a line.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        at_least("file_mib", self.file_mib, 1 / 16)
+
+    @property
+    def file_bytes(self) -> int:
+        """The same in bytes."""
+        return int(self.file_mib * 2**20)
 
 
 # --- values ---------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from islands.errors import SettingsError
 from islands.operation import Verb
 from islands.option_groups import (
     ConnectOptions,
+    KeepOptions,
     ListenOptions,
     RunFile,
     above,
@@ -31,6 +32,7 @@ __all__ = [
     "ConnectOptions",
     "ControlOptions",
     "DemoOptions",
+    "KeepOptions",
     "LearnerOptions",
     "ListenOptions",
     "ObserverOptions",
@@ -57,6 +59,7 @@ class RunOptions:
         file: what the run is.
         listening: where others reach it.
         connecting: how its own processes reach it.
+        keeping: what it keeps on disk.
         learners: how many learners start on this machine.
         devices: of each learner in order, as `devices` of a learner; by default all see all.
         model_parallel: devices of a learner over which parameters are sharded.
@@ -69,6 +72,7 @@ class RunOptions:
     file: RunFile = field(default_factory=RunFile, metadata=FLAT)
     listening: ListenOptions = field(default_factory=ListenOptions, metadata=FLAT)
     connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
+    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
     learners: int = 3
     devices: tuple[str, ...] = ()
     model_parallel: int = 1
@@ -107,6 +111,7 @@ class SyncerOptions:
         file: what the run is; not needed where the supervisor is elsewhere, which tells it.
         listening: where others reach it.
         connecting: how it reaches a supervisor that is elsewhere.
+        keeping: what it keeps on disk.
         supervisor: its addresses, if it is elsewhere, as those of a learner.
         name: of this syncer in the run.
         folder: of the run, or of the journal alone where the supervisor is elsewhere; a restart
@@ -119,6 +124,7 @@ class SyncerOptions:
     file: RunFile = field(default_factory=RunFile, metadata=FLAT)
     listening: ListenOptions = field(default_factory=ListenOptions, metadata=FLAT)
     connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
+    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
     supervisor: tuple[str, ...] = ()
     name: str = "syncer"
     folder: Path = Path("runs/run")
@@ -148,6 +154,7 @@ class SupervisorOptions:
         file: what the run is.
         listening: where others reach it.
         connecting: the token that it asks of others.
+        keeping: what it keeps on disk.
         syncers: addresses of syncers; by default they make themselves known.
         folder: of the run; a restart in the same folder goes on.
         key_file: file with the run's key; by default `key` in the folder, made if it is missing.
@@ -157,6 +164,7 @@ class SupervisorOptions:
     file: RunFile = field(default_factory=RunFile, metadata=FLAT)
     listening: ListenOptions = field(default_factory=ListenOptions, metadata=FLAT)
     connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
+    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
     syncers: tuple[str, ...] = ()
     folder: Path = Path("runs/run")
     key_file: Path | None = None
@@ -184,6 +192,7 @@ class LearnerOptions:
         supervisor: its address, or several to be tried in turn, separated by commas; each is a
             host, host:port, or ws[s]://host:port/supervisor.
         connecting: how it reaches the hub.
+        keeping: what it keeps on disk.
         name: of this learner in the run; by default the host's with a random end, so that a
             restart is another learner. Give a name to what is restarted.
         folder: for its tape, in a folder of its own name.
@@ -196,6 +205,7 @@ class LearnerOptions:
 
     supervisor: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
     connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
+    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
     name: str | None = None
     folder: Path = Path(".islands")
     devices: str = "all"
@@ -230,6 +240,7 @@ class ObserverOptions:
     Args:
         supervisor: its address, or several, as those of a learner.
         connecting: how it reaches the hub.
+        keeping: what it keeps on disk.
         name: of this observer in the run; by default the host's with a random end.
         folder: for its tape, in a folder of its own name.
         evaluate_every_s: least seconds between two evaluations.
@@ -238,6 +249,7 @@ class ObserverOptions:
 
     supervisor: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
     connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
+    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
     name: str | None = None
     folder: Path = Path(".islands")
     evaluate_every_s: float = 10.0

@@ -9,6 +9,8 @@ import shutil
 import signal
 from pathlib import Path
 
+from islands.rotation import older
+
 LIMIT_BYTES = 16 * 2**20
 TOLD_CHARACTERS = 300
 _TAIL_BYTES = 8192
@@ -26,7 +28,7 @@ def rotate(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
     try:
         if path.stat().st_size <= limit_bytes:
             return False
-        shutil.copyfile(path, path.with_name(f"{path.stem}.1{path.suffix}"))
+        shutil.copyfile(path, older(path))
         os.truncate(path, 0)
     except OSError:
         return False

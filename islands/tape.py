@@ -8,9 +8,11 @@ something went wrong.
 import contextlib
 from collections import deque
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 import msgspec
+
+from islands.rotation import LIMIT_BYTES, RotatingFile
 
 LOGGED = frozenset(
     (
@@ -56,42 +58,26 @@ class FileTape:
         dropped: Writes that failed, as the disk is full or broken; their entries may be lost.
     """
 
-    def __init__(self, path: Path, *, limit_bytes: int = 256 * 2**20) -> None:
+    def __init__(self, path: Path, *, limit_bytes: int = LIMIT_BYTES) -> None:
         """Open the file for appending."""
-        self._path = path
-        self._limit_bytes = limit_bytes
-        self._file: IO[bytes] = path.open("ab")
-        self._size = path.stat().st_size
+        self._file = RotatingFile(path, limit_bytes)
         self._flushed_s = float("-inf")
         self.dropped = 0
 
     def write(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
         """Append one entry; a process that is killed has written all but the last second's."""
-        line = encode_entry(at_s, actor, kind, fields) + b"\n"
+        due = at_s - self._flushed_s >= FLUSH_S
+        if due:
+            self._flushed_s = at_s
         try:
-            self._append(line, at_s)
+            self._file.write(encode_entry(at_s, actor, kind, fields) + b"\n", flush=due)
         except OSError:  # a disk without room costs entries, not the process
             self.dropped += 1
-
-    def _append(self, line: bytes, at_s: float) -> None:
-        self._file.write(line)
-        self._size += len(line)
-        if at_s - self._flushed_s >= FLUSH_S:
-            self._flushed_s = at_s
-            self._file.flush()
-        if self._size >= self._limit_bytes:
-            self._turn_over()
 
     def close(self) -> None:
         """Write what is buffered."""
         with contextlib.suppress(OSError):
             self._file.close()
-
-    def _turn_over(self) -> None:
-        """Keep one full file beside the growing one."""
-        self._file.close()
-        self._path.replace(self._path.with_suffix(".1.jsonl"))
-        self._file, self._size = self._path.open("ab"), 0
 
 
 def encode_entry(at_s: float, actor: str, kind: str, fields: dict[str, object]) -> bytes:

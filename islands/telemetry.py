@@ -9,20 +9,23 @@ import json
 import platform
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import structlog
 
 from islands.config import RunSettings
 from islands.errors import UserError
 from islands.histogram import GapHistogram
 from islands.operation import Note, StepFigures
+from islands.rotation import LIMIT_BYTES, RotatingFile
 from islands.tape import LOGGED, NOTABLE, FileTape
+from messaging.clock import WallClock
 
 if TYPE_CHECKING:
     from islands.learner.compute import StepReport
@@ -129,15 +132,24 @@ class RunFolder:
     Args:
         path: of the folder; made if missing.
         settings: of the run, written at once.
+        extend: go on with a run that has ended.
+        limit_bytes: at which a file that grows with the run is turned over.
     """
 
-    def __init__(self, path: Path, settings: RunSettings, *, extend: bool = False) -> None:
-        """Make the folder, and write what is known beforehand; `extend` an ended run.
+    def __init__(
+        self,
+        path: Path,
+        settings: RunSettings,
+        *,
+        extend: bool = False,
+        limit_bytes: int = LIMIT_BYTES,
+    ) -> None:
+        """Make the folder, and write what is known beforehand.
 
         Raises:
             UserError: the folder cannot be made or written to, or holds a run that has ended.
         """
-        from tensorboardX import SummaryWriter
+        from islands.event_files import EventFiles
 
         self.path = path
         self.earlier_s, self.figures = _restored(path)
@@ -156,18 +168,11 @@ class RunFolder:
             (path / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
         except OSError as error:
             raise UserError(f"the run folder {path} cannot be written: {error.strerror}") from error
-        self._tape = FileTape(path / "tape.jsonl")
-        self._metrics = (path / "metrics.jsonl").open("a", buffering=1)
-        self._board = SummaryWriter(str(path / "tensorboard"))
-        self._log_file = (path / "run.log").open("a", buffering=1)
-        self._log = structlog.wrap_logger(
-            structlog.WriteLogger(self._log_file),
-            processors=[
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-                structlog.processors.JSONRenderer(),
-            ],
-            wrapper_class=structlog.BoundLogger,
-        )
+        self._tape = FileTape(path / "tape.jsonl", limit_bytes=limit_bytes)
+        self._metrics = RotatingFile(path / "metrics.jsonl", limit_bytes)
+        self._board = EventFiles(path / "tensorboard", limit_bytes)
+        self._log = RotatingFile(path / "run.log", limit_bytes)
+        self._wall = WallClock()
 
     # --- the tape -----------------------------------------------------------------------------
 
@@ -175,7 +180,7 @@ class RunFolder:
         """Write one entry to the tape, and to log and metrics what belongs there."""
         self._tape.write(at_s, actor, kind, fields)
         if kind in LOGGED:
-            self._on_disk(lambda: self._log.msg(kind, at_s=round(at_s, 3), actor=actor, **fields))
+            self._log_entry(at_s, actor, kind, fields)
             self.figures.events.append(_sentence(at_s, actor, kind, fields))
         if kind == "admitted" and fields["role"] == "learner":
             figures = self._learner(str(fields["name"]))
@@ -188,6 +193,13 @@ class RunFolder:
         elif kind == "swinging":
             self.figures.warning = str(fields["told"]) if fields["fragments"] else ""
         self._tell()
+
+    def _log_entry(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
+        """One line for people who search: like an entry of the tape, with the time of day."""
+        at = datetime.fromtimestamp(self._wall.now_s(), UTC).isoformat().replace("+00:00", "Z")
+        entry = {"at_s": round(at_s, 3), "actor": actor, **fields, "event": kind, "timestamp": at}
+        line = msgspec.json.encode(entry) + b"\n"
+        self._on_disk(lambda: self._log.write(line))
 
     def _tell(self) -> None:
         for listen in list(self.listeners):
@@ -315,14 +327,15 @@ class RunFolder:
         self._scalars("evaluation", tokens, row, tuple(found))
 
     def _row(self, row: Mapping[str, object]) -> None:
-        line = msgspec.json.encode(row).decode() + "\n"  # no number is null
+        line = msgspec.json.encode(row) + b"\n"  # no number is null
         self._on_disk(lambda: self._metrics.write(line))
 
     def _scalars(
         self, group: str, step: int, row: Mapping[str, object], names: tuple[str, ...]
     ) -> None:
         for name in names if self.writable else ():  # TensorBoard's writer would wait for room
-            self._board.add_scalar(f"{group}/{name}", row[name], step)
+            with suppress(OSError):  # the next row tells of it
+                self._board.add(f"{group}/{name}", row[name], step)  # type: ignore[arg-type]  # rows hold numbers
 
     def _on_disk(self, write: Callable[[], object]) -> None:
         """A disk without room costs lines, not the run."""
@@ -337,7 +350,7 @@ class RunFolder:
     def close(self) -> None:
         """Write what is buffered."""
         self._tape.close()
-        for close in (self._metrics.close, self._board.close, self._log_file.close):
+        for close in (self._metrics.close, self._board.close, self._log.close):
             self._on_disk(close)
 
 

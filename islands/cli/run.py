@@ -78,6 +78,7 @@ def make_hub(options: RunOptions) -> "LocalHub":
         spec=spec,
         listening=options.listening,
         connecting=options.connecting,
+        keeping=options.keeping,
         start_from=options.file.start_from,
         extend=options.extend,
         evaluate_every_s=options.evaluate_every_s,

@@ -59,7 +59,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         check_same(layout, plan.layout)
         workload.keep_compiled(compiled_folder())
         place = Place(name, options.devices, options.model_parallel)
-        tape = SpokenTape(tape_in(options.folder, name), say)
+        tape = SpokenTape(tape_in(options.folder, name, options.keeping), say)
         around = around_in(network, addresses, spec, plan, tape)
         compute = ComputeThread(lambda: workload.trainer(spec.settings, place), spec.settings, name)
         learner = LearnerActor(

@@ -41,7 +41,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
         network.allow(limits_of(plan.layout))
         workload, layout = await asyncio.to_thread(_prepare, spec, options.task_settings)
         check_same(layout, plan.layout)
-        tape = tape_in(options.folder, name)
+        tape = tape_in(options.folder, name, options.keeping)
         around = around_in(network, addresses, spec, plan, tape)
 
         def report(clock: float, found: dict[str, float]) -> None:

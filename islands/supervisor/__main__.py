@@ -18,6 +18,7 @@ def entry(options: SupervisorOptions, _: Common) -> int:
             spec=spec,
             listening=options.listening,
             connecting=options.connecting,
+            keeping=options.keeping,
             key_file=options.key_file,
             extend=options.extend,
             syncers=options.syncer_urls,

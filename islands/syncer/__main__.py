@@ -29,6 +29,7 @@ def entry(options: SyncerOptions, _: Common) -> int:
             spec=spec,
             listening=options.listening,
             connecting=options.connecting,
+            keeping=options.keeping,
             key_file=options.key_file,
             start_from=options.file.start_from,
             extend=options.extend,
@@ -64,7 +65,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
         network.allow(limits_of(plan.layout))
         key_file = options.key_file or options.folder / KEY_FILE
-        tape = tape_in(options.folder, options.name)
+        tape = tape_in(options.folder, options.name, options.keeping)
         around = around_in(network, addresses, spec, plan, tape)
         syncer = make_syncer(
             options.name,

@@ -1,0 +1,121 @@
+"""Files that grow with a run are turned over: bounded space, no gap up to the newest line."""
+
+import struct
+from pathlib import Path
+
+import pytest
+from tensorboardX.proto.event_pb2 import Event as BoardEvent
+
+from islands.config import RunSettings
+from islands.event_files import SCALAR_BYTES, EventFiles
+from islands.operation import StepFigures
+from islands.rotation import RotatingFile, older
+from islands.telemetry import RunFolder
+
+HOUR_S = 3600.0
+TIMES_A_MONTH = 30 * 4
+
+
+def lines(path: Path) -> list[int]:
+    """The numbers in a file and the one before it, in order."""
+    texts = [each.read_text() for each in (older(path), path) if each.exists()]
+    return [int(line) for line in "".join(texts).splitlines()]
+
+
+def points(path: Path) -> list[tuple[str, int]]:
+    """Tag and step of the scalars of an event file."""
+    data, found = path.read_bytes(), []
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        event = BoardEvent.FromString(data[12 : 12 + length])
+        found += [(value.tag, event.step) for value in event.summary.value]
+        data = data[16 + length :]
+    return found
+
+
+def held(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("limit_bytes", [1, 100, 10**6])
+def test_a_file_and_the_one_before_it_hold_the_newest_lines(
+    tmp_path: Path, limit_bytes: int
+) -> None:
+    """Twice the limit and a line at most, and nothing else in the folder."""
+    path = tmp_path / "run.log"
+    file = RotatingFile(path, limit_bytes)
+    for number in range(300):
+        file.write(b"%d\n" % number)
+    file.close()
+    found = lines(path)
+    assert found == list(range(found[0], 300))
+    assert held(tmp_path) < 2 * limit_bytes + 8
+    assert {each.name for each in tmp_path.iterdir()} <= {"run.log", "run.1.log"}
+
+
+def test_a_restart_goes_on_in_the_same_file(tmp_path: Path) -> None:
+    """Also in the size that counts against the limit."""
+    path = tmp_path / "metrics.jsonl"
+    for start in range(0, 100, 10):
+        file = RotatingFile(path, 60)
+        for number in range(start, start + 10):
+            file.write(b"%d\n" % number)
+        file.close()
+    assert lines(path)[-1] == 99
+    assert held(tmp_path) < 130
+
+
+def test_a_file_that_cannot_be_turned_over_goes_on_and_is_turned_over_later(tmp_path: Path) -> None:
+    """The writer hears of it; no line is lost, and nothing breaks for good."""
+    path = tmp_path / "run.log"
+    older(path).mkdir()
+    file = RotatingFile(path, 20)
+    failed = 0
+    for number in range(10, 30):
+        try:
+            file.write(b"%d\n" % number)
+        except OSError:
+            failed += 1
+    assert failed > 0
+    older(path).rmdir()
+    file.write(b"30\n")
+    file.write(b"31\n")
+    file.close()
+    assert lines(path) == list(range(10, 32))
+    assert path.read_text() == "31\n"
+
+
+def test_event_files_keep_the_newest_points(tmp_path: Path) -> None:
+    """A full file is closed and the oldest goes; a restart counts those that are there."""
+    limit_bytes = 20 * (SCALAR_BYTES + 4)
+    for start in (0, 200):
+        board = EventFiles(tmp_path, limit_bytes)
+        for step in range(start, start + 200):
+            board.add("loss", 0.5, step)
+        board.close()
+        assert held(tmp_path) < 2.5 * limit_bytes
+    found = [point for path in tmp_path.iterdir() for point in points(path)]
+    steps = sorted(step for tag, step in found if tag == "loss")
+    assert steps == list(range(steps[0], 400))
+
+
+def test_a_month_fits_into_what_is_allowed(tmp_path: Path) -> None:
+    """Two learners that tell four times a day: the folder stops growing long before the end."""
+    limit_bytes = 5_000
+    folder = RunFolder(tmp_path, RunSettings(), limit_bytes=limit_bytes)
+    first = held(tmp_path)
+    sizes = []
+    for told in range(TIMES_A_MONTH):
+        at_s = told * 6 * HOUR_S
+        for name in ("a", "b"):
+            figures = StepFigures(name, told, told, at_s, 0.1, 2.0, 0.0, 0.0, (), 0.0, 0, 0)
+            folder.figures_told(name, at_s, figures)
+            folder.write(at_s, "v", "status", {"name": name, "status": "live"})
+        merged = {"fragment": 1, "participants": ["a"], "direction_norm": 2.0, "cosine": 0.5}
+        folder.write(at_s, "s", "merged", merged)
+        sizes.append(held(tmp_path) - first)
+    folder.close()
+    assert max(sizes) < 4 * 2.5 * limit_bytes, "tape, metrics, log and TensorBoard's events"
+    assert max(sizes[TIMES_A_MONTH // 2 :]) < 1.1 * max(sizes[: TIMES_A_MONTH // 2])
+    assert folder.figures.merges == TIMES_A_MONTH
