@@ -44,6 +44,28 @@ class Credentials:
         """Whether a proof is of somebody who holds the key."""
         return _same(self.prove(name), proof)
 
+    def prove_epoch(self, epoch: int, start: str) -> str:
+        """What peers of one start of a syncer show to another one: that its epoch was taken.
+
+        Args:
+            epoch: of the start.
+            start: tells it from every other start, also from one with the same epoch.
+        """
+        return f"{start}.{self._signed('epoch', str(epoch), start)}"
+
+    def epoch_proven(self, epoch: int, proof: str) -> bool:
+        """Whether a start of a syncer with this epoch gave this proof."""
+        return _same(self.prove_epoch(epoch, proof.partition(".")[0]), proof)
+
+    def another_start(self, seen: tuple[int, str], own: tuple[int, str]) -> bool:
+        """Whether a peer proves that it follows another start, which this one does not come after.
+
+        Args:
+            seen: epoch and proof that the peer shows.
+            own: epoch and proof of this start.
+        """
+        return seen[0] >= own[0] and seen[1] != own[1] and self.epoch_proven(*seen)
+
     def _signed(self, *parts: str) -> str:
         text = "\0".join((self._run, *parts)).encode()
         return hmac.new(self._key, text, hashlib.sha256).hexdigest()

@@ -232,7 +232,8 @@ class Progress:
 class Hello:
     """Opens a session with a syncer: who, with which right, holding what.
 
-    `digests` are of the held versions, in fragment order ("" where nothing is held).
+    `digests` are of the held versions, in fragment order ("" where nothing is held). `epoch_seen`
+    is the highest epoch that welcomed the sender, and `epoch_proof` what that Welcome brought.
     """
 
     protocol: int
@@ -245,6 +246,7 @@ class Hello:
     progress: Progress
     digests: tuple[str, ...]
     epoch_seen: int = 0
+    epoch_proof: str = ""
     host_rank: int = 0
     host_count: int = 1
 
@@ -253,12 +255,14 @@ class Hello:
 class Welcome:
     """The syncer's answer to Hello: its epoch and the committed versions, in fragment order.
 
-    `donor` names a healthy learner whose inner moments the receiver may ask for.
+    `proof` shows another start of the syncer that this one had that epoch: the receiver passes it
+    on. `donor` names a healthy learner whose inner moments the receiver may ask for.
     """
 
     epoch: int
     versions: tuple[Version | None, ...]
     donor: LearnerName | None = None
+    proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from islands.rotation import LIMIT_BYTES, RotatingFile
 LOGGED = frozenset(
     (
         *("admitted", "recognised", "status", "evicted", "left", "retired", "refused"),
-        *("quarantined", "moments_reset", "moments_taken", "moments_fresh", "failed", "gave_up"),
+        *("quarantined", "wrong_report", "moments_reset", "moments_taken", "moments_fresh"),
         *("paused", "resumed", "commanded", "process_started", "process_ended", "started"),
         *("seeded", "closing", "finished", "extended", "grace_zero", "swinging", "disk"),
-        *("unsendable", "killed"),
+        *("failed", "gave_up", "unsendable", "killed"),
     )
 )
 """Kinds of entries that a person wants to know about."""

@@ -48,6 +48,31 @@ def test_parts_cannot_run_into_one_another() -> None:
     assert one != Credentials("ru", key).sign("na", ONE)
 
 
+def test_an_epoch_is_proven_by_who_holds_the_key() -> None:
+    """For one epoch and one start; a peer can show it, and can make none."""
+    proof = OURS.prove_epoch(7, "5eed")
+    assert OURS.epoch_proven(7, proof)
+    assert proof != OURS.prove_epoch(7, "0ther")
+    assert not OURS.epoch_proven(10**6, proof)
+    assert not OURS.epoch_proven(7, Credentials("run", bytes(32)).prove_epoch(7, "5eed"))
+    for made_up in ("", ".", "x", "5eed." + OURS.sign("a", ONE), "\0.\0", "é" * 1000):
+        assert not OURS.epoch_proven(7, made_up)
+
+
+def test_another_start_is_told_from_this_one_and_from_earlier_ones() -> None:
+    """Also one of the same epoch, as from a journal that was restored from a copy."""
+    own = 7, OURS.prove_epoch(7, "5eed")
+    shown = {
+        (7, OURS.prove_epoch(7, "5eed")): False,
+        (7, OURS.prove_epoch(7, "0ther")): True,
+        (8, OURS.prove_epoch(8, "0ther")): True,
+        (6, OURS.prove_epoch(6, "0ther")): False,
+        (8, OURS.prove_epoch(7, "0ther")): False,
+        (7, ""): False,
+    }
+    assert {seen: OURS.another_start(seen, own) for seen in shown} == shown
+
+
 def test_a_short_key_is_refused() -> None:
     """A key that could be guessed is no key."""
     with pytest.raises(ValueError, match="the run's key has 15 bytes, fewer than 16"):

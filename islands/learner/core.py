@@ -55,6 +55,7 @@ class Core:
     previous: Incarnation | None = None
     credential: str = ""
     epoch_seen: int = 0
+    epoch_proof: str = ""
     supervisor_epoch: int = 0
     supervisor_up: bool = False
     syncer_up: bool = False

@@ -103,6 +103,7 @@ def _hello(core: Core) -> None:
             progress=core.progress(core.incarnation),
             digests=tuple(account.digest for account in core.accounts),
             epoch_seen=core.epoch_seen,
+            epoch_proof=core.epoch_proof,
         )
         core.actions.append(ToSyncer(hello))
 
@@ -149,7 +150,7 @@ def take_welcome(core: Core, welcome: Welcome) -> None:
         return
     take_donor(core, welcome.donor)
     if epoch > core.epoch_seen:
-        core.epoch_seen = epoch
+        core.epoch_seen, core.epoch_proof = epoch, welcome.proof
         core.pulls.link_changed()
         for account, version in zip(core.accounts, welcome.versions, strict=False):
             account.welcomed(epoch, version)

@@ -73,7 +73,7 @@ class ObserverState:
         self._interval_s = interval_s
         self._incarnation: Incarnation | None = None
         self._credential = ""
-        self._epoch_seen = 0
+        self._epoch_seen, self._epoch_proof = 0, ""
         self._syncer_up = False
         self._clock = 0.0
         self._news = False
@@ -144,7 +144,8 @@ class ObserverState:
                     self._incarnation = None
                     self._greet()
             case Welcome(epoch, _):
-                self._epoch_seen = max(self._epoch_seen, epoch)
+                if epoch > self._epoch_seen:
+                    self._epoch_seen, self._epoch_proof = epoch, message.proof
             case Stop(reason):
                 self._actions.append(Exit(reason, failed=False))
             case _:
@@ -164,6 +165,7 @@ class ObserverState:
             progress=self._progress(self._incarnation),
             digests=tuple(self._digests),
             epoch_seen=self._epoch_seen,
+            epoch_proof=self._epoch_proof,
         )
         self._actions.append(ToSyncer(hello))
 

@@ -255,7 +255,12 @@ class SyncerActor(RoleActor[Event]):
                 self.vault.restore(index, published.version, arrays)
         fingerprint = around.layout.fingerprint
         return SyncerState(
-            around.settings, fingerprint, durable, now_s=self.now_s(), initial=initial
+            around.settings,
+            fingerprint,
+            durable,
+            now_s=self.now_s(),
+            initial=initial,
+            epoch_proof=self._credentials.prove_epoch(epoch, f"{self._rng.getrandbits(64):016x}"),
         )
 
     async def on_message(self, message: Event) -> None:
@@ -471,7 +476,12 @@ class SyncerActor(RoleActor[Event]):
         genuine = self._credentials.genuine(
             hello.name, hello.incarnation, hello.credential, hello.role
         )
-        self.post(LinkOpened(hello, connection, trusted=genuine))
+        core, seen = self.state.core, (hello.epoch_seen, hello.epoch_proof)
+        own = core.durable.epoch, core.epoch_proof
+        fenced = genuine and self._credentials.another_start(seen, own)
+        if fenced:  # a next start on this journal comes after that one
+            self._journal.begin_epoch(hello.epoch_seen)
+        self.post(LinkOpened(hello, connection, trusted=genuine, fenced=fenced))
         if not genuine:
             return  # it is dismissed, and whatever it says until then is not heard
         earlier = [c for c in self._names if self._names[c] == hello.name and c != connection]

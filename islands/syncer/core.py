@@ -126,7 +126,8 @@ class Core:
     """All that a syncer knows.
 
     `counted_s` is the time up to which `Durable.elapsed_s` counts, `swept_s` that of the last
-    repetitions. `initial` tells that version 0 is being read, so that no learner is asked for it;
+    repetitions. `epoch_proof` is given to peers with every Welcome. `initial` tells that version 0
+    is being read, so that no learner is asked for it;
     `supervised` that the link to the supervisor is up.
 
     No rule may look at all learners after every event: a run has thousands of each. Who changed is
@@ -153,6 +154,7 @@ class Core:
     grants: dict[LearnerName, int] = field(default_factory=dict)
     absent: dict[LearnerName, float] = field(default_factory=dict)
     view: SupervisorView = field(default_factory=SupervisorView)
+    epoch_proof: str = ""
     supervised: bool = False
     initial: bool = False
     seedings: int = 0

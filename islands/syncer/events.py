@@ -16,11 +16,15 @@ from islands.syncer.fate import Check
 
 @dataclass(frozen=True, slots=True)
 class LinkOpened:
-    """A peer said Hello on a new link; `trusted` tells whether its credential is genuine."""
+    """A peer said Hello on a new link; `trusted` tells whether its credential is genuine.
+
+    `fenced` tells that it proves another start of the syncer, whose epoch is not below this one's.
+    """
 
     hello: Hello
     connection: int
     trusted: bool
+    fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +139,16 @@ class EndHeard:
     """The supervisor knows that the run is over."""
 
 
+PeerEvent = (
+    LinkOpened | ProgressArrived | ContributionArrived | PullDeclined | SeedArrived | LeaveArrived
+)
+"""What a peer said; it may be a lie."""
+
 Event = (
-    LinkOpened
+    PeerEvent
     | LinkClosed
     | MembershipArrived
-    | ProgressArrived
-    | ContributionArrived
-    | PullDeclined
-    | SeedArrived
     | InitialRead
-    | LeaveArrived
     | MergeFinished
     | JournalFinished
     | Ticked

@@ -4,11 +4,23 @@ A report that cannot be true ends its sender's incarnation, not the syncer: it i
 sentence, and started anew it begins a new account. An `InvariantError` would be a bug of ours.
 """
 
+from typing import assert_never
+
 from islands.identities import Phase, Role
 from islands.messages import Progress, Refused
+from islands.syncer.actions import Dismiss
 from islands.syncer.claims import believed_step_s, wrong_report
 from islands.syncer.core import Core
 from islands.syncer.endings import retire
+from islands.syncer.events import (
+    ContributionArrived,
+    LeaveArrived,
+    LinkOpened,
+    PeerEvent,
+    ProgressArrived,
+    PullDeclined,
+    SeedArrived,
+)
 from islands.syncer.roster import LearnerRecord
 
 STEP_TIME_MAX_S = 7 * 86400.0
@@ -69,6 +81,33 @@ def dismiss_wrong(core: Core, learner: LearnerRecord, wrong: str) -> None:
     reason = f"its report cannot be true: {wrong}"
     core.record("wrong_report", name=learner.name, reason=wrong)
     retire(core, learner.name, reason, Refused(learner.name, reason, retry=False))
+
+
+def end_peer(core: Core, event: PeerEvent, wrong: str) -> None:
+    """A peer said what we could not take in: its incarnation, or at least its link, is over."""
+    connection: int | None = None
+    match event:
+        case LinkOpened():
+            name, connection = event.hello.name, event.connection
+        case ProgressArrived():
+            name, connection = event.progress.name, event.connection
+        case ContributionArrived():
+            name, connection = event.contribution.ticket.name, event.connection
+        case PullDeclined():
+            name = event.message.ticket.name
+        case SeedArrived():
+            name = event.seed.name
+        case LeaveArrived():
+            name = event.message.name
+        case _:
+            assert_never(event)
+    learner = core.learners.get(name)
+    if learner is not None:
+        dismiss_wrong(core, learner, wrong)
+    elif connection is not None:
+        core.record("wrong_report", name=name, reason=wrong)
+        reason = f"what it said cannot be taken in: {wrong}"
+        core.actions.append(Dismiss(connection, Refused(name, reason, retry=False)))
 
 
 def wrong_because(core: Core, progress: Progress, before: Progress | None) -> str | None:

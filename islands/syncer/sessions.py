@@ -4,7 +4,7 @@ Fencing: an incarnation that ended never comes back. The syncer learns of its en
 supervisor, or by meeting a higher incarnation of the same name, and remembers it in the journal.
 """
 
-from islands.errors import RefusedError
+from islands.errors import FencedError
 from islands.identities import LearnerName, Role, Status
 from islands.messages import (
     PROTOCOL,
@@ -21,6 +21,7 @@ from islands.syncer.actions import Dismiss, Send
 from islands.syncer.core import Core
 from islands.syncer.donors import donor_for
 from islands.syncer.endings import close_accounts, forget_seed, retire
+from islands.syncer.events import LinkOpened
 from islands.syncer.pausing import set_paused
 from islands.syncer.reports import goes_back, take_report, wrong_because
 from islands.syncer.roster import ENDED, LearnerRecord
@@ -28,23 +29,28 @@ from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import ask, excuse
 
 
-def open_link(core: Core, hello: Hello, connection: int, *, trusted: bool, now_s: float) -> None:
+def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
     """Admit a peer to this syncer, or dismiss it with a sentence that says what differs.
 
     Links are numbered in the order in which they were opened: a hello that comes late, over a link
     that its sender has replaced, changes nothing.
 
     Raises:
-        RefusedError: the peer follows a syncer of a higher epoch; this one must end.
+        FencedError: the peer proves that it follows another start of the syncer, with an epoch
+            that is not below this one's; this one must end.
     """
-    refusal = _refusal(core, hello, trusted=trusted)
+    hello, connection = event.hello, event.connection
+    if event.trusted and event.fenced:
+        raise FencedError(
+            f"{hello.name} follows another start of the syncer, of epoch {hello.epoch_seen}, and "
+            f"this one has {core.durable.epoch}, so it ends: a newer syncer runs elsewhere, or "
+            "this journal is an older copy; end the other one, and start this one again"
+        )
+    refusal = _refusal(core, hello, trusted=event.trusted)
     if refusal is not None:
         core.actions.append(Dismiss(connection, refusal))
         core.record("refused", name=hello.name, reason=refusal.reason)
         return
-    if hello.epoch_seen > core.durable.epoch:
-        message = f"{hello.name} follows a syncer of epoch {hello.epoch_seen}, a newer one"
-        raise RefusedError(message)
     learner = core.learners.get(hello.name)
     if learner is not None and learner.connection is not None and connection < learner.connection:
         notice = Refused(hello.name, "a newer link is open", retry=True)
@@ -95,6 +101,8 @@ def _refusal(core: Core, hello: Hello, *, trusted: bool) -> Refused | Evicted | 
     known = core.learners.get(hello.name)
     if known is not None and known.role is not hello.role:
         return refused(f"{hello.name} is a {known.role.value}, not a {hello.role.value}")
+    if hello.epoch_seen > core.durable.epoch:
+        return refused(f"it names epoch {hello.epoch_seen} and cannot prove it")
     if _fenced(core, hello):
         return Evicted(hello.name, hello.incarnation, "this incarnation has ended")
     wrong = _wrong_because(core, hello) if hello.role is Role.LEARNER else None
@@ -146,7 +154,7 @@ def _new_record(core: Core, hello: Hello) -> LearnerRecord:
 
 def _welcome(core: Core, hello: Hello) -> Welcome:
     versions = tuple(None if held is None else held.version for held in core.published)
-    return Welcome(core.durable.epoch, versions, donor_for(core, hello))
+    return Welcome(core.durable.epoch, versions, donor_for(core, hello), core.epoch_proof)
 
 
 def _send_what_differs(core: Core, learner: LearnerRecord, hello: Hello, now_s: float) -> None:

@@ -44,6 +44,7 @@ from islands.syncer.events import (
     LinkOpened,
     MembershipArrived,
     MergeFinished,
+    PeerEvent,
     ProgressArrived,
     PullDeclined,
     SeedArrived,
@@ -56,7 +57,7 @@ from islands.syncer.leases import LeaseBook, grant_steps, ordinary_grant_steps
 from islands.syncer.pace import Pace
 from islands.syncer.pausing import count_time
 from islands.syncer.repeats import next_sweep_s, sweep
-from islands.syncer.reports import take_progress
+from islands.syncer.reports import end_peer, take_progress
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import (
@@ -69,6 +70,9 @@ from islands.syncer.scheduling import (
 from islands.syncer.sessions import close_link, open_link, take_membership
 
 FIXED_POINT_LIMIT = 1000
+UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What arithmetic and look-ups with a peer's numbers raise where a check was forgotten."""
+
 EPOCH_SHIFT = 32
 """A run that begins anew numbers its records above those that an earlier start left behind."""
 
@@ -94,6 +98,7 @@ class SyncerState:
         durable: from the journal with a higher epoch, or `fresh`.
         now_s: the time of the start.
         initial: whether version 0 is being read, if there is none: then no learner is asked for it.
+        epoch_proof: what peers may show to another start (`credentials.py`).
     """
 
     def __init__(
@@ -104,6 +109,7 @@ class SyncerState:
         *,
         now_s: float,
         initial: bool = False,
+        epoch_proof: str = "",
     ) -> None:
         """Take up the run where the durable state left it."""
         fragments = len(durable.published)
@@ -120,6 +126,7 @@ class SyncerState:
             gauges=[NormGauge(settings.norm_limit) for _ in range(fragments)],
             swept_s=now_s,
             initial=initial,
+            epoch_proof=epoch_proof,
         )
         for index, held in enumerate(published):
             if held is not None:
@@ -158,6 +165,8 @@ class SyncerState:
         count_time(core, now_s)
         if self._over:
             self._take_late(event, now_s)
+        elif isinstance(event, PeerEvent):
+            self._take_from_peer(event, now_s)
         else:
             self._take(event, now_s)
         self._advance(now_s)
@@ -188,11 +197,22 @@ class SyncerState:
             case _:
                 pass
 
+    def _take_from_peer(self, event: PeerEvent, now_s: float) -> None:
+        """What a peer says may end its own session, not this syncer.
+
+        What it says is checked before it is taken in. If something was missed, its sender is ended
+        and the tape says why; an `InvariantError` or a failed assertion is ours, and ends us.
+        """
+        try:
+            self._take(event, now_s)
+        except UNFORESEEN as error:
+            end_peer(self._core, event, repr(error))
+
     def _take(self, event: Event, now_s: float) -> None:
         core = self._core
         match event:
-            case LinkOpened(hello, connection, trusted):
-                open_link(core, hello, connection, trusted=trusted, now_s=now_s)
+            case LinkOpened():
+                open_link(core, event, now_s)
             case LinkClosed(name, connection):
                 close_link(core, LearnerName(name), connection)
             case MembershipArrived(message):

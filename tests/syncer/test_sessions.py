@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from islands.config import RunSettings
-from islands.errors import RefusedError
+from islands.errors import FencedError
 from islands.identities import Phase, Status, Version
 from islands.messages import Evicted, FinalRound, LeaseGranted, Refused, Welcome
 from islands.syncer.events import LinkOpened, ProgressArrived, StopRequested
@@ -45,10 +45,31 @@ def test_a_forged_credential_is_refused() -> None:
     assert bench.core.durable.ledger.books == {}
 
 
+@pytest.mark.parametrize("epoch", [2, 10**6, 2**62])
+def test_a_claim_of_a_newer_epoch_is_its_senders_mistake(epoch: int) -> None:
+    """Without the proof that a newer syncer gave it, it is refused, and the others go on."""
+    bench = seeded("ana", "ben")
+    (refused,) = open_as(bench, epoch_seen=epoch)
+    assert isinstance(refused, Refused)
+    assert f"epoch {epoch}" in refused.reason
+    bench.step("ben")
+    assert not bench.dismissed()
+
+
 def test_a_syncer_that_was_replaced_ends() -> None:
-    """A peer that follows a higher epoch tells an old syncer that it is fenced."""
-    with pytest.raises(RefusedError, match="epoch 2"):
-        open_as(Bench(), epoch_seen=2)
+    """A peer that proves a newer start tells an old syncer that it is fenced, and what to do."""
+    bench = Bench()
+    hello = replace(bench.hello_of(Learner("ana", 2, 1)), epoch_seen=2)
+    with pytest.raises(FencedError, match=r"epoch 2.*start this one again"):
+        bench.do(LinkOpened(hello, 1, trusted=True, fenced=True))
+
+
+def test_a_stranger_fences_nobody() -> None:
+    """Whom the supervisor did not admit is refused, whatever it shows."""
+    bench = Bench()
+    hello = replace(bench.hello_of(Learner("eve", 2, 1)), epoch_seen=2)
+    bench.do(LinkOpened(hello, 1, trusted=False, fenced=True))
+    assert isinstance(bench.dismissed()[0], Refused)
 
 
 def test_the_first_answer_says_epoch_and_versions() -> None:
