@@ -68,4 +68,5 @@ class Inspections:
 
     def _done(self, name: str) -> None:
         self._waiting[name] -= 1
-        self._waiting += Counter()  # forgets whoever has none left
+        if not self._waiting[name]:
+            del self._waiting[name]

@@ -12,6 +12,7 @@ one round              `rounds.py`
 data and token quotas  `leases.py`
 who is here            `sessions.py`
 what is kept of all    `census.py`
+when it is written     `records.py`
 whose time is over     `endings.py`
 whom peers may ask     `donors.py`
 what is said again     `repeats.py`

@@ -50,8 +50,8 @@ def advance_closing(core: Core, now_s: float) -> None:
         closing.stage = ClosingStage.CUTTING
         end_unsettled(core, closing.reason)
         core.durable.finished = closing.reason
-        core.write_journal()
-    elif closing.stage is ClosingStage.CUTTING and not core.journalling:
+        core.records.want()
+    elif closing.stage is ClosingStage.CUTTING and core.all_durable:
         closing.stage = ClosingStage.FINISHED
         _wait_for_supervisor(core, closing, now_s)
         _finish(core, closing)
@@ -69,7 +69,7 @@ def take_supervisor_link(core: Core, *, up: bool, now_s: float) -> None:
 
 def _heard_or_in_vain(core: Core, closing: Closing, now_s: float) -> bool:
     in_vain = not core.supervised and now_s >= closing.deadline_s
-    return not core.journalling and (core.durable.reported or in_vain)
+    return core.all_durable and (core.durable.reported or in_vain)
 
 
 def _wait_for_supervisor(core: Core, closing: Closing, now_s: float) -> None:
@@ -82,7 +82,7 @@ def take_end_heard(core: Core) -> None:
     over = core.closing is not None and core.closing.stage is ClosingStage.FINISHED
     if over and not core.durable.reported:
         core.durable.reported = True
-        core.write_journal()
+        core.records.want()
 
 
 def resume_end(core: Core, now_s: float) -> None:
@@ -166,7 +166,7 @@ def begin_closing(core: Core, reason: str, now_s: float) -> None:
     core.closing = Closing(reason, deadline_s, list(range(core.fragments)))
     core.durable.stopping = reason
     core.record("closing", reason=reason)
-    core.write_journal()
+    core.records.want()
     for name in core.names():
         connection = core.learners[name].connection
         if connection is not None:

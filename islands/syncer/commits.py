@@ -51,7 +51,7 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
         closed_s=round_.closed_s,
     )
     _look_for_swings(core, fragment, facts, now_s)
-    core.write_journal(fragment)
+    core.write_fragment(fragment)
 
 
 def _look_for_swings(core: Core, fragment: int, facts: MergeFacts, now_s: float) -> None:
@@ -101,7 +101,8 @@ def take_journalled(core: Core, sequence: int, now_s: float) -> None:
             _commit(core, fragment, now_s)
     if core.seeding is not None and core.seeding.journalled is not None and not core.journalling:
         _journal_seed(core, core.seeding, now_s)
-    for name in [n for n in sorted(core.grants) if core.grants[n] <= sequence]:
+    covered = [n for n, held_by in core.grants.items() if held_by is not None]
+    for name in sorted(n for n in covered if (core.grants[n] or 0) <= sequence):
         del core.grants[name]
         if name in core.learners:
             core.send_grant(core.learners[name])
@@ -208,7 +209,7 @@ def _journal_next(core: Core, seeding: Seeding) -> None:
     assert index is not None, "the seed is complete"
     version = Version(core.durable.epoch, 0)
     core.durable.published[index] = Published(version, seeding.digests[index], SEED_ROUND)
-    core.write_journal(index)
+    core.write_fragment(index)
 
 
 def _journal_seed(core: Core, seeding: Seeding, now_s: float) -> None:

@@ -22,6 +22,7 @@ from islands.syncer.fate import NormGauge
 from islands.syncer.grace import Durations, GraceWatch
 from islands.syncer.leases import LeaseBook
 from islands.syncer.pace import Pace
+from islands.syncer.records import Records
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round
 from islands.syncer.supervisor_view import SupervisorView
@@ -130,6 +131,8 @@ class Core:
     is being read, so that no learner is asked for it;
     `supervised` that the link to the supervisor is up.
 
+    `grants` are those not durable yet, with the record that holds them, if it is written.
+
     No rule may look at all learners after every event: a run has thousands of each. Who changed is
     named to `touch`; `changed` are those that the census and the pace have yet to take in,
     `touched` those of the event that is being handled, and `ungranted` those who may need tokens
@@ -151,7 +154,8 @@ class Core:
     gauges: list[NormGauge] = field(default_factory=list)
     adoptions: dict[int, Adoption] = field(default_factory=dict)
     journalling: deque[tuple[int, int | None]] = field(default_factory=deque)
-    grants: dict[LearnerName, int] = field(default_factory=dict)
+    records: Records = field(default_factory=Records)
+    grants: dict[LearnerName, int | None] = field(default_factory=dict)
     absent: dict[LearnerName, float] = field(default_factory=dict)
     view: SupervisorView = field(default_factory=SupervisorView)
     epoch_proof: str = ""
@@ -325,15 +329,36 @@ class Core:
             )
             self.actions.append(Send(learner.connection, message))
 
-    def write_journal(self, fragment: int | None = None) -> int:
-        """Make the durable state (and a fragment's newest value) durable; returns the sequence."""
+    @property
+    def all_durable(self) -> bool:
+        """Whether nothing is being written, or waits to be (`records.py`)."""
+        return not self.journalling and self.records.due_s is None
+
+    def next_record_s(self) -> float | None:
+        """When the next record without a fragment may be written, as far as that is known."""
+        if any(fragment is None for _, fragment in self.journalling):
+            return None  # when the one under way is durable
+        return self.records.at_s(len(self.durable.ledger.books) * self.fragments)
+
+    def write_due(self, now_s: float) -> None:
+        """Write what has waited for a record long enough."""
+        at_s = self.next_record_s()
+        if at_s is not None and at_s <= now_s:
+            self.records.written_s = now_s
+            self._write(None, None)
+
+    def write_fragment(self, fragment: int) -> None:
+        """Make a fragment's newest value durable, with all metadata."""
+        newest = self.durable.published[fragment]
+        assert newest is not None, "a fragment is journalled with its version"
+        self._write(fragment, newest.version)
+
+    def _write(self, fragment: int | None, version: Version | None) -> None:
         self.durable.sequence += 1
         sequence = self.durable.sequence
-        version = None
-        if fragment is not None:
-            newest = self.durable.published[fragment]
-            assert newest is not None, "a fragment is journalled with its version"
-            version = newest.version
+        self.records.due_s = None
+        for name, covered in self.grants.items():
+            if covered is None:
+                self.grants[name] = sequence
         self.journalling.append((sequence, fragment))
         self.actions.append(WriteJournal(sequence, fragment, version))
-        return sequence

@@ -28,7 +28,7 @@ def retire(
     core.record("retired", name=name, incarnation=str(learner.incarnation), reason=reason)
     if learner.role is Role.LEARNER:
         close_accounts(core, name)
-        core.write_journal()
+        core.records.want()
 
 
 def forget_seed(core: Core, name: LearnerName) -> None:

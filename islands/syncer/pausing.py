@@ -25,7 +25,7 @@ def set_paused(core: Core, *, paused: bool) -> None:
         return
     core.durable.paused = paused
     core.record("paused" if paused else "resumed")
-    core.write_journal()
+    core.records.want()
     core.adoptions.clear()  # a wait for adoptions says nothing of the network if it spans a pause
     for name in core.names():
         tell_paused(core, name)

@@ -16,7 +16,7 @@ SWEEPS_PER_RESEND = 2
 
 def sweep(core: Core, now_s: float) -> None:
     """Repeat what is due, forget old pulls, and say what is wrong for long."""
-    interval_s = _resend_s(core)
+    interval_s = resend_s(core)
     if now_s < core.swept_s + interval_s / SWEEPS_PER_RESEND:
         return
     core.swept_s = now_s
@@ -42,10 +42,11 @@ def sweep(core: Core, now_s: float) -> None:
 
 def next_sweep_s(core: Core, now_s: float) -> float:
     """When to look again."""
-    return max(now_s, core.swept_s + _resend_s(core) / SWEEPS_PER_RESEND)
+    return max(now_s, core.swept_s + resend_s(core) / SWEEPS_PER_RESEND)
 
 
-def _resend_s(core: Core) -> float:
+def resend_s(core: Core) -> float:
+    """After which what was not answered is said again."""
     timing = core.settings.timing
     step_s = core.durations.step_s.value or 0.0
     return max(timing.scaled(timing.resend_s), core.settings.overlap_steps * step_s)

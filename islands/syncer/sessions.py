@@ -242,7 +242,7 @@ def _fence_older(core: Core, member: Member) -> None:
         if book.incarnation < member.incarnation or ended:
             core.durable.evictions += member.status is not Status.LEFT
             close_accounts(core, name)
-            core.write_journal()
+            core.records.want()
     if ended:
         fence = core.durable.retired.get(name, member.incarnation)
         core.durable.retired[name] = max(fence, member.incarnation)
@@ -272,4 +272,4 @@ def _end_absent(core: Core, now_s: float) -> None:
                 retire(core, name, "the supervisor does not know it")
             else:
                 close_accounts(core, name)
-                core.write_journal()
+                core.records.want()

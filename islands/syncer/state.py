@@ -56,7 +56,7 @@ from islands.syncer.fate import NormGauge
 from islands.syncer.leases import LeaseBook, grant_steps, ordinary_grant_steps
 from islands.syncer.pace import Pace
 from islands.syncer.pausing import count_time
-from islands.syncer.repeats import next_sweep_s, sweep
+from islands.syncer.repeats import next_sweep_s, resend_s, sweep
 from islands.syncer.reports import end_peer, take_progress
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
@@ -260,13 +260,14 @@ class SyncerState:
             advance_closing(core, now_s)
             if core.closing is None and core.seeded and not core.durable.paused:
                 open_rounds(core, now_s)
-                self._grant()
+                self._grant(now_s)
+            core.write_due(now_s)
             if _fingerprint(core) == before:
                 return
         message = "the syncer's rules do not come to rest"
         raise InvariantError(message)
 
-    def _grant(self) -> None:
+    def _grant(self, now_s: float) -> None:
         """Give learners the data and tokens they will need next; journalled before it is sent.
 
         Looked at are those that something happened to since the last grants: what a learner needs
@@ -274,20 +275,20 @@ class SyncerState:
         """
         core = self._core
         core.take_in()
-        changed = [name for name in sorted(core.ungranted) if self._top_up(name)]
+        for name in sorted(core.ungranted):
+            self._top_up(name, now_s)
         core.ungranted.clear()
-        if changed:
-            sequence = core.write_journal()
-            core.grants.update(dict.fromkeys(changed, sequence))
 
-    def _top_up(self, name: LearnerName) -> bool:
+    def _top_up(self, name: LearnerName, now_s: float) -> None:
         core, leases = self._core, self._core.durable.leases
         learner = core.learners.get(name)
         if name not in core.census.readers or name not in leases.holders or learner is None:
-            return False
+            return
         if learner.quarantined or not learner.reachable:
-            return False
+            return
         progress, batch = learner.progress, believed_batch(learner.progress)
+        holder = leases.holders[name]
+        unused_tokens, held = holder.unused_tokens, holder.leases
         granted = leases.top_up(
             name,
             batch_tokens=batch,
@@ -295,13 +296,16 @@ class SyncerState:
             chunk_steps=grant_steps(leases.chunk_steps, progress.step_time_s),
             proven=progress.steps > 0 or not core.any_learner("proven", _has_read),
         )
-        if leases.holders[name].unused_tokens < batch:
+        if holder.unused_tokens < batch:
             core.hungry[name] = None
         else:
             core.hungry.pop(name, None)
         if granted:
             _record_grant(core, name)
-        return granted
+            needed = holder.leases is not held or name in core.grants
+            lasts_s = progress.step_time_s * unused_tokens / max(1, batch)
+            core.records.want(now_s if needed else now_s + min(lasts_s, resend_s(core)) / 2)
+            core.grants[name] = None
 
     def deadline_s(self, now_s: float) -> float:
         """By when to send `Ticked`: the end of a grace, a timeout, or the next sweep.
@@ -311,10 +315,11 @@ class SyncerState:
         core = self._core
         timing = core.settings.timing
         if core.closing is not None and self._over:
+            due = [core.closing.deadline_s, core.next_record_s() or 0.0]
             later_s = now_s + timing.scaled(timing.final_s)
-            return core.closing.deadline_s if core.closing.deadline_s > now_s else later_s
+            return min((at_s for at_s in due if at_s > now_s), default=later_s)
         sweep_s = next_sweep_s(core, now_s)
-        due: list[float] = []
+        due = [core.next_record_s() or 0.0]
         waited_s = current_grace_s(core)
         for round_ in core.rounds.values():
             if round_.stage is Stage.COLLECTING:

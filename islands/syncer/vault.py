@@ -41,6 +41,9 @@ class Vault:
         settings: of the run.
         layout: of the model; lengths and merge units come from here, never from a message.
         optimizer: the outer optimizer.
+
+    Attributes:
+        waiting_bytes: memory held by contributions that wait for their merge.
     """
 
     def __init__(self, settings: RunSettings, layout: Layout, optimizer: OuterOptimizer) -> None:
@@ -53,18 +56,13 @@ class Vault:
         self._shelves: list[_Shelf] = [_Shelf({}, {}) for _ in layout.fragments]
         self._seeds: dict[tuple[int, str], NDArray[np.float32]] = {}
         self._waiting: dict[Ticket, dict[int, Measured]] = {}
+        self.waiting_bytes = 0
 
     def _units_of(self, index: int) -> tuple[object, ...]:
         units = self._layout.fragments[index].units
         if self._averaged:
             return tuple(replace(unit, rule="average") for unit in units)
         return units
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Memory held by contributions that wait for their merge."""
-        held = [one for by_link in self._waiting.values() for one in by_link.values()]
-        return sum(measured.values.nbytes for measured in held)
 
     def restore(
         self, fragment: int, version: Version, arrays: dict[str, NDArray[np.generic]]
@@ -97,12 +95,16 @@ class Vault:
 
     def hold(self, ticket: Ticket, connection: int, measured: Measured) -> None:
         """Keep a contribution until its round closes; the first answer over a link stands."""
-        self._waiting.setdefault(ticket, {}).setdefault(connection, measured)
+        by_link = self._waiting.setdefault(ticket, {})
+        if connection not in by_link:
+            by_link[connection] = measured
+            self.waiting_bytes += measured.values.nbytes
 
     def drop(self, ticket: Ticket, connection: int | None = None) -> None:
         """Forget what came for a ticket, or what came over one link only."""
         held = self._waiting.pop(ticket, {})
         left = {link: one for link, one in held.items() if connection not in (None, link)}
+        self.waiting_bytes -= sum(held[link].values.nbytes for link in held.keys() - left.keys())
         if left:
             self._waiting[ticket] = left
 

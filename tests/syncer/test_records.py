@@ -1,0 +1,114 @@
+"""When the journal is written: few records, each with all that happened since the one before."""
+
+import pytest
+
+from islands.config import RunSettings
+from islands.identities import Incarnation, LearnerName, Status
+from islands.messages import LeaseGranted, Member, MembershipChanged, PullFragment
+from islands.syncer.events import JournalFinished, MembershipArrived
+from islands.syncer.records import Records
+from tests.syncer.bench import BATCH, Bench, seeded
+
+BUDGET = RunSettings(interval_steps=4, budget_tokens=10**6)
+NAMES = tuple(f"learner-{index:02d}" for index in range(12))
+
+
+def spend(bench: Bench, name: str, *, all_of_it: bool) -> list[PullFragment]:
+    """A learner steps until its quota is used up, or until it is given more; returns its pulls."""
+    learner, pulls = bench.learners[name], list[PullFragment]()
+    holder = bench.core.durable.leases.holders[learner.name]
+    given = holder.quota_tokens
+    while holder.quota_tokens == given and learner.steps * BATCH < given:
+        bench.step(name, given // BATCH - learner.steps if all_of_it else 25)
+        pulls += bench.pulls()
+    return pulls
+
+
+def test_what_happens_while_a_record_is_written_goes_into_one_other() -> None:
+    """Twelve learners have used up their tokens at once: two records grant to all of them."""
+    bench = seeded(*NAMES, settings=BUDGET)
+    written = []
+    for name in NAMES:
+        spend(bench, name, all_of_it=True)
+        written += bench.written()
+    assert len(written) == 1
+    granted: list[LeaseGranted] = []
+    while bench.core.journalling:
+        bench.do(JournalFinished(bench.core.journalling[-1][0]))
+        written += bench.written()
+        granted += bench.sent(LeaseGranted)
+    assert len(written) == 2
+    assert len(granted) == len(NAMES)
+
+
+def test_what_is_granted_is_sent_when_its_record_is_durable() -> None:
+    """A record that was under way before says nothing of it."""
+    bench = seeded("ana", "ben", settings=BUDGET)
+    spend(bench, "ana", all_of_it=True)
+    (first,) = bench.written()
+    spend(bench, "ben", all_of_it=True)
+    assert bench.written() == []
+    bench.do(JournalFinished(first.sequence))
+    assert len(bench.sent(LeaseGranted)) == 1
+    (second,) = bench.written()
+    bench.do(JournalFinished(second.sequence))
+    assert len(bench.sent(LeaseGranted)) == 1
+
+
+def test_a_grant_that_is_not_needed_yet_travels_with_a_fragment() -> None:
+    """Half of the last grant is left, so the new one costs no record of its own."""
+    bench = seeded("ana", "ben", settings=BUDGET)
+    pulls = spend(bench, "ana", all_of_it=False)
+    assert bench.written() == []
+    assert bench.learners["ana"].name in bench.core.grants
+    bench.answer(pulls[-1])
+    bench.merge()
+    (record,) = bench.written()
+    assert record.fragment is not None
+    bench.do(JournalFinished(record.sequence))
+    assert len(bench.sent(LeaseGranted)) == 1
+
+
+def test_without_a_fragment_it_is_written_before_it_is_needed() -> None:
+    """The state asks to be woken in time, although no round comes to an end."""
+    bench = seeded("ana", "ben", settings=BUDGET)
+    spend(bench, "ana", all_of_it=False)
+    for _ in range(10):
+        bench.tick(bench.state.deadline_s(bench.now_s) - bench.now_s)
+        if bench.written():
+            break
+    left = bench.core.durable.leases.holders[LearnerName("ana")].unused_tokens
+    assert bench.written()
+    assert bench.now_s < left / BATCH * 0.1
+
+
+def test_a_thousand_ends_are_a_few_records() -> None:
+    """The supervisor evicts everybody at once: one record for the first, one for the rest."""
+    bench = seeded(*NAMES, settings=BUDGET)
+    members = tuple(Member(LearnerName(name), Incarnation(1, 1), Status.EVICTED) for name in NAMES)
+    bench.do(MembershipArrived(MembershipChanged(1, members)))
+    assert len(bench.written()) == 1
+    bench.journal()
+    assert bench.core.all_durable
+    assert bench.core.durable.ledger.books == {}
+
+
+@pytest.mark.parametrize(("accounts", "distance_s"), [(1, 0.0), (999, 0.0), (100_000, 1.0)])
+def test_large_records_keep_their_distance(accounts: int, distance_s: float) -> None:
+    """They take at most a tenth of the time, however often something is to be durable."""
+    records = Records(written_s=5.0)
+    assert records.at_s(accounts) is None
+    records.want(5.0)
+    at_s = records.at_s(accounts)
+    assert at_s == pytest.approx(5.0 + distance_s)
+
+
+def test_the_earliest_wish_counts() -> None:
+    """What can wait does not hold up what cannot."""
+    records = Records()
+    records.want(9.0)
+    records.want(3.0)
+    records.want(7.0)
+    assert records.at_s(1) == 3.0
+    records.want()
+    assert records.at_s(1) == float("-inf")
