@@ -14,6 +14,7 @@ who is here            `sessions.py`
 what is kept of all    `census.py`
 when it is written     `records.py`
 whose time is over     `endings.py`
+who may not come back  `fence.py`
 whom peers may ask     `donors.py`
 what is said again     `repeats.py`
 when a run swings      `swings.py`

@@ -19,6 +19,7 @@ from islands.syncer.actions import Action, Record, Send, SendValue, WriteJournal
 from islands.syncer.census import Census, Witness
 from islands.syncer.eligibility import ineligible_because, unready_because
 from islands.syncer.fate import NormGauge
+from islands.syncer.fence import Fence
 from islands.syncer.grace import Durations, GraceWatch
 from islands.syncer.leases import LeaseBook
 from islands.syncer.pace import Pace
@@ -42,8 +43,8 @@ class Published:
 class Durable:
     """What a restarted syncer must know: exactly the metadata of a journal record.
 
-    `published` is what the record's sequence number makes durable. `retired` is the highest ended
-    incarnation per name: the fence. `stopping` is why the run is closing: an end that was begun is
+    `published` is what the record's sequence number makes durable. `fence` knows the ended
+    incarnations. `stopping` is why the run is closing: an end that was begun is
     begun again after a restart. `finished` is why it is over, `reported` that the supervisor has
     heard so. `elapsed_s` is the time that counts against the budget (`pausing.py`).
     """
@@ -54,7 +55,7 @@ class Durable:
     published: list[Published | None]
     ledger: Ledger
     leases: LeaseBook
-    retired: dict[LearnerName, Incarnation] = field(default_factory=dict)
+    fence: Fence
     merges: int = 0
     staleness_sum: int = 0
     participants_sum: int = 0

@@ -53,7 +53,7 @@ def close_accounts(core: Core, name: LearnerName) -> None:
     """What has no fate yet is lost; quota and leases go back; nothing of it is taken any more."""
     durable = core.durable
     book = durable.ledger.books[name]
-    durable.retired[name] = book.incarnation
+    durable.fence.end(name, book.incarnation)
     durable.ledger.close(name)
     returned = durable.leases.close(name, book.processed)
     core.pace.forget(name)

@@ -125,12 +125,12 @@ def _fenced(core: Core, hello: Hello) -> bool:
     A process that holds less than its incarnation was known to hold is another one: a supervisor
     that lost its folder gives incarnations that were given before.
     """
-    retired = core.durable.retired.get(hello.name)
     known, book = core.learners.get(hello.name), core.durable.ledger.books.get(hello.name)
     newer = [record.incarnation for record in (known, book) if record is not None]
-    ended = retired is not None and hello.incarnation <= retired
-    same = book is not None and book.incarnation == hello.incarnation and known is None
-    if same and core.durable.ledger.forgot(hello.progress):
+    same = book is not None and book.incarnation == hello.incarnation
+    reads = hello.role is not Role.LEARNER  # an observer never has an account to be fenced from
+    ended = core.durable.fence.ended(hello.name, hello.incarnation, open_account=same or reads)
+    if same and known is None and core.durable.ledger.forgot(hello.progress):
         return True
     return ended or any(hello.incarnation < incarnation for incarnation in newer)
 
@@ -148,7 +148,7 @@ def _new_record(core: Core, hello: Hello) -> LearnerRecord:
     if book is None:
         durable.ledger.open(hello.name, hello.incarnation)
         durable.leases.open(hello.name, hello.incarnation)
-        durable.rejoins += hello.name in durable.retired
+        durable.rejoins += durable.fence.knows(hello.name)
     return learner
 
 
@@ -244,8 +244,7 @@ def _fence_older(core: Core, member: Member) -> None:
             close_accounts(core, name)
             core.records.want()
     if ended:
-        fence = core.durable.retired.get(name, member.incarnation)
-        core.durable.retired[name] = max(fence, member.incarnation)
+        core.durable.fence.end(name, member.incarnation)
 
 
 def _end_absent(core: Core, now_s: float) -> None:

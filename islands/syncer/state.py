@@ -53,6 +53,7 @@ from islands.syncer.events import (
     Ticked,
 )
 from islands.syncer.fate import NormGauge
+from islands.syncer.fence import Fence
 from islands.syncer.leases import LeaseBook, grant_steps, ordinary_grant_steps
 from islands.syncer.pace import Pace
 from islands.syncer.pausing import count_time
@@ -86,6 +87,7 @@ def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> 
         published=[None] * fragments,
         ledger=Ledger.of(fragments),
         leases=LeaseBook(shards, settings.budget_tokens, ordinary_grant_steps(settings)),
+        fence=Fence(),
     )
 
 

@@ -57,7 +57,7 @@ def test_a_report_that_cannot_be_true_ends_its_senders_session(
     assert sentence in refused.reason
     assert not refused.retry
     assert "wrong_report" in [record.kind for record in bench.of(Record)]
-    assert bench.core.durable.retired[LearnerName("ana")] == Incarnation(1, 1)
+    assert bench.core.durable.fence.names[LearnerName("ana")] == Incarnation(1, 1)
     assert all(row.imbalance == 0 for row in bench.state.ledger_rows())
     bench.step("ben")
     assert not bench.dismissed()

@@ -97,7 +97,7 @@ def test_a_newer_incarnation_ends_the_older_one() -> None:
     bench = seeded("ana", "ben")
     bench.step("ben")
     bench.hello("ben", counter=2)
-    assert bench.core.durable.retired[bench.learners["ben"].name].counter == 1
+    assert bench.core.durable.fence.names[bench.learners["ben"].name].counter == 1
     assert bench.state.ledger_rows()[0].lost == BATCH
     bench.hello("ben", counter=1)
     assert isinstance(bench.dismissed()[0], Evicted)
