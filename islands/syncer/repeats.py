@@ -60,8 +60,10 @@ def _repeat_to(core: Core, name: LearnerName, now_s: float, interval_s: float) -
         core.send_grant(learner)
     if missed_pause(core, name) and core.closing is None:
         tell_paused(core, name)
+    if not learner.adopting:
+        return
     for index, published in enumerate(core.published):
-        if published is None or not learner.adopting:
+        if published is None:
             continue
         if learner.holds(index) == published.version:
             continue
