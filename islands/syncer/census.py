@@ -1,9 +1,10 @@
 """What several rules ask of all learners at once, kept instead of counted anew for every event.
 
-`Census` owns the sorted names of all that are known, which of them are learners, and which of those
-read data. Who is ready is kept by `pace.py`, with its rank. A learner that changed is named to
-`Core.touch`, and taken in before anybody asks. `tests/syncer/test_census.py` holds all of it
-against a count from scratch, over random histories.
+`Census` owns the sorted names of all that are known, which of them are learners, which of those
+read data, and who may best give its inner moments to another (`donors.py`). Who is ready is kept by
+`pace.py`, with its rank. A learner that changed is named to `Core.touch`, and taken in before
+anybody asks. `tests/syncer/recount.py` holds all of it against a count from scratch, after every
+event of the syncer's tests and of random histories.
 
 `Witness` answers "is there a learner that …?" for a condition that is asked after every event and
 seldom changes: it asks the one first of whom it was true last. Only when it is not true any more
@@ -12,21 +13,30 @@ the other costs one visit each.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from islands.identities import LearnerName, Role
+from islands.identities import LearnerName, Phase, Role, Status
 from islands.syncer.roster import LearnerRecord
+
+DonorRank = tuple[int, LearnerName]
 
 
 @dataclass(slots=True)
 class Census:
-    """Who is known: `names` sorted, `learners` without observers, `readers` with a batch."""
+    """Who is known: `names` sorted, `learners` without observers, `readers` with a batch.
+
+    `donor` is the best one (None if nobody may donate), if `donor_known`: it is not known from when
+    the best one has left until somebody asks.
+    """
 
     names: list[LearnerName] = field(default_factory=list)
     learners: set[LearnerName] = field(default_factory=set)
     readers: set[LearnerName] = field(default_factory=set)
     known: set[LearnerName] = field(default_factory=set)
+    donor: LearnerName | None = None
+    donor_rank: DonorRank | None = None
+    donor_known: bool = True
 
     def take_in(self, name: LearnerName, learner: LearnerRecord | None) -> None:
         """Count a learner as it is now; None if it is not known any more."""
@@ -39,6 +49,39 @@ class Census:
                 del self.names[bisect_left(self.names, name)]
         _keep(self.learners, name, learner is not None and learner.role is Role.LEARNER)
         _keep(self.readers, name, learner is not None and learner.progress.batch_tokens > 0)
+        self._compare_donor(name, learner)
+
+    def _compare_donor(self, name: LearnerName, learner: LearnerRecord | None) -> None:
+        rank = None if learner is None or not may_donate(learner) else donor_rank(learner)
+        best = self.donor_rank
+        if self.donor_known and rank is not None and (best is None or rank <= best):
+            self.donor, self.donor_rank = name, rank
+        elif name == self.donor:  # it may be another one now
+            self.donor, self.donor_rank, self.donor_known = None, None, False
+
+    def look_for_donor(self, learners: Mapping[LearnerName, LearnerRecord]) -> None:
+        """Ask everybody."""
+        self.donor, self.donor_known = best_donor(learners), True
+        self.donor_rank = None if self.donor is None else donor_rank(learners[self.donor])
+
+
+def may_donate(learner: LearnerRecord) -> bool:
+    """Whether it is here, well, and has stepped from what it adopted."""
+    present = learner.connection is not None and learner.status is Status.LIVE
+    trains = learner.role is Role.LEARNER and learner.phase is Phase.STEPPING and learner.whole
+    return present and trains and not learner.quarantined and learner.progress.steps > 0
+
+
+def donor_rank(learner: LearnerRecord) -> DonorRank:
+    """The least is the best: most steps, then the first by name."""
+    return -learner.progress.steps, learner.name
+
+
+def best_donor(learners: Mapping[LearnerName, LearnerRecord]) -> LearnerName | None:
+    """Of these, who has most steps in its incarnation: its moments have seen most."""
+    able = (donor_rank(learner) for learner in learners.values() if may_donate(learner))
+    best = min(able, default=None)
+    return None if best is None else best[1]
 
 
 def _keep(names: set[LearnerName], name: LearnerName, belongs: bool) -> None:  # noqa: FBT001  private, and the last of three

@@ -7,10 +7,10 @@ link was admitted under.
 Source: SPEC §3.2 (a fresh or unhealed learner never donates) and §8.
 """
 
-from islands.identities import LearnerName, Phase, Role, Status
+from islands.identities import LearnerName, Role
 from islands.messages import Hello
+from islands.syncer.census import best_donor
 from islands.syncer.core import Core
-from islands.syncer.roster import LearnerRecord
 
 
 def donor_for(core: Core, hello: Hello) -> LearnerName | None:
@@ -23,20 +23,14 @@ def donor_for(core: Core, hello: Hello) -> LearnerName | None:
         return None
     if not core.seeded or core.closing is not None:
         return None
-    able = [
-        learner
-        for name, learner in sorted(core.learners.items())
-        if name != hello.name and _may_donate(learner)
-    ]
-    donor = max(able, key=lambda learner: learner.progress.steps, default=None)
-    return None if donor is None else donor.name
-
-
-def _may_donate(learner: LearnerRecord) -> bool:
-    """Whether it is here, well, and has stepped from what it adopted."""
-    present = learner.connection is not None and learner.status is Status.LIVE
-    trains = learner.role is Role.LEARNER and learner.phase is Phase.STEPPING and learner.whole
-    return present and trains and not learner.quarantined and learner.progress.steps > 0
+    core.take_in()
+    if not core.census.donor_known:
+        core.census.look_for_donor(core.learners)
+    donor = core.census.donor
+    if donor != hello.name:
+        return donor
+    others = {name: record for name, record in core.learners.items() if name != hello.name}
+    return best_donor(others)
 
 
 def route(core: Core, connection: int, sender: str, recipient: str) -> int | None:

@@ -5,6 +5,7 @@ that the rule left nothing out of date.
 """
 
 from islands.identities import LearnerName, Role
+from islands.syncer.census import best_donor
 from islands.syncer.closing import tokens_used_up
 from islands.syncer.core import Core
 from islands.syncer.eligibility import unready_because
@@ -21,6 +22,8 @@ def recount(core: Core) -> None:
     census, learners = core.census, core.learners
     assert census.learners == {n for n in names if learners[n].role is Role.LEARNER}
     assert census.readers == {n for n in names if learners[n].progress.batch_tokens > 0}
+    if census.donor_known:
+        assert census.donor == best_donor(learners)
     ready = {n: (-core.pace.credits.get(n, 0.0), n) for n in names if _ready(core, n)}
     assert core.pace.ranked == ready
     assert core.pace.ranking == sorted(ready.values())
