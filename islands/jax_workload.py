@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 
 from islands.config import Precision, RunSettings
 from islands.errors import TaskError
+from islands.fragments import MIN_PIECE_BYTES
 from islands.jax_settings import enable_compilation_cache
 from islands.jax_trainer import JaxTrainer
 from islands.mesh import choose
+from islands.process_memory import VALUE_BYTES, TrainerMemory
+from islands.program import program_for
 from islands.run_spec import RunPlan
 from islands.task import Task
 from islands.trainer import Trainer, WirePrecision
@@ -41,6 +44,20 @@ class JaxWorkload(Workload):
     def keep_compiled(self, folder: Path) -> None:
         """Let JAX keep its compiled functions there."""
         enable_compilation_cache(folder)
+
+    def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
+        """Parameters, base, moments and gradients, by their shapes."""
+        program = program_for(self.task, settings.fragments, "balanced", MIN_PIECE_BYTES)
+        trainable, frozen, _ = jax.eval_shape(program.init, jax.random.key(0))
+        moments = jax.eval_shape(program.optimizer_state, trainable)
+        trained = _bytes_of(trainable)
+        return TrainerMemory(
+            parameters=trained + _bytes_of(frozen),
+            base=VALUE_BYTES * program.layout.size,
+            moments=_bytes_of(moments),
+            gradients=trained,
+            jax=True,
+        )
 
     def plan(self, settings: RunSettings) -> RunPlan:
         """The layout by shapes alone."""
@@ -73,3 +90,7 @@ class JaxWorkload(Workload):
             model_parallel=1 if place is None else place.model_parallel,
             precision=precision,
         )
+
+
+def _bytes_of(tree: PyTree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -1,9 +1,10 @@
 """What a run needs, computed before it begins: memory, disk, network.
 
-Pure arithmetic on the layout and the settings. Activations of the model and the program itself are
-not in it. Published values are float32 whatever the model's own precision; contributions have the
-wire's (SPEC §5). Rounds are opened by compute: every fragment moves once in H steps, so a second
-carries N/H elements per step and direction, whatever P is.
+Pure arithmetic on the layout and the settings. Activations of the model are not in it; programs are
+only in what each process takes (`islands.process_memory`). Published values are float32 whatever
+the model's own precision; contributions have the wire's (SPEC §5). Rounds are opened by compute:
+every fragment moves once in H steps, so a second carries N/H elements per step and direction,
+whatever P is.
 
 Symbols: N elements, V = 4·N bytes, P fragments, H interval in steps, τ overlap in steps.
 """
@@ -14,6 +15,7 @@ from math import prod
 from islands.config import Precision, RunSettings
 from islands.layout import Layout
 from islands.numerics.stability import overlong_because
+from islands.process_memory import Processes, TrainerMemory, processes
 
 VALUE_BYTES = 4
 ADAM_MOMENTS = 2
@@ -92,6 +94,7 @@ class Estimate:
         disk_bytes: that the journal occupies.
         rounds_open: at once, at most.
         exchange_bytes: of one round with one learner, both ways, for the largest fragment.
+        processes: memory of each process on its host.
         warnings: sentences.
     """
 
@@ -113,6 +116,7 @@ class Estimate:
     disk_bytes: int
     rounds_open: int
     exchange_bytes: int
+    processes: Processes
     warnings: tuple[str, ...] = ()
 
     @property
@@ -136,8 +140,7 @@ def estimate(
     *,
     learners: int,
     step_time_s: float | None = None,
-    optimizer_bytes: int | None = None,
-    frozen_bytes: int = 0,
+    trainer: TrainerMemory | None = None,
 ) -> Estimate:
     """What a run of this layout needs.
 
@@ -146,8 +149,7 @@ def estimate(
         settings: of the run.
         learners: that take part; at least one is reckoned with.
         step_time_s: seconds per step, if it is known.
-        optimizer_bytes: of the inner optimizer's state; None is taken as twice the parameters.
-        frozen_bytes: of parameters that are not trained.
+        trainer: what one holds; None: all parameters are trained, by Adam.
     """
     learners = max(1, learners)
     fragments = len(layout.fragments)
@@ -157,7 +159,7 @@ def estimate(
     rounds_open = settings.open_rounds_max(fragments)
     trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
     copied = sum(sorted(sizes)[-rounds_open:]) * wire // value
-    moments = ADAM_MOMENTS * trainable if optimizer_bytes is None else optimizer_bytes
+    held = trainer or TrainerMemory(trainable, value, ADAM_MOMENTS * trainable, trainable)
     made = Estimate(
         elements=layout.size,
         fragments=fragments,
@@ -166,12 +168,12 @@ def estimate(
         largest=max(sizes),
         learners=learners,
         step_time_s=step_time_s,
-        moments_known=optimizer_bytes is not None,
+        moments_known=trainer is not None,
         learner=LearnerMemory(
-            parameters=trainable + frozen_bytes,
-            base=value,
-            moments=moments,
-            gradients=trainable,
+            parameters=held.parameters,
+            base=held.base,
+            moments=held.moments,
+            gradients=held.gradients,
             snapshots=2 * SNAPSHOTS_PER_FRAGMENT * copied,
         ),
         syncer=SyncerMemory(
@@ -187,6 +189,7 @@ def estimate(
         disk_bytes=SLOTS * 2 * value,
         rounds_open=rounds_open,
         exchange_bytes=max(sizes) * wire // value + max(sizes),
+        processes=processes(layout, settings, held, learners=learners),
     )
     return _with_warnings(made, settings)
 

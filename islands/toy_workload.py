@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from islands.config import RunSettings
 from islands.errors import InvariantError
+from islands.process_memory import TrainerMemory
 from islands.run_spec import RunPlan
 from islands.toy import SleepingDevice, ToyTask
 from islands.trainer import MOMENT_PIECE_BYTES, PendingStep, Snapshot, Trainer, WirePrecision
@@ -43,6 +44,10 @@ class Sleeping(Workload):
     slow: dict[str, float] = field(default_factory=dict, hash=False)
     setup_s: float = 0.0
     first_step_s: float = 0.0
+
+    def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
+        """The value that it holds."""
+        return TrainerMemory(0, VALUE_BYTES * self._make(settings, 1.0).layout.size, 0, 0)
 
     def plan(self, settings: RunSettings) -> RunPlan:
         """As many fragments as are asked for."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from islands.config import RunSettings
 from islands.factory import make
+from islands.process_memory import TrainerMemory
 from islands.run_spec import RunPlan, RunSpec
 from islands.trainer import Trainer
 
@@ -38,6 +39,10 @@ class Workload(ABC):
 
     def keep_compiled(self, folder: Path) -> None:  # noqa: B027  toys compile nothing
         """Keep compiled functions in a folder, so that a restart compiles nothing."""
+
+    def trainer_memory(self, settings: RunSettings) -> TrainerMemory | None:
+        """What a trainer holds, by shapes alone; None if that is not known."""
+        return None
 
     @abstractmethod
     def plan(self, settings: RunSettings) -> RunPlan:

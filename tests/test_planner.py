@@ -24,6 +24,7 @@ from islands.options import (
     SyncerOptions,
 )
 from islands.planner import Estimate, estimate
+from islands.process_memory import TrainerMemory
 
 MIB = 2**20
 V = 8 * MIB
@@ -54,7 +55,10 @@ def test_what_is_known_of_the_model_is_used() -> None:
     """Half precision halves the model, not the base; frozen parameters have no gradients."""
     settings = RunSettings(interval_steps=8, fragments=4)
     found = estimate(
-        layout(dtype="bfloat16"), settings, learners=1, optimizer_bytes=5, frozen_bytes=7
+        layout(dtype="bfloat16"),
+        settings,
+        learners=1,
+        trainer=TrainerMemory(parameters=V // 2 + 7, base=V, moments=5, gradients=V // 2),
     )
     memory = found.learner
     assert (memory.parameters, memory.base, memory.moments) == (V // 2 + 7, V, 5)
@@ -135,8 +139,20 @@ def test_the_table_fits_a_terminal() -> None:
     told = console.export_text()
     assert max(map(len, told.splitlines())) <= 80
     assert re.search(r"parameters +2,097,152", told)
+    assert re.search(r"this machine +\d+ MiB +hub, syncer and 3 learners", told)
     assert "at 10 steps/s" in told
     assert "refused: something is wrong" in told
+
+
+def test_a_plan_that_cannot_be_told_is_refused(tmp_path: Path) -> None:
+    """What a start would refuse for its size, the dry run refuses too: it promises nothing more."""
+    file = RunFile(
+        task="islands.toy_workload:Sleeping",
+        task_settings={"megabytes": 0.1, "slow": {f"learner-{n}": 1.0 for n in range(4000)}},
+    )
+    listening = ListenOptions(listen="127.0.0.1:0")
+    found = examine(RunOptions(file, listening, folder=tmp_path), Common())
+    assert [sentence for sentence in found.refused if "task_settings into a file" in sentence]
 
 
 def test_sizes_are_readable() -> None:

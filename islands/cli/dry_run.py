@@ -5,8 +5,8 @@ shapes, the address is bound for a moment, the folder is tried, the supervisor i
 """
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from islands.cli.parsing import Common, one_line
@@ -23,6 +23,7 @@ from islands.options import (
 )
 from islands.planner import Estimate, estimate
 from islands.run_spec import RunPlan, RunSpec, read
+from islands.wire_limits import check_told, limits_of
 from islands.workload import Workload, load_workload
 from messaging.errors import LinkLost, LocalFault
 
@@ -41,6 +42,7 @@ class Findings:
         address: where this process would listen; None if it would not.
         folder: where it would write.
         refused: sentences.
+        accelerated: whether learners here compute on devices with a memory of their own.
     """
 
     learners: int
@@ -50,6 +52,7 @@ class Findings:
     overlap_steps: int = 0
     address: str | None = None
     refused: tuple[str, ...] = ()
+    accelerated: bool = False
 
     def check(self, step: Callable[[], object]) -> None:
         """Take a step that a start would take; keep the sentence if it is refused."""
@@ -60,15 +63,16 @@ class Findings:
 
     def reckon(self, spec: RunSpec, plan: RunPlan, workload: Workload | None) -> None:
         """Compute what a run of this plan needs."""
-        moments, frozen = (None, 0) if workload is None else _other_bytes(workload, spec)
+        trainer = None if workload is None else workload.trainer_memory(spec.settings)
+        if trainer is not None and self.accelerated:
+            trainer = replace(trainer, on_host=not trainer.jax)
         self.overlap_steps = spec.settings.overlap_steps
         self.estimate = estimate(
             plan.layout,
             spec.settings,
             learners=self.learners,
             step_time_s=self.step_time_s,
-            optimizer_bytes=moments,
-            frozen_bytes=frozen,
+            trainer=trainer,
         )
 
 
@@ -76,7 +80,6 @@ def dry_run(options: object, common: Common) -> int:
     """Show what was found; returns 0, or 2 if a start would be refused."""
     from islands.cli.plan_screen import show
 
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # shapes need no accelerator
     found = examine(options, common)
     show(found)
     return 2 if found.refused else 0
@@ -84,23 +87,25 @@ def dry_run(options: object, common: Common) -> int:
 
 def examine(options: object, common: Common) -> Findings:
     """What a start with these options would need and refuse."""
+    elsewhere = accelerated(os.environ)
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # shapes need no accelerator
     match options:
         case RunOptions():
             folder = options.folder or Path("runs") / options.file.run.run
-            found = Findings(options.learners, common.step_time_s, folder)
+            found = Findings(options.learners, common.step_time_s, folder, accelerated=elsewhere)
             _examine_hub(found, options)
         case SyncerOptions() if not options.supervisor:
-            found = Findings(1, common.step_time_s, options.folder)
+            found = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
             _examine_hub(found, options)
         case SupervisorOptions():
-            found = Findings(1, common.step_time_s, options.folder)
+            found = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
             _examine_hub(found, options)
         case SyncerOptions():
-            found = Findings(1, common.step_time_s, options.folder)
+            found = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
             found.check(lambda: _try_address(found, options.listening, options.connecting))
             found.check(lambda: _ask(found, options, Role.SYNCER, options.name))
         case LearnerOptions():
-            found = Findings(1, common.step_time_s, options.folder)
+            found = Findings(1, common.step_time_s, options.folder, accelerated=elsewhere)
             name = options.name or default_name()
             found.check(lambda: _ask(found, options, Role.LEARNER, name))
         case _:
@@ -126,7 +131,10 @@ def _examine_hub(found: Findings, options: RunOptions | SyncerOptions | Supervis
 
 def _plan_here(found: Findings, spec: RunSpec) -> None:
     workload = load_workload(spec)
-    found.reckon(spec, workload.plan(spec.settings), workload)
+    plan = workload.plan(spec.settings)
+    found.reckon(spec, plan, workload)
+    limits_of(plan.layout)
+    check_told(spec.encode(), plan.encode())
 
 
 def _same_run(found: Findings, spec: RunSpec, *, extend: bool) -> None:
@@ -203,25 +211,13 @@ def _ask(found: Findings, options: SyncerOptions | LearnerOptions, role: Role, n
         found.reckon(spec, plan, workload)
 
 
-def _other_bytes(workload: Workload, spec: RunSpec) -> tuple[int | None, int]:
-    """Bytes of the inner optimizer's state and of frozen parameters, by shapes alone.
+def accelerated(environment: Mapping[str, str], devices: Path = Path("/dev")) -> bool:
+    """Whether learners of this host compute on devices with a memory of their own.
 
-    The first is None for a workload that does not train with JAX.
+    Args:
+        environment: JAX may be told there to do without them.
+        devices: where the system shows them.
     """
-    from islands.jax_workload import JaxWorkload
-
-    if not isinstance(workload, JaxWorkload):
-        return None, 0
-    import jax
-
-    from islands.fragments import MIN_PIECE_BYTES
-    from islands.program import program_for
-
-    program = program_for(workload.task, spec.settings.fragments, "balanced", MIN_PIECE_BYTES)
-    trainable, frozen, _ = jax.eval_shape(program.init, jax.random.key(0))
-    moments = jax.eval_shape(program.optimizer_state, trainable)
-
-    def size(tree: object) -> int:
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-    return size(moments), size(frozen)
+    if environment.get("JAX_PLATFORMS", "").startswith("cpu"):
+        return False
+    return any(any(devices.glob(pattern)) for pattern in ("nvidia[0-9]*", "accel*", "kfd"))

@@ -37,6 +37,7 @@ def _table(found: "Findings", made: "Estimate") -> Table:
         *_plan(found, made),
         *_learner(made),
         *_syncer(made),
+        *_processes(made),
         *_traffic(found, made),
     ):
         table.add_row(name, amount, remark, style="bold" if not amount and not remark else None)
@@ -82,6 +83,18 @@ def _syncer(made: "Estimate") -> Rows:
         ("  outer state", size(memory.outer), "momentum"),
         ("  open rounds", size(memory.rounds), "contributions that wait, at most"),
         ("  total", size(memory.total), ""),
+    )
+
+
+def _processes(made: "Estimate") -> Rows:
+    host = made.processes
+    learners = "1 learner" if host.learners == 1 else f"{host.learners} learners"
+    return (
+        ("Memory of processes on their hosts, at the peak", "", ""),
+        ("  hub", size(host.hub), "supervisor, and who evaluates"),
+        ("  syncer", size(host.syncer), "beside what is above: merges, and the program"),
+        ("  learner", size(host.learner), "each, without the activations of a step"),
+        ("  this machine", size(host.total), f"hub, syncer and {learners}, if all are here"),
     )
 
 

@@ -31,8 +31,8 @@ from islands.tasks.stdlib_bytes import StdlibBytes
 from tests.integration.programs import Program, Room, merges, open_room, pids
 
 LOOK_S = 0.05
-STEADY_ROUNDS = 2
-"""Rounds of every fragment before and after the syncer is killed."""
+ROUNDS_BEFORE, ROUNDS_AFTER = 3, 1
+"""Of every fragment, before and after the syncer is killed; four versions are kept of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def small_decoder(width: int, hidden: int, layers: int) -> StdlibBytes:
 
 
 CASES = {
-    "large": Case(1, 540.0, {"fragments": 4, "interval_steps": 16}, sleeping(400e6, 1.0)),
+    "large": Case(1, 900.0, {"fragments": 4, "interval_steps": 16}, sleeping(400e6, 1.0)),
     "whole": Case(2, 400.0, {"fragments": 1, "interval_steps": 8}, sleeping(100e6, 1.0)),
     "decoder": Case(
         2,
@@ -93,14 +93,23 @@ class Peaks:
 
     hub: int
     folder: Path
-    bytes_by_name: dict[str, int] = field(default_factory=dict)
+    bytes_by_pid: dict[int, tuple[str, int]] = field(default_factory=dict)
 
     async def watch(self) -> None:
         """Look until cancelled."""
         while True:
             for name, pid in {"hub": self.hub, **pids(self.folder)}.items():
-                self.bytes_by_name[name] = max(self.bytes_by_name.get(name, 0), peak_bytes(pid))
+                known = self.bytes_by_pid.get(pid, (name, 0))[1]
+                self.bytes_by_pid[pid] = name, max(known, peak_bytes(pid))
             await asyncio.sleep(LOOK_S)
+
+    def by_name(self) -> dict[str, int]:
+        """Of each process; a name's later ones have a number."""
+        found: dict[str, int] = {}
+        for name, most in self.bytes_by_pid.values():
+            number = sum(each.partition("/")[0] == name for each in found)
+            found[f"{name}/{number + 1}" if number else name] = most
+        return dict(sorted(found.items()))
 
 
 def peak_bytes(pid: int) -> int:
@@ -154,11 +163,12 @@ async def watched(case: Case, place: Path, fragments: int, found: Found) -> None
         peaks = Peaks(hub.pid, folder)
         watching = asyncio.create_task(peaks.watch())
         try:
-            async with asyncio.timeout(case.limit_s):
-                await live(room, hub, folder, fragments, found)
+            with contextlib.suppress(TimeoutError):  # then `ended` stays None
+                async with asyncio.timeout(case.limit_s):
+                    await live(room, hub, folder, fragments, found)
         finally:
             watching.cancel()
-            found.peak_bytes = dict(sorted(peaks.bytes_by_name.items()))
+            found.peak_bytes = peaks.by_name()
             found.journal_bytes = allocated_bytes(folder / "journal")
             found.merges = merges(folder)
 
@@ -169,13 +179,13 @@ async def live(room: Room, hub: Program, folder: Path, fragments: int, found: Fo
     await reached(room, folder, 1)
     found.join_s = time.monotonic() - began_s
     steady_s, before = time.monotonic(), merges(folder)
-    await reached(room, folder, before + STEADY_ROUNDS * fragments)
+    await reached(room, folder, before + ROUNDS_BEFORE * fragments)
     found.merge_s = (time.monotonic() - steady_s) / (merges(folder) - before)
     os.kill(pids(folder)["syncer"], signal.SIGKILL)
     killed_s, before = time.monotonic(), merges(folder)
     await reached(room, folder, before + 1)
     found.restart_s = time.monotonic() - killed_s
-    await reached(room, folder, before + STEADY_ROUNDS * fragments)
+    await reached(room, folder, before + ROUNDS_AFTER * fragments)
     await room.run("islands.cli", "control", "stop", "--folder", folder)
     found.ended = await room.ended(hub)
 
@@ -187,7 +197,9 @@ async def reached(room: Room, folder: Path, count: int) -> None:
 
 def predicted(estimate: Estimate) -> dict[str, object]:
     """What the dry run says."""
-    return {"journal_bytes": estimate.disk_bytes}
+    host = estimate.processes
+    told = {"hub": host.hub, "syncer": host.syncer, "learner": host.learner}
+    return {"journal_bytes": estimate.disk_bytes, **told}
 
 
 def _known(told: dict[str, object]) -> dict[str, object]:

@@ -1,0 +1,82 @@
+"""What each process takes of its host's memory, by formulas that a hand can check."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from islands.cli.dry_run import accelerated
+from islands.config import Precision, RunSettings
+from islands.layout import Fragment, Layout, Leaf, layout_of
+from islands.process_memory import (
+    HUB_PROGRAM,
+    JAX_AT_A_LEARNER,
+    JAX_AT_THE_HUB,
+    LEARNER_PROGRAM,
+    SYNCER_PROGRAM,
+    Processes,
+    TrainerMemory,
+    processes,
+)
+
+F = 1 << 20
+TRAINER = TrainerMemory(parameters=3 * F, base=4 * F, moments=6 * F, gradients=3 * F)
+
+
+def layout(fragments: int) -> Layout:
+    """Equal fragments of F bytes."""
+    leaves = [Leaf(f"layers/{index}", (F // 4,)) for index in range(fragments)]
+    equal = [Fragment(index, (), F // 4) for index in range(fragments)]
+    return layout_of(leaves, equal, "balanced", {})
+
+
+def found(fragments: int, learners: int = 1, **changes: object) -> Processes:
+    """With H = 16 and τ = 2."""
+    settings = RunSettings(**{"interval_steps": 16, **changes})  # type: ignore[arg-type]
+    return processes(layout(fragments), settings, TRAINER, learners=learners)
+
+
+def test_one_fragment() -> None:
+    """Kept versions and a new one, the state and a new one, a contribution of each learner."""
+    made = found(1, learners=2)
+    assert made.syncer - SYNCER_PROGRAM == (4 + 1 + 2 + 2) * F
+    assert made.learner - LEARNER_PROGRAM == TRAINER.total + 3 * F
+    assert made.hub - HUB_PROGRAM == 4 * F
+    assert made.total == made.hub + made.syncer + 2 * made.learner
+
+
+def test_several_fragments() -> None:
+    """What is under way is a few fragments, what is kept is all of them."""
+    made = found(24)
+    assert made.syncer - SYNCER_PROGRAM == (4 * 24 + 24 + 2 + 3) * F
+    assert made.learner - LEARNER_PROGRAM == TRAINER.total + 24 * F  # it may bring version 0
+    assert found(4).learner - LEARNER_PROGRAM == TRAINER.total + (1 + 3 + 1) * F
+    assert made.hub - HUB_PROGRAM == 3 * 24 * F
+    assert found(24, staleness_max=0).syncer - SYNCER_PROGRAM == (2 * 24 + 24 + 2 + 3) * F
+
+
+def test_half_precision_halves_what_a_learner_sends() -> None:
+    """The syncer widens it."""
+    made, half = found(2), found(2, precision=Precision.BFLOAT16)
+    assert made.learner - half.learner == 3 * F // 2
+    assert made.syncer == half.syncer
+
+
+def test_a_device_of_its_own_takes_the_model_off_the_host() -> None:
+    """And JAX takes its part, also where it evaluates."""
+    settings = RunSettings(interval_steps=16)
+    away = replace(TRAINER, on_host=False, jax=True)
+    made = processes(layout(4), settings, away, learners=1)
+    assert found(4).learner - made.learner == TRAINER.total - JAX_AT_A_LEARNER
+    assert made.hub - found(4).hub == JAX_AT_THE_HUB
+
+
+@pytest.mark.parametrize("device", ["nvidia0", "accel0"])
+def test_accelerators_are_seen(device: str, tmp_path: Path) -> None:
+    """By what the system shows, unless JAX is told to do without."""
+    (tmp_path / "nvidiactl").touch()
+    assert not accelerated({}, tmp_path)
+    (tmp_path / device).touch()
+    assert accelerated({}, tmp_path)
+    assert accelerated({"JAX_PLATFORMS": "cuda,cpu"}, tmp_path)
+    assert not accelerated({"JAX_PLATFORMS": "cpu"}, tmp_path)
