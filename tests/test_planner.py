@@ -139,7 +139,7 @@ def test_the_table_fits_a_terminal() -> None:
     told = console.export_text()
     assert max(map(len, told.splitlines())) <= 80
     assert re.search(r"parameters +2,097,152", told)
-    assert re.search(r"this machine +\d+ MiB +hub, syncer and 3 learners", told)
+    assert re.search(r"all here +[\d.]+ [MG]iB +hub, syncer, 3 learners", told)
     assert "at 10 steps/s" in told
     assert "refused: something is wrong" in told
 

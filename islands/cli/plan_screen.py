@@ -88,13 +88,13 @@ def _syncer(made: "Estimate") -> Rows:
 
 def _processes(made: "Estimate") -> Rows:
     host = made.processes
-    learners = "1 learner" if host.learners == 1 else f"{host.learners} learners"
+    count = "1 learner" if host.learners == 1 else f"{host.learners} learners"
     return (
-        ("Memory of processes on their hosts, at the peak", "", ""),
-        ("  hub", size(host.hub), "supervisor, and who evaluates"),
-        ("  syncer", size(host.syncer), "beside what is above: merges, and the program"),
-        ("  learner", size(host.learner), "each, without the activations of a step"),
-        ("  this machine", size(host.total), f"hub, syncer and {learners}, if all are here"),
+        ("Peak on the hosts", "", ""),
+        ("  hub", size(host.hub), "supervisor and evaluation"),
+        ("  syncer", size(host.syncer), "merges and program as well"),
+        ("  learner", size(host.learner), "each, beside activations"),
+        ("  all here", size(host.total), f"hub, syncer, {count}"),
     )
 
 
