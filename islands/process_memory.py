@@ -9,7 +9,8 @@ syncer     (s + 2)·V kept versions, V outer state, at a merge the new version a
            of a fragment (2·F), M·R·F contributions that wait or are being merged
 learner    what its trainer holds, a fragment that arrives (F), and contributions (w·F each): one
            of every fragment that is asked for or due next, R + 2 at most, and one on its way to
-           the host; where it brings version 0, V of that
+           the host; with more fragments than one a buffer for the next to arrive (F, if it is
+           small enough to be kept); where it brings version 0, V of that
 hub        V published, which it evaluates, and 3·F: one that arrives, one that is held until the
            evaluation has seen it, and a buffer for the next; at the end V as it lies in the file
            and V by fragments besides
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 
 from islands.config import Precision, RunSettings
 from islands.layout import Layout
+from messaging.tensors import POOL_BYTES
 
 VALUE_BYTES = 4
 
@@ -126,4 +128,5 @@ def learner_bytes(sizes: list[int], settings: RunSettings, trainer: TrainerMemor
     sent = largest // 2 if settings.precision is Precision.BFLOAT16 else largest
     contributions = min(fragments, settings.open_rounds_max(fragments) + FRAGMENTS_DUE) + 1
     held = trainer.total if trainer.on_host else 0
-    return held + max(largest + contributions * sent, sum(sizes))
+    kept = largest if fragments > 1 and largest <= POOL_BYTES else 0
+    return held + max(largest + kept + contributions * sent, sum(sizes))

@@ -50,7 +50,7 @@ def test_several_fragments() -> None:
     made = found(24)
     assert made.syncer - SYNCER_PROGRAM == (4 * 24 + 24 + 2 + 3) * F
     assert made.learner - LEARNER_PROGRAM == TRAINER.total + 24 * F  # it may bring version 0
-    assert found(4).learner - LEARNER_PROGRAM == TRAINER.total + (1 + 3 + 1) * F
+    assert found(4).learner - LEARNER_PROGRAM == TRAINER.total + (2 + 3 + 1) * F
     assert made.hub - HUB_PROGRAM == 3 * 24 * F
     assert found(24, staleness_max=0).syncer - SYNCER_PROGRAM == (2 * 24 + 24 + 2 + 3) * F
 
