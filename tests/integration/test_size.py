@@ -1,10 +1,18 @@
 """Runs of unusual sizes, as real processes: many fragments, large fragments."""
 
+import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.integration.programs import merges, open_room, write_config
+from islands.cli.dry_run import examine
+from islands.cli.parsing import Common
+from islands.option_groups import RunFile
+from islands.options import RunOptions
+from tests.benchmarks.size import peak_bytes
+from tests.integration.fleet import SLEEPING
+from tests.integration.programs import merges, open_room, pids, write_config
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -17,3 +25,27 @@ async def test_a_run_of_many_fragments_joins_and_merges(tmp_path: Path) -> None:
     async with open_room(tmp_path) as room:
         room.start("islands.cli", "run", config, "--folder", tmp_path / "run")
         await room.wait(lambda: merges(tmp_path / "run") > 3)
+
+
+async def test_the_dry_run_says_what_a_run_takes(tmp_path: Path) -> None:
+    """No process of a real run takes 15 % more memory than was said, nor the journal more disk."""
+    task_settings = {"step_s": 0.1, "megabytes": 64}
+    run = {"fragments": 2, "interval_steps": 4, "staleness_max": 0}
+    told = {"task": SLEEPING, "task_settings": task_settings, "run": run}
+    options = RunOptions(msgspec.convert(told, RunFile), learners=1, folder=tmp_path / "other")
+    found = await asyncio.to_thread(examine, options, Common())
+    assert found.estimate is not None, found.refused
+    said = found.estimate.processes
+    folder = tmp_path / "run"
+    config = write_config(tmp_path / "run.yaml", learners=1, run=run, task_settings=task_settings)
+    async with open_room(tmp_path) as room:
+        hub = room.start("islands.cli", "run", config, "--folder", folder)
+        await room.wait(lambda: merges(folder) >= 8)
+        taken = {name: peak_bytes(pid) for name, pid in {"hub": hub.pid, **pids(folder)}.items()}
+        journal = sum(path.stat().st_size for path in (folder / "journal").iterdir())
+    limits = {"hub": said.hub, "syncer": said.syncer, "learner-0": said.learner}
+    assert {name: taken[name] <= 1.15 * limits[name] for name in taken} == dict.fromkeys(
+        limits, True
+    ), (taken, limits)
+    assert taken["syncer"] >= 0.7 * said.syncer
+    assert journal == pytest.approx(found.estimate.disk_bytes, rel=0.01)
