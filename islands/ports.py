@@ -3,17 +3,18 @@
 =========  =======================================  ==========================================
 port       real                                     simulated
 =========  =======================================  ==========================================
-`Worker`   `ThreadWorker`: one thread, in order     `InlineWorker`: virtual time, in order
+`Worker`   `ThreadWorker`: one or more threads      `InlineWorker`: virtual time
 `Disk`     `RealDisk`: files in one folder          `islands.simulation.disk.SimulatedDisk`
 `Launcher` `islands.launcher`; in one process, the  the simulated world's hosts
            `islands.processes`
-clock      `messaging.clock.LoopClock`              the same, on a virtual loop
+clock      `messaging.clock.MonotonicClock`              the same, on a virtual loop
 chance     `random.Random`, seeded by the run       the same
 =========  =======================================  ==========================================
 """
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -21,12 +22,25 @@ from pathlib import Path
 from typing import IO, Protocol, TypeVar
 
 from islands.errors import DiskError, JournalError
+from messaging.clock import MonotonicClock
 
 T = TypeVar("T")
 
 
 class Worker(Protocol):
-    """Does work that would hold up the loop, one piece after the other."""
+    """Does work that would hold up the loop, on so many `places` at once."""
+
+    @property
+    def places(self) -> int:
+        """How many pieces are worked on at once; with one, they are done in order."""
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds of all work that is complete, on all places together."""
+
+    @property
+    def waiting(self) -> int:
+        """Pieces that have not begun."""
 
     def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
         """Do `work` elsewhere, then call `done` with its result on the loop."""
@@ -36,38 +50,61 @@ class Worker(Protocol):
 
 
 class ThreadWorker:
-    """One thread.
+    """One thread, or several.
 
     Args:
-        name: of the thread.
+        name: of the threads.
         failed: called on the loop with a failure of the work.
         finish: whether `close` waits for what has begun; work that writes files must be waited
             for, work that takes seconds and harms nobody need not.
+        places: how many threads.
     """
 
     def __init__(
-        self, name: str, failed: Callable[[BaseException], object], *, finish: bool = True
+        self,
+        name: str,
+        failed: Callable[[BaseException], object],
+        *,
+        finish: bool = True,
+        places: int = 1,
     ) -> None:
-        """Prepare; the thread starts with the first piece of work."""
+        """Prepare; threads start with the first pieces of work."""
+        self.places = places
+        self.busy_s = 0.0
+        self._unfinished = 0
         self._finish = finish
         self._closed = False
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._pool = ThreadPoolExecutor(places, thread_name_prefix=name)
         self._failed = failed
 
+    @property
+    def waiting(self) -> int:
+        """Pieces that have not begun."""
+        return max(0, self._unfinished - self.places)
+
     def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
-        """Do `work` on the thread, then call `done` on the loop."""
-        loop = asyncio.get_running_loop()
+        """Do `work` on a thread, then call `done` on the loop."""
+        loop, clock = asyncio.get_running_loop(), MonotonicClock()
 
         def run() -> None:
+            tell: Callable[[], object]
+            began_s = clock.now_s()
             try:
                 result = work()
             except BaseException as error:  # noqa: BLE001  reported to the actor, which ends
-                _on_loop(loop, partial(self._failed, error))
+                tell = partial(self._failed, error)
             else:
-                _on_loop(loop, partial(self._finish_up, done, result))
+                tell = partial(self._finish_up, done, result)
+            _on_loop(loop, partial(self._end, clock.now_s() - began_s, tell))
 
         if not self._closed:
+            self._unfinished += 1
             self._pool.submit(run)
+
+    def _end(self, spent_s: float, tell: Callable[[], object]) -> None:
+        self._unfinished -= 1
+        self.busy_s += spent_s
+        tell()
 
     def _finish_up(self, done: Callable[[T], object], result: T) -> None:
         try:
@@ -93,13 +130,14 @@ def _nothing() -> None:
 
 
 class InlineWorker:
-    """Work on a virtual clock: done at once, complete after `cost_s`, in order.
+    """Work on a virtual clock: done at once, complete after `cost_s`, begun in order.
 
     Args:
         cost_s: how long each piece takes.
         begin: called before each piece; a simulated disk then lets syncs take their time.
         complete: called when a piece is complete, before its `done`; the disk then makes durable
             what was synced.
+        places: how many pieces are worked on at once.
     """
 
     def __init__(
@@ -107,44 +145,59 @@ class InlineWorker:
         cost_s: Callable[[], float],
         begin: Callable[[], object] = _nothing,
         complete: Callable[[], object] = _nothing,
+        *,
+        places: int = 1,
     ) -> None:
         """Prepare an idle worker."""
+        self.places = places
+        self.busy_s = 0.0
         self._cost_s = cost_s
         self._begin = begin
         self._complete = complete
-        self._queue: list[Callable[[], None]] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._queue: deque[Callable[[], None]] = deque()
+        self._begun: dict[int, asyncio.TimerHandle | None] = {}
+        self._pieces = 0
         self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Pieces that have not begun."""
+        return len(self._queue)
 
     def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
         """Queue a piece of work."""
+        self._pieces += 1
+        number = self._pieces
 
         def run() -> None:
+            self._begun[number] = None
             self._begin()
             result = work()
+            cost_s = self._cost_s()
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._cost_s(), finish, result)
+            self._begun[number] = loop.call_later(cost_s, finish, result, cost_s)
 
-        def finish(result: T) -> None:
-            self._timer = None
+        def finish(result: T, cost_s: float) -> None:
+            del self._begun[number]
+            self.busy_s += cost_s
             self._complete()
             done(result)
             self._next()
 
         if not self._closed:
             self._queue.append(run)
-            if self._timer is None and len(self._queue) == 1:
-                self._next()
+            self._next()
 
     def _next(self) -> None:
-        if self._queue and self._timer is None and not self._closed:
-            self._queue.pop(0)()
+        while self._queue and len(self._begun) < self.places and not self._closed:
+            self._queue.popleft()()
 
     def close(self) -> None:
         """The host died: what is not complete never will be."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in self._begun.values():
+            if timer is not None:
+                timer.cancel()
 
 
 class DiskFile(Protocol):

@@ -17,10 +17,12 @@ from islands.folder_lock import lock_folder
 from islands.layout import Layout
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import Sgd
-from islands.ports import Disk, RealDisk, ThreadWorker
+from islands.ports import Disk, RealDisk
 from islands.role import Surroundings
 from islands.summary import share_of
-from islands.syncer.actor import Hooks, SyncerActor
+from islands.syncer.actor import SyncerActor
+from islands.syncer_hooks import Hooks
+from islands.syncer_workers import worker_threads
 from islands.warm_start import read_values
 
 FINAL_FILE = "final.safetensors"
@@ -67,7 +69,7 @@ def make_syncer(
         start_from: file with the initial values, for a run that has no journal.
         ready: called when it has read its journal and listens.
     """
-    worker = ThreadWorker(name, lambda error: syncer.fail("worker", error))
+    workers = worker_threads(name, lambda error: syncer.fail("worker", error))
 
     def initial() -> Sequence[NDArray[np.float32]]:
         assert start_from is not None, "asked for only if there is a file"
@@ -77,7 +79,7 @@ def make_syncer(
         name,
         around,
         disk=disk,
-        worker=worker,
+        workers=workers,
         optimizer=Sgd.of(around.settings.outer),
         credentials=credentials,
         shards=shards,
@@ -89,7 +91,7 @@ def make_syncer(
             report=lambda: msgspec.json.encode(share_of(syncer.state)),
         ),
     )
-    worker.submit(warm_up, lambda _: None)
+    workers.merging.submit(warm_up, lambda _: None)
     return syncer
 
 

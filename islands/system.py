@@ -42,8 +42,10 @@ from islands.processes import Process, ProcessTable
 from islands.role import Surroundings
 from islands.summary import Summary, share_of, summarise
 from islands.supervisor.actor import SupervisorActor
-from islands.syncer.actor import Hooks, SyncerActor
+from islands.syncer.actor import SyncerActor
+from islands.syncer_hooks import Hooks
 from islands.syncer_host import journal_disk
+from islands.syncer_workers import worker_threads
 from islands.task import Task
 from islands.telemetry import RunFolder
 from islands.trainer import Trainer, WirePrecision
@@ -228,19 +230,19 @@ class LocalSystem:
         )
 
     def _make_syncer(self, rng: random.Random) -> SyncerActor:
-        worker = ThreadWorker(SYNCER, self._worker_failed)
+        workers = worker_threads(SYNCER, self._worker_failed)
         syncer = SyncerActor(
             SYNCER,
             self._around,
             disk=journal_disk(self.folder.path),
-            worker=worker,
+            workers=workers,
             optimizer=self._outer,
             credentials=self._credentials,
             shards=self.task.shards,
             rng=rng,
             hooks=Hooks(finished=self._cut),
         )
-        worker.submit(warm_up, lambda _: None)
+        workers.merging.submit(warm_up, lambda _: None)
         return syncer
 
     def _make_observer(self, rng: random.Random) -> ObserverActor:

@@ -37,6 +37,9 @@ KEEP_INTERVAL_S = 5.0
 FIGURES_FILE = "figures.json"
 LOSSES_KEPT = 4096
 
+WARNINGS = {"swinging": "fragments", "overloaded": "worker"}
+"""Entries that say what is wrong with a run, and the field that is empty once that is over."""
+
 UNREADABLE = (msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
 """What a note of a faulty member raises: one of its fields is missing, of another type, or deep."""
 
@@ -153,6 +156,7 @@ class RunFolder:
 
         self.path = path
         self.earlier_s, self.figures = _restored(path)
+        self._warnings: dict[str, str] = {}
         self.writable = True
         self._kept_s = 0.0
         self.listeners: list[Callable[[], object]] = []
@@ -190,8 +194,9 @@ class RunFolder:
             self._learner(str(fields["name"])).status = str(fields.get("status", kind))
         elif kind == "merged":
             self._merge(at_s, fields)
-        elif kind == "swinging":
-            self.figures.warning = str(fields["told"]) if fields["fragments"] else ""
+        elif kind in WARNINGS:
+            self._warnings[kind] = str(fields["told"]) if fields[WARNINGS[kind]] else ""
+            self.figures.warning = "; ".join(filter(None, self._warnings.values()))
         self._tell()
 
     def _log_entry(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:

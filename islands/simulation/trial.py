@@ -75,7 +75,7 @@ def _world(scenario: Scenario, tape: MemoryTape) -> World:
         dict(scenario.hosts),
         seed=scenario.seed,
         tape=tape,
-        costs=Costs(scenario.work_s, scenario.route),
+        costs=Costs(scenario.work_s, route=scenario.route),
         shards=scenario.shards,
         moment_piece_bytes=scenario.moment_piece_bytes,
     )

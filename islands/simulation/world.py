@@ -26,6 +26,7 @@ from islands.simulation.disk import SimulatedDisk
 from islands.supervisor.actor import OPERATOR, SupervisorActor
 from islands.syncer.actor import SyncerActor
 from islands.syncer.state import SyncerState
+from islands.syncer_workers import SyncerWorkers
 from islands.tape import Tape
 from islands.toy import NumpyTrainer
 from messaging.envelope import Envelope
@@ -37,6 +38,7 @@ SUPERVISOR = "supervisor"
 SYNCER = "syncer"
 WORLD = "world"
 BATCHES_PER_SHARD = 16
+INSPECTORS = 2
 COMMAND_S = 2.0
 """How long an operator waits for an answer."""
 
@@ -75,9 +77,12 @@ class _Process:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Virtual seconds of things that are not steps."""
+    """Virtual seconds of things that are not steps; the syncer's own, if they differ, by worker."""
 
     work_s: tuple[float, float] = (0.0005, 0.004)
+    inspect_s: tuple[float, float] | None = None
+    merge_s: tuple[float, float] | None = None
+    write_s: tuple[float, float] | None = None
     route: Route = field(default_factory=lambda: Route(latency_s=0.005, jitter_s=0.005))
 
 
@@ -210,7 +215,11 @@ class World:
             SYNCER,
             self._around,
             disk=disk,
-            worker=InlineWorker(self._work_s(rng), disk.begin_work, disk.settle),
+            workers=SyncerWorkers(
+                InlineWorker(self._work_s(rng, self.costs.inspect_s), places=INSPECTORS),
+                InlineWorker(self._work_s(rng, self.costs.merge_s)),
+                InlineWorker(self._work_s(rng, self.costs.write_s), disk.begin_work, disk.settle),
+            ),
             optimizer=Sgd.of(self.settings.outer),
             credentials=self._credentials,
             shards=self._shards,
@@ -218,8 +227,10 @@ class World:
             initial=self._initial,
         )
 
-    def _work_s(self, rng: random.Random) -> Callable[[], float]:
-        low, high = self.costs.work_s
+    def _work_s(
+        self, rng: random.Random, own: tuple[float, float] | None = None
+    ) -> Callable[[], float]:
+        low, high = self.costs.work_s if own is None else own
         return lambda: rng.uniform(low, high)
 
     def _finish(self, reason: str) -> None:

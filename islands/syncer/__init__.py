@@ -18,6 +18,7 @@ who may not come back  `fence.py`
 whom peers may ask     `donors.py`
 what is said again     `repeats.py`
 when a run swings      `swings.py`
+when it is overloaded  `load.py`
 how a run stands still `pausing.py`
 how a run ends         `closing.py`
 how it goes on         `taking_up.py`

@@ -1,13 +1,13 @@
 """The syncer's actor: performs what `state.py` decides, and turns the world into events.
 
-All heavy work (checks, merges, the journal) goes to one worker, in order, so that a journal record
-is written before the next merge begins and the loop stays free for heartbeats.
+All heavy work (checks, merges, the journal) goes to workers of its own kind
+(`islands.syncer_workers`), so that the loop stays free for heartbeats.
 """
 
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from typing import assert_never
 
 import numpy as np
@@ -36,7 +36,7 @@ from islands.messages import (
 )
 from islands.numerics.outer import OuterOptimizer
 from islands.operation import RunEnded
-from islands.ports import Disk, Worker
+from islands.ports import Disk
 from islands.reception import Reception
 from islands.role import RoleActor, Surroundings
 from islands.syncer.actions import (
@@ -72,29 +72,14 @@ from islands.syncer.events import (
 from islands.syncer.state import SyncerState, fresh
 from islands.syncer.taking_up import take_up
 from islands.syncer.vault import Vault
+from islands.syncer_hooks import Hooks
+from islands.syncer_workers import SyncerWorkers
 from messaging.envelope import Envelope
 from messaging.link import Lane, Link
 from messaging.tensors import as_buffer
 
 EARLY_MAX = 64
 """Events that are kept for when the journal is read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """What the host of a syncer does at its turning points.
-
-    Args:
-        ready: called when it has read its journal and listens.
-        export: given the final values on the worker, before anybody hears that the run is over.
-        finished: called with the reason when the final cut is durable and exported.
-        report: its share of the run's summary, as JSON, asked for then.
-    """
-
-    ready: Callable[[], object] | None = None
-    export: Callable[[list[NDArray[np.float32]]], None] | None = None
-    finished: Callable[[str], None] | None = None
-    report: Callable[[], bytes] | None = None
 
 
 class SyncerActor(RoleActor[Event]):
@@ -104,7 +89,7 @@ class SyncerActor(RoleActor[Event]):
         name: its name in the run.
         around: where it lives.
         disk: where its journal lies; closed when the syncer has ended.
-        worker: for all heavy work.
+        workers: for all heavy work; closed when the syncer has ended.
         optimizer: the outer optimizer.
         credentials: to check learners' admissions.
         shards: virtual shards of one pass over the data.
@@ -120,7 +105,7 @@ class SyncerActor(RoleActor[Event]):
         around: Surroundings,
         *,
         disk: Disk,
-        worker: Worker,
+        workers: SyncerWorkers,
         optimizer: OuterOptimizer,
         credentials: Credentials,
         shards: int,
@@ -138,12 +123,12 @@ class SyncerActor(RoleActor[Event]):
         self._journal = Journal(disk, len(around.layout.fragments))
         self._writer = JournalWriter(
             self._journal,
-            worker,
+            workers.writing,
             written=lambda sequence: self.post(JournalFinished(sequence)),
             delayed=lambda error: self.record("disk", {"error": str(error)}),
             failed=lambda error: self.fail("the journal", error),
         )
-        self._worker = worker
+        self._workers = workers
         self._credentials = credentials
         self._shards = shards
         self._rng = rng
@@ -153,7 +138,7 @@ class SyncerActor(RoleActor[Event]):
         self._names: dict[int, str] = {}
         self._undelivered: dict[int, None] = {}
         self._sent: dict[int, dict[int, Version]] = {}
-        self._inspections = Inspections(self.vault, worker, self.post)
+        self._inspections = Inspections(self.vault, workers.inspecting, self.post)
         self._beating: asyncio.TimerHandle | None = None
         self._enrolment: Enrolment | None = None
         self._end: tuple[RunEnded, bytes] | None = None
@@ -232,7 +217,7 @@ class SyncerActor(RoleActor[Event]):
             else:
                 self.post(InitialRead(result))
 
-        self._worker.submit(read, arrive)
+        self._workers.merging.submit(read, arrive)
 
     def _restored(self, recovered: Recovered | None, *, initial: bool) -> SyncerState:
         around = self.around
@@ -280,7 +265,7 @@ class SyncerActor(RoleActor[Event]):
         if self._reception is not None:
             self._reception.close("the syncer ended")
         self._writer.close()
-        self._worker.close()
+        self._workers.close()
         self._disk.close()
 
     def finish(self, reason: str) -> None:
@@ -314,7 +299,7 @@ class SyncerActor(RoleActor[Event]):
                 self.send(self._link(connection), message)
                 self._drop(connection, "dismissed")
             case BeginMerge(fragment, number):
-                self._worker.submit(
+                self._workers.merging.submit(
                     lambda: self.vault.merge(action),
                     lambda facts: self.post(MergeFinished(fragment, number, facts)),
                 )
@@ -325,7 +310,7 @@ class SyncerActor(RoleActor[Event]):
             case WriteJournal():
                 self._write_journal(action)
             case Record(kind, fields):
-                self.record(kind, fields)
+                self.record(kind, {**fields, **self._inspections.note(action)})
             case FinishRun(reason):
                 self._finish(reason)
             case Exit(reason):
@@ -347,6 +332,11 @@ class SyncerActor(RoleActor[Event]):
         value = self.vault.value(message.fragment, message.version)
         self.send(link, message, (as_buffer(value),), Lane.BULK, topic=topic)
 
+    def _look_at_load(self) -> None:
+        found = self._inspections.load.look(self._workers.busy(), self.now_s())
+        if found is not None:
+            self.record("overloaded", {"told": found.told, **asdict(found)})
+
     def _write_journal(self, action: WriteJournal) -> None:
         """Metadata is taken now, with everything that this record promises."""
         metadata = encode(self.state.durable)
@@ -366,7 +356,7 @@ class SyncerActor(RoleActor[Event]):
         export, fragments = self._hooks.export, range(len(self.around.layout.fragments))
         versions = [self.state.version(index) for index in fragments]
         values = self.vault.published([version for version in versions if version is not None])
-        self._worker.submit(lambda: export(values), lambda _: self._tell_finished(reason))
+        self._workers.writing.submit(lambda: export(values), lambda _: self._tell_finished(reason))
 
     def _tell_finished(self, reason: str) -> None:
         share = b"" if self._hooks.report is None else self._hooks.report()
@@ -408,6 +398,7 @@ class SyncerActor(RoleActor[Event]):
         if self.ref.stopped:
             return
         self._writer.look()
+        self._look_at_load()
         if self._enrolment is not None:
             self._enrolment.beat()
         self._tell_end()

@@ -43,6 +43,7 @@ from islands.processes import Process, ProcessTable
 from islands.role import Surroundings
 from islands.supervisor.actor import SupervisorActor
 from islands.syncer.actor import SyncerActor
+from islands.syncer_workers import SyncerWorkers
 from islands.tape import MemoryTape
 from islands.task import Task, TaskState
 from islands.tasks.stdlib_bytes import StdlibBytes
@@ -194,7 +195,7 @@ class Together:
                 name,
                 self.around,
                 disk=RealDisk(self.folder / "journal"),
-                worker=worker,
+                workers=SyncerWorkers.of(worker),
                 optimizer=Sgd.of(self.settings.outer),
                 credentials=self.credentials,
                 shards=self.trainer.shards,

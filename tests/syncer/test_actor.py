@@ -39,7 +39,9 @@ from islands.messages import (
 from islands.numerics.outer import Sgd
 from islands.ports import Disk, InlineWorker, RealDisk
 from islands.role import Surroundings
-from islands.syncer.actor import Hooks, SyncerActor
+from islands.syncer.actor import SyncerActor
+from islands.syncer_hooks import Hooks
+from islands.syncer_workers import SyncerWorkers
 from islands.tape import MemoryTape
 from islands.toy import NumpyTrainer
 from messaging.envelope import Envelope
@@ -74,7 +76,7 @@ class Room:
             "syncer",
             Surroundings(SETTINGS, LAYOUT, self.network, self.tape),
             disk=disk,
-            worker=InlineWorker(lambda: 0.001),
+            workers=SyncerWorkers.of(InlineWorker(lambda: 0.001)),
             optimizer=Sgd.of(SETTINGS.outer),
             credentials=self.credentials,
             shards=4,

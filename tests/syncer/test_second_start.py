@@ -20,6 +20,7 @@ from islands.role import Surroundings
 from islands.simulation.disk import SimulatedDisk
 from islands.syncer.actor import SyncerActor
 from islands.syncer_host import journal_disk
+from islands.syncer_workers import SyncerWorkers
 from islands.tape import MemoryTape
 from islands.toy import NumpyTrainer
 from messaging.memory_link import MemoryNetwork
@@ -44,7 +45,7 @@ class Start:
             "syncer",
             Surroundings(settings, LAYOUT, MemoryNetwork(), self.tape),
             disk=disk,
-            worker=InlineWorker(lambda: 0.001),
+            workers=SyncerWorkers.of(InlineWorker(lambda: 0.001)),
             optimizer=Sgd.of(settings.outer),
             credentials=Credentials("run", b"a key for the tests alone"),
             shards=4,

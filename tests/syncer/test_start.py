@@ -17,7 +17,9 @@ from islands.numerics.outer import Sgd
 from islands.ports import DiskFile, InlineWorker
 from islands.role import Surroundings
 from islands.simulation.disk import SimulatedDisk
-from islands.syncer.actor import Hooks, SyncerActor
+from islands.syncer.actor import SyncerActor
+from islands.syncer_hooks import Hooks
+from islands.syncer_workers import SyncerWorkers
 from islands.tape import MemoryTape
 from islands.toy import NumpyTrainer
 from messaging.envelope import Envelope
@@ -51,7 +53,9 @@ class Room:
             "syncer",
             Surroundings(SETTINGS, LAYOUT, self.network, self.tape),
             disk=disk or SimulatedDisk(random.Random(0)),
-            worker=InlineWorker(lambda: 0.001 if self.actor.begun else RECOVERY_S),
+            workers=SyncerWorkers.of(
+                InlineWorker(lambda: 0.001 if self.actor.begun else RECOVERY_S)
+            ),
             optimizer=Sgd.of(SETTINGS.outer),
             credentials=Credentials("run", b"a key for the tests alone"),
             shards=4,
