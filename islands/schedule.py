@@ -1,7 +1,9 @@
 """The inner learning rate as a function of the run's clock.
 
-The clock counts steps of the fleet, not of one learner: H/P per opened round. So learners that
-join late, or step slower, use the same rate as the others.
+The clock counts steps of the fleet, not of one learner: H/P per opened round, which the syncer
+counts and journals. So learners that join late, or step slower or faster, use the same rate as the
+others. Between two values that it is told, a learner goes on by its own steps, scaled to the
+fleet's (`learner/fleet_clock.py`).
 """
 
 from math import cos, pi

@@ -12,6 +12,7 @@ whose moments it begins with           `asking.py`, on `moments.py`
 whom it gives its moments              `donating.py`
 how it departs                         `leaving.py`
 what it did with one fragment          `account.py`
+what time it is in the fleet           `fleet_clock.py`
 what it knows                          `core.py`
 all of them together                   `state.py`
 =====================================  ===============

@@ -64,12 +64,14 @@ class OfferSeed:
 class AdoptValue:
     """Overwrite a fragment at the next boundary with the value that arrived for this version.
 
-    A newer one for the same fragment replaces it, if it comes before that boundary.
+    A newer one for the same fragment replaces it, if it comes before that boundary. `clock` is the
+    fleet's when the syncer of `epoch` sent it.
     """
 
     fragment: FragmentIndex
     version: Version
     clock: float
+    epoch: int
     incarnation: Incarnation
 
 

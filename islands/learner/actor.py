@@ -261,9 +261,10 @@ class LearnerActor(RoleActor[Item]):
                 self._contribute(action)
             case OfferSeed(request, incarnation):
                 self._offer_seed(request, incarnation)
-            case AdoptValue(fragment, version, clock, incarnation):
+            case AdoptValue(fragment, version, clock, epoch, incarnation):
                 assert self._value is not None, "an update is adopted when it arrives"
-                self._compute.command(Adopt(fragment, version, self._value, clock, incarnation))
+                adopt = Adopt(fragment, version, self._value, clock, incarnation, epoch)
+                self._compute.command(adopt)
             case PlanSnapshots(fragments):
                 self._compute.command(Plan(fragments))
             case AllowSteps(until_tokens, leases):

@@ -23,6 +23,7 @@ from islands.data.shards import ShardKey
 from islands.errors import InvariantError
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.learner.events import MomentsLoaded, ValueAdopted
+from islands.learner.fleet_clock import FleetClock
 from islands.schedule import learning_rate
 from islands.trainer import PendingStep, Snapshot, Trainer
 
@@ -32,13 +33,17 @@ PIECES_PER_BOUNDARY = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adopt:
-    """Overwrite a fragment with a published value (flat float32)."""
+    """Overwrite a fragment with a published value (flat float32).
+
+    `clock` is the fleet's when the syncer of `epoch` sent it.
+    """
 
     fragment: FragmentIndex
     version: Version
     value: NDArray[np.float32]
     clock: float
     incarnation: Incarnation
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +171,7 @@ class Engine:
         self._piece_taken = piece_taken
         self._asked: deque[ReadPiece] = deque()
         self._may_snapshot = may_snapshot
-        self._clock = 0.0
+        self._clock = FleetClock(settings.interval_steps)
         self._until_tokens = 0
         self._leases: tuple[Lease, ...] = ()
         self._plan: tuple[FragmentIndex, ...] = ()
@@ -213,10 +218,10 @@ class Engine:
 
     def _perform(self, command: Command) -> None:
         match command:
-            case Adopt(fragment, version, value, clock, incarnation):
+            case Adopt(fragment, version, value, clock, incarnation, epoch):
                 self.trainer.adopt(fragment, value)
                 self._bases[fragment] = version
-                self._clock = max(self._clock, clock)
+                self._clock.carried(clock, epoch=epoch, steps=self.steps)
                 steps, tokens = self.steps, self.tokens
                 self._report(ValueAdopted(fragment, version, steps, tokens, incarnation))
             case Plan(fragments):
@@ -276,9 +281,11 @@ class Engine:
         """Whether quota and data allow one more step; fetches its batch."""
         if self._next_batch is None:
             self._next_batch = self._fetch()
-        if self._next_batch is None:
+        batch = self._next_batch
+        if batch is None or self.tokens + self.trainer.tokens(batch) > self._until_tokens:
+            self._clock.stood_still()
             return False
-        return self.tokens + self.trainer.tokens(self._next_batch) <= self._until_tokens
+        return True
 
     def _fetch(self) -> object | None:
         """The next batch of the current lease, or of the next one that is not done."""
@@ -314,9 +321,8 @@ class Engine:
         assert batch is not None, "has_work() was not asked"
         self._next_batch = None
         batch_tokens = self.trainer.tokens(batch)
-        rate = learning_rate(self._settings, self._clock)
+        rate = learning_rate(self._settings, self._clock.at(self.steps))
         pending = self.trainer.step(batch, rate)
-        self._clock += 1
         self.steps += 1
         self.tokens += batch_tokens
         self._reached(done=False)

@@ -110,7 +110,9 @@ def take_update(core: Core, event: UpdateArrived) -> None:
     if not event.intact or old or update.epoch < core.epoch_seen or core.incarnation is None:
         return
     core.adopting[update.fragment] = [*queue[1 - ADOPTING_MAX :], update]
-    adopt = AdoptValue(update.fragment, update.version, update.clock, core.incarnation)
+    adopt = AdoptValue(
+        update.fragment, update.version, update.clock, update.epoch, core.incarnation
+    )
     core.actions.append(adopt)
 
 

@@ -46,12 +46,15 @@ class Durable:
     `published` is what the record's sequence number makes durable. `fence` knows the ended
     incarnations. `stopping` is why the run is closing: an end that was begun is
     begun again after a restart. `finished` is why it is over, `reported` that the supervisor has
-    heard so. `elapsed_s` is the time that counts against the budget (`pausing.py`).
+    heard so. `elapsed_s` is the time that counts against the budget (`pausing.py`). `clock` is the
+    fleet's, from which learning rates follow (`schedule.py`): it goes on where it was under another
+    H or P.
     """
 
     epoch: int
     sequence: int
     round: int
+    clock: float
     published: list[Published | None]
     ledger: Ledger
     leases: LeaseBook
@@ -186,7 +189,7 @@ class Core:
     @property
     def clock(self) -> float:
         """The learning-rate clock: H/P steps per opened round."""
-        return self.durable.round * self.settings.round_interval_steps(self.fragments)
+        return self.durable.clock
 
     @property
     def seeded(self) -> bool:

@@ -49,6 +49,7 @@ def open_round(
         timeout_s=round_timeout_s(core),
     )
     core.durable.round += 1
+    core.durable.clock += core.settings.round_interval_steps(core.fragments)
     core.rounds[fragment] = round_
     asked = frozenset(names)
     left_out = {

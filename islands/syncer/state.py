@@ -84,6 +84,7 @@ def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> 
         epoch=epoch,
         sequence=epoch << EPOCH_SHIFT,
         round=0,
+        clock=0.0,
         published=[None] * fragments,
         ledger=Ledger.of(fragments),
         leases=LeaseBook(shards, settings.budget_tokens, ordinary_grant_steps(settings)),

@@ -366,7 +366,7 @@ def test_versions_only_grow() -> None:
     """A repeated, older or damaged update is not adopted, nor one of an older syncer."""
     bench = stepping()
     bench.update(0, 2)
-    adopt = AdoptValue(FragmentIndex(0), Version(1, 2), 4.0, Incarnation(1, 1))
+    adopt = AdoptValue(FragmentIndex(0), Version(1, 2), 4.0, 1, Incarnation(1, 1))
     assert bench.of(AdoptValue) == [adopt]
     for number in (2, 1, 0):
         bench.update(0, number)

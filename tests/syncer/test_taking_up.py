@@ -12,6 +12,7 @@ from islands.ledger import Book
 from islands.syncer.core import Durable
 from islands.syncer.state import fresh
 from islands.syncer.taking_up import take_up
+from tests.syncer.bench import Bench, opened, seeded
 
 SETTINGS = RunSettings(run="r", fragments=2, budget_tokens=1000, budget_s=60.0)
 
@@ -44,6 +45,25 @@ def test_after_a_crash_it_goes_on_where_it_was(durable: Durable) -> None:
     before = (durable.stopping, durable.finished)
     assert take(durable) is None
     assert (durable.stopping, durable.finished) == before
+
+
+def test_the_learning_rates_clock_goes_on_under_another_interval() -> None:
+    """It was advanced by H/P per round; with four times the H, later rounds advance it by more."""
+    bench = seeded("ana", settings=RunSettings(interval_steps=4, fragments=2))
+    for _ in range(3):
+        (pull,) = opened(bench)
+        bench.answer(pull)
+        bench.merge()
+        bench.journal()
+        bench.adopt("ana")
+    assert bench.core.clock == 6.0
+    settings = replace(bench.settings, interval_steps=16)
+    again = Bench(settings, durable=bench.core.durable, epoch=2)
+    assert again.core.clock == 6.0
+    again.learners, again.connections = bench.learners, {"ana": 0}
+    again.hello("ana")
+    opened(again)
+    assert again.core.clock == 14.0
 
 
 @pytest.mark.parametrize(
