@@ -91,6 +91,16 @@ class SimulatedDisk:
         self._syncing.clear()
         self._working = False
 
+    def copied(self) -> dict[str, bytes]:
+        """What a copy of the disk holds that somebody makes now."""
+        return dict(self._durable)
+
+    def restore(self, copy: dict[str, bytes]) -> None:
+        """Put a copy in the place of all that is there."""
+        self._durable = dict(copy)
+        self._cached.clear()
+        self._syncing.clear()
+
     def crash(self) -> None:
         """The host died: each write that is not durable is kept, lost or torn."""
         for name in sorted(self._cached):

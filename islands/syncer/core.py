@@ -132,8 +132,8 @@ class Core:
 
     `counted_s` is the time up to which `Durable.elapsed_s` counts, `swept_s` that of the last
     repetitions. `epoch_proof` is given to peers with every Welcome. `initial` tells that version 0
-    is being read, so that no learner is asked for it;
-    `supervised` that the link to the supervisor is up.
+    is being read, so that no learner is asked for it; `supervised` that the link to the supervisor
+    is up. `wrongs` are the times at which a name said what cannot be true.
 
     `grants` are those not durable yet, with the record that holds them, if it is written.
 
@@ -163,6 +163,7 @@ class Core:
     absent: dict[LearnerName, float] = field(default_factory=dict)
     view: SupervisorView = field(default_factory=SupervisorView)
     epoch_proof: str = ""
+    wrongs: dict[LearnerName, list[float]] = field(default_factory=dict)
     supervised: bool = False
     initial: bool = False
     seedings: int = 0

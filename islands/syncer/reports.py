@@ -1,13 +1,16 @@
 """What a learner tells of itself: taken into the books if it can be true.
 
-A report that cannot be true ends its sender's incarnation, not the syncer: it is dismissed with the
-sentence, and started anew it begins a new account. An `InvariantError` would be a bug of ours.
+A report that cannot be true ends its sender's incarnation, not the syncer. Its process keeps its
+memory and its moments, asks the supervisor for another incarnation and begins a new account: after
+the journal was restored from a copy, every honest learner is ahead of the books. What it did that
+the books do not know is on the tape, and no token of them. Who is wrong `WRONGS_MAX` times within
+`STRIKE_WINDOW_S` is refused for good. An `InvariantError` would be a bug of ours.
 """
 
 from typing import assert_never
 
-from islands.identities import Phase, Role
-from islands.messages import Progress, Refused
+from islands.identities import Incarnation, LearnerName, Phase, Role
+from islands.messages import Evicted, Progress, Refused
 from islands.syncer.actions import Dismiss
 from islands.syncer.claims import believed_step_s, wrong_report
 from islands.syncer.core import Core
@@ -21,7 +24,10 @@ from islands.syncer.events import (
     PullDeclined,
     SeedArrived,
 )
-from islands.syncer.roster import LearnerRecord
+from islands.syncer.roster import STRIKE_WINDOW_S, LearnerRecord
+
+WRONGS_MAX = 3
+"""Reports of one name that cannot be true, within `STRIKE_WINDOW_S`, before it is refused."""
 
 STEP_TIME_MAX_S = 7 * 86400.0
 """No step takes longer; what the syncer repeats, and how long it waits, follows from step times."""
@@ -40,7 +46,7 @@ def take_progress(core: Core, progress: Progress, connection: int, now_s: float)
     stepped = progress.steps - before.steps
     wrong = wrong_because(core, progress, before) if learner.role is Role.LEARNER else None
     if wrong is not None:
-        dismiss_wrong(core, learner, wrong)
+        dismiss_wrong(core, learner, wrong, now_s)
         return
     if learner.role is Role.LEARNER and before.phase is Phase.STEPPING and stepped:
         core.pace.progressed(progress.name, stepped)
@@ -76,14 +82,43 @@ def goes_back(before: Progress, progress: Progress) -> bool:
     return False
 
 
-def dismiss_wrong(core: Core, learner: LearnerRecord, wrong: str) -> None:
-    """What it said cannot be true: its incarnation is over, and its process may not go on."""
+def dismiss_wrong(core: Core, learner: LearnerRecord, wrong: str, now_s: float) -> None:
+    """What it said cannot be true: its incarnation is over, and it may come back as another."""
+    word = last_word(core, learner.name, learner.incarnation, wrong, now_s)
+    retire(core, learner.name, word.reason, word)
+
+
+def last_word(
+    core: Core,
+    name: LearnerName,
+    incarnation: Incarnation,
+    wrong: str,
+    now_s: float,
+    *,
+    untold_tokens: int = 0,
+) -> Evicted | Refused:
+    """What to tell whose report cannot be true: come back as another, or never again.
+
+    Args:
+        core: the syncer's memory.
+        name: of the sender.
+        incarnation: of the sender.
+        wrong: why its report cannot be true.
+        now_s: the time.
+        untold_tokens: that it says to have processed, and that are in no book.
+    """
+    core.record("wrong_report", name=name, reason=wrong, untold_tokens=untold_tokens)
     reason = f"its report cannot be true: {wrong}"
-    core.record("wrong_report", name=learner.name, reason=wrong)
-    retire(core, learner.name, reason, Refused(learner.name, reason, retry=False))
+    recent = [at_s for at_s in core.wrongs.get(name, ()) if now_s - at_s < STRIKE_WINDOW_S]
+    core.wrongs[name] = [*recent, now_s]
+    if len(core.wrongs[name]) < WRONGS_MAX:
+        return Evicted(name, incarnation, reason)
+    del core.wrongs[name]
+    reason = f"{reason}; that is the time number {WRONGS_MAX} within {STRIKE_WINDOW_S:.0f} s"
+    return Refused(name, reason, retry=False)
 
 
-def end_peer(core: Core, event: PeerEvent, wrong: str) -> None:
+def end_peer(core: Core, event: PeerEvent, wrong: str, now_s: float) -> None:
     """A peer said what we could not take in: its incarnation, or at least its link, is over."""
     connection: int | None = None
     match event:
@@ -103,7 +138,7 @@ def end_peer(core: Core, event: PeerEvent, wrong: str) -> None:
             assert_never(event)
     learner = core.learners.get(name)
     if learner is not None:
-        dismiss_wrong(core, learner, wrong)
+        dismiss_wrong(core, learner, wrong, now_s)
     elif connection is not None:
         core.record("wrong_report", name=name, reason=wrong)
         reason = f"what it said cannot be taken in: {wrong}"
@@ -127,6 +162,11 @@ def wrong_because(core: Core, progress: Progress, before: Progress | None) -> st
     granted = holder.quota_tokens if known and holder is not None else 0
     if progress.tokens > granted:
         return f"{progress.tokens} tokens were processed, {granted} granted"
+    for index, told in enumerate(progress.fragments):
+        published = core.published[index]
+        newest = None if published is None else published.version
+        if told.version is not None and (newest is None or newest < told.version):
+            return f"fragment {index} holds version {told.version}, the newest here is {newest}"
     return wrong_report(before, progress) or core.durable.ledger.difference(progress)
 
 

@@ -23,7 +23,7 @@ from islands.syncer.donors import donor_for
 from islands.syncer.endings import close_accounts, forget_seed, retire
 from islands.syncer.events import LinkOpened
 from islands.syncer.pausing import set_paused
-from islands.syncer.reports import goes_back, take_report, wrong_because
+from islands.syncer.reports import goes_back, last_word, take_report, wrong_because
 from islands.syncer.roster import ENDED, LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import ask, excuse
@@ -46,7 +46,7 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
             f"this one has {core.durable.epoch}, so it ends: a newer syncer runs elsewhere, or "
             "this journal is an older copy; end the other one, and start this one again"
         )
-    refusal = _refusal(core, hello, trusted=event.trusted)
+    refusal = _refusal(core, hello, now_s, trusted=event.trusted)
     if refusal is not None:
         core.actions.append(Dismiss(connection, refusal))
         core.record("refused", name=hello.name, reason=refusal.reason)
@@ -78,7 +78,7 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
         _ask_again(core, learner, now_s)
 
 
-def _refusal(core: Core, hello: Hello, *, trusted: bool) -> Refused | Evicted | None:
+def _refusal(core: Core, hello: Hello, now_s: float, *, trusted: bool) -> Refused | Evicted | None:
     def refused(reason: str) -> Refused:
         return Refused(hello.name, reason, retry=False)
 
@@ -106,7 +106,15 @@ def _refusal(core: Core, hello: Hello, *, trusted: bool) -> Refused | Evicted | 
     if _fenced(core, hello):
         return Evicted(hello.name, hello.incarnation, "this incarnation has ended")
     wrong = _wrong_because(core, hello) if hello.role is Role.LEARNER else None
-    return None if wrong is None else refused(f"its report cannot be true: {wrong}")
+    return None if wrong is None else _part(core, hello, wrong, now_s)
+
+
+def _part(core: Core, hello: Hello, wrong: str, now_s: float) -> Refused | Evicted:
+    """Its books and ours differ: what it did beyond ours is told, and in no book."""
+    book = core.durable.ledger.books.get(hello.name)
+    same = book is not None and book.incarnation == hello.incarnation
+    untold = hello.progress.tokens - (book.processed if book is not None and same else 0)
+    return last_word(core, hello.name, hello.incarnation, wrong, now_s, untold_tokens=untold)
 
 
 def _wrong_because(core: Core, hello: Hello) -> str | None:

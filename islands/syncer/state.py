@@ -209,7 +209,7 @@ class SyncerState:
         try:
             self._take(event, now_s)
         except UNFORESEEN as error:
-            end_peer(self._core, event, repr(error))
+            end_peer(self._core, event, repr(error), now_s)
 
     def _take(self, event: Event, now_s: float) -> None:
         core = self._core

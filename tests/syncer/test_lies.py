@@ -18,10 +18,10 @@ from islands.identities import (
 )
 from islands.messages import (
     ContributionDeclined,
+    Evicted,
     FragmentSeed,
     Leave,
     PullFragment,
-    Refused,
 )
 from islands.syncer import state as state_module
 from islands.syncer.actions import BeginMerge, Dismiss, DropContribution, Record, Send
@@ -200,7 +200,7 @@ def test_lies_of_all_kinds_end_only_their_sender(number: int) -> None:
 
 
 def test_what_no_check_foresaw_ends_its_sender(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tape says so, the sender is refused, and the syncer goes on; a bug of ours ends it."""
+    """The tape says so, the sender is ended, and the syncer goes on; a bug of ours ends it."""
     bench = seeded(*HONEST)
 
     def stumble(error: Exception) -> None:
@@ -211,8 +211,8 @@ def test_what_no_check_foresaw_ends_its_sender(monkeypatch: pytest.MonkeyPatch) 
 
     stumble(KeyError("forgotten"))
     bench.step("ana")
-    (refused,) = bench.dismissed()
-    assert isinstance(refused, Refused)
+    (evicted,) = bench.dismissed()
+    assert isinstance(evicted, Evicted)
     assert "wrong_report" in [record.kind for record in bench.of(Record)]
     assert LearnerName("ana") not in bench.core.learners
     stumble(InvariantError("ours"))

@@ -4,18 +4,30 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf, nan
 
+import msgspec
 import pytest
 
-from islands.identities import Fate, Incarnation, LearnerName, Lease, Role, Version
-from islands.messages import Contribution, Evicted, FragmentProgress, Progress, Refused
+from islands.config import RunSettings
+from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Lease, Role, Version
+from islands.journal import encode
+from islands.messages import (
+    Contribution,
+    Evicted,
+    FragmentProgress,
+    Progress,
+    PullFragment,
+    Refused,
+)
 from islands.syncer.actions import DropContribution, Record
+from islands.syncer.core import Durable
 from islands.syncer.events import ContributionArrived, LinkOpened, ProgressArrived
+from islands.syncer.reports import WRONGS_MAX
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
 
 
-def running() -> Bench:
+def running(settings: RunSettings | None = None) -> Bench:
     """Two learners have stepped, and the syncer knows it."""
-    bench = seeded("ana", "ben")
+    bench = seeded("ana", "ben", settings=settings)
     for name in ("ana", "ben"):
         bench.step(name, 2)
     return bench
@@ -49,18 +61,37 @@ WRONG: list[tuple[Callable[[Progress], Progress], str]] = [
 def test_a_report_that_cannot_be_true_ends_its_senders_session(
     change: Callable[[Progress], Progress], sentence: str
 ) -> None:
-    """It is refused for good and fenced, the tape says why, and the others go on."""
+    """Its incarnation is fenced, the tape says why, and the others go on; it may come back."""
     bench = running()
     told(bench, change(bench.learners["ana"].progress()))
-    (refused,) = bench.dismissed()
-    assert isinstance(refused, Refused)
-    assert sentence in refused.reason
-    assert not refused.retry
+    (evicted,) = bench.dismissed()
+    assert isinstance(evicted, Evicted)
+    assert sentence in evicted.reason
     assert "wrong_report" in [record.kind for record in bench.of(Record)]
     assert bench.core.durable.fence.names[LearnerName("ana")] == Incarnation(1, 1)
     assert all(row.imbalance == 0 for row in bench.state.ledger_rows())
     bench.step("ben")
     assert not bench.dismissed()
+
+
+def test_who_is_wrong_again_and_again_is_refused_for_good() -> None:
+    """Three times within ten minutes, each time as another incarnation; not if it is rarer."""
+    words: list[list[object]] = []
+    for pause_s in (1.0, 700.0):
+        bench = running()
+        said: list[object] = []
+        for counter in range(1, WRONGS_MAX + 1):
+            if counter > 1:
+                bench.hello("ana", counter=counter)
+            bench.tick(pause_s)
+            told(bench, replace(bench.learners["ana"].progress(), step_time_s=-1.0))
+            said += bench.dismissed()
+        words.append(said)
+    often, rarely = words
+    assert [type(word) for word in often] == [Evicted, Evicted, Refused]
+    assert isinstance(often[-1], Refused)
+    assert not often[-1].retry
+    assert [type(word) for word in rarely] == [Evicted] * 3
 
 
 def test_its_quota_goes_to_others_as_far_as_it_was_believed() -> None:
@@ -94,13 +125,13 @@ def hello(bench: Bench, progress: Progress, *, role: Role = Role.LEARNER) -> Non
     bench.do(LinkOpened(replace(message, progress=progress, role=role), 50, trusted=True))
 
 
-def test_a_hello_that_cannot_be_true_is_refused() -> None:
+def test_a_hello_that_cannot_be_true_is_that_of_another_incarnation() -> None:
     """With a sentence; what was known of its sender stays as it is."""
     bench = running()
     hello(bench, fragment(bench.learners["ana"].progress(), pending_tokens=999))
-    (refused,) = bench.dismissed()
-    assert isinstance(refused, Refused)
-    assert "its report cannot be true: fragment 1" in refused.reason
+    (evicted,) = bench.dismissed()
+    assert isinstance(evicted, Evicted)
+    assert "its report cannot be true: fragment 1" in evicted.reason
     assert all(row.imbalance == 0 for row in bench.state.ledger_rows())
 
 
@@ -129,6 +160,69 @@ def test_an_incarnation_that_forgot_what_it_held_is_another_process() -> None:
     again.hello("ana")
     (evicted,) = again.dismissed()
     assert isinstance(evicted, Evicted)
+
+
+def restored(bench: Bench, copy: bytes) -> Bench:
+    """A new start of the syncer on a journal that was copied earlier; learners live on."""
+    again = Bench(bench.settings, durable=msgspec.json.decode(copy, type=Durable), epoch=2)
+    again.learners = bench.learners
+    return again
+
+
+def merged_once(bench: Bench) -> None:
+    """All step until a round is open, answer and adopt."""
+    while not bench.core.rounds:
+        for name in sorted(bench.learners):
+            bench.step(name)
+    for round_ in list(bench.core.rounds.values()):
+        for name in round_.waiting:
+            ticket, index = round_.asked[name], FragmentIndex(round_.fragment)
+            bench.answer(PullFragment(ticket, index, round_.version))
+        bench.merge()
+        bench.journal()
+    for name in sorted(bench.learners):
+        bench.adopt(name)
+
+
+def test_after_a_restored_journal_learners_come_back_as_others() -> None:
+    """They are ahead of its books, and hold versions that it lacks: no lie, and not their end.
+
+    What they did since is in no book; the tape tells how many tokens that were. Coming back with
+    nothing in their accounts, they adopt the restored versions, and the run goes on.
+    """
+    bench = running(RunSettings(interval_steps=4, fragments=2, quorum=None))
+    copy = encode(bench.core.durable)
+    for _ in range(3):
+        merged_once(bench)
+    again = restored(bench, copy)
+    for number, name in enumerate(("ana", "ben"), start=1):
+        known = again.core.durable.ledger.books[LearnerName(name)].processed
+        done = bench.learners[name].steps * BATCH
+        again.hello(name, connection=number)
+        (evicted,) = again.dismissed()
+        assert isinstance(evicted, Evicted)
+        (told_,) = [one for one in again.of(Record) if one.kind == "wrong_report"]
+        assert told_.fields["untold_tokens"] == done - known > 0
+    for number, name in enumerate(("ana", "ben"), start=3):
+        again.hello(name, counter=number, connection=number)
+        again.journal()
+        again.adopt(name)
+    for _ in range(2):
+        merged_once(again)
+    assert again.core.durable.merges >= 2
+    assert all(row.imbalance == 0 for row in again.state.ledger_rows())
+
+
+def test_a_version_that_the_journal_lacks_is_adopted_anew() -> None:
+    """Also where all counts fit: who holds what is not published could neither adopt nor answer."""
+    bench = running()
+    copy = encode(bench.core.durable)
+    bench.learners["ana"].adopt(0, Version(1, 7))
+    again = restored(bench, copy)
+    again.hello("ana")
+    (evicted,) = again.dismissed()
+    assert isinstance(evicted, Evicted)
+    assert "holds version 1.7, the newest here is 1.0" in evicted.reason
 
 
 # --------------------------------------------------------------------------------- contributions
@@ -193,10 +287,12 @@ def test_leases_of_others_are_not_taken_up() -> None:
 
 
 def test_a_version_that_never_was_settles_nothing_wrongly() -> None:
-    """Who says that it holds what does not exist yet is not eligible, and harms nobody else."""
+    """Who says that it holds what does not exist yet is ended, and harms nobody else."""
     bench = seeded("ana", "ben")
     bench.learners["ana"].adopt(0, Version(9, 9))
     bench.report("ana")
+    assert isinstance(bench.dismissed()[0], Evicted)
+    del bench.learners["ana"]
     assert [(pull.fragment, pull.ticket.name) for pull in opened(bench)] == [(0, "ben")]
 
 
