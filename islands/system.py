@@ -34,6 +34,7 @@ from islands.jax_trainer import JaxTrainer
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread, StepReport
 from islands.mesh import shares
+from islands.messages import MESSAGE_TYPES
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import OuterOptimizer, Sgd
 from islands.observer.actor import ObserverActor
@@ -49,6 +50,8 @@ from islands.syncer_workers import worker_threads
 from islands.task import Task
 from islands.telemetry import RunFolder
 from islands.trainer import Trainer, WirePrecision
+from islands.wire_limits import limits_of
+from messaging.codec import Codec
 from messaging.memory_link import BULK_CAPACITY, MemoryNetwork
 
 SUPERVISOR = "supervisor"
@@ -111,7 +114,8 @@ class LocalSystem:
         self._credentials = Credentials(settings.run, secrets.token_bytes(32))
         self._rng = random.Random(settings.seed)
         self._network = MemoryNetwork(
-            bulk_capacity=BULK_CAPACITY + len(self.model.layout.fragments)
+            bulk_capacity=BULK_CAPACITY + len(self.model.layout.fragments),
+            measure=Codec(MESSAGE_TYPES, limits_of(self.model.layout)).size_bytes,
         )
         self._processes = ProcessTable(self._make, self._ended)
         self._finished = asyncio.Event()

@@ -8,7 +8,7 @@ start of the run.
 import json
 import platform
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -36,6 +36,8 @@ LOSS_SMOOTHING = 0.05
 KEEP_INTERVAL_S = 5.0
 FIGURES_FILE = "figures.json"
 LOSSES_KEPT = 4096
+PROCESSES_KEPT = 8
+"""Of one name: while a process that was cut off lives on, there is its successor."""
 
 WARNINGS = {"swinging": "fragments", "overloaded": "worker"}
 """Entries that say what is wrong with a run, and the field that is empty once that is over."""
@@ -48,7 +50,8 @@ UNREADABLE = (msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowErr
 class LearnerFigures:
     """What one learner did, over all its incarnations and processes.
 
-    `earlier` is what its ended processes did, `process` names the one that counts now.
+    `processes` are the last words of its newest processes on other hosts, the newest of them last;
+    `earlier` is what was counted before those.
     """
 
     steps: int = 0
@@ -64,25 +67,38 @@ class LearnerFigures:
     process_tokens: int = 0
     row_s: float = -STEP_ROW_INTERVAL_S
     gaps: GapHistogram = field(default_factory=GapHistogram)
-    process: str = ""
+    processes: dict[str, StepFigures] = field(default_factory=dict)
     earlier: "LearnerFigures | None" = None
 
     def told(self, told: StepFigures) -> None:
-        """A report of its process, cumulative since that process began."""
-        if told.process != self.process:
-            self.process = told.process
-            self.earlier = replace(self, earlier=None)
-        before = self.earlier
-        assert before is not None, "a first report sets what was before"
-        self.steps = before.steps + told.steps
-        self.tokens = before.tokens + told.tokens
-        self.stepping_s = before.stepping_s + told.stepping_s
-        self.bytes_up = before.bytes_up + told.bytes_up
-        self.bytes_down = before.bytes_down + told.bytes_down
+        """A report of one of its processes, cumulative since that process began.
+
+        Each process counts once, whichever of them told last.
+        """
+        if self.earlier is None:
+            self.earlier = replace(self, processes={})
+        self.processes.pop(told.process, None)
+        self.processes[told.process] = told
+        while len(self.processes) > PROCESSES_KEPT:
+            ended = self.processes.pop(next(iter(self.processes)))
+            self.earlier.count([replace(self.earlier), ended])
+        self.count([self.earlier, *self.processes.values()])
         self.step_time_s = told.step_time_s
-        self.gaps = GapHistogram()
-        self.gaps.merge(before.gaps.bins, before.gaps.largest_s)
-        self.gaps.merge(told.gap_bins, told.gap_largest_s)
+
+    def count(self, parts: "Sequence[LearnerFigures | StepFigures]") -> None:
+        """Be the sum of these."""
+        self.steps = sum(part.steps for part in parts)
+        self.tokens = sum(part.tokens for part in parts)
+        self.stepping_s = sum(part.stepping_s for part in parts)
+        self.bytes_up = sum(part.bytes_up for part in parts)
+        self.bytes_down = sum(part.bytes_down for part in parts)
+        gaps = GapHistogram()
+        for part in parts:
+            if isinstance(part, StepFigures):
+                gaps.merge(part.gap_bins, part.gap_largest_s)
+            else:
+                gaps.merge(part.gaps.bins, part.gaps.largest_s)
+        self.gaps = gaps
 
     def smooth(self, loss: float) -> None:
         """Take in the loss of a step."""

@@ -83,6 +83,8 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self.messages = 0
         self._transport = transport
         self._previous = previous
+        self.bytes_sent = 0
+        self.bytes_received = 0
         self._masks = masks
         self._on_lost = on_lost
         self._owner: Owner | None = None
@@ -166,6 +168,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
             raise ConnectionResetError("the connection is closing")
         size = len(first) + (0 if rest is None else rest.nbytes)
         header = _header(opcode, size, masks=self._masks)
+        self.bytes_sent += len(header) + (4 if self._masks else 0) + size
         if self._masks:
             key = secrets.token_bytes(4)
             header += key
@@ -186,6 +189,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take note of bytes that arrived."""
+        self.bytes_received += nbytes
         if self._failed:
             return
         try:

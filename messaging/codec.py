@@ -118,6 +118,14 @@ class Codec:
         """The size of a websocket message from which on aiohttp is to refuse it."""
         return self.limits.frame_bytes + 1
 
+    def size_bytes(self, envelope: Envelope) -> int:
+        """Bytes of an envelope on a wire, less what its frames add.
+
+        Raises:
+            EncodeError: It cannot be put on a wire.
+        """
+        return len(self.encode(envelope)) + sum(buffer.nbytes for buffer in envelope.payload)
+
     def encode(self, envelope: Envelope) -> bytes:
         """Return the header document: everything except the payload's bytes.
 

@@ -76,6 +76,8 @@ class Dialer:
         """
         names = (addresses,) if isinstance(addresses, str) else tuple(addresses)
         self.link: Link | None = None
+        self._ended_sent = 0
+        self._ended_received = 0
         self.last_failure: str | None = None
         self._network = network
         self._local = local
@@ -96,6 +98,16 @@ class Dialer:
     def phase(self) -> Phase:
         """Where the session stands."""
         return self._state.phase
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes sent over this link and those before it."""
+        return self._ended_sent + (0 if self.link is None else self.link.bytes_sent)
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes that came over this link and those before it."""
+        return self._ended_received + (0 if self.link is None else self.link.bytes_received)
 
     async def run(self) -> None:
         """Keep the session alive until `stop`. Cancelling closes the link as well."""
@@ -190,6 +202,8 @@ class Dialer:
         link, self.link = self.link, None
         if link is not None:
             link.close(reason)
+            self._ended_sent += link.bytes_sent
+            self._ended_received += link.bytes_received
             self._on_close(link, link.close_reason or reason)
 
     def _wake(self) -> None:

@@ -46,6 +46,16 @@ class Link(Protocol):
         """Why the session is over; None while it is not."""
         ...
 
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that this end has given to its sockets; inside one process, what they would be."""
+        ...
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes that have come from the other end, counted likewise."""
+        ...
+
     def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
         """Offer an envelope; never waits.
 

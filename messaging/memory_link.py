@@ -5,12 +5,17 @@ nothing is encoded: the receiver gets the very envelope that was sent.
 """
 
 import asyncio
+from collections.abc import Callable
+from operator import attrgetter
 
 from messaging.backlog import BacklogListener
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed, LocalFault
 from messaging.link import Lane
 from messaging.way import Conditions, Way
+
+Measure = Callable[[Envelope], int]
+"""Bytes of an envelope on a wire."""
 
 CONTROL_CAPACITY = 1024
 BULK_CAPACITY = 64
@@ -20,12 +25,25 @@ BACKLOG = 128
 class MemoryLink:
     """One end of a session inside this process; see `messaging.link.Link`."""
 
-    __slots__ = ("_incoming", "_outgoing", "_waiter", "close_reason", "local", "remote")
+    __slots__ = (
+        "_incoming",
+        "_measure",
+        "_outgoing",
+        "_waiter",
+        "bytes_received",
+        "bytes_sent",
+        "close_reason",
+        "local",
+        "remote",
+    )
 
-    def __init__(self, outgoing: Way, incoming: Way) -> None:
+    def __init__(self, outgoing: Way, incoming: Way, measure: Measure) -> None:
         self.local = outgoing.source
         self.remote = outgoing.target
         self.close_reason: str | None = None
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self._measure = measure
         self._outgoing = outgoing
         self._incoming = incoming
         self._waiter: asyncio.Future[None] | None = None
@@ -44,7 +62,9 @@ class MemoryLink:
         """Offer an envelope; False if it was not taken. Topics do not matter here."""
         if self.close_reason is not None:
             return False
-        return self._outgoing.offer(self, envelope, lane)
+        taken = self._outgoing.offer(self, envelope, lane)
+        self.bytes_sent += self._measure(envelope) if taken else 0
+        return taken
 
     def holds(self, topic: str) -> bool:
         """Never: what is sent has left at once."""
@@ -61,7 +81,7 @@ class MemoryLink:
         bulk = self._incoming.bulk.inbox
         while not control:
             if bulk:
-                return bulk.popleft()
+                return self._received(bulk.popleft())
             if self.close_reason is not None:
                 raise LinkClosed(self.close_reason)
             if self._waiter is not None:
@@ -71,7 +91,11 @@ class MemoryLink:
                 await self._waiter
             finally:
                 self._waiter = None
-        return control.popleft()
+        return self._received(control.popleft())
+
+    def _received(self, envelope: Envelope) -> Envelope:
+        self.bytes_received += self._measure(envelope)
+        return envelope
 
     def close(self, reason: str) -> None:
         """End the session; what waits here unread is forgotten."""
@@ -131,6 +155,7 @@ class MemoryNetwork:
         control_capacity: Control envelopes that may be in flight or unread, per direction.
         bulk_capacity: The same for bulk envelopes.
         conditions: What lies between the hosts; None: nothing does.
+        measure: Tells what an envelope would occupy on a wire.
     """
 
     def __init__(
@@ -139,10 +164,12 @@ class MemoryNetwork:
         conditions: Conditions | None = None,
         control_capacity: int = CONTROL_CAPACITY,
         bulk_capacity: int = BULK_CAPACITY,
+        measure: Measure = attrgetter("size_bytes"),
     ) -> None:
         self.conditions = conditions
         self.control_capacity = control_capacity
         self.bulk_capacity = bulk_capacity
+        self.measure = measure
         self._listeners: dict[str, MemoryListener] = {}
 
     async def dial(self, address: str, *, local: str) -> MemoryLink:
@@ -157,7 +184,7 @@ class MemoryNetwork:
         if listener is None:
             raise DialFailed(f"nobody listens at {address!r}")
         there, back = self._way(local, address), self._way(address, local)
-        near, far = MemoryLink(there, back), MemoryLink(back, there)
+        near, far = MemoryLink(there, back, self.measure), MemoryLink(back, there, self.measure)
         if not listener.offer(far):
             raise DialFailed(f"too many sessions wait at {address!r}")
         if self.conditions is not None:

@@ -18,6 +18,7 @@ from messaging.link import Lane, Link, Network
 T = TypeVar("T")
 
 RULE_TIMEOUT_S = 10.0
+_HEADER_MOST = 1000
 _MANY = 200
 _ENOUGH_TO_FILL = 100_000
 
@@ -120,6 +121,16 @@ class FaultyLink:
         """Why the session is over."""
         return self._link.close_reason
 
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that this end has sent."""
+        return self._link.bytes_sent
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes that have come."""
+        return self._link.bytes_received
+
     def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
         """Offer an envelope, unless a fault is due."""
         if self._rng.random() < self._drop:
@@ -217,6 +228,22 @@ async def envelopes_arrive_whole(network: Network, address: str) -> None:
             assert await far.receive() == sent
 
 
+async def bytes_are_counted(network: Network, address: str) -> None:
+    """What one end has sent is what the other has received: payloads, headers, and little else."""
+    payload = (memoryview(bytes(_HEADER_MOST * 100)),)
+    async with open_session(network, address) as (near, far):
+        for number in range(_MANY):
+            near.send(probe(number))
+            await far.receive()
+        control = near.bytes_sent
+        assert _MANY < control < _MANY * _HEADER_MOST
+        assert near.send(probe(_MANY, payload), Lane.BULK)
+        await far.receive()
+        assert 0 < near.bytes_sent - control - payload[0].nbytes < _HEADER_MOST * 10
+        assert abs(near.bytes_sent - far.bytes_received) < _HEADER_MOST  # marks are under way
+        assert far.bytes_sent < _HEADER_MOST
+
+
 async def closing_is_told(network: Network, address: str) -> None:
     """The peer receives what was sent before, then learns that and why the session is over."""
     async with open_session(network, address) as (near, far):
@@ -312,6 +339,7 @@ LINK_RULES: tuple[LinkRule, ...] = (
     both_ends_have_names,
     each_lane_keeps_its_order,
     envelopes_arrive_whole,
+    bytes_are_counted,
     closing_is_told,
     closing_ends_a_waiting_reader,
     a_cancelled_reader_loses_nothing,

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from aiohttp import WSCloseCode, WSMessage, WSMsgType
+from aiohttp import ClientWebSocketResponse, WSCloseCode, WSMessage, WSMsgType
 
 from messaging.bulk_protocol import BulkProtocol, TooLarge
 from messaging.codec import Allocate, Assembler, Codec, chunk_frames, head_frame
@@ -33,7 +33,7 @@ from messaging.link import Lane
 from messaging.scope import Scope
 from messaging.websocket_bulk import BulkQueue, BulkSocket
 from messaging.websocket_settings import WebsocketSettings
-from messaging.wire import BROKEN, WebSocket, Wire
+from messaging.wire import BROKEN, WebSocket, Wire, frame_bytes
 
 REASON_BYTES = 123
 """The most that a websocket's close message can carry."""
@@ -75,6 +75,9 @@ class WebsocketLink:
         self.ended = asyncio.Event()
         self._wire = control
         self._control = control.socket
+        self._masks = isinstance(control.socket, ClientWebSocketResponse)
+        self._control_sent = 0
+        self._control_received = 0
         self._bulks = [BulkSocket(bulk, index, settings) for index, bulk in enumerate(bulks)]
         self._codec = codec
         self._settings = settings
@@ -104,6 +107,16 @@ class WebsocketLink:
     def closed(self) -> bool:
         """Whether the session is over; what has arrived before can still be received."""
         return self.close_reason is not None
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of websocket frames that this end has given to its sockets."""
+        return self._control_sent + sum(bulk.socket.bytes_sent for bulk in self._bulks)
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes of websocket frames that have come from the other end."""
+        return self._control_received + sum(bulk.socket.bytes_received for bulk in self._bulks)
 
     @property
     def unread_bytes(self) -> int:
@@ -285,6 +298,8 @@ class WebsocketLink:
         while True:  # until the socket ends
             message = await self._control.receive()
             self._quiet = 0
+            if isinstance(message.data, bytes):
+                self._control_received += frame_bytes(len(message.data), masked=not self._masks)
             if message.type is WSMsgType.BINARY:
                 envelope = assembler.feed(message.data)
                 if envelope is not None and not self.closed:
@@ -302,21 +317,29 @@ class WebsocketLink:
     async def _write_control(self) -> None:
         numbers = itertools.count()
         while True:  # until everything is sent after the end
-            while self._echoes:
-                await self._control.pong(self._echoes.popleft())
+            await self._send_echoes()
             while self._control_out:
                 header, envelope = self._control_out.popleft()
-                await self._control.send_bytes(head_frame(header, next(numbers)))
+                await self._send_frame(head_frame(header, next(numbers)))
                 for frame in chunk_frames(envelope, lambda: self._settings.chunk_bytes, numbers):
-                    await self._control.send_bytes(frame)
-                    while self._echoes:
-                        await self._control.pong(self._echoes.popleft())
+                    await self._send_frame(frame)
+                    await self._send_echoes()
             if self.closed:
                 self._flushed.set()
                 return
             if not self._echoes:
                 self._to_send.clear()
                 await self._to_send.wait()
+
+    async def _send_frame(self, frame: bytes) -> None:
+        self._control_sent += frame_bytes(len(frame), masked=self._masks)
+        await self._control.send_bytes(frame)
+
+    async def _send_echoes(self) -> None:
+        while self._echoes:
+            echo = self._echoes.popleft()
+            self._control_sent += frame_bytes(len(echo), masked=self._masks)
+            await self._control.pong(echo)
 
     async def _write_bulk(self, bulk: BulkSocket) -> None:
         while not self.closed:

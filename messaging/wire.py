@@ -12,6 +12,9 @@ from messaging.errors import LocalFault
 
 WebSocket = web.WebSocketResponse | ClientWebSocketResponse
 
+FRAME_SHORT_MAX = 125
+FRAME_MEDIUM_MAX = 2**16 - 1
+
 BROKEN = (OSError, ClientError)
 """What aiohttp raises when a connection is gone."""
 
@@ -38,6 +41,12 @@ class Wire:
         except BaseException:
             self.abort()
             raise
+
+
+def frame_bytes(size: int, *, masked: bool) -> int:
+    """Bytes of a websocket frame with so many bytes of content (RFC 6455, section 5.2)."""
+    extended = 0 if size <= FRAME_SHORT_MAX else 2 if size <= FRAME_MEDIUM_MAX else 8
+    return 2 + extended + (4 if masked else 0) + size
 
 
 def dialled(websocket: ClientWebSocketResponse) -> Wire:

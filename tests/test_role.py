@@ -44,6 +44,14 @@ class StrictLink:
     def close_reason(self) -> str | None:
         return self._inner.close_reason
 
+    @property
+    def bytes_sent(self) -> int:
+        return self._inner.bytes_sent
+
+    @property
+    def bytes_received(self) -> int:
+        return self._inner.bytes_received
+
     def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
         self._codec.encode(envelope)
         return self._inner.send(envelope, lane, topic)

@@ -12,7 +12,7 @@ from islands.histogram import GapHistogram
 from islands.learner.compute import StepReport
 from islands.learner.events import StepFinished
 from islands.operation import Note, StepFigures
-from islands.telemetry import LOSSES_KEPT, RunFolder, versions
+from islands.telemetry import LOSSES_KEPT, PROCESSES_KEPT, RunFolder, versions
 
 Row = dict[str, object]
 
@@ -166,6 +166,20 @@ def told(process: str, steps: int, *, loss: float = 2.0, gap_s: float = 0.0) -> 
         bytes_up=100 * steps,
         bytes_down=200 * steps,
     )
+
+
+def test_a_process_and_its_successor_that_tell_in_turn_count_once_each(folder: RunFolder) -> None:
+    """A process that was cut off lives on beside its successor: neither counts anew each time."""
+    for steps in range(1, 6):
+        for process in ("cut off", "successor"):
+            folder.figures_told("a", float(steps), told(process, steps))
+    for number in range(20):
+        folder.figures_told("a", 6.0, told(f"restart {number}", 1))
+    folder.close()
+    figures = folder.figures.learners["a"]
+    assert (figures.steps, figures.tokens, figures.bytes_up) == (30, 300, 3000)
+    assert figures.gaps.count == 22
+    assert len(figures.processes) == PROCESSES_KEPT
 
 
 def test_reports_of_one_process_are_cumulative_and_of_two_add_up(folder: RunFolder) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import RefusedError
-from islands.identities import Incarnation, LearnerName
+from islands.identities import Incarnation, LearnerName, Phase
 from islands.learner.actions import (
     Action,
     AdoptValue,
@@ -75,6 +75,7 @@ from islands.messages import (
     Hello,
     Joined,
     LeaseGranted,
+    Leave,
     Paused,
     Progress,
     PullFragment,
@@ -89,7 +90,7 @@ from islands.operation import Drain
 from islands.ports import Worker
 from islands.role import RoleActor, Surroundings, published_value
 from messaging.dialer import Dialer
-from messaging.envelope import NOMINAL_HEADER_BYTES, Envelope
+from messaging.envelope import Envelope
 from messaging.link import Lane, Link
 from messaging.tensors import as_buffer, digest
 
@@ -150,8 +151,19 @@ class LearnerActor(RoleActor[Item]):
             record=self.record,
         )
         self._figures = Figures(f"{rng.getrandbits(64):016x}")
-        self.bytes_up = 0
-        self.bytes_down = 0
+        self._contributed = 0
+        self._told = (0, 0)
+        self._sessions: list[Dialer] = []
+
+    @property
+    def bytes_up(self) -> int:
+        """Bytes that this process has sent, over all its links."""
+        return sum(session.bytes_sent for session in self._sessions)
+
+    @property
+    def bytes_down(self) -> int:
+        """Bytes that came to this process, over all its links."""
+        return sum(session.bytes_received for session in self._sessions)
 
     async def on_start(self) -> None:
         """Dial the supervisor, start the device."""
@@ -209,6 +221,7 @@ class LearnerActor(RoleActor[Item]):
     def _handle(self, event: Event) -> None:
         for action in self.state.handle(event, now_s=self.now_s()):
             self._perform(action)
+        self._tell_last_figures()
 
     def _take_value(self, event: UpdateArrived, value: NDArray[np.float32]) -> None:
         """The state says at once whether to adopt; if not, the value is forgotten."""
@@ -221,6 +234,13 @@ class LearnerActor(RoleActor[Item]):
         if self.around.reports and self._figures.steps:
             told = self._figures.told(bytes_up=self.bytes_up, bytes_down=self.bytes_down)
             self.send(self._link(self._supervisor), told)
+
+    def _tell_last_figures(self) -> None:
+        """Once it steps no more the hub may end before the next heartbeat: tell what is new."""
+        done = self._figures.steps, self._contributed
+        if self.state.phase is Phase.FINISHED and done != self._told:
+            self._told = done
+            self._tell_figures()
 
     def _take_adoption(self, event: ValueAdopted) -> None:
         before = self.state.accounts[event.fragment].version
@@ -245,6 +265,8 @@ class LearnerActor(RoleActor[Item]):
     def _perform(self, action: Action) -> None:
         match action:
             case ToSupervisor(message):
+                if isinstance(message, Leave):
+                    self._tell_figures()  # afterwards they are nobody's
                 self.send(self._link(self._supervisor), message)
             case ToSyncer(message):
                 if isinstance(message, Progress | Hello):
@@ -322,13 +344,15 @@ class LearnerActor(RoleActor[Item]):
         receive: Callable[[Envelope], None],
         changed: type[SupervisorLinkChanged | SyncerLinkChanged],
     ) -> Dialer:
-        return self.dial(
+        session = self.dial(
             address,
             self._rng,
             opened=lambda: self.post(changed(up=True)),
             received=receive,
             closed=lambda: self.post(changed(up=False)),
         )
+        self._sessions.append(session)
+        return session
 
     def _contribute(self, action: Contribute) -> None:
         """Send the snapshot that the state chose; its digest is computed off the loop."""
@@ -342,6 +366,9 @@ class LearnerActor(RoleActor[Item]):
             topic = f"contribution-{message.fragment}"
             if not (same and self._send_up(complete, (ready.buffer,), topic=topic)):
                 self.post(ContributionSkipped(message.ticket, message.fragment))
+                return
+            self._contributed += 1
+            self._tell_last_figures()
 
         self.record(
             "contribute",
@@ -390,10 +417,7 @@ class LearnerActor(RoleActor[Item]):
             self._greeted = link
         elif link is not self._greeted:
             return False  # a new link opened, and the state has not heard of it yet
-        sent = self.send(link, message, payload, lane, recipient=recipient, topic=topic)
-        if sent:
-            self.bytes_up += NOMINAL_HEADER_BYTES + sum(buffer.nbytes for buffer in payload)
-        return sent
+        return self.send(link, message, payload, lane, recipient=recipient, topic=topic)
 
     # --- events -------------------------------------------------------------------------------
 
@@ -404,7 +428,6 @@ class LearnerActor(RoleActor[Item]):
 
     def _from_syncer(self, envelope: Envelope) -> None:
         body = envelope.body
-        self.bytes_down += envelope.size_bytes
         if isinstance(body, FragmentUpdate):
             self._check_update(body, envelope.payload)
         elif isinstance(body, StateRequest):

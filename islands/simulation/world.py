@@ -19,7 +19,7 @@ from islands.identities import Phase
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import InlineCompute
 from islands.numerics.outer import Sgd
-from islands.operation import Command, CommandAnswer, Verb
+from islands.operation import Command, CommandAnswer, StepFigures, Verb
 from islands.ports import InlineWorker
 from islands.role import Surroundings
 from islands.simulation.disk import SimulatedDisk
@@ -100,6 +100,8 @@ class World:
         launching: whether the supervisor starts processes again; else the world does.
         initial: version 0, where no learner is to bring it.
         trainer: what learners compute with; a test may look into its own kind.
+        figures: receives what learners tell of their steps, with their names; None: they tell
+            nothing.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class World:
         launching: bool = False,
         initial: Callable[[], list[NDArray[np.float32]]] | None = None,
         trainer: type[NumpyTrainer] = NumpyTrainer,
+        figures: Callable[[str, StepFigures], None] | None = None,
     ) -> None:
         """Machines that are switched off."""
         self.settings = settings
@@ -136,6 +139,7 @@ class World:
         self._launching = launching
         self._initial = initial
         self._trainer_type = trainer
+        self._figures_told = figures
         self._starts = 0
         self.layout = self._trainer(LearnerHost()).layout
         self._around = Surroundings(
@@ -144,6 +148,7 @@ class World:
             network=self.network,
             tape=tape,
             supervisor=SUPERVISOR,
+            reports=figures is not None,
         )
         self._credentials = Credentials(settings.run, b"a key of the simulated run")
 
@@ -194,6 +199,7 @@ class World:
             launcher=WorldLauncher(self),
             launched=(SYNCER, *self.hosts) if self._launching else (),
             finished=self._finish,
+            figures=self._figures_told,
         )
 
     def _make_learner(self, name: str, rng: random.Random) -> LearnerActor:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from islands.credentials import Credentials
+from islands.identities import Status
 from islands.messages import (
     Enquiry,
     Heartbeat,
@@ -236,11 +237,22 @@ class SupervisorActor(RoleActor[Event]):
                 self.post(StopArrived(Stop(reason), connection))
             case Note():
                 self._note(connection, body)
-            case StepFigures():
-                if self._figures is not None and name is not None:
+            case StepFigures() if name is not None and self._counts(name, connection):
+                if self._figures is not None:
                     self._figures(name, body)
+            case StepFigures():
+                pass
             case _:
                 self.record("unexpected", {"body": type(body).__name__})
+
+    def _counts(self, name: str, connection: int) -> bool:
+        """Whether figures are of the name's own incarnation: they end with that."""
+        member = self.state.members.get(name)
+        return (
+            member is not None
+            and member.status is not Status.EVICTED
+            and member.connection == connection
+        )
 
     def _name(self, connection: int, name: str) -> None:
         """Whoever is at the other end is this member; what it noted before is its own."""

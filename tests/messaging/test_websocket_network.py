@@ -73,6 +73,77 @@ def test_rules_hold_on_uvloop(rule: LinkRule) -> None:
         runner.run(main())
 
 
+class Wiretap:
+    """Passes connections on to a port of this machine, and counts their bytes."""
+
+    def __init__(self, port: int) -> None:
+        self.bytes_up = 0
+        self.bytes_down = 0
+        self._port = port
+        self._scope: Scope
+        self._server: asyncio.Server
+
+    async def open(self, scope: Scope) -> int:
+        """Begin; returns the port to dial instead."""
+        self._scope = scope
+        self._server = await asyncio.start_server(self._pass_on, LOOPBACK, 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Take in no more connections."""
+        self._server.close()
+
+    async def _pass_on(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        far, there = await asyncio.open_connection(LOOPBACK, self._port)
+        self._scope.spawn(self._pump(near, there, up=True), "up")
+        self._scope.spawn(self._pump(far, back, up=False), "down")
+
+    async def _pump(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, up: bool
+    ) -> None:
+        try:
+            while data := await source.read(1 << 16):
+                if up:
+                    self.bytes_up += len(data)
+                else:
+                    self.bytes_down += len(data)
+                target.write(data)
+        finally:
+            target.close()
+
+
+async def test_a_link_counts_what_is_on_the_wire(network: WebsocketNetwork) -> None:
+    """Within 2 % of what a tap on the wire counts, also where all messages are small."""
+    listener = network.listen("hub")
+    async with Scope("tap", lambda _, error: pytest.fail(repr(error))) as scope:
+        tap = Wiretap(network.port)
+        port = await tap.open(scope)
+        link = await network.dial(
+            listener.address.replace(str(network.port), str(port)), local="near"
+        )
+        far = await listener.accept()
+        before_up, before_down = tap.bytes_up, tap.bytes_down  # the handshake is none of the link's
+        for number in range(500):
+            link.send(Envelope("near", "far", number, Probe(number, "x" * (number % 300))))
+            await far.receive()
+            far.send(Envelope("far", "near", number, Probe(number, "")))
+            await link.receive()
+        for number in range(20):
+            payload = (memoryview(bytes(3000)),)
+            assert link.send(
+                Envelope("near", "far", number, Probe(1, ""), payload=payload), Lane.BULK
+            )
+            await far.receive()
+        up, down = tap.bytes_up - before_up, tap.bytes_down - before_down
+        assert link.bytes_sent == pytest.approx(up, rel=0.02)
+        assert far.bytes_received == pytest.approx(up, rel=0.02)
+        assert link.bytes_received == pytest.approx(down, rel=0.02)
+        assert far.bytes_sent == pytest.approx(down, rel=0.02)
+        link.close("done")
+        tap.close()
+    listener.close()
+
+
 async def test_names_of_any_letters_travel() -> None:
     """Names with colons, slashes, spaces and umlauts arrive as they are, on both ends."""
     network = await opened()

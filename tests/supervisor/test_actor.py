@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -169,6 +170,26 @@ def test_notes_and_figures_are_of_whoever_was_admitted_on_the_link(tmp_path: Pat
         await settle(hub, link)
         assert hub.noted == [("ana", "started"), ("ana", "exit")]
         assert hub.figures == [("ana", 1)]
+
+    with_hub(tmp_path, body)
+
+
+def test_figures_of_a_process_end_with_its_incarnation(tmp_path: Path) -> None:
+    """A process that was cut off goes on telling over its old link, beside its successor."""
+
+    async def body(hub: Hub) -> None:
+        cut_off, joined = await hub.admit("ana")
+        hub.say(cut_off, FIGURES)
+        await settle(hub, cut_off)
+        successor = await hub.dial("ana")
+        join = Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint)
+        hub.say(successor, replace(join, previous=joined.incarnation))
+        await hub.hear(successor, Joined)
+        hub.say(cut_off, replace(FIGURES, steps=2))
+        await settle(hub, cut_off)
+        hub.say(successor, replace(FIGURES, process="q", steps=3))
+        await settle(hub, successor)
+        assert hub.figures == [("ana", 1), ("ana", 3)]
 
     with_hub(tmp_path, body)
 
