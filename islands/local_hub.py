@@ -27,7 +27,7 @@ LEAVE_S = 10.0
 HOPELESS = "exit code 2"
 """How a process ends whose user must mend something: starting it again is in vain."""
 REPLACED = "exit code 3"
-"""How a process ends whose place a newer one has taken: starting it again would take it back."""
+"""How a process ends that was fenced: starting it again would take the place of a newer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +180,21 @@ class LocalHub(Hub):
         if reason.partition(":")[0] == HOPELESS:
             self._gave_up(name, reason)
         elif reason.partition(":")[0] == REPLACED:
-            say(f"{name}: {mistake_of(reason)}; the run goes on with the newer one")
+            timing = self.spec.settings.timing
+            loop = asyncio.get_running_loop()
+            loop.call_later(timing.scaled(timing.evict_s), self._replaced, name, reason)
         elif not self._leaving:
+            self.supervisor.process_ended(name, reason)
+
+    def _replaced(self, name: str, reason: str) -> None:
+        """Leave the place to the newer one, if there is one; else the journal is an older copy.
+
+        By now the supervisor has evicted the one that ended.
+        """
+        newer = self.supervisor.state.core.present(Role.SYNCER)
+        if any(member.status is Status.LIVE for member in newer):
+            say(f"{name}: {mistake_of(reason)}; the run goes on with the newer one")
+        elif not self._leaving and self.share is None:
             self.supervisor.process_ended(name, reason)
 
     def _gave_up(self, name: str, reason: str) -> None:

@@ -26,14 +26,17 @@ PAIR = ("learner-0", "learner-1")
 
 
 def fleet(folder: Path) -> WatchedHub:
-    """A hub in this process; a syncer and two learners, without JAX, in others."""
-    settings = RunSettings(run="fleet", interval_steps=8, fragments=4)
+    """A hub in this process; a syncer and two learners, without JAX, in others.
+
+    Both take part in every merge, however busy the machine is.
+    """
+    settings = RunSettings(run="fleet", interval_steps=8, fragments=4, quorum=2)
     return make_fleet(folder, settings, {"step_s": 0.01, "megabytes": 0.25}, learners=2)
 
 
 def failures(folder: Path) -> list[tuple[object, object]]:
     """Who ended before its time, and how."""
-    ends = logged(folder, "process_ended")
+    ends = logged(folder, "process_ended", actor="hub")
     return [(entry["name"], entry["error"]) for entry in ends if entry["error"]]
 
 
