@@ -1,6 +1,7 @@
 """What an operator does to a run's folder by mistake, or has to: the run goes on."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tests.integration.programs import (
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 PAIR = ("learner-0", "learner-1")
+AWAY_S = 6.0
 
 
 def fleet(folder: Path) -> WatchedHub:
@@ -69,3 +71,34 @@ async def test_a_run_goes_on_when_a_second_syncer_is_started_in_its_folder(tmp_p
     assert imbalance(summary) == 0
     assert failures(folder) == []
     assert len(entries(folder / "processes" / "syncer" / "tape.jsonl", "started")) == 1
+
+
+async def swap(hub: WatchedHub, source: Path, target: Path) -> None:
+    """Kill the syncer, and while it is away replace one folder by a copy of the other."""
+    hub.launcher.hold("syncer", AWAY_S)
+    hub.launcher.kill("syncer")
+    await hub.wait_until(lambda: "syncer" not in hub.launcher, LIMIT_S)
+    await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)
+    await asyncio.to_thread(shutil.copytree, source, target)
+    await hub.wait_merge_of(PAIR, LIMIT_S)
+
+
+async def test_a_run_goes_on_from_a_copy_of_its_journal(tmp_path: Path) -> None:
+    """Its syncer was there before, as far as learners know: it ends, and begins a later epoch.
+
+    They hold what it has never heard of, so they begin a new account.
+    """
+    folder, copy = tmp_path / "run", tmp_path / "copy"
+    hub = fleet(folder)
+    async with running(hub) as run:
+        await hub.wait_merge_of(PAIR, LIMIT_S)
+        await swap(hub, folder / "journal", copy)
+        merged = len(hub.merges)
+        await hub.wait_until(lambda: len(hub.merges) > merged + 8, LIMIT_S)
+        await swap(hub, copy, folder / "journal")
+        summary = await end(folder, run)
+    assert imbalance(summary) == 0
+    fenced = [str(how).partition(":")[0] for _, how in failures(folder)]
+    assert fenced == ["killed by SIGKILL", "killed by SIGKILL", "exit code 3"]
+    assert {name for name, _ in failures(folder)} == {"syncer"}
+    assert summary["reason"] == "stopped by an operator"
