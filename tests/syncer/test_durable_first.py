@@ -1,0 +1,46 @@
+"""Nothing is said that a restarted syncer would not know: neither of grants nor of merges."""
+
+from islands.config import RunSettings
+from islands.identities import Version
+from islands.messages import LeaseGranted
+from islands.syncer.events import JournalFinished
+from tests.syncer.bench import opened, seeded
+
+
+def test_a_grant_waits_for_its_own_record() -> None:
+    """An earlier record that is durable does not say that the grant is."""
+    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=None))
+    for pull in opened(bench):
+        bench.answer(pull)
+    bench.merge()
+    (merged,) = bench.written()
+    bench.step("ben", 1100)
+    (granted,) = bench.written()
+    assert bench.sent(LeaseGranted) == []
+    bench.do(JournalFinished(merged.sequence))
+    assert bench.sent(LeaseGranted) == []
+    bench.do(JournalFinished(granted.sequence))
+    assert len(bench.sent(LeaseGranted)) == 1
+
+
+def test_an_update_does_not_name_what_only_a_later_version_contains() -> None:
+    """A merge is computed and not durable yet; a learner dials again, and is sent what is."""
+    settings = RunSettings(interval_steps=4, fragments=1, quorum=None)
+    bench = seeded("ana", settings=settings, fragments=1)
+    rounds = []
+    for _ in range(2):
+        bench.journal()
+        bench.adopt("ana")
+        (pull,) = opened(bench)
+        bench.answer(pull)
+        bench.merge()
+        rounds.append(pull.ticket.round)
+    bench.hello("ana")
+    (update,) = bench.updates()
+    assert update.version == Version(1, 1)
+    assert update.merged is None or update.merged.round == rounds[0]
+    bench.journal()
+    (update,) = bench.updates()
+    assert update.version == Version(1, 2)
+    assert update.merged is not None
+    assert update.merged.round == rounds[1]
