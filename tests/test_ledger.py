@@ -9,10 +9,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from islands.errors import InvariantError
-from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Phase, Version
+from islands.identities import (
+    Fate,
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Phase,
+    Ticket,
+    Version,
+)
 from islands.learner.account import Account
 from islands.ledger import Ledger
-from islands.messages import FragmentProgress, FragmentUpdate, Merged, Progress
+from islands.messages import Contribution, FragmentProgress, FragmentUpdate, Merged, Progress
 
 ANA = LearnerName("ana")
 FIRST = Incarnation(1, 1)
@@ -75,6 +83,28 @@ def test_what_was_late_and_then_merged_is_late_no_more() -> None:
     ledger.report(report(60, holding(2, 0, 20)))
     row = ledger.row(0)
     assert (row.applied, row.late, row.overwritten, row.imbalance) == (40, 0, 20, 0)
+
+
+@pytest.mark.parametrize(("tokens", "possible"), [(15, True), (16, False)])
+def test_tokens_with_a_fate_cannot_be_contributed_again(tokens: int, *, possible: bool) -> None:
+    """Of 50 processed, 30 were applied and 5 discarded: a contribution can hold the other 15."""
+    ledger = opened()
+    ledger.report(report(40, holding(0, 40, 0)))
+    ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
+    ledger.report(report(50, holding(1, 15, 5)))
+    ticket = Ticket(1, 1, ANA, FIRST)
+    said = Contribution(ticket, FragmentIndex(0), Version(1, 1), 1, tokens, 50, "float32", "")
+    assert ledger.can_hold(ANA, 0, said, 100) is possible
+
+
+def test_no_more_is_charged_than_was_discarded() -> None:
+    """A claim was larger than what its sender gave up: the rest is pending still."""
+    ledger = opened()
+    ledger.report(report(40, holding(0, 40, 0)))
+    ledger.claim(ANA, 0, Fate.LATE, 30)
+    ledger.report(report(40, holding(1, 20, 20)))
+    row = ledger.row(0)
+    assert (row.late, row.overwritten, row.pending, row.imbalance) == (20, 0, 20, 0)
 
 
 @pytest.mark.parametrize("fate", [Fate.LATE, Fate.REJECTED, Fate.STALE])

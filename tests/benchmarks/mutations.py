@@ -1,10 +1,10 @@
 """Break the program on purpose, one line at a time, and see which test notices.
 
-A copy of the tree is made in a temporary folder. Each mutation of `mutation_table` replaces one
+A copy of the tree is made in a temporary folder. Each entry of the folder `mutation` replaces one
 piece of text there, runs the tests named beside it until the first fails, and puts the text back.
 A mutation that no test notices has survived: a rule that anybody may break unseen.
 
-    python -m tests.benchmarks.mutations [--only WORDS] [--list]
+    python -m tests.benchmarks.mutations [--only WORDS] [--check] [--list]
 
 prints a table, and exits with 1 if one survived, if a text is not found exactly once, or if the
 tests fail without any mutation.
@@ -21,11 +21,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.benchmarks.mutation_table import MUTATIONS, Mutation
+from tests.benchmarks.mutation.books import BOOKS
+from tests.benchmarks.mutation.glue import GLUE
+from tests.benchmarks.mutation.kind import Mutation
+from tests.benchmarks.mutation.rounds import ROUNDS
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("islands", "messaging", "tests", "pyproject.toml")
 LIMIT_S = 300
+MUTATIONS = GLUE + ROUNDS + BOOKS
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -77,13 +81,27 @@ def run_tests(folder: Path, tests: Sequence[str]) -> str | None:
     return found.group(1)
 
 
+def times_found(folder: Path, mutation: Mutation) -> int:
+    """How often the text stands where it is to be replaced: once, if the table is up to date."""
+    path = folder / mutation.file
+    return path.read_text(encoding="utf-8").count(mutation.old) if path.exists() else 0
+
+
+def report_lost(mutations: Sequence[Mutation]) -> int:
+    """Print the mutations whose text has changed since; returns the exit code."""
+    lost = [mutation for mutation in mutations if times_found(ROOT, mutation) != 1]
+    for mutation in lost:
+        print(f"{mutation.name} | not found once in {mutation.file}")
+    print(f"{len(mutations) - len(lost)} of {len(mutations)} texts are where they should be")
+    return 1 if lost else 0
+
+
 def try_one(folder: Path, mutation: Mutation) -> Verdict:
     """Break the copy, see who notices, and mend it."""
-    path = folder / mutation.file
-    text = path.read_text(encoding="utf-8")
-    times = text.count(mutation.old)
+    path, times = folder / mutation.file, times_found(folder, mutation)
     if times != 1:
         return Verdict(mutation, f"its text stands {times} times in {mutation.file}", survived=True)
+    text = path.read_text(encoding="utf-8")
     stamp = path.stat()
     path.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
     try:
@@ -99,12 +117,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Break the program on purpose.")
     parser.add_argument("--only", default="", help="mutations whose name contains this")
     parser.add_argument("--list", action="store_true", help="print the names, and end")
+    parser.add_argument("--check", action="store_true", help="only look for the texts")
     parser.add_argument("--trust", action="store_true", help="do not run unbroken tests first")
     given = parser.parse_args()
     chosen = [mutation for mutation in MUTATIONS if given.only in mutation.name]
     if given.list:
         print("\n".join(mutation.name for mutation in chosen))
         return 0
+    if given.check:
+        return report_lost(chosen)
     with tempfile.TemporaryDirectory(prefix="mutations-") as name:
         folder = Path(name)
         copy_tree(folder)

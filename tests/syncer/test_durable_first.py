@@ -1,9 +1,11 @@
-"""Nothing is said that a restarted syncer would not know: neither of grants nor of merges."""
+"""What is said is durable first, and said again to whoever does not hold it."""
+
+from dataclasses import replace
 
 from islands.config import RunSettings
 from islands.identities import Version
 from islands.messages import LeaseGranted
-from islands.syncer.events import JournalFinished
+from islands.syncer.events import JournalFinished, LinkOpened
 from tests.syncer.bench import opened, seeded
 
 
@@ -44,3 +46,21 @@ def test_an_update_does_not_name_what_only_a_later_version_contains() -> None:
     assert update.version == Version(1, 2)
     assert update.merged is not None
     assert update.merged.round == rounds[1]
+
+
+def test_a_learner_that_holds_other_bytes_of_a_version_is_sent_it_again() -> None:
+    """A hello names the digests held: the same version with another digest is not the same."""
+    settings = RunSettings(interval_steps=4, fragments=1, quorum=None)
+    bench = seeded("ana", settings=settings, fragments=1)
+    (pull,) = opened(bench)
+    bench.answer(pull)
+    bench.merge()
+    bench.journal()
+    bench.adopt("ana")
+    published = bench.core.published[0]
+    assert published is not None
+    said = bench.hello_of(bench.learners["ana"])
+    for connection, digest, again in ((2, published.digest, 0), (3, "another", 1)):
+        hello = replace(said, digests=(digest,))
+        bench.do(LinkOpened(hello, connection, trusted=True))
+        assert len(bench.updates()) == again

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.config import Precision, RunSettings
+from islands.config import OuterSettings, Precision, RunSettings
 from islands.errors import UserError
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.messages import Contribution, FragmentSeed
 from islands.numerics.outer import Sgd
+from islands.syncer.actions import BeginMerge, MergePart
 from islands.syncer.fate import Check
 from islands.syncer.vault import Vault
 from islands.toy import NumpyTrainer
@@ -28,7 +29,7 @@ NOTHING = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)
 def vault(**changes: object) -> Vault:
     """An empty one."""
     settings = replace(RunSettings(fragments=2), **changes)  # type: ignore[arg-type]
-    return Vault(settings, LAYOUT, Sgd())
+    return Vault(settings, LAYOUT, Sgd.of(settings.outer))
 
 
 def contribution(values: NDArray[np.generic], **changes: object) -> Contribution:
@@ -130,3 +131,20 @@ def test_an_initial_value_that_does_not_fit_is_refused() -> None:
     with pytest.raises(UserError, match="fragment 1"):
         vault().take_initial([whole[0], whole[1][:-1]])
     assert len(vault().take_initial(whole)) == 2
+
+
+def test_the_first_answer_over_a_link_is_the_one_that_is_merged() -> None:
+    """Others over it change nothing, and what came over another link is another answer."""
+    held = vault(outer=OuterSettings(learning_rate=1.0, momentum=0.0))
+    held.take_initial([np.zeros(fragment.size, np.float32) for fragment in LAYOUT.fragments])
+    zeros = [digest(as_buffer(np.zeros(f.size, np.float32))) for f in LAYOUT.fragments]
+    held.install_seed(Version(1, 0), tuple(zeros))
+    ticket = Ticket(1, 0, ANA, WHO)
+    for connection, factor in ((1, 1.0), (1, 2.0), (2, 3.0)):
+        values = GOOD * np.float32(factor)
+        _, measured = held.inspect(contribution(values), (as_buffer(values),))
+        assert measured is not None
+        held.hold(ticket, connection, measured)
+    part = MergePart(ticket, 1, Version(1, 0), 1, 8, 1.0)
+    held.merge(BeginMerge(0, 0, Version(1, 0), Version(1, 1), (part,)))
+    assert np.array_equal(held.value(0, Version(1, 1)), -GOOD)

@@ -1,0 +1,412 @@
+"""Books and sessions: ledger, leases, reports, incarnations, learners, the supervisor."""
+
+from tests.benchmarks.mutation.kind import Mutation
+
+LEARNER_ACCOUNT = "tests/learner/test_account.py"
+LEARNER_ENGINE = "tests/learner/test_engine.py"
+LEARNER_OLD_NEWS = "tests/learner/test_old_news.py"
+LEARNER_PULLS = "tests/learner/test_pulls.py"
+LEARNER_SNAPSHOTS = "tests/learner/test_snapshots.py"
+LEARNER_STATE = "tests/learner/test_state.py"
+SUPERVISOR_LIVENESS = "tests/supervisor/test_liveness.py"
+SUPERVISOR_STATE = "tests/supervisor/test_state.py"
+SYNCER_CLAIMS = "tests/syncer/test_claims.py"
+SYNCER_COMMITS = "tests/syncer/test_commits.py"
+SYNCER_DURABLE_FIRST = "tests/syncer/test_durable_first.py"
+SYNCER_LEASES = "tests/syncer/test_leases.py"
+SYNCER_REPORTS = "tests/syncer/test_reports.py"
+SYNCER_ROUND_EDGES = "tests/syncer/test_round_edges.py"
+SYNCER_ROUNDS = "tests/syncer/test_rounds.py"
+SYNCER_SESSIONS = "tests/syncer/test_sessions.py"
+SYNCER_SUPERVISOR_VIEW = "tests/syncer/test_supervisor_view.py"
+LEDGER = "tests/test_ledger.py"
+
+BOOKS = (
+    Mutation(
+        "adoption told before is counted again",
+        "islands/syncer/reports.py",
+        "if newly and (held_before is None or held_before < adoption.version):",
+        "if newly:",
+        (SYNCER_ROUND_EDGES,),
+    ),
+    Mutation(
+        "an older report is taken",
+        "islands/syncer/reports.py",
+        (
+            "    if progress.steps < before.steps or progress.tokens < before.tokens:\n"
+            "        return True\n"
+        ),
+        "",
+        (SYNCER_REPORTS, SYNCER_CLAIMS, SYNCER_COMMITS),
+    ),
+    Mutation(
+        "more tokens than granted are believed",
+        "islands/syncer/reports.py",
+        "if progress.tokens > granted:",
+        "if False:",
+        (SYNCER_REPORTS, SYNCER_CLAIMS, SYNCER_COMMITS),
+    ),
+    Mutation(
+        "a lease goes back from its beginning",
+        "islands/syncer/leases.py",
+        "self.free = sorted([*self.free, *returned])",
+        "self.free = sorted([*self.free, *(Lease(x.pass_index, x.shard, 0) for x in returned)])",
+        (SYNCER_LEASES,),
+    ),
+    Mutation(
+        "finished shards are leased again",
+        "islands/syncer/leases.py",
+        "returned = [lease for lease in holder.leases if not lease.done]",
+        "returned = list(holder.leases)",
+        (SYNCER_LEASES,),
+    ),
+    Mutation(
+        "an unused quota is lost",
+        "islands/syncer/leases.py",
+        "self.closed_tokens += processed_tokens",
+        "self.closed_tokens += holder.quota_tokens",
+        (SYNCER_LEASES,),
+    ),
+    Mutation(
+        "free leases are not used",
+        "islands/syncer/leases.py",
+        "        if self.free:\n            return self.free.pop(0)\n",
+        "",
+        (SYNCER_LEASES,),
+    ),
+    Mutation(
+        "a pass never ends",
+        "islands/syncer/leases.py",
+        "self.pass_index, self.next_shard = self.pass_index + 1, 0",
+        "self.next_shard = 0",
+        (SYNCER_LEASES,),
+    ),
+    Mutation(
+        "a quota grows although half of it is left",
+        "islands/syncer/leases.py",
+        "if holder.unused_tokens > min(chunk // 2, amount):",
+        "if False:",
+        (SYNCER_LEASES,),
+    ),
+    Mutation(
+        "grants do not shrink towards the end",
+        "islands/syncer/leases.py",
+        "fair = remaining // (2 * max(1, members))",
+        "fair = remaining",
+        (SYNCER_LEASES,),
+    ),
+    Mutation(
+        "the lost are counted without what was discarded",
+        "islands/ledger.py",
+        "totals.lost += book.processed - account.applied - account.overwritten",
+        "totals.lost += book.processed - account.applied",
+        (LEDGER,),
+    ),
+    Mutation(
+        "tokens that were applied may be contributed again",
+        "islands/ledger.py",
+        (
+            "return contribution.tokens <= max(book.processed, processed) - settled - "
+            "account.overwritten"
+        ),
+        "return True",
+        (LEDGER,),
+    ),
+    Mutation(
+        "a merge after its sender's end stays lost as well",
+        "islands/ledger.py",
+        "            totals.lost -= merged.tokens\n",
+        "",
+        (LEDGER,),
+    ),
+    Mutation(
+        "a claim is charged for more than was discarded",
+        "islands/ledger.py",
+        "claimed = 0 if claim is None else max(0, min(claim.tokens, discarded))",
+        "claimed = 0 if claim is None else claim.tokens",
+        (LEDGER,),
+    ),
+    Mutation(
+        "a contribution attests nothing",
+        "islands/ledger.py",
+        "        book.processed = max(book.processed, processed_tokens)\n\n    def apply",
+        "        _ = book\n\n    def apply",
+        (LEDGER,),
+    ),
+    Mutation(
+        "an ended incarnation is let in",
+        "islands/syncer/sessions.py",
+        "    ended = retired is not None and hello.incarnation <= retired\n",
+        "    ended = False\n",
+        (SYNCER_SESSIONS, SYNCER_ROUNDS),
+    ),
+    Mutation(
+        "an incarnation older than a known one is let in",
+        "islands/syncer/sessions.py",
+        "return ended or any(hello.incarnation < incarnation for incarnation in newer)",
+        "return ended",
+        (SYNCER_SESSIONS, SYNCER_ROUNDS),
+    ),
+    Mutation(
+        "an untrusted peer is let in",
+        "islands/syncer/sessions.py",
+        "    if not trusted:\n",
+        "    if False:\n",
+        (SYNCER_SESSIONS, SYNCER_ROUNDS),
+    ),
+    Mutation(
+        "another layout is let in",
+        "islands/syncer/sessions.py",
+        "if hello.fingerprint != core.fingerprint:",
+        "if False:",
+        (SYNCER_SESSIONS, SYNCER_ROUNDS),
+    ),
+    Mutation(
+        "a late hello replaces a newer link",
+        "islands/syncer/sessions.py",
+        "learner.connection is not None and connection < learner.connection:",
+        "False:",
+        (SYNCER_SESSIONS, SYNCER_ROUNDS),
+    ),
+    Mutation(
+        "a link that closes takes its successor along",
+        "islands/syncer/sessions.py",
+        (
+            "    if learner is None or learner.connection != connection:\n"
+            "        return\n"
+            "    if learner.role"
+        ),
+        "    if learner is None:\n        return\n    if learner.role",
+        (SYNCER_SESSIONS, SYNCER_ROUNDS),
+    ),
+    Mutation(
+        "a link that is down excuses nobody",
+        "islands/syncer/sessions.py",
+        '    _excuse_everywhere(core, name, "link down")\n',
+        "",
+        (SYNCER_SESSIONS, SYNCER_ROUNDS),
+    ),
+    Mutation(
+        "a reopened link is not asked again",
+        "islands/syncer/sessions.py",
+        "        _ask_again(core, learner, now_s)\n\n\ndef _refusal",
+        "\n\ndef _refusal",
+        (SYNCER_SESSIONS, SYNCER_ROUNDS),
+    ),
+    Mutation(
+        "only a differing version is sent at a hello, not a differing digest",
+        "islands/syncer/sessions.py",
+        "if held != published.version or hello.digests[index] != published.digest:",
+        "if held != published.version:",
+        (SYNCER_DURABLE_FIRST,),
+    ),
+    Mutation(
+        "an older supervisor's view is followed",
+        "islands/syncer/supervisor_view.py",
+        "        if page.supervisor_epoch < self.epoch:\n            return False\n",
+        "",
+        (SYNCER_SUPERVISOR_VIEW, SYNCER_SESSIONS),
+    ),
+    Mutation(
+        "nobody ends whom no view lists",
+        "islands/syncer/sessions.py",
+        "    _end_absent(core, now_s)\n",
+        "",
+        (SYNCER_SESSIONS, SYNCER_ROUNDS),
+    ),
+    Mutation(
+        "what is in doubt counts as overwritten",
+        "islands/learner/account.py",
+        "                done -= _largest(undecided)\n",
+        "",
+        (LEARNER_ACCOUNT, LEDGER),
+    ),
+    Mutation(
+        "a doubt that is answered again stays in doubt",
+        "islands/learner/account.py",
+        "            group[:] = [sent for sent in group if sent.ticket != ticket]\n",
+        "",
+        (LEARNER_ACCOUNT, LEARNER_OLD_NEWS),
+    ),
+    Mutation(
+        "an update of an earlier round decides later tickets",
+        "islands/learner/account.py",
+        "return self.epoch < update.epoch or self.round <= update.round",
+        "return True",
+        (LEARNER_ACCOUNT, LEDGER),
+    ),
+    Mutation(
+        "what is in doubt is not pending",
+        "islands/learner/account.py",
+        "pending_tokens=tokens - self.base_tokens + in_doubt,",
+        "pending_tokens=tokens - self.base_tokens,",
+        (LEARNER_ACCOUNT, LEDGER),
+    ),
+    Mutation(
+        "a grant of an older syncer is taken",
+        "islands/learner/training.py",
+        "if grant.epoch < core.epoch_seen or grant.incarnation",
+        "if grant.incarnation",
+        (LEARNER_OLD_NEWS, LEARNER_STATE),
+    ),
+    Mutation(
+        "a quota may shrink",
+        "islands/learner/training.py",
+        "core.quota_tokens = max(core.quota_tokens, grant.quota_tokens)",
+        "core.quota_tokens = grant.quota_tokens",
+        (LEARNER_OLD_NEWS, LEARNER_STATE),
+    ),
+    Mutation(
+        "an older value is adopted",
+        "islands/learner/training.py",
+        "if not event.intact or old or update.epoch < core.epoch_seen",
+        "if not event.intact or update.epoch < core.epoch_seen",
+        (LEARNER_OLD_NEWS, LEARNER_STATE),
+    ),
+    Mutation(
+        "a value of an older syncer is adopted",
+        "islands/learner/training.py",
+        "or old or update.epoch < core.epoch_seen or core.incarnation is None",
+        "or old or core.incarnation is None",
+        (LEARNER_OLD_NEWS, LEARNER_STATE),
+    ),
+    Mutation(
+        "what an ended incarnation adopts is its successor's",
+        "islands/learner/training.py",
+        "    if event.incarnation != core.incarnation:\n        return  #",
+        "    if False:\n        return  #",
+        (LEARNER_OLD_NEWS, LEARNER_STATE),
+    ),
+    Mutation(
+        "the steps of an ended incarnation are its successor's",
+        "islands/learner/training.py",
+        "    if not core.allowed:\n        core.origin_steps",
+        "    if False:\n        core.origin_steps",
+        (LEARNER_OLD_NEWS, LEARNER_STATE),
+    ),
+    Mutation(
+        "it steps while the run closes",
+        "islands/learner/training.py",
+        "if whole and not (core.closing or core.paused or core.leaving):",
+        "if whole and not (core.paused or core.leaving):",
+        (LEARNER_OLD_NEWS, LEARNER_STATE),
+    ),
+    Mutation(
+        "an older syncer is followed",
+        "islands/learner/membership.py",
+        "    if epoch < core.epoch_seen:\n        core.actions.append(DropSyncerLink",
+        "    if False:\n        core.actions.append(DropSyncerLink",
+        (LEARNER_OLD_NEWS, LEARNER_STATE),
+    ),
+    Mutation(
+        "an ended incarnation is taken up again",
+        "islands/learner/membership.py",
+        "if core.previous is not None and joined.incarnation <= core.previous:",
+        "if False:",
+        (LEARNER_OLD_NEWS, LEARNER_STATE),
+    ),
+    Mutation(
+        "another's eviction is one's own",
+        "islands/learner/membership.py",
+        "if evicted.incarnation == core.incarnation:",
+        "if True:",
+        (LEARNER_OLD_NEWS, LEARNER_STATE),
+    ),
+    Mutation(
+        "a pull for an older incarnation is answered",
+        "islands/learner/answering.py",
+        "if ticket.incarnation != core.incarnation or ticket.epoch < core.epoch_seen:",
+        "if ticket.epoch < core.epoch_seen:",
+        (LEARNER_SNAPSHOTS, LEARNER_STATE),
+    ),
+    Mutation(
+        "a snapshot from another base is sent",
+        "islands/learner/pulls.py",
+        "if snapshot is None or snapshot.base != base or snapshot.steps < least_steps:",
+        "if snapshot is None or snapshot.steps < least_steps:",
+        (LEARNER_PULLS, LEARNER_SNAPSHOTS, LEARNER_STATE),
+    ),
+    Mutation(
+        "a repeated pull over the same link is answered again",
+        "islands/learner/pulls.py",
+        (
+            "        if answered is not None and answered.ticket == pull.ticket:\n"
+            "            return\n"
+        ),
+        "",
+        (LEARNER_PULLS, LEARNER_SNAPSHOTS, LEARNER_STATE),
+    ),
+    Mutation(
+        "positions go back",
+        "islands/learner/training.py",
+        (
+            "        max(lease, told.get((lease.pass_index, lease.shard), lease)) for "
+            "lease in core.leases\n"
+        ),
+        "        told.get((lease.pass_index, lease.shard), lease) for lease in core.leases\n",
+        (LEARNER_OLD_NEWS, LEARNER_STATE),
+    ),
+    Mutation(
+        "a snapshot is taken before commands are carried out",
+        "islands/learner/engine.py",
+        "self._bases[fragment] = version",
+        "self._bases.setdefault(fragment, version)",
+        (LEARNER_ENGINE,),
+    ),
+    Mutation(
+        "a step beyond the quota",
+        "islands/learner/engine.py",
+        "return self.tokens + self.trainer.tokens(self._next_batch) <= self._until_tokens",
+        "return self.tokens <= self._until_tokens",
+        (LEARNER_ENGINE,),
+    ),
+    Mutation(
+        "the silent are not evicted",
+        "islands/supervisor/liveness.py",
+        "        return Status.EVICTED\n",
+        "        return Status.SUSPECT\n",
+        (SUPERVISOR_LIVENESS, SUPERVISOR_STATE),
+    ),
+    Mutation(
+        "a closed link is not suspect",
+        "islands/supervisor/liveness.py",
+        " or member.connection is None:",
+        ":",
+        (SUPERVISOR_LIVENESS, SUPERVISOR_STATE),
+    ),
+    Mutation(
+        "the supervisor's own pause is the members' fault",
+        "islands/supervisor/liveness.py",
+        "        self.heard_s += gap_s\n",
+        "",
+        (SUPERVISOR_LIVENESS, SUPERVISOR_STATE),
+    ),
+    Mutation(
+        "a name that is taken is given again",
+        "islands/supervisor/membership.py",
+        "if not same and member.status is not Status.SUSPECT:",
+        "if False:",
+        (SUPERVISOR_STATE,),
+    ),
+    Mutation(
+        "incarnations come back",
+        "islands/supervisor/membership.py",
+        "    core.counter += 1\n",
+        "    core.counter = 1\n",
+        (SUPERVISOR_STATE,),
+    ),
+    Mutation(
+        "a layout that differs is admitted",
+        "islands/supervisor/membership.py",
+        "if join.role is not Role.SUPERVISOR and join.fingerprint != core.fingerprint:",
+        "if False:",
+        (SUPERVISOR_STATE,),
+    ),
+    Mutation(
+        "an ended incarnation's heartbeat counts",
+        "islands/supervisor/membership.py",
+        "if member is None or fenced or member.status in ENDED:",
+        "if member is None or fenced:",
+        (SUPERVISOR_STATE,),
+    ),
+)

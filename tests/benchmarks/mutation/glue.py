@@ -1,0 +1,152 @@
+"""Where arithmetic meets the run: what no test noticed once, each noticed now."""
+
+from tests.benchmarks.mutation.kind import Mutation
+
+LEARNER_ACTOR = "tests/learner/test_actor.py"
+LEARNER_ENGINE = "tests/learner/test_engine.py"
+LEARNER_SNAPSHOTS = "tests/learner/test_snapshots.py"
+LEARNER_OLD_NEWS = "tests/learner/test_old_news.py"
+LEARNER_STATE = "tests/learner/test_state.py"
+ORACLE_CONTRIBUTIONS = "tests/oracle/test_contributions.py"
+ORACLE_VALUES = "tests/oracle/test_values.py"
+SUPERVISOR_VIEW = "tests/supervisor/test_view_of_the_ended.py"
+SYNCER_LATE_ANSWERS = "tests/syncer/test_late_answers.py"
+SYNCER_VAULT = "tests/syncer/test_vault.py"
+LEDGER = "tests/test_ledger.py"
+
+GLUE = (
+    Mutation(
+        "momentum not carried to the next merge",
+        "islands/syncer/vault.py",
+        "self._shelve(shelf, action.target, step.value, step.state)",
+        "self._shelve(shelf, action.target, step.value, shelf.state)",
+        (ORACLE_VALUES,),
+    ),
+    Mutation(
+        "momentum zero after a restart",
+        "islands/syncer/vault.py",
+        "self._shelves[fragment] = _Shelf({version: value}, state)",
+        "self._shelves[fragment] = _Shelf({version: value}, self._optimizer.init(value))",
+        (ORACLE_VALUES,),
+    ),
+    Mutation(
+        "weights paired with the wrong contributions",
+        "islands/syncer/vault.py",
+        "for p in action.parts]",
+        "for p in reversed(action.parts)]",
+        (ORACLE_VALUES,),
+    ),
+    Mutation(
+        "anchor current ignored for an older base",
+        "islands/syncer/vault.py",
+        "if self._settings.anchor is Anchor.CURRENT and",
+        "if False and",
+        (ORACLE_VALUES,),
+    ),
+    Mutation(
+        "rebasing from another kept value than the named base",
+        "islands/syncer/vault.py",
+        "base = shelf.values[part.base]",
+        "base = shelf.values[min(shelf.values)]",
+        (ORACLE_VALUES,),
+    ),
+    Mutation(
+        "merge: average ignored",
+        "islands/syncer/vault.py",
+        "if self._averaged:",
+        "if False:",
+        (ORACLE_VALUES,),
+    ),
+    Mutation(
+        "the clip factor ignored",
+        "islands/syncer/vault.py",
+        "if part.scale < 1:",
+        "if False:",
+        (ORACLE_VALUES,),
+    ),
+    Mutation(
+        "digests of contributions not verified",
+        "islands/syncer/vault.py",
+        "if digest(payload[0]) != contribution.digest:",
+        "if False:",
+        (SYNCER_VAULT, SYNCER_LATE_ANSWERS),
+    ),
+    Mutation(
+        "digests of updates not verified",
+        "islands/learner/actor.py",
+        "intact=computed == update.digest",
+        "intact=True",
+        (LEARNER_ACTOR,),
+    ),
+    Mutation(
+        "a contribution counts tokens up to now instead of up to its snapshot",
+        "islands/learner/answering.py",
+        "processed = snapshot.tokens - core.origin_tokens",
+        "processed = core.tokens - core.origin_tokens",
+        (LEARNER_SNAPSHOTS, ORACLE_CONTRIBUTIONS),
+    ),
+    Mutation(
+        "an older incarnation's ticket admitted",
+        "islands/syncer/scheduling.py",
+        "if learner is None or not known or learner.incarnation != ticket.incarnation:",
+        "if learner is None or not known:",
+        (SYNCER_VAULT, SYNCER_LATE_ANSWERS),
+    ),
+    Mutation(
+        "a grant to an older incarnation taken",
+        "islands/learner/training.py",
+        "if grant.epoch < core.epoch_seen or grant.incarnation != core.incarnation:",
+        "if grant.epoch < core.epoch_seen:",
+        (LEARNER_OLD_NEWS, LEARNER_STATE),
+    ),
+    Mutation(
+        "a claim not cleared when applied",
+        "islands/ledger.py",
+        "        account.merged_version = version\n        account.claim = None\n",
+        "        account.merged_version = version\n",
+        (LEDGER,),
+    ),
+    Mutation(
+        "discarded tokens claimed again",
+        "islands/syncer/scheduling.py",
+        "if not _discarded(core, contribution):",
+        "if True:",
+        (SYNCER_VAULT, SYNCER_LATE_ANSWERS),
+    ),
+    Mutation(
+        "the evicted left out of the supervisor's view",
+        "islands/supervisor/core.py",
+        (
+            "        if member.role is Role.LEARNER:\n"
+            "            self.view.changed(member.name)\n"
+            "        if status"
+        ),
+        (
+            "        if member.role is Role.LEARNER and status not in ENDED:\n"
+            "            self.view.changed(member.name)\n"
+            "        if status"
+        ),
+        (SUPERVISOR_VIEW,),
+    ),
+    Mutation(
+        "grace and xi_quorum counted from the first arrival",
+        "islands/syncer/scheduling.py",
+        "if round_.quorum_s is None and round_.quorum_complete:",
+        "if round_.quorum_s is None:",
+        (SYNCER_VAULT, SYNCER_LATE_ANSWERS),
+    ),
+    Mutation(
+        "the clock replaced instead of its maximum",
+        "islands/learner/engine.py",
+        "self._clock = max(self._clock, clock)",
+        "self._clock = clock",
+        (LEARNER_ENGINE,),
+    ),
+    Mutation(
+        "bytes without payload",
+        "islands/learner/actor.py",
+        "self.bytes_up += NOMINAL_HEADER_BYTES + sum(buffer.nbytes for buffer in payload)",
+        "self.bytes_up += NOMINAL_HEADER_BYTES",
+        (ORACLE_CONTRIBUTIONS,),
+    ),
+)
