@@ -24,12 +24,13 @@ from pathlib import Path
 from tests.benchmarks.mutation.books import BOOKS
 from tests.benchmarks.mutation.glue import GLUE
 from tests.benchmarks.mutation.kind import Mutation
+from tests.benchmarks.mutation.lifetimes import LIFETIMES
 from tests.benchmarks.mutation.rounds import ROUNDS
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("islands", "messaging", "tests", "pyproject.toml")
 LIMIT_S = 300
-MUTATIONS = GLUE + ROUNDS + BOOKS
+MUTATIONS = GLUE + ROUNDS + BOOKS + LIFETIMES
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 

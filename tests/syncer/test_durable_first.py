@@ -64,3 +64,26 @@ def test_a_learner_that_holds_other_bytes_of_a_version_is_sent_it_again() -> Non
         hello = replace(said, digests=(digest,))
         bench.do(LinkOpened(hello, connection, trusted=True))
         assert len(bench.updates()) == again
+
+
+def test_a_grant_is_repeated_until_it_is_told() -> None:
+    """Who reports less than it was granted may have missed the word; who reports it has not."""
+    bench = seeded("ana")
+    granted = bench.core.durable.leases.holders[bench.learners["ana"].name].quota_tokens
+    bench.tick(after_s=3.0)
+    assert [grant.quota_tokens for grant in bench.sent(LeaseGranted)] == [granted]
+    bench.learners["ana"].quota = granted
+    bench.report("ana")
+    bench.tick(after_s=3.0)
+    assert bench.sent(LeaseGranted) == []
+
+
+def test_a_pull_is_repeated_until_it_is_answered() -> None:
+    """It may have been lost; the ticket stays the same, so that it counts once."""
+    bench = seeded("ana", settings=RunSettings(interval_steps=4, fragments=2, quorum=None))
+    (pull,) = opened(bench)
+    bench.tick(after_s=3.0)
+    assert bench.pulls() == [pull]
+    bench.answer(pull)
+    bench.tick(after_s=3.0)
+    assert bench.pulls() == []

@@ -152,3 +152,14 @@ def test_an_exchange_ends_with_the_adoptions_of_a_quorum_of_learners() -> None:
     bench.tick(after_s=1.0)
     bench.adopt("ben")
     assert bench.core.durations.sync_s.value == 1.0
+
+
+def test_unanswered_pulls_are_forgotten_after_the_time_of_a_round() -> None:
+    """Two of them leave a learner in peace; later it is asked again, for it may have come back."""
+    settings = RunSettings(interval_steps=2, fragments=2, overlap_steps=2)
+    bench = seeded("ana", settings=settings)
+    asked_for = [pull.fragment for _ in range(8) for pull in asked(bench, "ana")]
+    assert asked_for == [0, 1]
+    for _ in range(4):
+        bench.tick(after_s=5.0)
+    assert asked(bench, "ana") or bench.core.rounds

@@ -1,0 +1,247 @@
+"""Begin, repetition, pause and end of a run: pace, journal, observers, donors, credentials."""
+
+from tests.benchmarks.mutation.kind import Mutation
+
+LEARNER_MOMENTS = "tests/learner/test_moments.py"
+OBSERVER_STATE = "tests/observer/test_state.py"
+SYNCER_CLOSING = "tests/syncer/test_closing.py"
+SYNCER_DONORS = "tests/syncer/test_donors.py"
+SYNCER_DURABLE_FIRST = "tests/syncer/test_durable_first.py"
+SYNCER_PACE = "tests/syncer/test_pace.py"
+SYNCER_PAUSING = "tests/syncer/test_pausing.py"
+SYNCER_REPEATS = "tests/syncer/test_repeats.py"
+SYNCER_ROUND_EDGES = "tests/syncer/test_round_edges.py"
+SYNCER_TAKING_UP = "tests/syncer/test_taking_up.py"
+CREDENTIALS = "tests/test_credentials.py"
+JOURNAL = "tests/test_journal.py"
+RECOVERY = "tests/test_recovery.py"
+
+LIFETIMES = (
+    Mutation(
+        "rounds that are open at the end keep their quorum",
+        "islands/syncer/closing.py",
+        ("        _ask_no_more(core)\n        if overdue"),
+        "        if overdue",
+        (SYNCER_CLOSING,),
+    ),
+    Mutation(
+        "the end does not wait for who has yet to come back",
+        "islands/syncer/closing.py",
+        "    if len(core.durable.ledger.books) > core.learner_count:\n",
+        "    if False:\n",
+        (SYNCER_CLOSING,),
+    ),
+    Mutation(
+        "the end does not wait for who has yet to answer other pulls",
+        "islands/syncer/closing.py",
+        "return reason == BUSY",
+        "return False",
+        (SYNCER_CLOSING,),
+    ),
+    Mutation(
+        "the run is over before its end is durable",
+        "islands/syncer/closing.py",
+        "elif closing.stage is ClosingStage.CUTTING and not core.journalling:",
+        "elif closing.stage is ClosingStage.CUTTING:",
+        (SYNCER_CLOSING,),
+    ),
+    Mutation(
+        "a round of the end has its ordinary timeout",
+        "islands/syncer/closing.py",
+        (
+            "                core.rounds[fragment].timeout_s = inf  # the deadline of "
+            "the end holds instead\n"
+        ),
+        "",
+        (SYNCER_CLOSING,),
+    ),
+    Mutation(
+        "what nobody settled stays open at the end",
+        "islands/syncer/closing.py",
+        "        end_unsettled(core, closing.reason)\n",
+        "",
+        (SYNCER_CLOSING,),
+    ),
+    Mutation(
+        "that the end was heard is not journalled",
+        "islands/syncer/closing.py",
+        ("        core.durable.reported = True\n        core.write_journal()\n"),
+        "        core.durable.reported = True\n",
+        (SYNCER_CLOSING,),
+    ),
+    Mutation(
+        "time does not end a run",
+        "islands/syncer/closing.py",
+        "if limit_s is not None and core.durable.elapsed_s >= limit_s:",
+        "if False:",
+        (SYNCER_CLOSING, SYNCER_PAUSING),
+    ),
+    Mutation(
+        "unanswered pulls are never forgotten",
+        "islands/syncer/repeats.py",
+        "            del learner.unanswered[number]\n",
+        "            pass\n",
+        (SYNCER_ROUND_EDGES,),
+    ),
+    Mutation(
+        "an update is repeated at every sweep",
+        "islands/syncer/repeats.py",
+        "if newer or (sent is not None and now_s >= sent.due_s(interval_s)):",
+        "if True:",
+        (SYNCER_REPEATS,),
+    ),
+    Mutation(
+        "a grant is not repeated",
+        "islands/syncer/repeats.py",
+        "        core.send_grant(learner)\n",
+        "        pass\n",
+        (SYNCER_DURABLE_FIRST,),
+    ),
+    Mutation(
+        "a pull is not repeated",
+        "islands/syncer/repeats.py",
+        "                ask(core, round_, core.learners[name], now_s)\n",
+        "                pass\n",
+        (SYNCER_DURABLE_FIRST,),
+    ),
+    Mutation(
+        "credits grow without bound",
+        "islands/syncer/pace.py",
+        "min(self.cap_steps, self.credits.get(name, 0.0) + steps)",
+        "self.credits.get(name, 0.0) + steps",
+        (SYNCER_PACE,),
+    ),
+    Mutation(
+        "debts grow without bound",
+        "islands/syncer/pace.py",
+        "max(CREDIT_FLOOR_STEPS, paid)",
+        "paid",
+        (SYNCER_PACE,),
+    ),
+    Mutation(
+        "the lower median sets the pace",
+        "islands/syncer/pace.py",
+        "place = (len(self.ranking) - 1) // 2",
+        "place = len(self.ranking) // 2",
+        (SYNCER_PACE,),
+    ),
+    Mutation(
+        "time counts while the run is paused",
+        "islands/syncer/pausing.py",
+        "core.closing is None and not core.durable.paused:",
+        "core.closing is None:",
+        (SYNCER_PAUSING,),
+    ),
+    Mutation(
+        "a pause counts as time of an exchange",
+        "islands/syncer/pausing.py",
+        "    core.adoptions.clear()",
+        "    # core.adoptions.clear()",
+        (SYNCER_PAUSING,),
+    ),
+    Mutation(
+        "the newer slot is overwritten",
+        "islands/slots.py",
+        "older = min(known, key=lambda file: (known[file], file))",
+        "older = max(known, key=lambda file: (known[file], file))",
+        (JOURNAL, RECOVERY),
+    ),
+    Mutation(
+        "digests of slots are not verified",
+        "islands/slots.py",
+        "if digest.digest(length=DIGEST_BYTES) != told_digest:",
+        "if False:",
+        (JOURNAL,),
+    ),
+    Mutation(
+        "the oldest record is recovered",
+        "islands/journal.py",
+        "sorted(heads, key=lambda head: head.sequence, reverse=True)",
+        "sorted(heads, key=lambda head: head.sequence)",
+        (JOURNAL,),
+    ),
+    Mutation(
+        "a fenced syncer writes on",
+        "islands/journal.py",
+        "        if owner > self.epoch:\n",
+        "        if False:\n",
+        (JOURNAL,),
+    ),
+    Mutation(
+        "a fragment of another version is recovered",
+        "islands/journal.py",
+        "record = self._slots.load(head) if head.version == version else None",
+        "record = self._slots.load(head)",
+        (JOURNAL,),
+    ),
+    Mutation(
+        "an observer goes back to an older version",
+        "islands/observer/state.py",
+        ("        if held is not None and held >= update.version:\n            return\n"),
+        "",
+        (OBSERVER_STATE,),
+    ),
+    Mutation(
+        "an observer keeps a damaged value",
+        "islands/observer/state.py",
+        "if not intact or update.epoch < self._epoch_seen:",
+        "if update.epoch < self._epoch_seen:",
+        (OBSERVER_STATE,),
+    ),
+    Mutation(
+        "a quarantined learner gives moments",
+        "islands/syncer/donors.py",
+        "return present and trains and not learner.quarantined and",
+        "return present and trains and",
+        (SYNCER_DONORS,),
+    ),
+    Mutation(
+        "a learner that has not stepped gives moments",
+        "islands/syncer/donors.py",
+        " and learner.progress.steps > 0",
+        "",
+        (SYNCER_DONORS,),
+    ),
+    Mutation(
+        "a word between peers goes on under a false name",
+        "islands/syncer/donors.py",
+        "source.connection != connection or ",
+        "",
+        (SYNCER_DONORS,),
+    ),
+    Mutation(
+        "damaged moments are taken",
+        "islands/learner/asking.py",
+        "        if event.intact:\n",
+        "        if True:\n",
+        (LEARNER_MOMENTS,),
+    ),
+    Mutation(
+        "forged credentials are genuine",
+        "islands/credentials.py",
+        "return _same(self.sign(name, incarnation, role), credential)",
+        "return True",
+        (CREDENTIALS,),
+    ),
+    Mutation(
+        "a credential is good for another role",
+        "islands/credentials.py",
+        "return self._signed(role.value, name, str(incarnation))",
+        'return self._signed("member", name, str(incarnation))',
+        (CREDENTIALS,),
+    ),
+    Mutation(
+        "another run's journal is taken up",
+        "islands/syncer/taking_up.py",
+        "        if held != wanted:\n",
+        "        if False:\n",
+        (SYNCER_TAKING_UP,),
+    ),
+    Mutation(
+        "a budget is cut by a restart",
+        "islands/syncer/taking_up.py",
+        "if not larger and wanted_tokens != before:",
+        "if False:",
+        (SYNCER_TAKING_UP,),
+    ),
+)
