@@ -17,6 +17,7 @@ SYNCER_LEASES = "tests/syncer/test_leases.py"
 SYNCER_REPORTS = "tests/syncer/test_reports.py"
 SYNCER_ROUND_EDGES = "tests/syncer/test_round_edges.py"
 SYNCER_ROUNDS = "tests/syncer/test_rounds.py"
+SYNCER_FENCE = "tests/syncer/test_fence.py"
 SYNCER_SESSIONS = "tests/syncer/test_sessions.py"
 SYNCER_SUPERVISOR_VIEW = "tests/syncer/test_supervisor_view.py"
 LEDGER = "tests/test_ledger.py"
@@ -135,10 +136,17 @@ BOOKS = (
     ),
     Mutation(
         "an ended incarnation is let in",
-        "islands/syncer/sessions.py",
-        "    ended = retired is not None and hello.incarnation <= retired\n",
-        "    ended = False\n",
-        (SYNCER_SESSIONS, SYNCER_ROUNDS),
+        "islands/syncer/fence.py",
+        "if known is not None and incarnation <= known:",
+        "if False:",
+        (SYNCER_SESSIONS,),
+    ),
+    Mutation(
+        "an ended incarnation whose name was forgotten is let in",
+        "islands/syncer/fence.py",
+        "return self.floor is not None and incarnation <= self.floor and not open_account",
+        "return False",
+        (SYNCER_SESSIONS, SYNCER_FENCE),
     ),
     Mutation(
         "an incarnation older than a known one is let in",

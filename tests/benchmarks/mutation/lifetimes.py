@@ -41,7 +41,7 @@ LIFETIMES = (
     Mutation(
         "the run is over before its end is durable",
         "islands/syncer/closing.py",
-        "elif closing.stage is ClosingStage.CUTTING and not core.journalling:",
+        "elif closing.stage is ClosingStage.CUTTING and core.all_durable:",
         "elif closing.stage is ClosingStage.CUTTING:",
         (SYNCER_CLOSING,),
     ),
@@ -65,7 +65,7 @@ LIFETIMES = (
     Mutation(
         "that the end was heard is not journalled",
         "islands/syncer/closing.py",
-        ("        core.durable.reported = True\n        core.write_journal()\n"),
+        ("        core.durable.reported = True\n        core.records.want()\n"),
         "        core.durable.reported = True\n",
         (SYNCER_CLOSING,),
     ),
@@ -190,14 +190,14 @@ LIFETIMES = (
     ),
     Mutation(
         "a quarantined learner gives moments",
-        "islands/syncer/donors.py",
+        "islands/syncer/census.py",
         "return present and trains and not learner.quarantined and",
         "return present and trains and",
         (SYNCER_DONORS,),
     ),
     Mutation(
         "a learner that has not stepped gives moments",
-        "islands/syncer/donors.py",
+        "islands/syncer/census.py",
         " and learner.progress.steps > 0",
         "",
         (SYNCER_DONORS,),

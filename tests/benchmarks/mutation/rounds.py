@@ -158,8 +158,8 @@ ROUNDS = (
     Mutation(
         "a version is sent before it is durable",
         "islands/syncer/commits.py",
-        "    core.write_journal(fragment)\n\n\ndef _look",
-        "    core.write_journal(fragment)\n    _commit(core, fragment, now_s)\n\n\ndef _look",
+        "    core.write_fragment(fragment)\n\n\ndef _look",
+        "    core.write_fragment(fragment)\n    _commit(core, fragment, now_s)\n\n\ndef _look",
         (SYNCER_DURABLE_FIRST, SYNCER_ROUND_EDGES, SYNCER_COMMITS, SYNCER_LATE_ANSWERS),
     ),
     Mutation(
@@ -179,9 +179,9 @@ ROUNDS = (
     Mutation(
         "a grant is sent before it is durable",
         "islands/syncer/commits.py",
-        "if core.grants[n] <= sequence]",
-        "]",
-        (SYNCER_DURABLE_FIRST, SYNCER_ROUND_EDGES, SYNCER_COMMITS, SYNCER_LATE_ANSWERS),
+        "for name in sorted(n for n in covered if (core.grants[n] or 0) <= sequence):",
+        "for name in sorted(covered):",
+        (SYNCER_DURABLE_FIRST,),
     ),
     Mutation(
         "an update does not tell what it contains",
@@ -284,8 +284,8 @@ ROUNDS = (
     Mutation(
         "the first answer to a ticket is overwritten by a repetition",
         "islands/syncer/vault.py",
-        ".setdefault(connection, measured)",
-        ".update({connection: measured})",
+        "if connection not in by_link:",
+        "if True:",
         (SYNCER_VAULT,),
     ),
     Mutation(
