@@ -364,8 +364,8 @@ BOOKS = (
     Mutation(
         "a step beyond the quota",
         "islands/learner/engine.py",
-        "return self.tokens + self.trainer.tokens(self._next_batch) <= self._until_tokens",
-        "return self.tokens <= self._until_tokens",
+        "self.tokens + self.trainer.tokens(batch) > self._until_tokens:",
+        "self.tokens >= self._until_tokens:",
         (LEARNER_ENGINE,),
     ),
     Mutation(

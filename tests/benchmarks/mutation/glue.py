@@ -3,10 +3,11 @@
 from tests.benchmarks.mutation.kind import Mutation
 
 LEARNER_ACTOR = "tests/learner/test_actor.py"
-LEARNER_ENGINE = "tests/learner/test_engine.py"
+LEARNER_FLEET_CLOCK = "tests/learner/test_fleet_clock.py"
 LEARNER_SNAPSHOTS = "tests/learner/test_snapshots.py"
 LEARNER_OLD_NEWS = "tests/learner/test_old_news.py"
 LEARNER_STATE = "tests/learner/test_state.py"
+MESSAGING_WEBSOCKET_NETWORK = "tests/messaging/test_websocket_network.py"
 ORACLE_CONTRIBUTIONS = "tests/oracle/test_contributions.py"
 ORACLE_VALUES = "tests/oracle/test_values.py"
 SUPERVISOR_VIEW = "tests/supervisor/test_view_of_the_ended.py"
@@ -137,16 +138,23 @@ GLUE = (
     ),
     Mutation(
         "the clock replaced instead of its maximum",
-        "islands/learner/engine.py",
-        "self._clock = max(self._clock, clock)",
-        "self._clock = clock",
-        (LEARNER_ENGINE,),
+        "islands/learner/fleet_clock.py",
+        "(epoch == self.epoch and self.marks and clock <= self._newest):",
+        "False:",
+        (LEARNER_FLEET_CLOCK,),
     ),
     Mutation(
         "bytes without payload",
-        "islands/learner/actor.py",
-        "self.bytes_up += NOMINAL_HEADER_BYTES + sum(buffer.nbytes for buffer in payload)",
-        "self.bytes_up += NOMINAL_HEADER_BYTES",
+        "messaging/envelope.py",
+        "return NOMINAL_HEADER_BYTES + sum(buffer.nbytes for buffer in self.payload)",
+        "return NOMINAL_HEADER_BYTES",
         (ORACLE_CONTRIBUTIONS,),
+    ),
+    Mutation(
+        "bytes of a real link without payload",
+        "messaging/bulk_protocol.py",
+        "self.bytes_sent += len(header) + (4 if self._masks else 0) + size",
+        "self.bytes_sent += len(header) + (4 if self._masks else 0)",
+        (MESSAGING_WEBSOCKET_NETWORK,),
     ),
 )
