@@ -6,6 +6,7 @@ The first SIGTERM or Ctrl-C asks the actors to leave in order; the second ends t
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -50,6 +51,7 @@ def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
 def run_service(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
     """Run a process that says itself when it is ready; returns the exit code."""
+    allow_open_files()
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
         import uvloop
@@ -57,6 +59,13 @@ def run_service(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(_watched(main))
+
+
+def allow_open_files() -> None:
+    """Let this process open as many files as the system allows; a session of a peer takes two."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # some systems allow less than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _watched(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:

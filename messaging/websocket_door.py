@@ -1,9 +1,11 @@
 """The HTTP side of a listening process: who may come in, and who is shown out.
 
 Every connection counts from the moment it is made. One that belongs to no session after
-`handshake_s` is ended, whatever it does or does not send; of those there may be only so many, and
-the oldest gives way to the newest, so that a crowd that says nothing keeps nobody out for long.
-Beyond the bound on all connections, new ones are ended at once.
+`handshake_s` is ended, whatever it does or does not send. Of those whose request has not been let
+in there may be only so many, and the oldest gives way to the newest, so that a crowd that says
+nothing keeps nobody out for long. Whoever has shown the secret gives way to nobody: when a thousand
+peers come at once, as after a restart, each of them must get through, or none of them would. Beyond
+the bound on all connections, new ones are ended at once.
 
 A request is judged before anything is upgraded, in this order: nothing secret in its URL, the
 secret, the version of this protocol, the names. Whoever is refused gets a status, one sentence, and
@@ -83,11 +85,10 @@ class Session:
 
 @dataclass(slots=True)
 class Visitor:
-    """A connection of the server."""
+    """A connection of the server that belongs to no session yet."""
 
     transport: asyncio.Transport
     since_s: float
-    admitted: bool = False
 
 
 class Door(web.Server):
@@ -120,38 +121,40 @@ class Door(web.Server):
         self._room = room
         self._welcome = welcome
         self._report = RefusalReport(report, settings.refusals_per_s)
-        self._visitors: dict[web.RequestHandler, Visitor] = {}
+        self._connected: dict[web.RequestHandler, None] = {}
+        self._waiting: dict[web.RequestHandler, Visitor] = {}  # in the order of their coming
+        self._strangers: dict[web.RequestHandler, None] = {}  # those of them that are not let in
         self._sessions: dict[str, Session] = {}
 
     @property
     def visitors(self) -> tuple[int, int]:
-        """How many connections there are, and how many of them belong to no session."""
-        waiting = sum(not visitor.admitted for visitor in self._visitors.values())
-        return len(self._visitors), waiting
+        """How many connections there are, and how many of them have not been let in."""
+        return len(self._connected), len(self._strangers)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """Count a connection, and end another one or this one if there are too many."""
         super().connection_made(handler, transport)
         now_s = asyncio.get_running_loop().time()
-        visitor = Visitor(transport, now_s)
-        self._visitors[handler] = visitor
+        self._connected[handler] = None
+        self._waiting[handler] = Visitor(transport, now_s)
+        self._strangers[handler] = None
         try:
             tune(transport.get_extra_info("socket"), self._settings.user_timeout_s)
         except (OSError, LocalFault):
             transport.abort()
             return
-        total, waiting = self.visitors
+        total, strangers = self.visitors
         if total > self._settings.connections_max:
-            self._show_out(visitor, "too many connections")
-        elif waiting > self._settings.unauthenticated_max:
-            oldest = next(v for v in self._visitors.values() if not v.admitted)
-            self._show_out(oldest, "too many connections that open no session")
+            self._show_out(handler, "too many connections")
+        elif strangers > self._settings.unauthenticated_max:
+            self._show_out(next(iter(self._strangers)), "too many connections that open no session")
 
     def connection_lost(
         self, handler: web.RequestHandler, exc: BaseException | None = None
     ) -> None:
         """Forget a connection."""
-        self._visitors.pop(handler, None)
+        self._connected.pop(handler, None)
+        self._forget(handler)
         super().connection_lost(handler, exc)
 
     async def sweep(self) -> None:
@@ -160,15 +163,21 @@ class Door(web.Server):
         while True:  # until cancelled
             await asyncio.sleep(self._settings.handshake_s / 5)
             latest_s = loop.time() - self._settings.handshake_s
-            for visitor in list(self._visitors.values()):
-                if not visitor.admitted and visitor.since_s < latest_s:
-                    self._show_out(visitor, f"no session within {self._settings.handshake_s:g} s")
+            for handler, visitor in list(self._waiting.items()):
+                if visitor.since_s >= latest_s:
+                    break  # so are all that came later
+                self._show_out(handler, f"no session within {self._settings.handshake_s:g} s")
 
-    def _show_out(self, visitor: Visitor, sentence: str) -> None:
-        visitor.admitted = True  # it is on its way out and counts no more as waiting
+    def _show_out(self, handler: web.RequestHandler, sentence: str) -> None:
+        visitor = self._waiting[handler]
+        self._forget(handler)  # on its way out it counts no more as waiting
         peer = visitor.transport.get_extra_info("peername")
         self._note(str(peer[0]) if peer else "unknown", sentence)
         visitor.transport.abort()
+
+    def _forget(self, handler: web.RequestHandler) -> None:
+        self._waiting.pop(handler, None)
+        self._strangers.pop(handler, None)
 
     def _note(self, address: str, sentence: str) -> None:
         self._report.refused(address, sentence, asyncio.get_running_loop().time())
@@ -178,6 +187,7 @@ class Door(web.Server):
             return _last_answer(HTTPStatus.OK, GREETING)
         try:
             path = self._judge(request)
+            self._strangers.pop(request.protocol, None)
             if SESSION_HEADER in request.headers:
                 return await self._take_bulk(request, path)
             return await self._take_control(request, path)
@@ -302,9 +312,7 @@ class Door(web.Server):
         return websocket
 
     def _admit(self, request: web.BaseRequest) -> None:
-        visitor = self._visitors.get(request.protocol)
-        if visitor is not None:
-            visitor.admitted = True
+        self._forget(request.protocol)
 
 
 def path_of(name: str) -> str:

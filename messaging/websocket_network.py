@@ -26,6 +26,10 @@ from messaging.wire import Wire
 
 __all__ = ["WebsocketListener", "WebsocketNetwork", "WebsocketSettings"]
 
+LISTEN_BACKLOG = 128
+"""Connections that the system keeps until they are accepted, and that are accepted at once: those
+that were let in meanwhile are no strangers any more when the next ones come."""
+
 
 class WebsocketListener(BacklogListener[WebsocketLink]):
     """A name of this process that others can dial.
@@ -139,7 +143,7 @@ class WebsocketNetwork:
                 host,
                 port,
                 ssl=self._server_tls,
-                backlog=self._settings.connections_max,
+                backlog=LISTEN_BACKLOG,
                 ssl_handshake_timeout=tls_wait,
             )
         except OSError as error:

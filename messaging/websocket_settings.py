@@ -10,7 +10,7 @@ BULK_SOCKETS_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class WebsocketSettings:
-    """How websocket links behave; the defaults suit a hub with tens of learners.
+    """How websocket links behave; the defaults suit a hub with a thousand learners.
 
     Attributes:
         chunk_bytes: Most bulk data in one frame; a way that is slow gets smaller ones.
@@ -26,8 +26,9 @@ class WebsocketSettings:
         silent_pings: After so many looks in vain a session is given up.
         user_timeout_s: How long the system may wait for sent bytes to be acknowledged.
         backlog: Complete sessions that may wait to be accepted, per listener.
-        connections_max: Connections of the server, of whatever kind.
-        unauthenticated_max: Those of them that belong to no session yet; the oldest give way.
+        connections_max: Connections of the server, of whatever kind. Those that showed the secret
+            have no other bound, so that members are bounded by memory and open files alone.
+        unauthenticated_max: Those of them that have not shown the secret yet; the oldest give way.
         refusals_per_s: Refusals that are reported, per second and address.
     """
 
@@ -42,9 +43,9 @@ class WebsocketSettings:
     ping_s: float = 5.0
     silent_pings: int = 5
     user_timeout_s: float = 30.0
-    backlog: int = 128
-    connections_max: int = 1024
-    unauthenticated_max: int = 128
+    backlog: int = 1024
+    connections_max: int = 1 << 20
+    unauthenticated_max: int = 512
     refusals_per_s: int = 10
 
     def __post_init__(self) -> None:

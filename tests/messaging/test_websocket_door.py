@@ -398,6 +398,21 @@ async def test_half_open_connections_are_swept() -> None:
         assert any("open no session" in sentence for sentence in hub.told)
 
 
+async def test_peers_that_come_at_once_all_come_in() -> None:
+    """After a restart everybody dials: who has shown the secret gives way to nobody."""
+    async with Hub() as hub:
+        dialling = [
+            asyncio.create_task(hub.network.dial(hub.listener.address, local=f"near-{number}"))
+            for number in range(200)
+        ]
+        async with asyncio.timeout(30):
+            accepted = [await hub.listener.accept() for _ in dialling]
+        near = await asyncio.gather(*dialling)
+        assert sorted(link.remote for link in accepted) == sorted(link.local for link in near)
+        assert not any(link.closed for link in near)
+        assert not hub.told
+
+
 async def test_session_without_its_bulk_sockets_is_given_up() -> None:
     """A control socket alone is no session: it is closed in time and never offered."""
     async with Hub(WebsocketSettings(handshake_s=0.2)) as hub:
