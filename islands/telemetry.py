@@ -175,6 +175,7 @@ class RunFolder:
         self._warnings: dict[str, str] = {}
         self.writable = True
         self._kept_s = 0.0
+        self._tokens = self.figures.tokens  # kept up to date: a row of one learner asks nobody else
         self.listeners: list[Callable[[], object]] = []
         """Called whenever the figures may have changed; they must be quick."""
         if (path / "summary.json").exists() and not extend:
@@ -257,6 +258,7 @@ class RunFolder:
         event = report.event
         figures.steps += event.steps - figures.process_steps
         figures.tokens += event.tokens - figures.process_tokens
+        self._tokens += event.tokens - figures.process_tokens
         figures.process_steps, figures.process_tokens = event.steps, event.tokens
         figures.stepping_s += max(0.0, event.step_time_s - report.data_wait_s)
         figures.step_time_s = event.step_time_s
@@ -269,7 +271,9 @@ class RunFolder:
         if not told.believable:
             return
         figures = self._learner(name)
+        before = figures.tokens
         figures.told(told)
+        self._tokens += figures.tokens - before
         figures.smooth(told.loss)
         self._step_row(name, at_s, figures, told.loss, told.gap_s, told.data_wait_s)
 
@@ -316,7 +320,7 @@ class RunFolder:
         """At most one row a second for each learner."""
         if at_s - figures.row_s >= STEP_ROW_INTERVAL_S:
             figures.row_s = at_s
-            self.figures.losses.append((self.figures.tokens, figures.loss or loss))
+            self.figures.losses.append((self._tokens, figures.loss or loss))
             row = {
                 "kind": "step",
                 "at_s": round(at_s, 3),

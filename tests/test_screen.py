@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from islands.cli.screen import ECHO, WIDEST, Screen
+from islands.cli.screen import ECHO, LEARNERS_SHOWN, WIDEST, Screen
 from islands.telemetry import LearnerFigures, RunFigures
 
 
@@ -56,3 +56,21 @@ def test_a_sentence_is_printed_as_it_is() -> None:
     screen.say(sentence)
     assert isinstance(screen.console.file, io.StringIO)
     assert screen.console.file.getvalue() == sentence + "\n"
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_crowd_is_told_by_those_that_are_not_well(live: bool) -> None:  # noqa: FBT001  a parameter of pytest
+    """Of a thousand learners some lines are shown, and how many more there are."""
+    learners = {f"learner-{index:04}": LearnerFigures(status="live") for index in range(1000)}
+    learners["learner-0777"].status = "suspect"
+    screen = Screen(None)
+    screen.console = Console(file=io.StringIO(), width=100)
+    if live:
+        screen.console.print(screen.picture(RunFigures(learners), 0, 0.0))
+    else:
+        screen.show(RunFigures(learners), 0, 0.0)
+    assert isinstance(screen.console.file, io.StringIO)
+    told = screen.console.file.getvalue()
+    assert told.count("learner-") == LEARNERS_SHOWN
+    assert "learner-0777" in told
+    assert f"and {1000 - LEARNERS_SHOWN} more" in told

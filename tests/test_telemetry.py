@@ -13,6 +13,7 @@ from islands.learner.compute import StepReport
 from islands.learner.events import StepFinished
 from islands.operation import Note, StepFigures
 from islands.telemetry import LOSSES_KEPT, PROCESSES_KEPT, RunFolder, versions
+from tests.unscanned import Unscanned
 
 Row = dict[str, object]
 
@@ -193,6 +194,17 @@ def test_reports_of_one_process_are_cumulative_and_of_two_add_up(folder: RunFold
     assert figures.gaps.largest_s == 0.5
     assert figures.gaps.count == 2
     assert folder.figures.tokens == 90
+
+
+def test_what_one_of_many_tells_asks_nobody_else(folder: RunFolder) -> None:
+    """A report costs the same among thousands, and the tokens beside its loss are those of all."""
+    for index in range(600):
+        folder.figures_told(f"n{index}", 0.0, told("p", 1))
+    folder.figures.learners = Unscanned(folder.figures.learners)
+    folder.figures_told("n7", 2.0, told("p", 3))
+    folder.figures_told("n7", 4.0, told("q", 1))
+    assert [tokens for tokens, _ in folder.figures.losses][-3:] == [6000, 6020, 6030]
+    folder.close()
 
 
 def test_a_note_of_another_process_is_kept_and_counted(folder: RunFolder) -> None:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from islands.summary import Summary
-    from islands.telemetry import RunFigures
+    from islands.telemetry import LearnerFigures, RunFigures
 
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_INTERVAL_S = 5.0
@@ -22,6 +22,8 @@ ECHO = 2
 """Columns left free for the terminal's ^C, which would otherwise push the picture up a line."""
 CURVE = 10
 """Columns of a curve beside other figures."""
+LEARNERS_SHOWN = 32
+"""Learners of which a person is told one by one; those that are not well come first."""
 ABOUT = ("at_s", "clock", "tokens")
 """What an evaluation says of itself, beside the task's figures."""
 
@@ -71,10 +73,9 @@ class Screen:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _line(self, figures: "RunFigures", tokens: int, elapsed_s: float) -> str:
-        learners = " ".join(
-            f"{name}:{learner.status}/{learner.steps}"
-            for name, learner in sorted(figures.learners.items())
-        )
+        shown, more = _shown(figures)
+        learners = " ".join(f"{name}:{one.status}/{one.steps}" for name, one in shown)
+        learners += f" and {more:,} more" if more else ""
         name, values = metric(figures)
         value = f" {name}={values[-1]:.3f}" if values else ""
         budget = self._budget_tokens
@@ -86,7 +87,8 @@ class Screen:
         table = Table(box=None, pad_edge=False, expand=True)
         for title in ("learner", "status", "steps", "tokens", "loss", "step", "incarnation"):
             table.add_column(title, justify="left" if title in ("learner", "status") else "right")
-        for name, learner in sorted(figures.learners.items()):
+        shown, more = _shown(figures)
+        for name, learner in shown:
             table.add_row(
                 name,
                 Text(learner.status, style="green" if learner.status == "live" else "red"),
@@ -96,6 +98,8 @@ class Screen:
                 f"{1000 * learner.step_time_s:.0f} ms",
                 str(learner.incarnations),
             )
+        if more:
+            table.add_row(f"and {more:,} more", *[""] * 6)
         bar = Table.grid(expand=True)
         budget = self._budget_tokens
         bar.add_row(ProgressBar(budget, tokens if budget is None else min(tokens, budget)))
@@ -133,6 +137,13 @@ class Screen:
         self.say("What became of every token, mean over fragments")
         self.console.print(_ledger(cast("dict[str, object]", summary["ledger"])))
         self.console.print(_learners(cast("dict[str, dict[str, int]]", summary["learners"])))
+
+
+def _shown(figures: "RunFigures") -> tuple[list[tuple[str, "LearnerFigures"]], int]:
+    """The learners to be told of, by name, and how many more there are."""
+    every = figures.learners.items()
+    first = sorted(every, key=lambda one: (one[1].status == "live", one[0]))[:LEARNERS_SHOWN]
+    return sorted(first, key=lambda one: one[0]), len(every) - len(first)
 
 
 def _line_of(text: str, style: str = "") -> Text:

@@ -11,6 +11,8 @@ what can be true       `claims.py`, `reports.py`
 one round              `rounds.py`
 data and token quotas  `leases.py`
 who is here            `sessions.py`
+what the view holds    `supervisor_view.py`
+who is on which link   `callers.py`
 what is kept of all    `census.py`
 when it is written     `records.py`
 whose time is over     `endings.py`

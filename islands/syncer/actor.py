@@ -52,6 +52,7 @@ from islands.syncer.actions import (
     SendValue,
     WriteJournal,
 )
+from islands.syncer.callers import Callers
 from islands.syncer.donors import route
 from islands.syncer.events import (
     EndHeard,
@@ -135,7 +136,7 @@ class SyncerActor(RoleActor[Event]):
         self._initial = initial
         self._hooks = hooks or Hooks()
         self._reception: Reception | None = None
-        self._names: dict[int, str] = {}
+        self._callers = Callers()
         self._undelivered: dict[int, None] = {}
         self._sent: dict[int, dict[int, Version]] = {}
         self._inspections = Inspections(self.vault, workers.inspecting, self.post)
@@ -402,7 +403,7 @@ class SyncerActor(RoleActor[Event]):
         if self._enrolment is not None:
             self._enrolment.beat()
         self._tell_end()
-        for connection in sorted(self._names):
+        for connection in sorted(self._callers.names):
             self.send(self._link(connection), HeartbeatAck(self.state.core.view.epoch))
         timing = self.around.settings.timing
         loop = asyncio.get_running_loop()
@@ -420,12 +421,12 @@ class SyncerActor(RoleActor[Event]):
     def _lost(self, connection: int) -> None:
         self._undelivered.pop(connection, None)
         self._sent.pop(connection, None)
-        name = self._names.pop(connection, None)
+        name = self._callers.forget(connection)
         if name is not None and not self.ref.stopped:
             self.post(LinkClosed(name, connection))
 
     def _receive(self, connection: int, envelope: Envelope) -> None:
-        body, name = envelope.body, self._names.get(connection)
+        body, name = envelope.body, self._callers.names.get(connection)
         match body:
             case Hello():
                 self._hello(connection, body)
@@ -451,7 +452,7 @@ class SyncerActor(RoleActor[Event]):
 
     def _relay(self, connection: int, envelope: Envelope) -> None:
         """Pass a word between peers on, under the name of the link that it came over."""
-        sender, recipient = self._names[connection], envelope.recipient
+        sender, recipient = self._callers.names[connection], envelope.recipient
         target = route(self.state.core, connection, sender, recipient)
         link = None if target is None else self._link(target)
         if link is not None:
@@ -475,10 +476,9 @@ class SyncerActor(RoleActor[Event]):
         self.post(LinkOpened(hello, connection, trusted=genuine, fenced=fenced))
         if not genuine:
             return  # it is dismissed, and whatever it says until then is not heard
-        earlier = [c for c in self._names if self._names[c] == hello.name and c != connection]
-        self._names[connection] = hello.name
-        for old in earlier:
-            self._drop(old, "replaced by a newer link")
+        earlier = self._callers.greet(connection, hello.name)
+        if earlier is not None and earlier != connection:
+            self._drop(earlier, "replaced by a newer link")
 
     def _take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> None:
         seeding = self.state.core.seeding

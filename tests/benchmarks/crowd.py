@@ -91,8 +91,8 @@ class Crowd:
 # ------------------------------------------------------------------------------------------- hub
 
 
-async def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Run the hub and its learners; returns the figures."""
+def make_hub(chosen: argparse.Namespace, folder: Path) -> Hub:
+    """A hub on loopback, with the syncer in this process."""
     settings = RunSettings(
         run="crowd",
         interval_steps=chosen.interval,
@@ -101,18 +101,19 @@ async def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, object]
     )
     task: dict[str, object] = {"step_s": chosen.step_s, "megabytes": chosen.megabytes}
     spec = RunSpec(settings, SLEEPING, task)
-    workload = load_workload(spec)
-    hub = Hub(
-        HubSettings(
-            folder=folder,
-            spec=spec,
-            listening=ListenOptions(listen="127.0.0.1:0"),
-            connecting=ConnectOptions(),
-            syncer_here=True,
-        ),
-        settle(folder, spec, workload),
-        None,
+    hub_settings = HubSettings(
+        folder=folder,
+        spec=spec,
+        listening=ListenOptions(listen="127.0.0.1:0"),
+        connecting=ConnectOptions(),
+        syncer_here=True,
     )
+    return Hub(hub_settings, settle(folder, spec, load_workload(spec)), None)
+
+
+async def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """Run the hub and its learners; returns the figures."""
+    hub = make_hub(chosen, folder)
     begun_s, begun_cpu_s = time.monotonic(), time.process_time()
     await hub.open()
     running = asyncio.create_task(hub.run())

@@ -1,7 +1,5 @@
 """Thousands of members: what changed is told, in pages, and no event looks at everybody."""
 
-from typing import Never, TypeVar
-
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.messages import (
     MESSAGE_TYPES,
@@ -18,22 +16,11 @@ from islands.syncer.supervisor_view import SupervisorView
 from messaging.codec import Codec
 from messaging.envelope import Envelope
 from tests.supervisor.desk import Desk, beat, sent
-
-K = TypeVar("K")
-V = TypeVar("V")
+from tests.unscanned import Unscanned
 
 CROWD = 600
 SYNCER_LINK = 5000
 CODEC = Codec(MESSAGE_TYPES)
-
-
-class Unscanned(dict[K, V]):
-    """Members that can be looked up, and not gone through."""
-
-    def _refuse(self) -> Never:
-        raise AssertionError("an event goes through all members")
-
-    __iter__ = keys = values = items = _refuse
 
 
 def crowd(number: int = CROWD, prefix: str = "") -> tuple[Desk, dict[str, Incarnation]]:

@@ -4,8 +4,8 @@ from islands.identities import Incarnation, LearnerName, Status
 from islands.messages import Member, MembershipChanged
 from islands.syncer.events import MembershipArrived
 from islands.syncer.supervisor_view import SupervisorView
-from tests.supervisor.test_view import Unscanned
 from tests.syncer.bench import Bench, seeded
+from tests.unscanned import Unscanned
 
 
 def page(
