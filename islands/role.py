@@ -34,6 +34,9 @@ timers. So many are a mistake of this program."""
 ROOM = 256
 """Events that wait before links are read no further; each of their readers has its turn."""
 
+NOTED_MAX = 64
+"""Entries of a list in a note: one of a thousand learners would fit no frame."""
+
 NOTES_KEPT = 1024
 """Notable entries that wait for the supervisor; older ones are only on the own tape."""
 
@@ -164,7 +167,7 @@ class RoleActor(Actor[T]):
         """Write one entry to the tape."""
         self.around.tape.write(self.now_s() - self.around.origin_s, self.name, kind, fields)
         if self.around.reports and kind in NOTABLE:
-            self._notes.append(Note(kind, msgspec.json.encode(fields).decode()))
+            self._notes.append(Note(kind, msgspec.json.encode(noted(fields)).decode()))
             self._send_notes()
 
     def _send_notes(self) -> None:
@@ -207,6 +210,15 @@ class RoleActor(Actor[T]):
             if not isinstance(body, Note):
                 self.record("unsendable", {"error": str(error)})
             raise
+
+
+def noted(fields: dict[str, object]) -> dict[str, object]:
+    """What a note says of an entry of the tape: all of it but long lists, which the tape has."""
+    return {
+        name: value
+        for name, value in fields.items()
+        if not isinstance(value, list | tuple | dict) or len(value) <= NOTED_MAX
+    }
 
 
 def published_value(

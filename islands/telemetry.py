@@ -234,7 +234,7 @@ class RunFolder:
             "at_s": round(at_s, 3),
             "merges": merges,
             "fragment": fields["fragment"],
-            "contributions": len(fields["participants"]),  # type: ignore[arg-type]
+            "contributions": int(fields["contributions"]),  # type: ignore[call-overload]  # checked by int
             "direction_norm": float(fields["direction_norm"]),  # type: ignore[arg-type]
             "cosine": float(fields["cosine"]),  # type: ignore[arg-type]
         }

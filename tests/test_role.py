@@ -1,10 +1,15 @@
 """What the actors of all roles share."""
 
+import asyncio
+import random
+
+import msgspec
 import pytest
 
 from islands.config import RunSettings
 from islands.layout import Fragment, Leaf, layout_of
-from islands.messages import Stop
+from islands.messages import MESSAGE_TYPES, Stop
+from islands.operation import Note
 from islands.role import RoleActor, Surroundings
 from islands.tape import MemoryTape
 from messaging.codec import Codec
@@ -18,9 +23,9 @@ from messaging.memory_link import MemoryNetwork
 class Strict:
     """A network of this process that refuses to send what its codec cannot encode."""
 
-    def __init__(self) -> None:
+    def __init__(self, codec: Codec | None = None) -> None:
         self._inner = MemoryNetwork()
-        self.codec = Codec([Stop], Limits(header_bytes=100))
+        self.codec = codec or Codec([Stop], Limits(header_bytes=100))
         self.listen = self._inner.listen
 
     async def dial(self, address: str, *, local: str) -> "StrictLink":
@@ -68,3 +73,31 @@ async def test_what_cannot_be_sent_for_its_size_is_told_and_raised() -> None:
     with pytest.raises(EncodeError, match="at most 100"):
         actor.send(link, Stop("x" * 100))
     assert [b'"unsendable"' in line and b"at most 100" in line for line in tape.lines] == [True]
+
+
+async def test_a_merge_of_thousands_is_noted_in_one_frame() -> None:
+    """The run's folder elsewhere hears how many took part; their names are on the own tape."""
+    layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], "balanced", {})
+    network, tape = Strict(Codec(MESSAGE_TYPES)), MemoryTape()
+    listener = network.listen("supervisor")
+    around = Surroundings(RunSettings(), layout, network, tape, reports=True)
+    actor = RoleActor[object]("syncer", around)
+    opened = asyncio.Event()
+    actor.dial(
+        around.supervisor,
+        random.Random(0),
+        opened=opened.set,
+        received=lambda _: None,
+        closed=lambda: None,
+    )
+    link = await listener.accept()
+    await opened.wait()
+    names = [f"learner-{index:05}" for index in range(4096)]
+    weights = [1 / 3] * len(names)
+    fields = {"contributions": len(names), "participants": names, "weights": weights, "round": 7}
+    actor.record("merged", fields)
+    note = (await link.receive()).body
+    assert isinstance(note, Note)
+    assert msgspec.json.decode(note.fields) == {"contributions": len(names), "round": 7}
+    assert names[-1].encode() in tape.lines[-1]
+    await actor.kill()

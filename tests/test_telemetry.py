@@ -107,7 +107,7 @@ def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     assert folder.figures.learners["a"].status == "suspect"
     folder.write(0.4, "v", "evicted", {"name": "a", "incarnation": "1.1", "reason": "silent"})
     folder.write(0.5, "v", "admitted", {"name": "a", "role": "learner", "incarnation": "1.3"})
-    merged = {"fragment": 1, "participants": ["a"], "direction_norm": 2.0, "cosine": 0.5}
+    merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5}
     folder.write(0.6, "s", "merged", {**merged, "digest": "x"})
     folder.evaluation(0.7, 3.0, {"loss": 1.5})
     folder.close()
@@ -138,7 +138,7 @@ def test_listeners_hear_of_every_change(folder: RunFolder) -> None:
     """Whoever shows the run, or waits for something in it, need not poll."""
     heard: list[int] = []
     folder.listeners.append(lambda: heard.append(folder.figures.merges))
-    merged = {"fragment": 1, "participants": ["a"], "direction_norm": 2.0, "cosine": 0.5}
+    merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5}
     folder.write(0.0, "s", "merged", dict(merged))
     folder.process_started("a")
     folder.step("a", 0.0, report(1))
@@ -209,7 +209,7 @@ def test_what_one_of_many_tells_asks_nobody_else(folder: RunFolder) -> None:
 
 def test_a_note_of_another_process_is_kept_and_counted(folder: RunFolder) -> None:
     """A merge that a syncer elsewhere tells of is on the tape, and in the figures."""
-    fields = {"fragment": 1, "participants": ["a", "b"], "direction_norm": 1.0, "cosine": 0.5}
+    fields = {"fragment": 1, "contributions": 2, "direction_norm": 1.0, "cosine": 0.5}
     folder.noted("syncer", 2.0, Note("merged", json.dumps(fields)))
     folder.close()
     assert folder.figures.merges == 1
@@ -231,9 +231,9 @@ def test_a_note_that_makes_no_sense_changes_no_figure(folder: RunFolder, note: N
 @pytest.mark.parametrize(
     ("kind", "fields"),
     [
-        ("merged", '{"fragment":0,"participants":[],"direction_norm":null,"cosine":0}'),
-        ("merged", '{"fragment":0,"participants":[],"direction_norm":1,"cosine":"x"}'),
-        ("merged", '{"fragment":0,"participants":3,"direction_norm":1,"cosine":1}'),
+        ("merged", '{"fragment":0,"contributions":0,"direction_norm":null,"cosine":0}'),
+        ("merged", '{"fragment":0,"contributions":0,"direction_norm":1,"cosine":"x"}'),
+        ("merged", '{"fragment":0,"contributions":[],"direction_norm":1,"cosine":1}'),
         ("status", '{"name":' * 9000 + "1" + "}" * 9000),
     ],
 )

@@ -37,6 +37,7 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
         round=number,
         fragment=fragment,
         version=str(version),
+        contributions=len(round_.arrived),
         participants=sorted(round_.arrived),
         tokens=[round_.arrived[name].contribution.tokens for name in sorted(round_.arrived)],
         steps=[round_.arrived[name].contribution.steps for name in sorted(round_.arrived)],

@@ -71,4 +71,5 @@ def test_observers_are_not_counted_as_learners() -> None:
     assert by_kind["opened"]["left_out"] == {}
     assert by_kind["closed"]["share"] == 1.0
     assert by_kind["merged"]["learners"] == 2
+    assert by_kind["merged"]["contributions"] == 2
     assert bench.core.durable.present_sum == 2
