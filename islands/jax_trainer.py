@@ -277,7 +277,9 @@ class JaxTrainer:
         if self._model is not None:
             frozen = self._model.frozen
         else:  # an observer: it needs neither moments nor a base
-            self._frozen = frozen = self._start()[1] if self._frozen is None else self._frozen
+            if self._frozen is None:  # initial values are computed only for what is frozen
+                self._frozen = self._start()[1] if self._program.freezes else ()
+            frozen = self._frozen
         arrays = self.layout.assemble(values).values()
         pairs = zip(arrays, self.layout.leaves, strict=True)
         leaves = [self._place.put(x.astype(leaf.dtype)) for x, leaf in pairs]

@@ -9,14 +9,16 @@ syncer     (s + 2)·V kept versions, V outer state, at a merge the new version a
            of a fragment (2·F), M·R·F contributions that wait or are being merged
 learner    what its trainer holds, a fragment that arrives (F), and contributions (w·F each): one
            of every fragment that is asked for or due next, R + 2 at most, and one on its way to
-           the host; with more fragments than one a buffer for the next to arrive (F, if it is
-           small enough to be kept); where it brings version 0, V of that
+           the host, which may need an older base yet (F/2: between nothing and F were seen); with
+           more fragments than one a buffer for the next to arrive (F, if it is small enough to be
+           kept); where it brings version 0, V of that
 hub        V published, which it evaluates, and 3·F: one that arrives, one that is held until the
            evaluation has seen it, and a buffer for the next; at the end V as it lies in the file
-           and V by fragments besides
+           and V by fragments besides; with JAX what it evaluates, 3·V
 =========  ============================================================================
 
-To this comes the program itself, as it was measured (Linux, CPython 3.11, x86-64).
+To this comes the program itself, and what the allocator and XLA keep besides, as they were measured
+(Linux, CPython 3.11, x86-64; XLA at 27M parameters on CPU).
 """
 
 from dataclasses import dataclass
@@ -39,6 +41,14 @@ FRAGMENTS_AT_A_MERGE = 2
 FRAGMENTS_DUE = 2
 FRAGMENTS_AT_THE_HUB = 3
 WHOLE_VALUES_AT_THE_END = 3
+WHOLE_VALUES_EVALUATED = 3
+WHOLE_VALUES_OF_XLA = 4
+"""Of steps on CPU beside gradients: temporary ones, and what was freed and stays with the process."""
+
+HEAP_BYTES_MAX = 1 << 25
+"""Arrays below this lie in the heap, of which parts stay unused."""
+
+HEAP_SHARE = 1.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +115,7 @@ def processes(
     return Processes(
         hub=HUB_PROGRAM
         + (JAX_AT_THE_HUB if trainer.jax else 0)
+        + (WHOLE_VALUES_EVALUATED * whole if trainer.jax else 0)
         + max(whole + FRAGMENTS_AT_THE_HUB * largest, WHOLE_VALUES_AT_THE_END * whole),
         syncer=SYNCER_PROGRAM + syncer_bytes(sizes, settings, learners),
         learner=LEARNER_PROGRAM
@@ -119,7 +130,8 @@ def syncer_bytes(sizes: list[int], settings: RunSettings, learners: int) -> int:
     whole = sum(sizes)
     at_once = sum(sizes[-settings.open_rounds_max(len(sizes)) :])
     kept = (settings.staleness_max + VERSIONS_BESIDES_STALE) * whole
-    return kept + whole + FRAGMENTS_AT_A_MERGE * sizes[-1] + learners * at_once
+    held = kept + whole + FRAGMENTS_AT_A_MERGE * sizes[-1] + learners * at_once
+    return round(held * HEAP_SHARE) if sizes[-1] < HEAP_BYTES_MAX else held
 
 
 def learner_bytes(sizes: list[int], settings: RunSettings, trainer: TrainerMemory) -> int:
@@ -128,5 +140,7 @@ def learner_bytes(sizes: list[int], settings: RunSettings, trainer: TrainerMemor
     sent = largest // 2 if settings.precision is Precision.BFLOAT16 else largest
     contributions = min(fragments, settings.open_rounds_max(fragments) + FRAGMENTS_DUE) + 1
     held = trainer.total if trainer.on_host else 0
+    if trainer.jax and trainer.on_host:
+        held += WHOLE_VALUES_OF_XLA * sum(sizes)
     kept = largest if fragments > 1 and largest <= POOL_BYTES else 0
-    return held + max(largest + kept + contributions * sent, sum(sizes))
+    return held + max(largest + largest // 2 + kept + contributions * sent, sum(sizes))

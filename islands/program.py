@@ -79,6 +79,11 @@ class Program:
         trainable, frozen = self.split(params)
         return trainable, frozen, state
 
+    @property
+    def freezes(self) -> bool:
+        """Whether some parameters are not trained."""
+        return not all(self._trains)
+
     def split(self, params: PyTree) -> tuple[Leaves, Leaves]:
         """A tree of parameters as trainable and frozen leaves."""
         pairs = list(zip(jax.tree.leaves(params), self._trains, strict=True))

@@ -19,7 +19,7 @@ from islands.process_memory import (
     processes,
 )
 
-F = 1 << 20
+F = 1 << 25
 TRAINER = TrainerMemory(parameters=3 * F, base=4 * F, moments=6 * F, gradients=3 * F)
 
 
@@ -40,7 +40,7 @@ def test_one_fragment() -> None:
     """Kept versions and a new one, the state and a new one, a contribution of each learner."""
     made = found(1, learners=2)
     assert made.syncer - SYNCER_PROGRAM == (4 + 1 + 2 + 2) * F
-    assert made.learner - LEARNER_PROGRAM == TRAINER.total + 3 * F
+    assert made.learner - LEARNER_PROGRAM == TRAINER.total + 3.5 * F
     assert made.hub - HUB_PROGRAM == 4 * F
     assert made.total == made.hub + made.syncer + 2 * made.learner
 
@@ -50,7 +50,7 @@ def test_several_fragments() -> None:
     made = found(24)
     assert made.syncer - SYNCER_PROGRAM == (4 * 24 + 24 + 2 + 3) * F
     assert made.learner - LEARNER_PROGRAM == TRAINER.total + 24 * F  # it may bring version 0
-    assert found(4).learner - LEARNER_PROGRAM == TRAINER.total + (2 + 3 + 1) * F
+    assert found(4).learner - LEARNER_PROGRAM == TRAINER.total + (2.5 + 3 + 1) * F
     assert made.hub - HUB_PROGRAM == 3 * 24 * F
     assert found(24, staleness_max=0).syncer - SYNCER_PROGRAM == (2 * 24 + 24 + 2 + 3) * F
 
@@ -68,7 +68,17 @@ def test_a_device_of_its_own_takes_the_model_off_the_host() -> None:
     away = replace(TRAINER, on_host=False, jax=True)
     made = processes(layout(4), settings, away, learners=1)
     assert found(4).learner - made.learner == TRAINER.total - JAX_AT_A_LEARNER
-    assert made.hub - found(4).hub == JAX_AT_THE_HUB
+    assert made.hub - found(4).hub == JAX_AT_THE_HUB + 3 * 4 * F
+    on_cpu = processes(layout(4), settings, replace(away, on_host=True), learners=1)
+    assert on_cpu.learner - made.learner == TRAINER.total + 4 * 4 * F
+
+
+def test_small_arrays_leave_gaps_in_the_heap() -> None:
+    """Below the size from which on the system gives each array its own pages."""
+    settings = RunSettings(interval_steps=16)
+    leaves, equal = [Leaf("w", (F // 8,))], [Fragment(0, (), F // 8)]
+    small = processes(layout_of(leaves, equal, "balanced", {}), settings, TRAINER, learners=2)
+    assert small.syncer - SYNCER_PROGRAM == round(1.15 * 9 * F / 2)
 
 
 @pytest.mark.parametrize("device", ["nvidia0", "accel0"])

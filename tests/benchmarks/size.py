@@ -1,9 +1,9 @@
 """What a run of large fragments needs and takes: real processes, devices that only sleep.
 
-    python -m tests.benchmarks.size [large | whole | decoder ...]
+    python -m tests.benchmarks.size [large | whole | decoder | wide ...]
 
 *large* is 400M parameters in 4 fragments of 400 MB with one learner; *whole* 100M parameters in one
-fragment with two; *decoder* a small language model that trains with JAX, with two learners. Each
+fragment with two; *decoder* and *wide* are language models of 27M and 52M that train with JAX, with two learners. Each
 run joins, merges, loses its syncer to SIGKILL, merges again, and is stopped in order. The last line
 of each is JSON: seconds to join and to come back, seconds per merge, the journal's bytes and every
 process's peak of memory (VmHWM), next to what `--dry-run` says of the same config.
@@ -82,6 +82,13 @@ CASES = {
         540.0,
         {"fragments": 8, "interval_steps": 16},
         {"width": 512, "hidden": 2048, "layers": 8},
+        task="tests.benchmarks.size:small_decoder",
+    ),
+    "wide": Case(
+        2,
+        900.0,
+        {"fragments": 8, "interval_steps": 16},
+        {"width": 640, "hidden": 2560, "layers": 10},
         task="tests.benchmarks.size:small_decoder",
     ),
 }
@@ -209,7 +216,7 @@ def _known(told: dict[str, object]) -> dict[str, object]:
 def main() -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", default=list(CASES), help="large, whole, decoder")
+    parser.add_argument("cases", nargs="*", default=list(CASES), help="large, whole, decoder, wide")
     parser.add_argument("--place", type=Path, help="where the folders lie; by default a new one")
     options = parser.parse_args()
     for name in options.cases:
