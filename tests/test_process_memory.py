@@ -68,7 +68,7 @@ def test_a_device_of_its_own_takes_the_model_off_the_host() -> None:
     away = replace(TRAINER, on_host=False, jax=True)
     made = processes(layout(4), settings, away, learners=1)
     assert found(4).learner - made.learner == TRAINER.total - JAX_AT_A_LEARNER
-    assert made.hub - found(4).hub == JAX_AT_THE_HUB + 3 * 4 * F
+    assert made.hub - found(4).hub == JAX_AT_THE_HUB + 9 * 4 * F
     on_cpu = processes(layout(4), settings, replace(away, on_host=True), learners=1)
     assert on_cpu.learner - made.learner == TRAINER.total + 4 * 4 * F
 

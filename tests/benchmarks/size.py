@@ -3,10 +3,11 @@
     python -m tests.benchmarks.size [large | whole | decoder | wide ...]
 
 *large* is 400M parameters in 4 fragments of 400 MB with one learner; *whole* 100M parameters in one
-fragment with two; *decoder* and *wide* are language models of 27M and 52M that train with JAX, with two learners. Each
-run joins, merges, loses its syncer to SIGKILL, merges again, and is stopped in order. The last line
-of each is JSON: seconds to join and to come back, seconds per merge, the journal's bytes and every
-process's peak of memory (VmHWM), next to what `--dry-run` says of the same config.
+fragment with two; *decoder* and *wide* are language models of 27M and 52M parameters that train
+with JAX, with two learners. Each run joins, merges, loses its syncer to SIGKILL, merges again, and
+is stopped in order. The last line of each is JSON: seconds to join and to come back, seconds per
+merge, the journal's bytes and every process's peak of memory (VmHWM), next to what `--dry-run` says
+of the same config.
 """
 
 import argparse
@@ -193,8 +194,8 @@ async def live(room: Room, hub: Program, folder: Path, fragments: int, found: Fo
     await reached(room, folder, before + 1)
     found.restart_s = time.monotonic() - killed_s
     await reached(room, folder, before + ROUNDS_AFTER * fragments)
-    await room.run("islands.cli", "control", "stop", "--folder", folder)
-    found.ended = await room.ended(hub)
+    await room.run("islands.cli", "control", "stop", "--folder", folder, limit_s=300.0)
+    found.ended = await room.ended(hub, limit_s=300.0)
 
 
 async def reached(room: Room, folder: Path, count: int) -> None:
