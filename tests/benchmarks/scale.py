@@ -35,7 +35,7 @@ from typing import TypeVar
 
 from islands.config import RunSettings
 from islands.identities import Phase
-from islands.simulation.world import SUPERVISOR, SYNCER, LearnerHost, World
+from islands.simulation.world import SUPERVISOR, SYNCER, Costs, LearnerHost, World
 from islands.tape import MemoryTape
 from messaging.virtual_time import VirtualTimeLoop
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, JOIN_S, Fleet
@@ -45,6 +45,9 @@ T = TypeVar("T")
 JOIN_LIMIT_S = 120.0
 LOOK_S = 0.25
 CLOSING_LIMIT_S = 300.0
+WORK_S = (5e-5, 2e-4)
+"""Virtual seconds of one job of the syncer's worker: what checking a tiny contribution costs."""
+
 BUDGET_MARGIN = 4
 """A budget of so many times the measured tokens: grants are shared, and never end meanwhile."""
 
@@ -221,7 +224,12 @@ def measure_actors(learners: int, seconds: float, *, budget: bool) -> dict[str, 
     asyncio.set_event_loop(loop)
     try:
         world = MeteredWorld(
-            settings, hosts, seed=1, tape=MemoryTape(limit=1000), shards=max(64, 8 * learners)
+            settings,
+            hosts,
+            seed=1,
+            tape=MemoryTape(limit=1000),
+            costs=Costs(work_s=WORK_S),
+            shards=max(64, 8 * learners),
         )
         loop.run_until_complete(live(world, loop.meter, seconds, figures))
     finally:
