@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from messaging.envelope import NOMINAL_HEADER_BYTES
 from messaging.tensors import digest
 from tests.oracle.cases import replay
 from tests.oracle.rules import as_double
-
-HEADER_BYTES_MAX = 2000
-"""Of an envelope besides its payload; reports with their leases are the longest."""
 
 Adoption = tuple[NDArray[np.float32], int]
 """A value, and the steps that its learner had done when it adopted it."""
@@ -74,4 +72,5 @@ def test_bytes_up_are_those_of_payloads_and_envelopes() -> None:
     for name, counted in run.bytes_up.items():
         payload, envelopes = run.tap.payload_bytes[name], run.tap.envelopes[name]
         assert payload > 10_000
-        assert payload <= counted <= payload + HEADER_BYTES_MAX * envelopes
+        sent = payload + NOMINAL_HEADER_BYTES * envelopes
+        assert counted == pytest.approx(sent, rel=0.02)

@@ -32,13 +32,6 @@ LIFETIMES = (
         (SYNCER_CLOSING,),
     ),
     Mutation(
-        "the end does not wait for who has yet to answer other pulls",
-        "islands/syncer/closing.py",
-        "return reason == BUSY",
-        "return False",
-        (SYNCER_CLOSING,),
-    ),
-    Mutation(
         "the run is over before its end is durable",
         "islands/syncer/closing.py",
         "elif closing.stage is ClosingStage.CUTTING and core.all_durable:",
