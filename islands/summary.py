@@ -18,6 +18,8 @@ def share_of(syncer: SyncerState) -> Share:
     """What only the syncer knows, after its final cut.
 
     Yield is tokens that reached the published values over tokens processed, mean over fragments.
+    What only the end of the run merged, and a round before it should have, does not count: in a run
+    that merges nothing until it ends, everybody trained alone.
     `ledger` holds one row per fragment, in tokens, and the imbalance.
     """
     durable = syncer.durable
@@ -26,7 +28,8 @@ def share_of(syncer: SyncerState) -> Share:
     return {
         "reason": durable.finished,
         "tokens": processed,
-        "yield": sum(row.applied for row in rows) / max(1, processed * len(rows)),
+        "yield": (sum(row.applied for row in rows) - durable.belated_tokens)
+        / max(1, processed * len(rows)),
         "merges": durable.merges,
         "participation": durable.participants_sum / max(1, durable.present_sum),
         "staleness_mean": durable.staleness_sum / max(1, durable.participants_sum),

@@ -5,7 +5,7 @@
 
 from islands.learner.actions import Contribute, OfferSeed, PlanSnapshots, ToSyncer
 from islands.learner.core import Core
-from islands.learner.events import ContributionSkipped, SeedSkipped
+from islands.learner.events import ContributionSkipped, SeedSkipped, SnapshotTaken
 from islands.messages import Contribution, ContributionDeclined, FragmentRequest, PullFragment
 
 
@@ -42,6 +42,12 @@ def take_pull(core: Core, pull: PullFragment) -> None:
         _decline(core, pull, "leaving")
         return
     core.pulls.asked(pull)
+
+
+def take_snapshot(core: Core, event: SnapshotTaken) -> None:
+    """A snapshot is on the host; one of an earlier base answers nothing any more."""
+    if event.base == core.accounts[event.fragment].version:
+        core.pulls.taken(event)
 
 
 def answer_pulls(core: Core) -> None:

@@ -2,10 +2,9 @@
 
 Ordinarily the copy of a snapshot overlaps the next step, so two of a fragment are on their way at
 times: of the running step and of the next. Copies follow one another, so where they take longer
-than steps a second one would only make every other one later: then each fragment has one on its way
-at most, and boundaries pass without a snapshot of it. So memory is bounded, every copy that was
-begun arrives, and the age of the newest snapshot is at most the time of one copy per fragment that
-is planned, and a step.
+than steps whatever is begun too early only makes all others later: then each fragment has one on
+its way at most, and a boundary begins no more than keeps the way to the host busy until the next
+one, the most urgent first. So memory is bounded, and every copy that was begun arrives.
 """
 
 from collections import deque
@@ -23,18 +22,25 @@ class Copies:
     """Snapshots on their way, by fragment: the totals of steps at which they were taken.
 
     `steps` is the total at the last boundary, `lag_steps` how many were dispatched while the copy
-    that arrived last was on its way.
+    that arrived last was on its way. `room` is for how many there is room in all while copies lag,
+    by those that `arrived` during the step before.
     """
 
     steps: int = 0
     lag_steps: int = 0
+    room: int = COPIES_MAX
+    arrived: int = 0
     under_way: dict[int, deque[int]] = field(default_factory=dict)
 
     def may_begin(self, fragment: int, steps: int) -> bool:
         """Whether there is room for one more snapshot of a fragment at a boundary."""
+        if steps != self.steps:
+            self.room, self.arrived = COPIES_MAX + self.arrived, 0
         self.steps = steps
-        most = COPIES_MAX if self.lag_steps <= LAG_ORDINARY_STEPS else 1
-        return len(self.under_way.get(fragment, ())) < most
+        mine = len(self.under_way.get(fragment, ()))
+        if self.lag_steps <= LAG_ORDINARY_STEPS:
+            return mine < COPIES_MAX
+        return mine == 0 and sum(map(len, self.under_way.values())) < self.room
 
     def begin(self, fragment: int, steps: int) -> None:
         """A snapshot is on its way."""
@@ -42,4 +48,5 @@ class Copies:
 
     def arrive(self, fragment: int) -> None:
         """The oldest snapshot of a fragment is on the host."""
+        self.arrived += 1
         self.lag_steps = self.steps - self.under_way[fragment].popleft()

@@ -176,6 +176,7 @@ class Engine:
         self._leases: tuple[Lease, ...] = ()
         self._plan: tuple[FragmentIndex, ...] = ()
         self._bases: dict[int, Version] = {}
+        self._based_at: dict[int, int] = {}
         self._taken_at: dict[int, tuple[int, Version]] = {}
         self._reader: Iterator[tuple[object, int]] | None = None
         self._reading: Lease | None = None
@@ -221,6 +222,7 @@ class Engine:
             case Adopt(fragment, version, value, clock, incarnation, epoch):
                 self.trainer.adopt(fragment, value)
                 self._bases[fragment] = version
+                self._based_at[fragment] = self.steps
                 self._clock.carried(clock, epoch=epoch, steps=self.steps)
                 steps, tokens = self.steps, self.tokens
                 self._report(ValueAdopted(fragment, version, steps, tokens, incarnation))
@@ -251,9 +253,11 @@ class Engine:
         return True
 
     def _take(self, fragment: FragmentIndex) -> None:
-        """Snapshot a fragment unless nothing changed since the last one."""
+        """Snapshot a fragment unless nothing changed since the last one, or since its base."""
         base = self._bases.get(fragment)
         if base is None or self._taken_at.get(fragment) == (self.steps, base):
+            return
+        if self._based_at[fragment] == self.steps:
             return
         if not self._may_snapshot(fragment, self.steps):
             return

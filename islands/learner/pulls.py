@@ -71,8 +71,13 @@ class Pulls:
         self.undecided[fragment] = None
 
     def decided(self, fragment: int) -> None:
-        """The last answer is in the value that was adopted, or is not going to be merged."""
+        """The last answer is not going to be merged."""
         self.undecided.pop(fragment, None)
+
+    def adopted(self, fragment: int) -> None:
+        """Another value is the base now: what was copied before is worthless."""
+        self.decided(fragment)
+        self.snapshots.pop(fragment, None)
 
     def unanswered(self, fragment: int, ticket: Ticket) -> None:
         """The answer was not sent: answer again when asked again, or after the next step.
@@ -124,9 +129,14 @@ class Pulls:
         return snapshot
 
     def plan(self) -> tuple[FragmentIndex, ...]:
-        """Fragments to snapshot at each boundary: those wanted, then those due next, in order."""
+        """Fragments to snapshot at each boundary, the most urgent first.
+
+        That is those without any snapshot before those that could have a newer one, and of each
+        those that are asked for before those due next.
+        """
         count = min(self.fragments, max(self.lookahead, self.span + 1))
         ahead = [(self.next_due + i) % self.fragments for i in range(count)]
         due = [index for index in ahead if index not in self.undecided]
-        asked = sorted({*self.wanted, *self.skipped})
-        return tuple(FragmentIndex(index) for index in dict.fromkeys([*asked, *due]))
+        all_ = dict.fromkeys([*self.skipped, *self.wanted, *due])
+        order = sorted(all_, key=lambda index: index in self.snapshots)
+        return tuple(FragmentIndex(index) for index in order)

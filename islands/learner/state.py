@@ -16,7 +16,13 @@ from islands.config import RunSettings
 from islands.identities import Incarnation, LearnerName, Phase
 from islands.learner.account import Account
 from islands.learner.actions import Action, Exit, ToSyncer
-from islands.learner.answering import answer_pulls, take_pull, take_request, take_skipped
+from islands.learner.answering import (
+    answer_pulls,
+    take_pull,
+    take_request,
+    take_skipped,
+    take_snapshot,
+)
 from islands.learner.asking import pursue, take_loaded, take_made, take_piece
 from islands.learner.core import Core
 from islands.learner.donating import take_read, take_state_request
@@ -189,7 +195,7 @@ class LearnerState:
             case Idled():
                 take_idle(core, event)
             case SnapshotTaken():
-                core.pulls.taken(event)
+                take_snapshot(core, event)
             case ValueAdopted():
                 take_adoption(core, event)
             case StateRequested() | MomentsRead() | PieceArrived() | MomentsLoaded():

@@ -132,7 +132,7 @@ def take_adoption(core: Core, event: ValueAdopted) -> None:
         return
     whole = core.phase is not Phase.HEALING
     move_origin(core)
-    core.pulls.decided(event.fragment)
+    core.pulls.adopted(event.fragment)
     core.accounts[event.fragment].adopt(
         adopted[0],
         steps=event.steps - core.origin_steps,

@@ -5,7 +5,7 @@ Where to find a rule:
 =====================  ==========================================
 when a round opens     `pace.py`
 who is asked           `eligibility.py`
-how long it waits      `grace.py`
+how long it waits      `grace.py`, `timeouts.py`
 what is admitted       `fate.py`
 what can be true       `claims.py`, `reports.py`
 one round              `rounds.py`
@@ -21,6 +21,7 @@ whom peers may ask     `donors.py`
 what is said again     `repeats.py`
 when a run swings      `swings.py`
 when it is overloaded  `load.py`
+when nothing is merged `standstill.py`
 how a run stands still `pausing.py`
 how a run ends         `closing.py`
 how it goes on         `taking_up.py`

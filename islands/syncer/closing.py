@@ -14,10 +14,12 @@
 5. *Finished*: the supervisor is told until it answers; that it has heard is journalled, so that a
    run that is over is known to be. Who still dials in is told to stop.
 
-`final_s` bounds 1 to 3 together, and the time in 5 for which the supervisor cannot be reached.
+In 1 to 3 it waits as long as something goes forward: each learner that stops, each answer, merge
+and adoption gives it as much time again as the longest step and exchange of those who can be
+reached may take (`timeouts.py`). Whoever does not answer within that time is not asked any more,
+and the others go on. `final_s` is the least of it, and bounds the time in 5 for which the
+supervisor cannot be reached.
 """
-
-from math import inf
 
 from islands.identities import LearnerName, Phase, Role, Status
 from islands.messages import FinalRound, Stop
@@ -39,14 +41,15 @@ def advance_closing(core: Core, now_s: float) -> None:
         begin_closing(core, reason, now_s)
     closing = core.closing
     assert closing is not None, "the end has begun"
-    overdue = now_s >= closing.deadline_s
-    if closing.stage is ClosingStage.DRAINING and (overdue or _all_stopped(core)):
-        _ask_no_more(core)
-        if overdue or not core.rounds:
-            closing.stage = ClosingStage.ROUNDS
+    if closing.stage is ClosingStage.DRAINING:
+        overdue = _overdue(closing, now_s)
+        if overdue or _all_stopped(core):
+            _ask_no_more(core)
+            if overdue or not core.rounds:
+                _go_on(closing, ClosingStage.ROUNDS, now_s)
     if closing.stage is ClosingStage.ROUNDS:
-        _closing_rounds(core, closing, now_s, overdue=overdue)
-    if closing.stage is ClosingStage.ADOPTING and (overdue or _adopted(core)):
+        _closing_rounds(core, closing, now_s, overdue=_overdue(closing, now_s))
+    if closing.stage is ClosingStage.ADOPTING and (_overdue(closing, now_s) or _adopted(core)):
         closing.stage = ClosingStage.CUTTING
         end_unsettled(core, closing.reason)
         core.durable.finished = closing.reason
@@ -58,6 +61,18 @@ def advance_closing(core: Core, now_s: float) -> None:
     elif closing.stage is ClosingStage.FINISHED and _heard_or_in_vain(core, closing, now_s):
         closing.stage = ClosingStage.ENDED
         core.actions.append(Exit(closing.reason))
+
+
+def _overdue(closing: Closing, now_s: float) -> bool:
+    """Whether nothing went forward for as long as the end waits."""
+    if closing.forward:
+        closing.forward = False
+        closing.deadline_s = max(closing.deadline_s, now_s + closing.patience_s)
+    return now_s >= closing.deadline_s
+
+
+def _go_on(closing: Closing, stage: ClosingStage, now_s: float) -> None:
+    closing.stage, closing.deadline_s = stage, now_s + closing.patience_s
 
 
 def take_supervisor_link(core: Core, *, up: bool, now_s: float) -> None:
@@ -162,8 +177,11 @@ def _starved(core: Core, name: LearnerName) -> bool:
 def begin_closing(core: Core, reason: str, now_s: float) -> None:
     """Begin the end of the run."""
     timing = core.settings.timing
-    deadline_s = now_s + timing.scaled(timing.final_s)
-    core.closing = Closing(reason, deadline_s, list(range(core.fragments)))
+    reachable = [one for one in core.learners.values() if one.reachable]
+    least_s = timing.scaled(timing.final_s)
+    patience_s = max((core.final_patience_s(one) for one in reachable), default=least_s)
+    left = list(range(core.fragments))
+    core.closing = Closing(reason, now_s + patience_s, left, patience_s=patience_s)
     core.durable.stopping = reason
     core.record("closing", reason=reason)
     core.records.want()
@@ -204,15 +222,15 @@ def _closing_rounds(core: Core, closing: Closing, now_s: float, *, overdue: bool
         elif fragment in core.rounds or len(core.rounds) >= limit or _awaited(core, fragment):
             continue
         else:
-            names = core.eligible(fragment)
+            names = [name for name in core.eligible(fragment) if name not in closing.silent]
             if names:
                 open_round(core, fragment, names, None, now_s)
-                core.rounds[fragment].timeout_s = inf  # the deadline of the end holds instead
+                core.went_forward()
             closing.left.remove(fragment)
     if overdue:
         _hurry(core, now_s)
     if not closing.left and not core.rounds:
-        closing.stage = ClosingStage.ADOPTING
+        _go_on(closing, ClosingStage.ADOPTING, now_s)
 
 
 def _hurry(core: Core, now_s: float) -> None:
@@ -224,7 +242,7 @@ def _hurry(core: Core, now_s: float) -> None:
             for name in round_.waiting:
                 excuse(round_, name, "the run ends")
             if not round_.arrived:
-                abandon(core, round_, now_s)
+                abandon(core, round_, now_s, "the run ends")
     close_rounds(core, now_s)
 
 
@@ -235,6 +253,8 @@ def _awaited(core: Core, fragment: int) -> bool:
     """
 
     def awaited(learner: LearnerRecord) -> bool:
+        if core.closing is not None and learner.name in core.closing.silent:
+            return False
         reason = unready_because(learner)
         if reason is not None:
             return reason == BUSY

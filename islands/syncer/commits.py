@@ -18,6 +18,8 @@ from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round, Stage
 
 SEED_ROUND = -1
+BELATED_INTERVALS = 2
+"""What a closing round merges beyond so many intervals was in no value that anybody trained on."""
 
 
 def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s: float) -> None:
@@ -83,6 +85,10 @@ def _apply(core: Core, round_: Round, name: LearnerName, version: Version) -> No
     core.durable.ledger.apply(name, ticket.incarnation, round_.fragment, merged, version)
     core.durable.staleness_sum += round_.version.number - contribution.base.number
     core.durable.participants_sum += 1
+    if core.closing is not None:
+        most = BELATED_INTERVALS * core.settings.interval_steps
+        over = max(0, contribution.steps - most)
+        core.durable.belated_tokens += contribution.tokens * over // contribution.steps
     core.actions.append(DropContribution(ticket))
     core.record(
         "fate",
@@ -114,6 +120,7 @@ def _commit(core: Core, fragment: int, now_s: float) -> None:
     assert newest is not None, "what is journalled has a version"
     core.publish(fragment, newest)
     round_ = core.rounds.pop(fragment)
+    core.went_forward()
     assert round_.closed_s is not None, "a round is closed before it is merged"
     quorum = round_.quorum or len(round_.arrived)
     core.adoptions[fragment] = Adoption(newest.version, round_.closed_s, quorum)

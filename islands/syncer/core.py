@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from islands.config import RunSettings
 from islands.errors import InvariantError
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Version
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.ledger import Ledger
 from islands.messages import FragmentUpdate, LeaseGranted, Merged
 from islands.syncer.actions import Action, Record, Send, SendValue, WriteJournal
@@ -26,8 +26,10 @@ from islands.syncer.pace import Pace
 from islands.syncer.records import Records
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round
+from islands.syncer.standstill import MergeWatch
 from islands.syncer.supervisor_view import SupervisorView
 from islands.syncer.swings import SwingWatch
+from islands.syncer.timeouts import answer_timeout_s, final_patience_s
 
 
 @dataclass(slots=True)
@@ -46,9 +48,10 @@ class Durable:
     `published` is what the record's sequence number makes durable. `fence` knows the ended
     incarnations. `stopping` is why the run is closing: an end that was begun is
     begun again after a restart. `finished` is why it is over, `reported` that the supervisor has
-    heard so. `elapsed_s` is the time that counts against the budget (`pausing.py`). `clock` is the
-    fleet's, from which learning rates follow (`schedule.py`): it goes on where it was under another
-    H or P.
+    heard so. `belated_tokens` were merged at the end only, although rounds before it should have
+    (`commits.py`). `elapsed_s` is the time that counts against the budget (`pausing.py`). `clock`
+    is the fleet's, from which learning rates follow (`schedule.py`): it goes on where it was under
+    another H or P.
     """
 
     epoch: int
@@ -63,6 +66,7 @@ class Durable:
     staleness_sum: int = 0
     participants_sum: int = 0
     present_sum: int = 0
+    belated_tokens: int = 0
     evictions: int = 0
     rejoins: int = 0
     stopping: str | None = None
@@ -89,13 +93,19 @@ class ClosingStage(StrEnum):
 class Closing:
     """The end of the run; `left` are the fragments whose closing round is still to come.
 
-    `deadline_s` bounds the waiting for learners, and once finished that for the supervisor.
+    `deadline_s` bounds the waiting for learners, and once finished that for the supervisor. While
+    the end goes `forward`, it moves on by `patience_s`. `stopped` are those who reported so, and
+    `silent` those who did not answer in time: they are neither asked any more nor waited for.
     """
 
     reason: str
     deadline_s: float
     left: list[int]
     stage: ClosingStage = ClosingStage.DRAINING
+    patience_s: float = 0.0
+    forward: bool = False
+    stopped: set[LearnerName] = field(default_factory=set)
+    silent: set[LearnerName] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -115,7 +125,8 @@ class Seeding:
     If it came from elsewhere, there is no such learner, and nothing is missing.
 
     Once complete, the fragments are `journalled` one after the other: a record names no version
-    whose value an earlier record, or itself, does not hold.
+    whose value an earlier record, or itself, does not hold. `times` is how often it was asked since
+    it `had` sent so many.
     """
 
     name: LearnerName
@@ -124,6 +135,8 @@ class Seeding:
     digests: dict[int, str] = field(default_factory=dict)
     refused: bool = False
     journalled: int | None = None
+    times: int = 0
+    had: int = 0
 
 
 @dataclass(slots=True)
@@ -180,6 +193,8 @@ class Core:
     unspent: tuple[LearnerName, LearnerName | None] | None = None
     grace_watch: GraceWatch = field(default_factory=GraceWatch)
     swings: SwingWatch = field(default_factory=SwingWatch)
+    merge_watch: MergeWatch = field(default_factory=MergeWatch)
+    abandoned_s: dict[int, float] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)
 
     @property
@@ -202,6 +217,47 @@ class Core:
         published = self.published[fragment]
         assert published is not None, "the run has no version 0 yet"
         return published.version
+
+    @property
+    def step_s(self) -> float:
+        """ξ_step, 0 while it is unknown."""
+        return self.durations.step_s.value or 0.0
+
+    def answer_timeout_s(self, learner: LearnerRecord) -> float:
+        """How long this learner's answer is waited for (`timeouts.py`)."""
+        step_s = max(self.step_s, learner.step_s)
+        return answer_timeout_s(
+            self.settings.timing,
+            fragments=self.fragments,
+            step_s=self.step_s,
+            exchange_s=learner.exchange.expected_s(step_s),
+        )
+
+    def went_forward(self, learner: LearnerRecord | None = None) -> None:
+        """Something happened for which the end of the run waits."""
+        if self.closing is not None:
+            self.closing.forward = True
+            if learner is not None:
+                patience_s = self.final_patience_s(learner)
+                self.closing.patience_s = max(self.closing.patience_s, patience_s)
+
+    def has_stopped(self, learner: LearnerRecord) -> None:
+        """A learner steps no more; that brings the end forward once."""
+        if self.closing is not None and learner.name not in self.closing.stopped:
+            self.closing.stopped.add(learner.name)
+            self.went_forward(learner)
+
+    def final_patience_s(self, learner: LearnerRecord) -> float:
+        """How long the end waits for this learner (`timeouts.py`)."""
+        timing, exchange = self.settings.timing, learner.exchange
+        answer_s = exchange.expected_s(learner.step_s) or 0.0
+        patience_s = final_patience_s(
+            timing,
+            step_s=learner.step_s,
+            exchange_s=max(answer_s, exchange.adoptions_s.value or 0.0),
+        )
+        unknown = learner.phase is Phase.STEPPING and learner.step_s == 0
+        return max(patience_s, timing.scaled(timing.compile_s)) if unknown else patience_s
 
     def touch(self, name: LearnerName) -> None:
         """A learner came, went, reported or was judged: whatever is kept about it follows."""

@@ -1,15 +1,20 @@
 """What may have been lost is said again: pulls, updates, grants, the word of a pause, seeds.
 
-A link may be narrow: what is repeated may still be on its way. So a value waits twice as long after
-each repetition, and replaces an older one that waits to be sent; all else is small.
+A link may be narrow: what is repeated may still be on its way. So nothing is repeated before it
+took longer than it did lately (`timeouts.py`); a value, and the wish for a seed, wait twice as long
+after each repetition, and a value replaces an older one that waits to be sent; all else is small.
 """
 
-from islands.identities import LearnerName
+from islands.identities import LearnerName, Phase, Role, Status
+from islands.syncer import timeouts
 from islands.syncer.commits import ask_for_seed
 from islands.syncer.core import Core
 from islands.syncer.pausing import missed_pause, tell_paused
+from islands.syncer.roster import RESENDS_DOUBLED_MAX, LearnerRecord
 from islands.syncer.rounds import Stage
-from islands.syncer.scheduling import ask, round_timeout_s
+from islands.syncer.scheduling import ask, resend_after_s
+from islands.syncer.standstill import why
+from islands.syncer.timeouts import warning_patience_s
 
 SWEEPS_PER_RESEND = 2
 
@@ -20,24 +25,46 @@ def sweep(core: Core, now_s: float) -> None:
     if now_s < core.swept_s + interval_s / SWEEPS_PER_RESEND:
         return
     core.swept_s = now_s
-    expiry_s = round_timeout_s(core)
-    if core.seeding is not None and now_s - core.seeding.asked_s >= interval_s:
-        ask_for_seed(core, now_s)
+    _repeat_wish_for_seed(core, now_s, interval_s)
     for name in core.names():
         learner = core.learners[name]
-        expired = [r for r, at_s in learner.unanswered.items() if now_s - at_s >= expiry_s]
-        for number in expired:
-            del learner.unanswered[number]
-            core.touch(name)
+        if learner.unanswered:
+            _forget_old_pulls(core, learner, now_s)
         if learner.reachable:
-            _repeat_to(core, name, now_s, interval_s)
+            _repeat_to(core, name, now_s)
     for fragment in sorted(core.rounds):
         round_ = core.rounds[fragment]
         round_.searched = False
         for name in round_.waiting if round_.stage is Stage.COLLECTING else []:
-            if now_s - round_.asked_s[name] >= interval_s and core.learners[name].reachable:
-                ask(core, round_, core.learners[name], now_s)
+            learner = core.learners[name]
+            due = now_s - round_.asked_s[name] >= resend_after_s(core, learner)
+            if due and learner.reachable:
+                ask(core, round_, learner, now_s)
     _look_at_grace(core, now_s)
+    _look_at_merges(core, now_s)
+
+
+def _repeat_wish_for_seed(core: Core, now_s: float, interval_s: float) -> None:
+    seeding = core.seeding
+    if seeding is None:
+        return
+    if len(seeding.digests) > seeding.had:
+        seeding.had, seeding.times, seeding.asked_s = len(seeding.digests), 0, now_s
+    patience_s = interval_s * float(2 ** min(seeding.times, RESENDS_DOUBLED_MAX))
+    if now_s - seeding.asked_s >= patience_s or seeding.refused:
+        seeding.times += 1
+        ask_for_seed(core, now_s)
+
+
+def _forget_old_pulls(core: Core, learner: LearnerRecord, now_s: float) -> None:
+    """Who does not answer is left alone for a while, and then asked again."""
+    expiry_s = core.answer_timeout_s(learner)
+    expired = [r for r, at_s in learner.unanswered.items() if now_s - at_s >= expiry_s]
+    for number in expired:
+        del learner.unanswered[number]
+        core.touch(learner.name)
+        if learner.reachable and learner.status is Status.LIVE:
+            learner.exchange.given_up(number, now_s)
 
 
 def next_sweep_s(core: Core, now_s: float) -> float:
@@ -45,15 +72,19 @@ def next_sweep_s(core: Core, now_s: float) -> float:
     return max(now_s, core.swept_s + resend_s(core) / SWEEPS_PER_RESEND)
 
 
-def resend_s(core: Core) -> float:
-    """After which what was not answered is said again."""
-    timing = core.settings.timing
-    step_s = core.durations.step_s.value or 0.0
-    return max(timing.scaled(timing.resend_s), core.settings.overlap_steps * step_s)
+def resend_s(core: Core, adoption_s: float | None = None) -> float:
+    """After which what was not answered, or not adopted, is said again (`timeouts.py`)."""
+    return timeouts.resend_s(
+        core.settings.timing,
+        overlap_steps=core.settings.overlap_steps,
+        step_s=core.step_s,
+        exchange_s=adoption_s,
+    )
 
 
-def _repeat_to(core: Core, name: LearnerName, now_s: float, interval_s: float) -> None:
+def _repeat_to(core: Core, name: LearnerName, now_s: float) -> None:
     learner = core.learners[name]
+    interval_s = resend_s(core, learner.exchange.adoptions_s.value)
     holder = core.durable.leases.holders.get(name)
     granted = 0 if holder is None or name in core.grants else holder.quota_tokens
     if learner.progress.quota_tokens < granted:
@@ -73,12 +104,24 @@ def _repeat_to(core: Core, name: LearnerName, now_s: float, interval_s: float) -
             core.send_update(learner, index, now_s)
 
 
+def _patience_s(core: Core) -> float:
+    """How long something is watched before anybody is warned."""
+    settings = core.settings
+    reachable = [one.exchange for one in core.learners.values() if one.reachable]
+    return warning_patience_s(
+        settings.timing,
+        interval_steps=settings.round_interval_steps(core.fragments),
+        step_s=core.step_s,
+        exchange_s=max((one.measured_s(core.step_s) or 0.0 for one in reachable), default=0.0),
+    )
+
+
 def _look_at_grace(core: Core, now_s: float) -> None:
     settings = core.settings
     lacking = core.grace_watch.look(
         core.durations,
         overlap_steps=settings.overlap_steps,
-        patient_s=settings.timing.scaled(settings.timing.round_s),
+        patient_s=_patience_s(core),
         now_s=now_s,
     )
     if lacking is not None:
@@ -90,3 +133,37 @@ def _look_at_grace(core: Core, now_s: float) -> None:
             overlap_steps=settings.overlap_steps,
             overlap_steps_needed=lacking.steps_needed,
         )
+
+
+def _look_at_merges(core: Core, now_s: float) -> None:
+    """Say so if learners step and nothing is merged (`standstill.py`)."""
+    watch, awaits = core.merge_watch, core.seeded and not core.durable.paused
+    expected = awaits and core.closing is None and core.any_learner("at work", _at_work)
+    for_s = watch.stands_still_s(core.durable.merges, now_s, expected=expected)
+    if for_s <= 0 or for_s < _patience_s(core) or not watch.due(now_s):
+        return
+    fragment = core.durable.round % core.fragments
+    learners = {name: one for name, one in core.learners.items() if one.role is Role.LEARNER}
+    left_out = {name: core.ineligible(name, fragment) or "may be asked" for name in learners}
+    waiting_s = {
+        name: now_s - learners[name].exchange.asked.get(round_.number, now_s)
+        for round_ in core.rounds.values()
+        for name in round_.waiting
+    }
+    late_s = {
+        str(name): one.exchange.late_s
+        for name, one in learners.items()
+        if one.exchange.late_s is not None
+    }
+    core.record(
+        "nothing_merged",
+        for_s=for_s,
+        rounds_open=len(core.rounds),
+        rounds_abandoned=watch.abandoned,
+        quorum=core.settings.quorum,
+        because=why(left_out, waiting_s, late_s),
+    )
+
+
+def _at_work(learner: LearnerRecord) -> bool:
+    return learner.role is Role.LEARNER and learner.phase is Phase.STEPPING and learner.whole

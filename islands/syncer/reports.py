@@ -59,13 +59,15 @@ def take_progress(core: Core, progress: Progress, connection: int, now_s: float)
 
 
 def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -> None:
-    """Take in ξ_step of the pace-setting learner, as far as it can be believed."""
+    """Take in a step time, as far as it can be believed; the pace-setting learner's is ξ_step."""
     timing, claimed_s = core.settings.timing, learner.progress.step_time_s
     elapsed_s, learner.stepped_s = now_s - learner.stepped_s, now_s
-    if claimed_s > 0 and core.pace_setter() == learner.name:
-        slack_s = timing.scaled(timing.heartbeat_s)
-        believed_s = believed_step_s(claimed_s, steps=stepped, elapsed_s=elapsed_s, slack_s=slack_s)
-        core.durations.step_s.add(believed_s)
+    if claimed_s <= 0:
+        return
+    slack_s = timing.scaled(timing.heartbeat_s)
+    learner.step_s = believed_step_s(claimed_s, steps=stepped, elapsed_s=elapsed_s, slack_s=slack_s)
+    if core.pace_setter() == learner.name:
+        core.durations.step_s.add(learner.step_s)
 
 
 def goes_back(before: Progress, progress: Progress) -> bool:
@@ -180,9 +182,16 @@ def take_report(core: Core, learner: LearnerRecord, progress: Progress) -> None:
 
 
 def _count_adoptions(core: Core, learner: LearnerRecord, before: Progress, now_s: float) -> None:
-    """Measure ξ_sync: from closing a round to the K-th report of its adoption."""
+    """Measure how long values take to be adopted, and ξ_sync: from closing to the K-th report."""
     if learner.role is not Role.LEARNER:
         return
+    for index, sent in learner.sent.items():
+        held = learner.holds(index)
+        if held == sent.version != before.fragments[index].version:
+            learner.exchange.adoptions_s.add(now_s - sent.first_s, core.fragments)
+            core.went_forward(learner)
+    if learner.phase is Phase.FINISHED is not before.phase:
+        core.has_stopped(learner)
     for index in sorted(core.adoptions):
         adoption = core.adoptions[index]
         held, held_before = learner.holds(index), before.fragments[index].version

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status, Version
 from islands.messages import Progress
 from islands.syncer.claims import Answers, Marks
+from islands.syncer.timeouts import Exchange
 
 ENDED = (Status.EVICTED, Status.LEFT)
 
@@ -12,16 +13,20 @@ STRIKES_MAX = 3
 STRIKE_WINDOW_S = 600.0
 
 
-RESENDS_DOUBLED_MAX = 6
-"""A repetition waits at most 2⁶ times as long as the first one."""
+RESENDS_DOUBLED_MAX = 12
+"""A repetition waits at most 2¹² times as long as the first one: 2.3 hours, from two seconds."""
 
 
 @dataclass(slots=True)
 class Sent:
-    """The version of a fragment that was sent last; `times` counts its repetitions too."""
+    """The version of a fragment that was sent last; `times` counts its repetitions too.
+
+    `first_s` is when it was sent first.
+    """
 
     version: Version
     at_s: float
+    first_s: float
     times: int = 1
 
     def due_s(self, interval_s: float) -> float:
@@ -33,7 +38,8 @@ class Sent:
 class LearnerRecord:
     """One incarnation. `connection` numbers its link; None while the link is down.
 
-    `stepped_s` is when it last reported steps, or opened its link.
+    `stepped_s` is when it last reported steps, or opened its link; `step_s` is how long a step
+    takes, as far as that can be believed, 0 while it is unknown.
     """
 
     name: LearnerName
@@ -51,6 +57,8 @@ class LearnerRecord:
     seeds_refused: int = 0
     whole: bool = False
     stepped_s: float = 0.0
+    step_s: float = 0.0
+    exchange: Exchange = field(default_factory=Exchange)
 
     def __post_init__(self) -> None:
         """Take in the first report."""
@@ -85,7 +93,10 @@ class LearnerRecord:
         """A version is sent to it, for the first time or again."""
         before = self.sent.get(fragment)
         again = before is not None and before.version == version
-        self.sent[fragment] = Sent(version, now_s, before.times + 1 if again and before else 1)
+        if again and before is not None:
+            self.sent[fragment] = Sent(version, now_s, before.first_s, before.times + 1)
+        else:
+            self.sent[fragment] = Sent(version, now_s, now_s)
 
     def strike(self, now_s: float) -> bool:
         """Count a strike; True if this one quarantines the learner."""

@@ -84,6 +84,10 @@ class Round:
             return True
         return now_s >= self.quorum_s + grace_s
 
+    def wait_until(self, until_s: float) -> None:
+        """Somebody was asked whose answer may take until then."""
+        self.timeout_s = max(self.timeout_s, until_s - self.opened_s)
+
     def timed_out(self, now_s: float) -> bool:
         """Whether to abandon it: below its quorum for too long."""
         collecting = self.stage is Stage.COLLECTING

@@ -14,8 +14,12 @@ from islands.syncer.fate import Check, Refusal, excessive, refusal
 from islands.syncer.grace import grace_s
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Admitted, Round, Stage
+from islands.syncer.standstill import NAMED_MOST
+from islands.syncer.timeouts import resend_s
 
-ROUND_TIMEOUT_PERIODS = 4
+ABANDONED_KEPT = 64
+"""Rounds of which one still tells by how much an answer missed them."""
+
 LEARNING_RATE_MIN = 1e-12
 """Norms are compared per unit of learning rate, which a schedule may end at 0."""
 
@@ -46,7 +50,7 @@ def open_round(
         version=core.version(fragment),
         quorum=quorum,
         opened_s=now_s,
-        timeout_s=round_timeout_s(core),
+        timeout_s=core.settings.timing.scaled(core.settings.timing.round_s),
     )
     core.durable.round += 1
     core.durable.clock += core.settings.round_interval_steps(core.fragments)
@@ -64,17 +68,13 @@ def open_round(
         ask(core, round_, core.learners[name], now_s)
 
 
-def round_timeout_s(core: Core) -> float:
-    """After which a round below its quorum is abandoned: 4·P·ξ_step, at least 10 s."""
-    timing = core.settings.timing
-    step_s = core.durations.step_s.value or 0.0
-    return max(timing.scaled(timing.round_s), ROUND_TIMEOUT_PERIODS * core.fragments * step_s)
-
-
 def ask(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> None:
     """Send a pull, or send it again; the ticket stays the same."""
     assert learner.connection is not None, "only reachable learners are asked"
     ticket = Ticket(core.durable.epoch, round_.number, learner.name, learner.incarnation)
+    if learner.name not in round_.asked_s:
+        round_.wait_until(now_s + _patience_s(core, learner))
+    learner.exchange.ask(round_.number, now_s)
     round_.asked[learner.name] = ticket
     round_.asked_s[learner.name] = now_s
     learner.unanswered[round_.number] = now_s
@@ -82,6 +82,10 @@ def ask(core: Core, round_: Round, learner: LearnerRecord, now_s: float) -> None
     core.changed[learner.name] = None
     pull = PullFragment(ticket, FragmentIndex(round_.fragment), round_.version)
     core.actions.append(Send(learner.connection, pull))
+
+
+def _patience_s(core: Core, learner: LearnerRecord) -> float:
+    return core.answer_timeout_s(learner) if core.closing is None else core.closing.patience_s
 
 
 def excuse(round_: Round, name: LearnerName, reason: str) -> None:
@@ -114,6 +118,7 @@ def take_decline(core: Core, ticket: Ticket, fragment: int, reason: str) -> None
     learner = core.learners.get(ticket.name)
     if learner is not None and learner.incarnation == ticket.incarnation:
         learner.unanswered.pop(ticket.round, None)
+        learner.exchange.asked.pop(ticket.round, None)
         core.touch(learner.name)
     round_ = core.rounds.get(fragment)
     if round_ is not None and round_.asked.get(ticket.name) == ticket:
@@ -155,6 +160,9 @@ def take_contribution(
         return
     if ticket.epoch == core.durable.epoch:
         learner.unanswered.pop(ticket.round, None)
+        learner.exchange.answer(ticket.round, now_s, core.fragments)
+        abandoned_s = core.abandoned_s.get(ticket.round)
+        learner.exchange.late_s = None if abandoned_s is None else now_s - abandoned_s
         core.touch(learner.name)
     refused = _refusal(core, learner, contribution, check, round_)
     if refused is not None or round_ is None:
@@ -170,6 +178,7 @@ def take_contribution(
     round_.excused.pop(ticket.name, None)
     round_.arrived[ticket.name] = Admitted(contribution, connection, excess, now_s)
     core.record("arrived", ticket=str(ticket), tokens=contribution.tokens)
+    core.went_forward(learner)
     if round_.quorum_s is None and round_.quorum_complete:
         round_.quorum_s = now_s
         core.durations.quorum_s.add(now_s - round_.opened_s)
@@ -265,11 +274,27 @@ def close_rounds(core: Core, now_s: float) -> None:
         if round_.may_close(now_s, waited_s):
             _close(core, round_, now_s)
         elif round_.timed_out(now_s):
-            abandon(core, round_, now_s)
+            _give_up(core, round_, now_s)
         elif round_.stage is Stage.COLLECTING and not round_.awaited:
             _ask_newly_eligible(core, round_, now_s)
             if round_.quorum is None and not round_.awaited:
-                abandon(core, round_, now_s)
+                abandon(core, round_, now_s, "nobody has anything to contribute")
+
+
+def _give_up(core: Core, round_: Round, now_s: float) -> None:
+    """Time is up: with K = all whoever has not answered is excused, below K nothing is merged."""
+    silent = round_.waiting
+    for name in silent:
+        core.learners[name].exchange.given_up(round_.number, now_s)
+        if core.closing is not None:
+            core.closing.silent.add(name)
+            core.went_forward()
+    if round_.quorum is None and round_.arrived and silent:
+        for name in silent:
+            excuse(round_, name, f"no answer within {now_s - round_.asked_s[name]:.1f} s")
+        return
+    missing = "all" if round_.quorum is None else str(round_.quorum)
+    abandon(core, round_, now_s, f"{len(round_.arrived)} of {missing} answers")
 
 
 def current_grace_s(core: Core) -> float:
@@ -285,7 +310,6 @@ def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
 
     Everybody is looked at once, and then with every sweep; in between only who changed.
     """
-    timing = core.settings.timing
     among = sorted(core.touched) if round_.searched else core.names()
     round_.searched = True
     for name in among:
@@ -295,18 +319,41 @@ def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
         number, link = round_.number, learner.connection
         answered = learner.answers.has(core.durable.epoch, number, link)
         asked_s = round_.asked_s.get(name)
-        if asked_s is None or (not answered and now_s - asked_s >= timing.scaled(timing.resend_s)):
+        if asked_s is None or (not answered and now_s - asked_s >= resend_after_s(core, learner)):
             round_.excused.pop(name, None)
             ask(core, round_, learner, now_s)
 
 
-def abandon(core: Core, round_: Round, now_s: float) -> None:
+def resend_after_s(core: Core, learner: LearnerRecord) -> float:
+    """After which this learner is asked again (`timeouts.py`)."""
+    return resend_s(
+        core.settings.timing,
+        overlap_steps=core.settings.overlap_steps,
+        step_s=core.step_s,
+        exchange_s=learner.exchange.answers_s.value,
+    )
+
+
+def abandon(core: Core, round_: Round, now_s: float, reason: str) -> None:
     """Below its quorum for too long: its contributions are late, their tokens still pending."""
     del core.rounds[round_.fragment]
-    core.record("abandoned", round=round_.number, fragment=round_.fragment)
+    core.abandoned_s[round_.number] = now_s
+    if len(core.abandoned_s) > ABANDONED_KEPT:
+        del core.abandoned_s[min(core.abandoned_s)]
+    core.merge_watch.abandoned += 1
+    core.record(
+        "abandoned",
+        round=round_.number,
+        fragment=round_.fragment,
+        reason=reason,
+        after_s=now_s - round_.opened_s,
+        arrived=sorted(round_.arrived)[:NAMED_MOST],
+        waiting=round_.waiting[:NAMED_MOST],
+        excused={name: round_.excused[name] for name in sorted(round_.excused)[:NAMED_MOST]},
+    )
     for name in sorted(round_.arrived):
-        reason = Refusal(Fate.LATE, "its round was abandoned", strike=False)
-        refuse(core, round_.arrived[name].contribution, reason, now_s, None)
+        late = Refusal(Fate.LATE, "its round was abandoned", strike=False)
+        refuse(core, round_.arrived[name].contribution, late, now_s, None)
 
 
 def _admitted(core: Core, ticket: Ticket) -> Admitted | None:

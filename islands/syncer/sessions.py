@@ -64,6 +64,7 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
     learner.connection, learner.stepped_s = connection, now_s
     learner.sent.clear()
     learner.unanswered.clear()
+    learner.exchange.asked.clear()
     core.actions.append(Send(connection, _welcome(core, hello)))
     if core.closing is not None:
         core.actions.append(Send(connection, FinalRound(core.durable.epoch, core.closing.reason)))

@@ -353,7 +353,9 @@ def _fingerprint(core: Core) -> tuple[object, ...]:
     All else that they change they change together with an action.
     """
     closing = core.closing
-    end = None if closing is None else (closing.stage, closing.deadline_s, len(closing.left))
+    end = None
+    if closing is not None:
+        end = closing.stage, closing.deadline_s, closing.forward, len(closing.left)
     rounds = tuple(
         (one.number, one.stage, one.quorum, one.quorum_s, len(one.arrived), len(one.excused))
         for one in core.rounds.values()

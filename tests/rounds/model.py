@@ -86,6 +86,7 @@ class FakeCompute:
     process: int
     step_s: float
     noise: float
+    shard_records: int = SHARD_RECORDS
     steps: int = 0
     tokens: int = 0
     until_tokens: int = 0
@@ -119,7 +120,7 @@ class FakeCompute:
         for index, lease in enumerate(self.leases):
             if not lease.done:
                 position = lease.position + 1
-                done = position == SHARD_RECORDS
+                done = position == self.shard_records
                 moved = Lease(lease.pass_index, lease.shard, position, done)
                 self.leases = (*self.leases[:index], moved, *self.leases[index + 1 :])
                 return
@@ -146,6 +147,8 @@ class Model:
         seed: of phases and noise.
         link: times of the model.
         journal: keep what is durable, so that the syncer may be restarted (slower).
+        tick_s: between two heartbeats.
+        shard_records: batches in a shard of the data.
 
     Attributes:
         rests: whether after each event every state is shown one that says nothing, to which it has
@@ -162,12 +165,16 @@ class Model:
         seed: int = 0,
         link: Link | None = None,
         journal: bool = False,
+        tick_s: float = TICK_S,
+        shard_records: int = SHARD_RECORDS,
     ) -> None:
         """Start the syncer and all learners at once, with random phases."""
         self.settings = settings
         self.fragments = fragments or settings.fragments
         self.link = link or Link()
         self.now_s = 0.0
+        self._tick_s = tick_s
+        self._shard_records = shard_records
         self.rests = False
         self.rng = random.Random(seed)
         self.tape: list[tuple[float, str, dict[str, object]]] = []
@@ -179,6 +186,7 @@ class Model:
         self.payloads: dict[Ticket, dict[int, Work]] = {}
         self.view: dict[LearnerName, Member] = {}
         self.cut: set[LearnerName] = set()
+        self.muted: set[LearnerName] = set()
         self._applied: dict[tuple[int, int], int] = {}
         self._merging: dict[int, list[Work]] = {}
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -214,13 +222,13 @@ class Model:
     def _tick(self) -> None:
         for name in list(self.learners):
             self._learner(name, learner_events.Ticked())
-        self._at(TICK_S, self._tick)
+        self._at(self._tick_s, self._tick)
 
     def add_learner(self, text: str, step_s: float) -> None:
         """A process of this name starts, and asks to be admitted."""
         name = LearnerName(text)
         self.learners[name] = LearnerState(self.settings, name, FINGERPRINT, self.fragments)
-        compute = FakeCompute(self._next("process"), step_s, self._noise)
+        compute = FakeCompute(self._next("process"), step_s, self._noise, self._shard_records)
         self.computes[name] = compute
         self._learner(name, MOMENTS)
         self._learner(name, learner_events.SupervisorLinkChanged(up=True))
@@ -272,6 +280,10 @@ class Model:
         self.cut.discard(name)
         self._dial(name)
 
+    def mute(self, name: LearnerName) -> None:
+        """What a learner contributes from now on never arrives, though its link is up."""
+        self.muted.add(name)
+
     def _unlink(self, name: LearnerName) -> None:
         for connection in [c for c, n in self.connected.items() if n == name]:
             del self.connected[connection]
@@ -279,6 +291,10 @@ class Model:
                 self._syncer(syncer_events.LinkClosed(name, connection))
 
     # --- the syncer ---------------------------------------------------------------------------
+
+    def stop(self, reason: str) -> None:
+        """An operator wants the run to end."""
+        self._syncer(syncer_events.StopRequested(reason))
 
     def restart_syncer(self, down_s: float = 0.0) -> None:
         """The syncer dies, and starts again from what it journalled; learners redial."""
@@ -482,6 +498,8 @@ class Model:
             self._admit(join)
 
     def _contribute(self, name: LearnerName, compute: FakeCompute, message: Contribution) -> None:
+        if name in self.muted:
+            return
         work = compute.snapshots[message.fragment]
         norm = float(message.steps) ** 0.5
         check = Check(schema_ok=True, digest_ok=True, finite=True, norm=norm)
@@ -570,7 +588,7 @@ class Model:
         work = Work(compute.process, compute.marks[index], steps)
         taken = learner_events.SnapshotTaken(index, base, steps, compute.tokens)
 
-        if compute.taken.get(index) == (base, steps):
+        if compute.taken.get(index) == (base, steps) or compute.marks[index] == steps:
             return
         compute.taken[index] = (base, steps)
         compute.copies.begin(index, steps)

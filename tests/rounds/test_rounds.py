@@ -11,7 +11,6 @@ import pytest
 
 from islands.config import RunSettings, Timing
 from islands.identities import Phase, Status
-from islands.syncer import events as syncer_events
 from tests.rounds.model import BATCH_TOKENS, Link, Model
 
 STEP_S = 0.1
@@ -307,7 +306,7 @@ def test_states_are_at_rest_after_every_event(quorum: int | None, ending: str) -
     model.restart_syncer(0.3)
     model.run(3.0)
     if ending == "enough":
-        model._syncer(syncer_events.StopRequested("enough"))  # noqa: SLF001
+        model.stop("enough")
     model.run(200.0)
     assert model.finished == ending
     assert_balanced(model)
@@ -330,7 +329,7 @@ def test_an_end_survives_the_syncer() -> None:
     """A syncer that dies while the run closes closes it when it is back."""
     model = Model(settings_of(24, 6), [STEP_S] * 3, journal=True)
     model.run(15.0)
-    model._syncer(syncer_events.StopRequested("enough"))  # noqa: SLF001
+    model.stop("enough")
     model.run(0.01)
     model.restart_syncer(1.0)
     model.run(60.0)

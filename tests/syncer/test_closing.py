@@ -8,6 +8,7 @@ import pytest
 from islands.config import RunSettings
 from islands.identities import Phase, Status
 from islands.messages import ContributionDeclined, FinalRound, Refused, Stop
+from islands.summary import share_of
 from islands.syncer.actions import BeginMerge, Exit, FinishRun
 from islands.syncer.core import ClosingStage
 from islands.syncer.events import (
@@ -77,6 +78,24 @@ def test_it_waits_until_all_have_stopped() -> None:
     assert {pull.ticket.name for pull in bench.pulls()} == {"ana", "ben"}
 
 
+def test_what_only_the_end_merges_is_no_yield() -> None:
+    """Below its quorum nothing is merged; the closing rounds merge all, and yield tells."""
+    settings = RunSettings(interval_steps=40, fragments=2, quorum=2)
+    bench = seeded("ana", settings=settings)
+    (first,) = opened(bench)
+    bench.step("ana", 400 - bench.learners["ana"].steps)
+    bench.do(StopRequested("enough"))
+    finish(bench, "ana")
+    bench.answer(first)
+    bench.merge()
+    bench.journal()
+    (second,) = bench.pulls()
+    bench.answer(second)
+    bench.merge()
+    assert bench.state.durable.merges == 2
+    assert share_of(bench.state)["yield"] == 2 * 40 / 400
+
+
 def test_the_last_to_stop_begins_the_merge_at_once() -> None:
     """Nobody else will answer, so a round below its K takes what it has in the same event."""
     settings = replace(SETTINGS, quorum=2)
@@ -124,17 +143,20 @@ def test_the_end_follows_the_last_adoption_and_the_last_record() -> None:
     assert bench.core.durable.finished == "enough"
 
 
-def test_the_deadline_ends_it_without_the_silent() -> None:
-    """Who never stops is not waited for longer than `final_s`; the state asks for no hot loop."""
+def test_the_end_comes_without_the_silent() -> None:
+    """Who neither stops nor answers is waited for once per stage, without a hot loop."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
     bench.step("ana")
     bench.step("ben")
     bench.do(StopRequested("enough"))
     finish(bench, "ana")
-    bench.tick(31.0)
-    assert bench.state.deadline_s(bench.now_s) > bench.now_s
-    bench.journal()
-    assert bench.of(FinishRun) == [FinishRun("enough")]
+    began_s, final_s = bench.now_s, SETTINGS.timing.final_s
+    while stage_of(bench) is not ClosingStage.FINISHED:
+        due_s = bench.state.deadline_s(bench.now_s)
+        assert due_s > bench.now_s
+        bench.tick(final_s)
+        bench.journal()
+    assert bench.now_s - began_s <= 4 * final_s
 
 
 def test_the_deadline_merges_what_has_arrived() -> None:

@@ -26,12 +26,27 @@ def test_the_first_learner_by_name_is_asked_for_version_zero() -> None:
 
 
 def test_what_is_missing_is_asked_for_again() -> None:
-    """A fragment of the seed that was lost under way is requested once more."""
+    """A fragment of the seed that was lost under way is requested once more, if none arrives."""
     bench = Bench()
     bench.hello("ana")
     bench.do(SeedArrived(seed_of(bench, 0), intact=True))
     bench.tick(2.5)
+    assert bench.sent(FragmentRequest) == []
+    bench.tick(2.5)
     assert [request.fragment for request in bench.sent(FragmentRequest)] == [1]
+
+
+def test_a_seed_that_takes_long_is_not_asked_for_over_and_over() -> None:
+    """Each wish costs a whole transfer, so it is repeated after twice as long each time."""
+    bench = Bench()
+    bench.hello("ana")
+    asked_s: list[float] = []
+    for _ in range(1600):
+        bench.tick(1.0)
+        if bench.sent(FragmentRequest):
+            asked_s.append(bench.now_s)
+    assert len(asked_s) <= 10
+    assert asked_s[0] <= 3.0
 
 
 def test_after_a_damaged_seed_another_learner_is_asked() -> None:

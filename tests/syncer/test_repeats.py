@@ -63,7 +63,7 @@ def test_a_new_link_begins_anew() -> None:
 
 def test_repetitions_never_cease() -> None:
     """The wait is bounded."""
-    often = Sent(Version(1, 1), 0.0, times=1000)
+    often = Sent(Version(1, 1), 0.0, 0.0, times=1000)
     assert often.due_s(2.0) == 2.0 * 2**RESENDS_DOUBLED_MAX
 
 

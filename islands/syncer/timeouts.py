@@ -1,0 +1,177 @@
+"""How long the syncer waits for what: every timeout, each from times that it has measured.
+
+=======================  =====================================================  =================
+what is waited for       how long                                               settings
+=======================  =====================================================  =================
+a round's quorum         4 · max(P steps, longest exchange of those asked)      at least `round_s`
+one learner's answer     4 · its exchange, or 4 · P steps                       at least `round_s`
+before asking again      its exchange, or τ steps; values twice as long         at least `resend_s`
+                         after each repetition
+news at the end          4 · (longest step + exchange) of who can be reached,   at least `final_s`
+                         again after everything that went forward
+before warning           4 · (step + exchange), or 3 intervals                  at least `round_s`
+=======================  =====================================================  =================
+
+The **exchange** of a learner is the time from a pull to its answer, on this syncer's clock: the way
+there, the copy to the host or the step that it waits for, and the transfer of the fragment back at
+the rate that the link has. It is measured for every answer, also for one that comes too late: so a
+timeout that was too short teaches what it should have been. Until there is an answer, the time from
+sending a value to the report of its adoption stands for it (the same bytes go the other way) and
+the steps that a copy may take; and whoever was given up is known to need longer than it was given,
+so that every further try waits four times as long, up to `TIME_MAX_S`.
+
+Four times: what was measured varies (a link that is shared, a step that compiles), and waiting too
+short costs a whole exchange, while waiting too long costs little: a round that lacks its quorum
+asks whoever becomes eligible, and an absent learner is excused by liveness, not by these timeouts.
+
+Source: SPEC §7, "the rest derive from measured step and transfer times".
+Deviation: SPEC §3.4 has 4·P·ξ_step alone, with which no round closes where the network is slower.
+"""
+
+from dataclasses import dataclass, field
+
+from islands.config import Timing
+
+MARGIN = 4
+"""How many times longer than it ever took lately something may take."""
+
+TIME_MAX_S = 4 * 3600.0
+"""No exchange is taken to last longer: 1 GB at 1 Mbit/s takes 2.3 hours."""
+
+UNMEASURED_STEPS = 8
+"""Steps that an answer may wait for: the one that runs, and a copy that takes several."""
+
+SAMPLES_LEAST = 8
+"""Samples after which the longest one may be forgotten; with P fragments of unlike sizes, P."""
+
+ASKED_KEPT = 16
+"""Pulls per learner whose time is kept, so that late answers tell how long they took."""
+
+INTERVALS_SILENT = 3
+"""Intervals without a merge after which a run says so."""
+
+WARN_EVERY_S = 60.0
+"""A warning that stays true is repeated at most so often."""
+
+
+@dataclass(slots=True)
+class Longest:
+    """The longest of the newest samples, at least `window` and at most twice as many of them."""
+
+    current: float = 0.0
+    before: float = 0.0
+    samples: int = 0
+
+    @property
+    def value(self) -> float | None:
+        """None until there is a sample."""
+        return max(self.current, self.before) or None
+
+    def add(self, sample_s: float, window: int) -> None:
+        """Take in a sample."""
+        self.current = max(self.current, min(sample_s, TIME_MAX_S))
+        self.samples += 1
+        if self.samples >= max(window, SAMPLES_LEAST):
+            self.before, self.current, self.samples = self.current, 0.0, 0
+
+
+@dataclass(slots=True)
+class Exchange:
+    """Times of one incarnation, measured on the syncer's clock.
+
+    `answers_s` are from a pull to its answer, `adoptions_s` from sending a value to the report that
+    it is adopted. `asked` tells when rounds asked first, over the link that is open, `late_s` by
+    how much its last answer missed its round, and `in_vain_s` for how long an answer was awaited
+    and given up since the last one came.
+    """
+
+    answers_s: Longest = field(default_factory=Longest)
+    adoptions_s: Longest = field(default_factory=Longest)
+    asked: dict[int, float] = field(default_factory=dict)
+    late_s: float | None = None
+    in_vain_s: float = 0.0
+
+    def ask(self, round_: int, now_s: float) -> None:
+        """A pull is sent; a repetition changes nothing."""
+        self.asked.setdefault(round_, now_s)
+        if len(self.asked) > ASKED_KEPT:
+            del self.asked[min(self.asked)]
+
+    def answer(self, round_: int, now_s: float, window: int) -> None:
+        """An answer is here, in time or late."""
+        asked_s = self.asked.pop(round_, None)
+        if asked_s is not None:
+            self.in_vain_s = 0.0
+            self.answers_s.add(now_s - asked_s, window)
+
+    def given_up(self, round_: int, now_s: float) -> None:
+        """Nobody waits for this answer any more: it takes longer than it was given."""
+        asked_s = self.asked.get(round_)
+        if asked_s is not None:
+            self.in_vain_s = min(max(self.in_vain_s, now_s - asked_s), TIME_MAX_S)
+
+    def expected_s(self, step_s: float) -> float | None:
+        """How long an answer may take by all that is known; None if nothing is."""
+        return max(self.measured_s(step_s) or 0.0, self.in_vain_s) or None
+
+    def measured_s(self, step_s: float) -> float | None:
+        """How long an answer takes, by what was measured; None if nothing was.
+
+        Args:
+            step_s: of this learner, or of the fleet.
+        """
+        if self.answers_s.value is not None:
+            return self.answers_s.value
+        if self.adoptions_s.value is not None:
+            return self.adoptions_s.value + UNMEASURED_STEPS * step_s
+        return None
+
+
+def answer_timeout_s(
+    timing: Timing, *, fragments: int, step_s: float, exchange_s: float | None
+) -> float:
+    """How long one learner's answer is waited for: below a quorum, or with all, or if it is busy.
+
+    Args:
+        timing: of the run.
+        fragments: P.
+        step_s: ξ_step, 0 while it is unknown.
+        exchange_s: of the learner, None while nothing tells.
+    """
+    steps = max(fragments, UNMEASURED_STEPS) if exchange_s is None else fragments
+    longest_s = max(steps * step_s, exchange_s or 0.0)
+    return max(timing.scaled(timing.round_s), MARGIN * longest_s)
+
+
+def resend_s(
+    timing: Timing, *, overlap_steps: int, step_s: float, exchange_s: float | None
+) -> float:
+    """After which an unanswered pull or an unadopted value is sent again."""
+    longest_s = max(overlap_steps * step_s, exchange_s or 0.0)
+    return max(timing.scaled(timing.resend_s), longest_s)
+
+
+def final_patience_s(timing: Timing, *, step_s: float, exchange_s: float) -> float:
+    """How long the end waits while nothing goes forward.
+
+    Args:
+        timing: of the run.
+        step_s: the longest of those who can be reached.
+        exchange_s: the longest of those who can be reached, to an answer or to an adoption.
+    """
+    return max(timing.scaled(timing.final_s), MARGIN * (step_s + exchange_s))
+
+
+def warning_patience_s(
+    timing: Timing, *, interval_steps: float, step_s: float, exchange_s: float
+) -> float:
+    """How long nothing merges before a run says so.
+
+    Args:
+        timing: of the run.
+        interval_steps: H/P.
+        step_s: ξ_step.
+        exchange_s: the longest of those who can be reached.
+    """
+    intervals_s = INTERVALS_SILENT * interval_steps * step_s
+    return max(timing.scaled(timing.round_s), intervals_s, MARGIN * (step_s + exchange_s))
