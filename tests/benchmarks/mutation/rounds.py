@@ -153,7 +153,7 @@ ROUNDS = (
         "islands/syncer/scheduling.py",
         "target = Version(core.durable.epoch, round_.version.number + 1)",
         "target = Version(round_.version.epoch, round_.version.number + 1)",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_COMMITS,),
     ),
     Mutation(
         "a version is sent before it is durable",
