@@ -20,8 +20,8 @@ LIFETIMES = (
     Mutation(
         "rounds that are open at the end keep their quorum",
         "islands/syncer/closing.py",
-        ("        _ask_no_more(core)\n        if overdue"),
-        "        if overdue",
+        "            _ask_no_more(core)\n",
+        "",
         (SYNCER_CLOSING,),
     ),
     Mutation(
@@ -36,16 +36,6 @@ LIFETIMES = (
         "islands/syncer/closing.py",
         "elif closing.stage is ClosingStage.CUTTING and core.all_durable:",
         "elif closing.stage is ClosingStage.CUTTING:",
-        (SYNCER_CLOSING,),
-    ),
-    Mutation(
-        "a round of the end has its ordinary timeout",
-        "islands/syncer/closing.py",
-        (
-            "                core.rounds[fragment].timeout_s = inf  # the deadline of "
-            "the end holds instead\n"
-        ),
-        "",
         (SYNCER_CLOSING,),
     ),
     Mutation(
@@ -72,8 +62,8 @@ LIFETIMES = (
     Mutation(
         "unanswered pulls are never forgotten",
         "islands/syncer/repeats.py",
-        "            del learner.unanswered[number]\n",
-        "            pass\n",
+        "        del learner.unanswered[number]\n",
+        "        pass\n",
         (SYNCER_ROUND_EDGES,),
     ),
     Mutation(
@@ -93,7 +83,7 @@ LIFETIMES = (
     Mutation(
         "a pull is not repeated",
         "islands/syncer/repeats.py",
-        "                ask(core, round_, core.learners[name], now_s)\n",
+        "                ask(core, round_, learner, now_s)\n",
         "                pass\n",
         (SYNCER_DURABLE_FIRST,),
     ),

@@ -81,13 +81,9 @@ ROUNDS = (
     Mutation(
         "an answered pull stays unanswered",
         "islands/syncer/scheduling.py",
-        (
-            "    if ticket.epoch == core.durable.epoch:\n"
-            "        learner.unanswered.pop(ticket.round, None)\n"
-            "        core.touch(learner.name)\n"
-        ),
-        "",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        "        learner.unanswered.pop(ticket.round, None)\n        learner.exchange.answer(",
+        "        learner.exchange.answer(",
+        (SYNCER_ROUND_EDGES,),
     ),
     Mutation(
         "norms compared per step instead of per root of steps",
@@ -120,12 +116,9 @@ ROUNDS = (
     Mutation(
         "an abandoned round's contributions have no fate",
         "islands/syncer/scheduling.py",
-        (
-            "    for name in sorted(round_.arrived):\n"
-            '        reason = Refusal(Fate.LATE, "its round was abandoned"'
-        ),
-        ('    for name in ():\n        reason = Refusal(Fate.LATE, "its round was abandoned"'),
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        "        refuse(core, round_.arrived[name].contribution, late, now_s, None)\n",
+        "        _ = late\n",
+        (SYNCER_ROUNDS,),
     ),
     Mutation(
         "a round merges below its quorum after refusals",
