@@ -5,12 +5,16 @@ The fleet's clock counts H/P steps per opened round, so it is the pace-setting l
 another clock: five times faster, ten times slower. So
 
     clock = carried + r · (own steps since it was carried),
-    r = fleet steps per own step, over the last interval of H fleet steps.
+    r = fleet steps per own step: the median of the last intervals of H fleet steps.
 
-Until a second value was carried, r is 1, and the clock goes no further than H beyond the first one:
-who is faster than the fleet cannot know it yet. Afterwards it has no bound: while the syncer is
-away, the rate goes on as it went before, however long that is, and meets the fleet's again at the
-next update.
+A step of an hour (a compilation, a suspended process) makes an interval of thousands of fleet steps
+in one own step: the median, of two the lower one, does not see it. The first interval, which may be
+that one, counts as at most 1.
+
+Until a second interval has begun, the clock goes no further than H beyond the last value: who is
+faster than the fleet cannot know it yet. Afterwards it goes on while the syncer is away, however
+long that is, and meets the fleet's again at the next update. But no value for more than H fleet
+steps means that r is wrong or the syncer away: from there on r counts as at most 1.
 
 Of one syncer the highest value counts, for updates may overtake each other. A new syncer's counts
 from its first one on, also where its journal lags behind the last one's.
@@ -18,27 +22,41 @@ from its first one on, also where its journal lags behind the last one's.
 
 from collections import deque
 from dataclasses import dataclass, field
+from statistics import median_low
 
-MARKS_KEPT = 1024
+RATIOS_KEPT = 5
+"""Two intervals around one long step are outvoted; a new pace is followed after three."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A value that the syncer carried, and the own steps at which it came."""
+
+    steps: int
+    clock: float
 
 
 @dataclass(slots=True)
 class FleetClock:
     """The fleet's clock as one learner follows it.
 
-    `interval_steps` is H. `marks` are (own steps, fleet's clock) of values carried by the syncer of
-    `epoch`, the newest last.
+    `interval_steps` is H. `first` and `newest` are values carried by the syncer of `epoch`: where
+    the present interval began, and the last one. `ratios` are those of the intervals before it.
+    `sure` says that `ratio` is that of two intervals or more.
     """
 
     interval_steps: int
     epoch: int = 0
-    ratio: float | None = None
-    marks: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=MARKS_KEPT))
+    ratio: float = 1.0
+    sure: bool = False
+    first: Mark | None = None
+    newest: Mark | None = None
+    stood: bool = False
+    ratios: deque[float] = field(default_factory=lambda: deque(maxlen=RATIOS_KEPT))
 
     def stood_still(self) -> None:
         """No step was possible: what the fleet does meanwhile tells nothing of the ratio."""
-        while len(self.marks) > 1:
-            self.marks.popleft()
+        self.stood = True
 
     def carried(self, clock: float, *, epoch: int, steps: int) -> None:
         """An update carried the fleet's clock, at a boundary after so many own steps.
@@ -48,28 +66,38 @@ class FleetClock:
             epoch: of the syncer that sent it.
             steps: of this process.
         """
-        if epoch < self.epoch or (epoch == self.epoch and self.marks and clock <= self._newest):
+        newest = self.newest
+        if epoch < self.epoch or (epoch == self.epoch and newest and clock <= newest.clock):
             return
-        if epoch > self.epoch:
-            self.epoch = epoch
-            self.marks.clear()
-        if self.marks and self.marks[-1][0] == steps:
-            self.marks.pop()
-        self.marks.append((steps, clock))
-        while clock - self.marks[min(1, len(self.marks) - 1)][1] >= self.interval_steps:
-            self.marks.popleft()
-        (first_steps, first), (last_steps, last) = self.marks[0], self.marks[-1]
-        if last_steps > first_steps:
-            self.ratio = (last - first) / (last_steps - first_steps)
+        if newest is not None and steps > newest.steps:
+            self._end_interval(newest)  # later values of one boundary belong to the same interval
+        self.newest = Mark(steps, clock)
+        if self.first is None or self.stood or epoch > self.epoch:
+            self.first = self.newest
+        self.epoch = epoch
+        self.stood = False
+        if steps > self.first.steps:
+            known = [*self.ratios, _ratio(self.first, self.newest)]
+            self.sure = len(known) > 1
+            self.ratio = median_low(known if self.sure else [1.0, *known])
 
-    @property
-    def _newest(self) -> float:
-        return self.marks[-1][1]
+    def _end_interval(self, newest: Mark) -> None:
+        """Keep the ratio of an interval that is long enough, and begin the next one."""
+        first = self.first
+        assert first is not None, "who has a newest value has a first one"
+        if newest.clock - first.clock >= self.interval_steps and newest.steps > first.steps:
+            self.ratios.append(_ratio(first, newest))
+            self.first = newest
 
     def at(self, steps: int) -> float:
         """The fleet's clock after so many own steps."""
-        if not self.marks:
+        if self.newest is None:
             return float(steps)
-        since = steps - self.marks[-1][0]
-        ahead = min(since, self.interval_steps) if self.ratio is None else self.ratio * since
-        return self._newest + ahead
+        since = steps - self.newest.steps
+        further = since - self.interval_steps / max(self.ratio, 1.0) if self.sure else 0.0
+        return self.newest.clock + min(self.ratio * since, self.interval_steps + further)
+
+
+def _ratio(first: Mark, last: Mark) -> float:
+    """Fleet steps per own step between two values."""
+    return (last.clock - first.clock) / (last.steps - first.steps)

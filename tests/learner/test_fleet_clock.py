@@ -101,6 +101,51 @@ def test_a_standstill_does_not_make_it_slow() -> None:
     assert clock.at(59) == pytest.approx(1059.0)
 
 
+@pytest.mark.parametrize("faster", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize(("interval", "fragments"), [(500, 1), (24, 24)])
+@pytest.mark.parametrize("after_intervals", [0, 1, 6])
+def test_one_step_of_an_hour_does_not_make_it_run_away(
+    interval: int, fragments: int, faster: float, after_intervals: int
+) -> None:
+    """A compilation or a suspended process: meanwhile the fleet makes 3,600 steps.
+
+    Afterwards it is off by no more than the interval that a learner may be off who does not know
+    its ratio yet, and by a step where it knows it. Then the syncer goes away for an hour.
+    """
+    clock, every, told, steps, fleet = FleetClock(interval), interval / fragments, -1, 0, 0.0
+    off, pause = 0.0, after_intervals * interval
+    while fleet <= pause + 3_600 + 2 * interval:  # each turn is a step
+        while (told + 1) * every <= fleet + 1e-9:
+            told += 1
+            clock.carried(told * every, epoch=1, steps=steps)
+        if fleet > pause + every:
+            off = max(off, clock.at(steps) - fleet)
+        fleet += 3_600 if pause <= fleet < pause + 1 / faster else 1 / faster
+        steps += 1
+    assert off <= (interval if after_intervals < 6 else max(1, 1 / faster))
+    gone = round(interval + 3_600 * max(faster, 1))
+    ahead = clock.at(steps + gone) - clock.at(steps)
+    assert 3_600 <= ahead <= (2 * interval + 3_600) * (1 if after_intervals == 6 else faster + 1)
+
+
+def test_without_a_value_a_slow_learner_counts_its_own_steps() -> None:
+    """Ten of the fleet for each own step hold for one interval of the fleet, and no further."""
+    clock = following(24, *((k, 10.0 * k) for k in range(30)))
+    assert [clock.at(29 + own) - 290 for own in (1, 2, 3, 103)] == pytest.approx(
+        [10.0, 20.0, 24.6, 124.6]
+    )
+
+
+def test_who_stood_still_twice_goes_on_as_before() -> None:
+    """Evicted for 3,600 steps of the fleet and let in again: a step of its own is one as before."""
+    clock = following(500, *((500 * k, 500.0 * k) for k in range(5)))
+    clock.stood_still()
+    clock.carried(5_600.0, epoch=1, steps=2_010)
+    clock.stood_still()
+    clock.carried(6_100.0, epoch=1, steps=2_011)
+    assert clock.at(2_511) == pytest.approx(6_600.0)
+
+
 # --------------------------------------------------------------------------------- where it acts
 
 

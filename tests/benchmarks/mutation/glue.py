@@ -139,7 +139,7 @@ GLUE = (
     Mutation(
         "the clock replaced instead of its maximum",
         "islands/learner/fleet_clock.py",
-        "(epoch == self.epoch and self.marks and clock <= self._newest):",
+        "(epoch == self.epoch and newest and clock <= newest.clock):",
         "False:",
         (LEARNER_FLEET_CLOCK,),
     ),
