@@ -18,6 +18,7 @@ from messaging.link_state import (
     DialRefused,
     DialSettings,
     Heard,
+    Held,
     LinkAction,
     LinkEvent,
     LinkState,
@@ -154,9 +155,10 @@ class Dialer:
         try:
             while True:  # until the link is lost
                 envelope = await link.receive()
-                self._report(Heard())
                 if self._room is not None:
+                    self._report(Held())
                     await self._room()
+                self._report(Heard())
                 if self._state.phase is Phase.OPEN:  # not stopped while there was no room
                     self._on_envelope(link, envelope)
         except LinkClosed as closed:

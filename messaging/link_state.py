@@ -2,7 +2,7 @@
 
     IDLE ──Started──▶ DIALLING ──Dialled──▶ OPEN ──Lost──▶ WAITING ──TimerDue──▶ DIALLING
                           │                   ▲ │              ▲
-                          │                   └─┘ Heard,       │
+                          │                   └─┘ Heard, Held, │
                           └──────DialRefused── TimerDue ───────┘        StopRequested ──▶ STOPPED
 
 Back-off: the n-th attempt in a row without a stable session waits first_s × factor^(n−1), at most
@@ -14,7 +14,8 @@ Liveness: a session on which nothing was heard for `liveness_s` is closed, for a
 cut looks exactly like one on which nobody speaks. To be heard oneself one speaks every
 `heartbeat_s`. There is one timer; it is moved only when it fires, so that hearing costs nothing.
 A timer that fires late means that this process itself stood still, and that what came meanwhile
-waits unread: the peer gets its full time anew.
+waits unread: the peer gets its full time anew. So it does when this process had no room for what
+came: while it does not read, it cannot hear.
 """
 
 from dataclasses import dataclass
@@ -98,6 +99,14 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """Something came from the peer, and nothing more is read until there is room for it here.
+
+    `Heard` says that there is.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """The session is over, whoever ended it; `jitter` is a random number from 0 to 1."""
 
@@ -117,7 +126,7 @@ class StopRequested:
     reason: str
 
 
-LinkEvent = Started | Dialled | DialRefused | Heard | Lost | TimerDue | StopRequested
+LinkEvent = Started | Dialled | DialRefused | Heard | Held | Lost | TimerDue | StopRequested
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +183,7 @@ class LinkState:
         self._next_address = 0
         self._opened_s = 0.0
         self._heard_s = 0.0
+        self._held = False
         self._spoke_s = 0.0
         self._deadline_s: float | None = None
 
@@ -184,8 +194,9 @@ class LinkState:
         loss, changes nothing.
         """
         match event:
-            case Heard():
+            case Heard() | Held():
                 self._heard_s = now_s
+                self._held = isinstance(event, Held)
                 return []
             case Started():
                 return self._dial() if self.phase is Phase.IDLE else []
@@ -213,6 +224,7 @@ class LinkState:
         if self.phase is not Phase.DIALLING:
             return [CloseSession("no session is wanted any more")]
         self.phase = Phase.OPEN
+        self._held = False
         self._opened_s = self._heard_s = self._spoke_s = now_s
         return [SetTimer(self._set_deadline())]
 
@@ -262,7 +274,7 @@ class LinkState:
         if liveness_s is None or self._deadline_s is None:
             return
         late_s = now_s - self._deadline_s
-        if late_s >= OWN_PAUSE * liveness_s:
+        if self._held or late_s >= OWN_PAUSE * liveness_s:
             self._heard_s = now_s
 
     def _set_deadline(self) -> float | None:

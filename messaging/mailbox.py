@@ -1,8 +1,10 @@
 """A bounded queue for one reader, with an explicit rule for when it is full.
 
 Writers that can wait, such as readers of links, ask for room first and get it in the order in which
-they asked: that is how a crowd of peers is slowed down to what the reader handles. Writers that
-cannot wait, such as timers, put their message at once, up to the capacity.
+they asked: that is how a crowd of peers is slowed down to what the reader handles. Who asks while
+others wait goes behind them, and a place that was given belongs to its writer: so nobody waits for
+more than the messages that were there and one of each writer before it, however much others send.
+Writers that cannot wait, such as timers, put their message at once, up to the capacity.
 """
 
 import asyncio
@@ -41,6 +43,7 @@ class Mailbox(Generic[T]):
 
     __slots__ = (
         "_closed",
+        "_given",
         "_items",
         "_turns",
         "_waiter",
@@ -75,6 +78,7 @@ class Mailbox(Generic[T]):
         self.dropped = 0
         self._items: deque[T] = deque()
         self._turns: deque[asyncio.Future[None]] = deque()
+        self._given = 0  # places of writers that were woken and have not gone on yet
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
 
@@ -110,17 +114,24 @@ class Mailbox(Generic[T]):
     async def wait_room(self) -> None:
         """Wait until there is room, behind those who asked before; a closed mailbox has room.
 
-        The room is there until the caller waits for something else.
+        The room is there until the caller waits for something else. Then it is given to the next
+        one if the caller has put nothing there.
         """
-        while len(self._items) >= self.room and not self._closed:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._turns.append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if not turn.cancelled():
-                    self._give_turn()  # it was ours, and we do not use it
-                raise
+        if self._closed or (not self._turns and self._has_room()):
+            return
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._turns.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it was ours, and we do not use it
+                self._given -= 1
+                self._give_turns()
+            raise
+        self._given -= 1
+        if self._turns:
+            loop.call_soon(self._give_turns)
 
     def get_nowait(self) -> T | None:
         """Return the oldest message, or None if none waits."""
@@ -151,28 +162,31 @@ class Mailbox(Generic[T]):
         """Take no further messages. Those that wait can still be read."""
         self._closed = True
         self._wake()
-        while self._turns:
-            self._give_turn()
+        self._give_turns()
 
     def clear(self) -> list[T]:
         """Remove every waiting message and return them, oldest first."""
         items = list(self._items)
         self._items.clear()
+        self._give_turns()
         return items
 
     def _take(self) -> T:
         message = self._items.popleft()
-        if self._turns and len(self._items) < self.room:
-            self._give_turn()
+        if self._turns:
+            self._give_turns()
         return message
 
-    def _give_turn(self) -> None:
-        """Let the next writer go on that still waits for room."""
-        while self._turns:
+    def _has_room(self) -> bool:
+        return len(self._items) + self._given < self.room
+
+    def _give_turns(self) -> None:
+        """Let as many writers go on as there are places; of a closed mailbox all."""
+        while self._turns and (self._closed or self._has_room()):
             turn = self._turns.popleft()
             if not turn.done():
+                self._given += 1
                 turn.set_result(None)
-                return
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -10,6 +11,7 @@ from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
 from messaging.link import Link
 from messaging.link_state import DialSettings, Phase
+from messaging.mailbox import Mailbox
 from messaging.scope import Scope
 from messaging.simulated_network import Route, SimulatedNetwork
 from messaging.testing import probe
@@ -24,6 +26,7 @@ class Caller:
         network: SimulatedNetwork,
         addresses: str | list[str] = "syncer",
         settings: DialSettings | None = None,
+        room: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.events: list[str] = []
         self.times: list[float] = []
@@ -37,6 +40,7 @@ class Caller:
             on_heartbeat=lambda link: None if link.send(probe(0)) else self._note("unheard"),
             rng=random.Random(0),
             settings=settings or DialSettings(),
+            room=room,
         )
 
     def _note(self, event: str) -> None:
@@ -136,6 +140,31 @@ def test_silent_peer_is_given_up_and_found_again() -> None:
             assert caller.dialer.phase is Phase.OPEN
 
     run_virtual(main(), limit_s=100)
+
+
+def test_no_room_here_is_not_the_peers_silence() -> None:
+    """A healthy link outlives a full mailbox of minutes; a cut is still noticed afterwards."""
+
+    async def main() -> None:
+        network = make_network()
+        mailbox: Mailbox[int] = Mailbox(8, room=1)
+        mailbox.put_nowait(0)
+        settings = DialSettings(heartbeat_s=1, liveness_s=3)
+        caller = Caller(network, settings=settings, room=mailbox.wait_room)
+        async with Scope() as scope:
+            scope.spawn(echo(network, scope), "echo")
+            scope.spawn(caller.dialer.run(), "dialer")
+            await asyncio.sleep(300)
+            assert caller.events == ["open: syncer"]
+            mailbox.get_nowait()
+            await asyncio.sleep(20)
+            assert "close" not in " ".join(caller.events)
+            assert caller.events.count("envelope 0") > 300
+            network.cut("learner", "syncer")
+            await asyncio.sleep(20)
+            assert caller.events[-1].startswith("close: nothing heard for 3")
+
+    run_virtual(main(), limit_s=1000)
 
 
 def test_addresses_are_tried_in_turn() -> None:

@@ -12,6 +12,7 @@ from messaging.link_state import (
     DialRefused,
     DialSettings,
     Heard,
+    Held,
     LinkAction,
     LinkEvent,
     LinkState,
@@ -149,6 +150,23 @@ def test_session_that_comes_too_late_is_closed() -> None:
     assert isinstance(action, CloseSession)
 
 
+def test_who_has_no_room_does_not_judge_the_peer() -> None:
+    """The peer's silence counts from when there was room again, and in a new session from then."""
+    settings = DialSettings(jitter=0.0, liveness_s=3.0)
+    state = opened(settings)
+    state.handle(Held(), now_s=1.0)
+    for due_s in (3.0, 6.0, 9.0):
+        assert timer_of(state.handle(TimerDue(), now_s=due_s)) == due_s + 3.0
+    state.handle(Heard(), now_s=10.0)
+    assert timer_of(state.handle(TimerDue(), now_s=12.0)) == 13.0
+    state.handle(Held(), now_s=12.5)
+    state.handle(Lost("gone", 0.0), now_s=12.6)
+    state.handle(TimerDue(), now_s=12.7)
+    assert state.handle(Dialled(), now_s=12.8) == [SetTimer(15.8)]
+    closing = state.handle(TimerDue(), now_s=15.8)
+    assert closing == [SetTimer(None), CloseSession("nothing heard for 3 s")]
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"backoff_first_s": 0.0}, {"backoff_factor": 0.5}, {"jitter": 1.5}, {"dial_timeout_s": -1.0}],
@@ -170,6 +188,7 @@ EVENTS: st.SearchStrategy[LinkEvent] = st.one_of(
     st.just(Dialled()),
     st.builds(DialRefused, st.just("no"), st.floats(0, 1)),
     st.just(Heard()),
+    st.just(Held()),
     st.builds(Lost, st.just("gone"), st.floats(0, 1)),
     st.just(TimerDue()),
     st.just(StopRequested("done")),

@@ -126,6 +126,106 @@ def test_a_cancelled_writer_hands_its_turn_on() -> None:
     run_virtual(main(), limit_s=60)
 
 
+@pytest.mark.parametrize(("room", "eager", "at_once"), [(1, 1, 1), (4, 3, 8), (16, 40, 8)])
+def test_nobody_waits_longer_than_one_message_of_each_other(
+    room: int, eager: int, at_once: int
+) -> None:
+    """However eagerly others write, and however many messages are read in one go."""
+
+    async def main() -> int:
+        mailbox: Mailbox[int] = Mailbox(10_000, room=room)
+        handled, longest = 0, 0
+
+        async def write_eagerly() -> None:
+            while True:  # until the mailbox is closed
+                await mailbox.wait_room()
+                if not mailbox.put_nowait(0):
+                    return
+
+        async def write_now_and_then(pause_s: int) -> None:
+            nonlocal longest
+            while not mailbox.closed:
+                before = handled
+                await mailbox.wait_room()
+                mailbox.put_nowait(1)
+                longest = max(longest, handled - before)
+                await asyncio.sleep(pause_s)
+
+        async with Scope() as scope:
+            for number in range(eager):
+                scope.spawn(write_eagerly(), f"eager {number}")
+            for number in range(2):
+                scope.spawn(write_now_and_then(1 + number), f"honest {number}")
+            for _ in range(200):
+                await asyncio.sleep(0.5)
+                for _ in range(at_once):
+                    handled += mailbox.get_nowait() is not None
+            mailbox.close()
+        assert mailbox.high_water <= room
+        return longest
+
+    assert 0 < run_virtual(main(), limit_s=1000) <= eager + 2 + at_once
+
+
+def test_a_newcomer_does_not_take_the_place_of_one_that_waits() -> None:
+    """Also in the moment in which the latter has its turn, and has not gone on yet."""
+
+    async def main() -> list[str]:
+        mailbox: Mailbox[int] = Mailbox(100, room=1)
+        mailbox.put_nowait(0)
+        order: list[str] = []
+
+        async def write(name: str) -> None:
+            await mailbox.wait_room()
+            order.append(name)
+            mailbox.put_nowait(1)
+
+        async with Scope() as scope:
+            scope.spawn(write("first"), "first")
+            await asyncio.sleep(1)
+            scope.spawn(write("newcomer"), "newcomer")
+            assert mailbox.get_nowait() == 0
+            for _ in range(2):
+                await asyncio.sleep(1)
+                mailbox.get_nowait()
+        return order
+
+    assert run_virtual(main(), limit_s=60) == ["first", "newcomer"]
+
+
+def test_a_place_that_is_not_used_goes_to_the_next_one() -> None:
+    """A writer that was stopped while it waited puts nothing; nothing else is read after it."""
+
+    async def main() -> None:
+        mailbox: Mailbox[int] = Mailbox(100, room=1)
+        mailbox.put_nowait(0)
+        async with Scope() as scope:
+            writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(3)]
+            await asyncio.sleep(1)
+            assert mailbox.get_nowait() == 0
+            await asyncio.wait_for(asyncio.gather(*writers), 1)
+
+    run_virtual(main(), limit_s=60)
+
+
+def test_one_cancelled_in_its_turn_hands_it_on() -> None:
+    """It was woken, and is cancelled before it goes on: its place is the next one's."""
+
+    async def main() -> None:
+        mailbox: Mailbox[int] = Mailbox(100, room=1)
+        mailbox.put_nowait(0)
+        async with Scope() as scope:
+            writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(2)]
+            await asyncio.sleep(1)
+            assert mailbox.get_nowait() == 0
+            writers[0].cancel()  # in the same moment
+            await asyncio.wait_for(writers[1], 1)
+            assert writers[0].cancelled()
+            await asyncio.wait_for(mailbox.wait_room(), 1)
+
+    run_virtual(main(), limit_s=60)
+
+
 def test_a_closed_mailbox_keeps_no_writer_waiting() -> None:
     """There is nothing to wait for: their messages are refused."""
 
