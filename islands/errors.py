@@ -9,6 +9,7 @@
     │   └── DataError        the corpus is missing, unreadable or not the one of the run
     ├── UnreachableError     nobody answers; the same command may succeed later: exit code 1
     ├── RefusedError         a peer refused us; its sentence is passed on
+    ├── OutdatedError        its journal is an older copy: the next start goes on, exit code 1
     ├── JournalError         the journal is not one that this start can go on with; says why
     │   ├── FencedError      a newer start of the syncer owns it: this one ends, exit code 3
     │   ├── DiskError        the device is full, read-only or failing: tried again, for ever
@@ -45,6 +46,10 @@ class RefusedError(IslandsError):
 
 class UnreachableError(IslandsError):
     """Nobody answered in time; waiting longer, or trying again, may help."""
+
+
+class OutdatedError(IslandsError):
+    """Peers follow a start that this journal does not know; the next one comes after it."""
 
 
 class JournalError(IslandsError):

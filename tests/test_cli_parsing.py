@@ -7,7 +7,7 @@ import pytest
 
 from islands.cli.parsing import REPLACED, Common, main, parse
 from islands.config import PaceBy
-from islands.errors import FencedError, SettingsError
+from islands.errors import FencedError, OutdatedError, SettingsError
 from islands.operation import Verb
 from islands.options import (
     ControlOptions,
@@ -315,3 +315,13 @@ def test_what_was_replaced_has_an_exit_code_of_its_own() -> None:
         raise FencedError(message)
 
     assert main(replaced, RunOptions, [], program="islands run", description="") == REPLACED
+
+
+def test_a_syncer_with_an_older_journal_is_to_be_started_again() -> None:
+    """Whoever restarts processes does so: it is no mistake of its user, and nobody replaced it."""
+
+    def outdated(*_: object) -> int:
+        message = "this journal is an older copy"
+        raise OutdatedError(message)
+
+    assert main(outdated, RunOptions, [], program="islands run", description="") == 1

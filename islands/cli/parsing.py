@@ -2,8 +2,9 @@
 
 Who says something last has it: default, then YAML file, then environment, then command line. What
 is wrong is one sentence that names the key, the value, and where it was said. Exit codes: 0 done,
-1 not done, 2 the user must mend something, 3 a newer process has taken this one's place (to start
-it again would take the place back), 130 ended by Ctrl-C.
+1 not done (the same command may do it: also a syncer whose journal is an older copy), 2 the user
+must mend something, 3 a newer process owns this one's disk (to start it again would take the disk
+back), 130 ended by Ctrl-C.
 """
 
 import os
@@ -31,7 +32,7 @@ MENDED_BY_THE_USER = (UserError, RefusedError, JournalError, LocalFault)
 """After these, starting the same command again is in vain; whoever restarts processes need not."""
 
 REPLACED = 3
-"""Exit code of a process whose place a newer one has taken."""
+"""Exit code of a process whose disk a newer one has taken."""
 
 
 @dataclass(frozen=True, slots=True)

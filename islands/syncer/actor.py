@@ -7,6 +7,7 @@ All heavy work (checks, merges, the journal) goes to workers of its own kind
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import assert_never
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from islands.credentials import Credentials
 from islands.enrolment import Enrolment
-from islands.errors import IslandsError, RefusedError
+from islands.errors import DiskError, IslandsError, RefusedError
 from islands.identities import Phase, Role, Version
 from islands.inspections import Inspections
 from islands.journal import Journal, Recovered, encode
@@ -471,9 +472,10 @@ class SyncerActor(RoleActor[Event]):
         core, seen = self.state.core, (hello.epoch_seen, hello.epoch_proof)
         own = core.durable.epoch, core.epoch_proof
         fenced = genuine and self._credentials.another_start(seen, own)
-        if fenced:  # a next start on this journal comes after that one
-            self._journal.begin_epoch(hello.epoch_seen)
         self.post(LinkOpened(hello, connection, trusted=genuine, fenced=fenced))
+        if fenced:  # the next start on this journal comes after that one, or is told so once more
+            with suppress(DiskError):
+                self._journal.begin_epoch(hello.epoch_seen)
         if not genuine:
             return  # it is dismissed, and whatever it says until then is not heard
         earlier = self._callers.greet(connection, hello.name)

@@ -4,7 +4,7 @@ Fencing: an incarnation that ended never comes back. The syncer learns of its en
 supervisor, or by meeting a higher incarnation of the same name, and remembers it in the journal.
 """
 
-from islands.errors import FencedError
+from islands.errors import OutdatedError
 from islands.identities import LearnerName, Role, Status
 from islands.messages import (
     PROTOCOL,
@@ -36,12 +36,12 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
     that its sender has replaced, changes nothing.
 
     Raises:
-        FencedError: the peer proves that it follows another start of the syncer, with an epoch
-            that is not below this one's; this one must end.
+        OutdatedError: the peer proves that it follows another start of the syncer, with an epoch
+            that is not below this one's; this one must end, and the next one goes on.
     """
     hello, connection = event.hello, event.connection
     if event.trusted and event.fenced:
-        raise FencedError(
+        raise OutdatedError(
             f"{hello.name} follows another start of the syncer, of epoch {hello.epoch_seen}, and "
             f"this one has {core.durable.epoch}, so it ends: a newer syncer runs elsewhere, or "
             "this journal is an older copy; end the other one, and start this one again"

@@ -99,6 +99,6 @@ async def test_a_run_goes_on_from_a_copy_of_its_journal(tmp_path: Path) -> None:
         summary = await end(folder, run)
     assert imbalance(summary) == 0
     fenced = [str(how).partition(":")[0] for _, how in failures(folder)]
-    assert fenced == ["killed by SIGKILL", "killed by SIGKILL", "exit code 3"]
+    assert fenced == ["killed by SIGKILL", "killed by SIGKILL", "exit code 1"]
     assert {name for name, _ in failures(folder)} == {"syncer"}
     assert summary["reason"] == "stopped by an operator"

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 from islands.config import RunSettings
-from islands.errors import FencedError
+from islands.errors import OutdatedError
 from islands.simulation.world import SYNCER, LearnerHost, World
 from islands.tape import MemoryTape
 from messaging.virtual_time import run_virtual
@@ -24,7 +24,7 @@ async def fenced(world: World) -> None:
     """The syncer ends because learners follow another start of it."""
     await asyncio.sleep(2.0)
     ((name, error),) = world.failures
-    assert (name, type(error)) == (SYNCER, FencedError)
+    assert (name, type(error)) == (SYNCER, OutdatedError)
     world.failures.clear()
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from islands.config import RunSettings
 from islands.credentials import Credentials
-from islands.errors import DiskError
+from islands.errors import DiskError, OutdatedError
 from islands.identities import (
     FragmentIndex,
     Incarnation,
@@ -23,6 +23,7 @@ from islands.identities import (
     Version,
 )
 from islands.inspections import INSPECTIONS_MAX
+from islands.journal import Journal
 from islands.journal_writer import DISK_RETRY_S
 from islands.messages import (
     PROTOCOL,
@@ -92,8 +93,8 @@ class Room:
         """What is on the tape."""
         return [str(json.loads(line)["kind"]) for line in self.tape.lines]
 
-    async def hello(self, name: LearnerName, *, genuine: bool = True) -> Link:
-        """A learner opens a session."""
+    async def hello(self, name: LearnerName, *, genuine: bool = True, follows: int = 0) -> Link:
+        """A learner opens a session; it may follow a start of another epoch."""
         link = await self.network.dial("syncer", local=name)
         credential = self.credentials.sign(name, WHO) if genuine else "forged"
         progress = Progress(
@@ -105,6 +106,8 @@ class Room:
             *(PROTOCOL, "run", Role.LEARNER, name, WHO, credential, LAYOUT.fingerprint),
             progress=progress,
             digests=("", ""),
+            epoch_seen=follows,
+            epoch_proof=self.credentials.prove_epoch(follows, "another start"),
         )
         say(link, message)
         return link
@@ -256,3 +259,36 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
         assert room.actor.state.version(0) is not None
 
     with_syncer(tmp_path, body, seeded=True, disk=disk)
+
+
+class Shut(RealDisk):
+    """A disk that takes nothing any more once it is shut."""
+
+    shut = False
+
+    def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        if self.shut:
+            raise DiskError(f"{name} cannot be written: no space left on device")
+        super().write(name, parts)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_an_older_journal_ends_the_syncer_also_without_room_for_an_epoch(
+    tmp_path: Path, *, full: bool
+) -> None:
+    """It is to be started again, whatever the disk says: no reader fails of that."""
+
+    async def main() -> None:
+        disk = Shut(tmp_path)
+        room = Room(disk)
+        task = asyncio.get_running_loop().create_task(room.actor.run())
+        await asyncio.sleep(0.01)  # it listens from now on
+        disk.shut = full
+        await room.hello(ANA, follows=7)
+        await asyncio.wait([task])
+        with pytest.raises(OutdatedError, match="epoch 7"):
+            task.result()
+        disk.shut = False
+        assert Journal(disk, 0).begin_epoch(1) == (2 if full else 8)
+
+    run_virtual(main(), limit_s=100.0)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from islands.config import RunSettings
-from islands.errors import FencedError
+from islands.errors import OutdatedError
 from islands.identities import Phase, Status, Version
 from islands.messages import Evicted, FinalRound, LeaseGranted, Refused, Welcome
 from islands.syncer.events import LinkOpened, ProgressArrived, StopRequested
@@ -60,7 +60,7 @@ def test_a_syncer_that_was_replaced_ends() -> None:
     """A peer that proves a newer start tells an old syncer that it is fenced, and what to do."""
     bench = Bench()
     hello = replace(bench.hello_of(Learner("ana", 2, 1)), epoch_seen=2)
-    with pytest.raises(FencedError, match=r"epoch 2.*start this one again"):
+    with pytest.raises(OutdatedError, match=r"epoch 2.*start this one again"):
         bench.do(LinkOpened(hello, 1, trusted=True, fenced=True))
 
 
