@@ -7,8 +7,9 @@ learners of other hosts may join as well.
 import asyncio
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from islands.addresses import split_address
@@ -27,7 +28,7 @@ LEAVE_S = 10.0
 HOPELESS = "exit code 2"
 """How a process ends whose user must mend something: starting it again is in vain."""
 REPLACED = "exit code 3"
-"""How a process ends that was fenced: starting it again would take the place of a newer one."""
+"""How a process ends that was fenced: starting it again would take the disk of a newer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,22 +181,24 @@ class LocalHub(Hub):
         if reason.partition(":")[0] == HOPELESS:
             self._gave_up(name, reason)
         elif reason.partition(":")[0] == REPLACED:
-            timing = self.spec.settings.timing
-            loop = asyncio.get_running_loop()
-            loop.call_later(timing.scaled(timing.evict_s), self._replaced, name, reason)
+            self._step_aside(name, reason)
         elif not self._leaving:
             self.supervisor.process_ended(name, reason)
 
-    def _replaced(self, name: str, reason: str) -> None:
-        """Leave the place to the newer one, if there is one; else the journal is an older copy.
+    def _step_aside(self, name: str, reason: str) -> None:
+        """Leave the place to the newer one, as long as there is one; then ours is started again.
 
-        By now the supervisor has evicted the one that ended.
+        At the first look the supervisor has evicted the one that ended.
         """
-        newer = self.supervisor.state.core.present(Role.SYNCER)
-        if any(member.status is Status.LIVE for member in newer):
-            say(f"{name}: {mistake_of(reason)}; the run goes on with the newer one")
-        elif not self._leaving and self.share is None:
-            self.supervisor.process_ended(name, reason)
+        timing = self.spec.settings.timing
+        sentence = f"{name}: {mistake_of(reason)}; the run goes on with the newer one"
+        when_vacant(
+            timing.scaled(timing.evict_s),
+            over=lambda: self._leaving or self.share is not None,
+            taken=lambda: someone_merges(self.supervisor.state.core),
+            found_taken=partial(say, sentence),
+            found_vacant=partial(self.supervisor.process_ended, name, reason),
+        )
 
     def _gave_up(self, name: str, reason: str) -> None:
         """Without a syncer, or without any learner, nothing can finish the run."""
@@ -209,6 +212,43 @@ class LocalHub(Hub):
         names = sorted({*core.launched, *self._running_learners()} - {SYNCER})
         awaited = [name for name in names if self._children.awaits(name)]
         return someone_trains(core, awaited, self._lost)
+
+
+def when_vacant(
+    every_s: float,
+    *,
+    over: Callable[[], bool],
+    taken: Callable[[], bool],
+    found_taken: Callable[[], object],
+    found_vacant: Callable[[], object],
+) -> None:
+    """Look after a place that somebody else has taken, until it is vacant.
+
+    Args:
+        every_s: time before each look.
+        over: whether nobody needs the place any more: then nothing more is done.
+        taken: whether somebody is there.
+        found_taken: called at the first look, if somebody is.
+        found_vacant: called once, when nobody is.
+    """
+    loop = asyncio.get_running_loop()
+
+    def look(found: Callable[[], object] | None) -> None:
+        if over():
+            return
+        if not taken():
+            found_vacant()
+            return
+        if found is not None:
+            found()
+        loop.call_later(every_s, look, None)
+
+    loop.call_later(every_s, look, found_taken)
+
+
+def someone_merges(core: Core) -> bool:
+    """Whether a syncer lives, wherever it runs."""
+    return any(member.status is Status.LIVE for member in core.here[Role.SYNCER].values())
 
 
 def someone_trains(core: Core, awaited: Collection[str], lost: Collection[str]) -> bool:

@@ -1,5 +1,6 @@
 """What a hub says and refuses before anything runs."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +10,21 @@ from islands.config import RunSettings
 from islands.errors import UserError
 from islands.hub import settle
 from islands.hub_file import HUB_FILE, HubPlace, read_place, write_place
-from islands.identities import LearnerName
-from islands.local_hub import dialled, listening_words, mistake_of, someone_trains
+from islands.identities import LearnerName, Role
+from islands.local_hub import (
+    dialled,
+    listening_words,
+    mistake_of,
+    someone_merges,
+    someone_trains,
+    when_vacant,
+)
 from islands.messages import Leave
 from islands.option_groups import ListenOptions
 from islands.run_spec import RunSpec, write
 from islands.supervisor.events import LeaveArrived
 from islands.workload import load_workload
+from messaging.virtual_time import run_virtual
 from tests.supervisor.desk import Desk
 
 
@@ -143,3 +152,39 @@ def test_a_run_is_not_given_up_while_a_learner_may_train() -> None:
     assert someone_trains(core, [], both)
     desk.handle(LeaveArrived(Leave(LearnerName("guest"), guest, "done")))
     assert not someone_trains(core, [], both)
+
+
+# --- a syncer that a newer one replaced -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(("over_at_s", "found"), [(99.0, ["taken", "vacant"]), (20.0, ["taken"])])
+def test_the_place_of_a_newer_syncer_is_taken_back_when_it_dies(
+    over_at_s: float, found: list[str]
+) -> None:
+    """It is looked after until the run has ended; the first look alone would find it taken."""
+    heard: list[str] = []
+
+    async def live() -> None:
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        when_vacant(
+            5.0,
+            over=lambda: loop.time() - begun_s > over_at_s,
+            taken=lambda: loop.time() - begun_s < 42.0,
+            found_taken=lambda: heard.append("taken"),
+            found_vacant=lambda: heard.append("vacant"),
+        )
+        await asyncio.sleep(100.0)
+
+    run_virtual(live(), limit_s=200.0)
+    assert heard == found
+
+
+def test_a_syncer_that_died_merges_no_more() -> None:
+    """Only one that is live holds its place."""
+    desk = Desk()
+    assert not someone_merges(desk.state.core)
+    desk.admit("s", role=Role.SYNCER)
+    assert someone_merges(desk.state.core)
+    desk.wait(30)
+    assert not someone_merges(desk.state.core)
