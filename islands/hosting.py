@@ -26,7 +26,7 @@ from messaging.limits import Limits
 from messaging.link import Network
 from messaging.scope import Scope
 from messaging.security import Secret, client_tls, server_tls
-from messaging.websocket_network import WebsocketNetwork
+from messaging.websocket_network import WebsocketNetwork, WebsocketSettings
 
 TOKEN_FILE = "token"  # noqa: S105  the name of a file
 KEY_FILE = "key"
@@ -61,11 +61,17 @@ def run_service(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
         return runner.run(_watched(main))
 
 
-def allow_open_files() -> None:
-    """Let this process open as many files as the system allows; a session of a peer takes two."""
+def allow_open_files() -> int:
+    """Let this process open as many files as the system allows; a session of a peer takes two.
+
+    Returns:
+        How many that are.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # some systems allow less than they say
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
 
 
 async def _watched(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
@@ -170,6 +176,7 @@ def network_of(
     )
     return WebsocketNetwork(
         MESSAGE_TYPES,
+        settings=WebsocketSettings().within(allow_open_files()),
         secret=token,
         server_tls=server,
         client_tls=client,

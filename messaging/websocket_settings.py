@@ -1,11 +1,14 @@
 """What can be set about websocket links, and why it is set as it is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from messaging.codec import MIN_CHUNK_BYTES
 from messaging.errors import LocalFault
 
 BULK_SOCKETS_MAX = 16
+
+FILES_KEPT = 256
+"""Of the files that a process may open: for all that is not a connection, such as its disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +67,15 @@ class WebsocketSettings:
             )
         if self.chunk_bytes < MIN_CHUNK_BYTES:
             raise LocalFault(f"chunk_bytes must be at least {MIN_CHUNK_BYTES}")
+
+    def within(self, files: int) -> "WebsocketSettings":
+        """The same with so few connections that a process of so many open files can use its disk.
+
+        Most of them are left to those that have shown the secret.
+        """
+        connections = max(1, files // 4, files - FILES_KEPT)
+        return replace(
+            self,
+            connections_max=min(self.connections_max, connections),
+            unauthenticated_max=max(1, min(self.unauthenticated_max, connections // 4)),
+        )

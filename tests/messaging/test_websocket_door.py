@@ -433,6 +433,15 @@ async def test_connections_are_bounded() -> None:
         await still_works(ends)
 
 
+@pytest.mark.parametrize("files", [1, 64, 256, 300, 1024, 65536, 1 << 40])
+def test_connections_leave_files_for_the_disk(files: int) -> None:
+    """However few files may be open, some are no connection, and most are for members."""
+    settings = WebsocketSettings().within(files)
+    assert 1 <= settings.connections_max <= max(1, files // 4, files - 256)
+    assert 1 <= settings.unauthenticated_max <= max(1, settings.connections_max // 4)
+    assert WebsocketSettings().within(1 << 40) == WebsocketSettings()
+
+
 async def test_sessions_nobody_accepts_are_bounded() -> None:
     """A listener that accepts nobody lets only so many wait; those are closed along with it."""
     async with Hub(WebsocketSettings(backlog=3)) as hub:
