@@ -38,6 +38,8 @@ FIGURES_FILE = "figures.json"
 LOSSES_KEPT = 4096
 PROCESSES_KEPT = 8
 """Of one name: while a process that was cut off lives on, there is its successor."""
+FOLDED_KEPT = 64
+"""Of one name: processes that are counted, and of which no later word is."""
 
 WARNINGS = {"swinging": "fragments", "overloaded": "worker"}
 """Entries that say what is wrong with a run, and the field that is empty once that is over."""
@@ -51,7 +53,7 @@ class LearnerFigures:
     """What one learner did, over all its incarnations and processes.
 
     `processes` are the last words of its newest processes on other hosts, the newest of them last;
-    `earlier` is what was counted before those.
+    `earlier` is what was counted before those, `folded` the newest processes in it.
     """
 
     steps: int = 0
@@ -69,12 +71,16 @@ class LearnerFigures:
     gaps: GapHistogram = field(default_factory=GapHistogram)
     processes: dict[str, StepFigures] = field(default_factory=dict)
     earlier: "LearnerFigures | None" = None
+    folded: list[str] = field(default_factory=list)
 
     def told(self, told: StepFigures) -> None:
         """A report of one of its processes, cumulative since that process began.
 
-        Each process counts once, whichever of them told last.
+        Each process counts once, whichever of them told last. One that was silent while many others
+        told has had its last word.
         """
+        if told.process in self.folded:
+            return
         if self.earlier is None:
             self.earlier = replace(self, processes={})
         self.processes.pop(told.process, None)
@@ -82,6 +88,7 @@ class LearnerFigures:
         while len(self.processes) > PROCESSES_KEPT:
             ended = self.processes.pop(next(iter(self.processes)))
             self.earlier.count([replace(self.earlier), ended])
+            self.folded = [*self.folded, ended.process][-FOLDED_KEPT:]
         self.count([self.earlier, *self.processes.values()])
         self.step_time_s = told.step_time_s
 

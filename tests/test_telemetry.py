@@ -12,7 +12,7 @@ from islands.histogram import GapHistogram
 from islands.learner.compute import StepReport
 from islands.learner.events import StepFinished
 from islands.operation import Note, StepFigures
-from islands.telemetry import LOSSES_KEPT, PROCESSES_KEPT, RunFolder, versions
+from islands.telemetry import FOLDED_KEPT, LOSSES_KEPT, PROCESSES_KEPT, RunFolder, versions
 from tests.unscanned import Unscanned
 
 Row = dict[str, object]
@@ -181,6 +181,17 @@ def test_a_process_and_its_successor_that_tell_in_turn_count_once_each(folder: R
     assert (figures.steps, figures.tokens, figures.bytes_up) == (30, 300, 3000)
     assert figures.gaps.count == 22
     assert len(figures.processes) == PROCESSES_KEPT
+
+
+def test_a_process_that_tells_after_many_others_counts_once(folder: RunFolder) -> None:
+    """What it told before is counted and cannot be taken out again, so its later word is not."""
+    for number in range(PROCESSES_KEPT + FOLDED_KEPT):
+        folder.figures_told("a", 1.0, told(f"process {number}", 10))
+    folder.figures_told("a", 2.0, told("process 0", 11))
+    folder.close()
+    figures = folder.figures.learners["a"]
+    assert figures.tokens == folder.figures.tokens == (PROCESSES_KEPT + FOLDED_KEPT) * 100
+    assert len(figures.folded) == FOLDED_KEPT
 
 
 def test_reports_of_one_process_are_cumulative_and_of_two_add_up(folder: RunFolder) -> None:

@@ -229,18 +229,18 @@ class LearnerActor(RoleActor[Item]):
         self._handle(event)
         self._value = None
 
-    def _tell_figures(self) -> None:
-        """What this process did so far, for the run's folder on another host."""
-        if self.around.reports and self._figures.steps:
-            told = self._figures.told(bytes_up=self.bytes_up, bytes_down=self.bytes_down)
-            self.send(self._link(self._supervisor), told)
+    def _tell_figures(self) -> bool:
+        """What this process did so far, for the run's folder on another host; True once it went."""
+        if not self.around.reports or not self._figures.steps:
+            return False
+        told = self._figures.told(bytes_up=self.bytes_up, bytes_down=self.bytes_down)
+        return self.send(self._link(self._supervisor), told)
 
     def _tell_last_figures(self) -> None:
         """Once it steps no more the hub may end before the next heartbeat: tell what is new."""
         done = self._figures.steps, self._contributed
-        if self.state.phase is Phase.FINISHED and done != self._told:
+        if self.state.phase is Phase.FINISHED and done != self._told and self._tell_figures():
             self._told = done
-            self._tell_figures()
 
     def _take_adoption(self, event: ValueAdopted) -> None:
         before = self.state.accounts[event.fragment].version

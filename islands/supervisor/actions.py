@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from islands.messages import Evicted, HeartbeatAck, Joined, MembershipChanged, Refused, Stop
-from islands.operation import CommandAnswer, Drain
+from islands.operation import CommandAnswer, Drain, StepFigures
 
 Outgoing = (
     Joined | Refused | Evicted | HeartbeatAck | MembershipChanged | Stop | Drain | CommandAnswer
@@ -51,6 +51,14 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
+class CountFigures:
+    """Add up what the process of a member did."""
+
+    name: str
+    figures: StepFigures
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """Write one entry to the event tape."""
 
@@ -65,4 +73,4 @@ class FinishRun:
     reason: str
 
 
-Action = Send | TellRun | StartProcess | KillProcess | GiveUp | Record | FinishRun
+Action = Send | TellRun | StartProcess | KillProcess | GiveUp | CountFigures | Record | FinishRun

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import assert_never
 
 from islands.credentials import Credentials
-from islands.identities import Status
 from islands.messages import (
     Enquiry,
     Heartbeat,
@@ -25,6 +24,7 @@ from islands.role import RoleActor, Surroundings
 from islands.slots import Slots, take_epoch
 from islands.supervisor.actions import (
     Action,
+    CountFigures,
     FinishRun,
     GiveUp,
     KillProcess,
@@ -37,6 +37,7 @@ from islands.supervisor.events import (
     CommandArrived,
     EnquiryArrived,
     Event,
+    FiguresArrived,
     HeartbeatArrived,
     JoinArrived,
     LeaveArrived,
@@ -174,6 +175,9 @@ class SupervisorActor(RoleActor[Event]):
                 self._launcher.kill(name)
             case GiveUp(name, reason):
                 self._launcher.gave_up(name, reason)
+            case CountFigures(name, figures):
+                if self._figures is not None:
+                    self._figures(name, figures)
             case Record(kind, fields):
                 self.record(kind, fields)
             case FinishRun(reason):
@@ -237,22 +241,11 @@ class SupervisorActor(RoleActor[Event]):
                 self.post(StopArrived(Stop(reason), connection))
             case Note():
                 self._note(connection, body)
-            case StepFigures() if name is not None and self._counts(name, connection):
-                if self._figures is not None:
-                    self._figures(name, body)
             case StepFigures():
-                pass
+                if name is not None:
+                    self.post(FiguresArrived(name, body, connection))
             case _:
                 self.record("unexpected", {"body": type(body).__name__})
-
-    def _counts(self, name: str, connection: int) -> bool:
-        """Whether figures are of the name's own incarnation: they end with that."""
-        member = self.state.members.get(name)
-        return (
-            member is not None
-            and member.status is not Status.EVICTED
-            and member.connection == connection
-        )
 
     def _name(self, connection: int, name: str) -> None:
         """Whoever is at the other end is this member; what it noted before is its own."""

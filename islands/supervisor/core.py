@@ -7,7 +7,7 @@ are functions over it; the package's docstring says where they are.
 from dataclasses import dataclass, field
 
 from islands.config import RunSettings
-from islands.identities import LearnerName, Role, Status
+from islands.identities import Incarnation, LearnerName, Role, Status
 from islands.messages import Member, MembershipChanged, SyncerAddress
 from islands.supervisor.actions import Action, Outgoing, Record, Send
 from islands.supervisor.liveness import MemberRecord
@@ -31,7 +31,8 @@ class Core:
 
     So that no event costs more the more members there are, `here` holds those that have not
     ended by role, `linked` the names that were heard over each link, and `ended` the names of those
-    that ended and may be forgotten, in the order of their ends.
+    that ended and may be forgotten, in the order of their ends. `outlived` are the incarnations of
+    earlier starts of the supervisor that ended and were forgotten.
     """
 
     settings: RunSettings
@@ -47,6 +48,7 @@ class Core:
     )
     linked: dict[int, dict[str, None]] = field(default_factory=dict)
     ended: dict[str, None] = field(default_factory=dict)
+    outlived: dict[str, Incarnation] = field(default_factory=dict)
     view: View = field(default_factory=View)
     followers: dict[str, Follower] = field(default_factory=dict)
     stalls: dict[str, Stalls] = field(default_factory=dict)
@@ -133,8 +135,17 @@ class Core:
         while len(self.ended) > ENDED_REMEMBERED:
             name = next(iter(self.ended))
             del self.ended[name]
-            self._unlink(self.members.pop(name))
+            member = self.members.pop(name)
+            self._unlink(member)
             self.view.forget(name)
+            if member.incarnation.epoch < self.epoch:
+                self.outlived[name] = member.incarnation
+
+    def forgot(self, name: str, incarnation: Incarnation) -> bool:
+        """Whether an incarnation has ended, of a name of which nothing else is remembered."""
+        outlived = self.outlived.get(name)
+        ended = outlived is not None and incarnation <= outlived
+        return ended or incarnation.epoch == self.epoch
 
     # --- the view -----------------------------------------------------------------------------
 

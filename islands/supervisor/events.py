@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from islands.messages import Enquiry, Heartbeat, Join, Leave, Stop
-from islands.operation import Command
+from islands.operation import Command, StepFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,15 @@ class CommandArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class FiguresArrived:
+    """Whoever a link is known to be of tells what its process did."""
+
+    name: str
+    message: StepFigures
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
 class LinkClosed:
     """A link is gone."""
 
@@ -83,6 +92,7 @@ Event = (
     | LeaveArrived
     | StopArrived
     | CommandArrived
+    | FiguresArrived
     | LinkClosed
     | ProcessEnded
     | Ticked

@@ -73,17 +73,16 @@ class MemberRecord:
     address: str | None = None
     epoch: int = 0
 
-    def heard(self, phase: Phase, step: int, now_s: float) -> bool:
-        """A heartbeat arrived; returns whether it tells of a step."""
+    def heard(self, phase: Phase, step: int, now_s: float) -> None:
+        """A heartbeat arrived."""
         self.heard_s = now_s
         if phase is not self.phase:
             self.phase, self.phase_since_s, self.stepped_s = phase, now_s, now_s
         if step <= self.step:
-            return False
+            return
         if self.stepped:
             self.steps_s.append((now_s - self.stepped_s) / (step - self.step))
         self.step, self.stepped_s, self.stepped = step, now_s, True
-        return True
 
     def shift(self, gap_s: float) -> None:
         """We were paused for so long: nothing can have been heard meanwhile."""

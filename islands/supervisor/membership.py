@@ -7,7 +7,8 @@ Of two supervisors, the one with the higher epoch goes on.
 
 As many may be present as memory holds. Of those that have ended only the last are remembered, so
 that names that come and go fill no memory; an incarnation of this very start that is not remembered
-has therefore ended.
+has therefore ended. Of earlier starts there were only so many when this one began, and those of
+them that ended are known for good.
 
 No event but a tick looks at every member.
 """
@@ -28,8 +29,9 @@ from islands.messages import (
     Stop,
 )
 from islands.operation import Drain
-from islands.supervisor.actions import KillProcess, TellRun
+from islands.supervisor.actions import CountFigures, KillProcess, TellRun
 from islands.supervisor.core import ENDED, Core
+from islands.supervisor.events import FiguresArrived
 from islands.supervisor.liveness import MemberRecord, judge, standstill
 from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower
@@ -136,7 +138,7 @@ def take_heartbeat(
         )
         raise RefusedError(message)
     member = core.members.get(beat.name)
-    forgotten = member is None and beat.incarnation.epoch == core.epoch
+    forgotten = member is None and core.forgot(beat.name, beat.incarnation)
     if not forgotten and (member is None or member.incarnation < beat.incarnation):
         member = _recognise(core, beat, now_s)
     fenced = member is None or beat.incarnation < member.incarnation or beat.epoch < member.epoch
@@ -147,13 +149,21 @@ def take_heartbeat(
     core.link(member, connection)
     member.epoch = beat.epoch
     member.address = beat.address
-    if member.heard(beat.phase, beat.step, now_s) and member.name in core.stalls:
-        core.stalls[member.name].stepped(now_s, core.settings.timing.patience)
+    member.heard(beat.phase, beat.step, now_s)
     _set_status(core, member, judge(member, core.settings.timing, now_s))
     core.send(connection, HeartbeatAck(core.epoch, core.addresses()))
     if member.role is Role.SYNCER:
         _follow(core, member, beat, connection, now_s)
     _repeat(core, member, connection)
+
+
+def take_figures(core: Core, event: FiguresArrived) -> None:
+    """Figures are of the name's own incarnation, and end with it."""
+    member = core.members.get(event.name)
+    if member is None or member.status is Status.EVICTED:
+        return
+    if member.connection == event.connection:
+        core.actions.append(CountFigures(event.name, event.message))
 
 
 def _follow(

@@ -15,6 +15,7 @@ from islands.supervisor.events import (
     CommandArrived,
     EnquiryArrived,
     Event,
+    FiguresArrived,
     HeartbeatArrived,
     JoinArrived,
     LeaveArrived,
@@ -30,6 +31,7 @@ from islands.supervisor.membership import (
     judge_all,
     notice_pause,
     take_enquiry,
+    take_figures,
     take_heartbeat,
     take_join,
     take_leave,
@@ -127,6 +129,8 @@ class SupervisorState:
                 take_leave(core, message)
             case CommandArrived(message, connection, genuine):
                 take_command(core, message, connection, genuine=genuine, now_s=now_s)
+            case FiguresArrived():
+                take_figures(core, event)
             case LinkClosed(connection):
                 close_link(core, connection, now_s)
             case ProcessEnded(name, reason):

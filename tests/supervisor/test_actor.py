@@ -194,6 +194,24 @@ def test_figures_of_a_process_end_with_its_incarnation(tmp_path: Path) -> None:
     with_hub(tmp_path, body)
 
 
+def test_figures_count_that_come_right_behind_the_first_heartbeat(tmp_path: Path) -> None:
+    """After a link was lost, both may be read at once: figures are judged after the heartbeat."""
+
+    async def body(hub: Hub) -> None:
+        first, joined = await hub.admit("ana")
+        first.close("lost")
+        link = await hub.dial("ana")
+        beat = Heartbeat(
+            Role.LEARNER, "ana", joined.incarnation, Phase.STEPPING, 9, joined.credential
+        )
+        hub.say(link, beat)
+        hub.say(link, FIGURES)
+        await settle(hub, link)
+        assert hub.figures == [("ana", 1)]
+
+    with_hub(tmp_path, body)
+
+
 def test_a_refused_process_notes_nothing(tmp_path: Path) -> None:
     """A second one of a name, or one with a forged credential, does not speak for the first."""
 

@@ -59,6 +59,21 @@ def test_those_who_come_and_go_under_new_names_are_forgotten() -> None:
     assert (word.incarnation, "n0" in desk.state.members) == (gone[0], False)
 
 
+def test_who_was_admitted_by_an_earlier_start_and_ended_stays_ended() -> None:
+    """Others end after it until it is forgotten; whoever was not heard yet is still let in."""
+    desk = Desk(epoch=2)
+    cut_off = Incarnation(1, 5)
+    desk.hear(beat(cut_off, "old"))
+    for index in range(2 * ENDED_REMEMBERED):
+        desk.wait(6)
+        desk.admit(f"n{index}")
+    assert "old" not in desk.state.members
+    (word,) = sent(desk.hear(beat(cut_off, "old")), Evicted)
+    assert (word.incarnation, "old" in desk.state.members) == (cut_off, False)
+    desk.hear(beat(Incarnation(1, 4), "silent until now"))
+    assert desk.status("silent until now") is Status.LIVE
+
+
 def test_a_name_has_a_bounded_length() -> None:
     """So many of them fit a frame."""
     (refused,) = sent(Desk().join("x" * 65), Refused)
