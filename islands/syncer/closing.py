@@ -14,11 +14,12 @@
 5. *Finished*: the supervisor is told until it answers; that it has heard is journalled, so that a
    run that is over is known to be. Who still dials in is told to stop.
 
-In 1 to 3 it waits as long as something goes forward: each learner that stops, each answer, merge
-and adoption gives it as much time again as the longest step and exchange of those who can be
-reached may take (`timeouts.py`). Whoever does not answer within that time is not asked any more,
-and the others go on. `final_s` is the least of it, and bounds the time in 5 for which the
-supervisor cannot be reached.
+In 1 to 3 it waits as long as something goes forward: each learner that stops, each answer and
+merge, and after 1 each adoption gives it as much time again as the longest step and exchange of
+those who can be reached may take (`timeouts.py`). Whoever does not answer within that time is not
+asked any more, and the others go on; whoever was left out before has this one chance more. All of
+it together is bounded when the end begins, so that no peer can postpone it for ever. `final_s` is
+the least of it, and bounds the time in 5 for which the supervisor cannot be reached.
 """
 
 from islands.identities import LearnerName, Phase, Role, Status
@@ -30,6 +31,7 @@ from islands.syncer.endings import end_unsettled
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import abandon, close_rounds, excuse, open_round
+from islands.syncer.timeouts import end_at_most_s
 
 
 def advance_closing(core: Core, now_s: float) -> None:
@@ -67,12 +69,14 @@ def _overdue(closing: Closing, now_s: float) -> bool:
     """Whether nothing went forward for as long as the end waits."""
     if closing.forward:
         closing.forward = False
-        closing.deadline_s = max(closing.deadline_s, now_s + closing.patience_s)
+        until_s = min(now_s + closing.patience_s, closing.latest_s)
+        closing.deadline_s = max(closing.deadline_s, until_s)
     return now_s >= closing.deadline_s
 
 
 def _go_on(closing: Closing, stage: ClosingStage, now_s: float) -> None:
-    closing.stage, closing.deadline_s = stage, now_s + closing.patience_s
+    until_s = min(now_s + closing.patience_s, closing.latest_s)
+    closing.stage, closing.deadline_s = stage, until_s
 
 
 def take_supervisor_link(core: Core, *, up: bool, now_s: float) -> None:
@@ -103,7 +107,7 @@ def take_end_heard(core: Core) -> None:
 def resume_end(core: Core, now_s: float) -> None:
     """A run that was over before this start: nothing is left but to have it heard."""
     assert core.durable.finished is not None, "the final cut is durable"
-    core.closing = Closing(core.durable.finished, now_s, [], ClosingStage.CUTTING)
+    core.closing = Closing(core.durable.finished, now_s, now_s, [], ClosingStage.CUTTING)
 
 
 def _due(core: Core) -> str | None:
@@ -180,8 +184,21 @@ def begin_closing(core: Core, reason: str, now_s: float) -> None:
     reachable = [one for one in core.learners.values() if one.reachable]
     least_s = timing.scaled(timing.final_s)
     patience_s = max((core.final_patience_s(one) for one in reachable), default=least_s)
+    at_most_s = end_at_most_s(
+        timing,
+        patience_s=patience_s,
+        fragments=core.fragments,
+        at_once=core.settings.open_rounds_max(core.fragments),
+        measured=_all_measured(core),
+    )
     left = list(range(core.fragments))
-    core.closing = Closing(reason, now_s + patience_s, left, patience_s=patience_s)
+    core.closing = Closing(
+        reason, now_s + patience_s, now_s + at_most_s, left, patience_s=patience_s
+    )
+    for name in core.names():
+        if core.learners[name].exchange.left_out_until_s is not None:
+            core.learners[name].exchange.left_out_until_s = None
+            core.touch(name)
     core.durable.stopping = reason
     core.record("closing", reason=reason)
     core.records.want()
@@ -189,6 +206,18 @@ def begin_closing(core: Core, reason: str, now_s: float) -> None:
         connection = core.learners[name].connection
         if connection is not None:
             core.actions.append(Send(connection, FinalRound(core.durable.epoch, reason)))
+
+
+def _all_measured(core: Core) -> bool:
+    """Whether everybody with an account can be reached, and its exchange is known."""
+
+    def measured(name: LearnerName) -> bool:
+        learner = core.learners.get(name)
+        if learner is None or not learner.reachable:
+            return False
+        return learner.exchange.measured_s(learner.step_s) is not None
+
+    return all(measured(name) for name in core.durable.ledger.books)
 
 
 def _ask_no_more(core: Core) -> None:

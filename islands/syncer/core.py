@@ -94,12 +94,14 @@ class Closing:
     """The end of the run; `left` are the fragments whose closing round is still to come.
 
     `deadline_s` bounds the waiting for learners, and once finished that for the supervisor. While
-    the end goes `forward`, it moves on by `patience_s`. `stopped` are those who reported so, and
-    `silent` those who did not answer in time: they are neither asked any more nor waited for.
+    the end goes `forward`, it moves on by `patience_s`, to `latest_s` at most, which nothing moves.
+    `stopped` are those who reported so, and `silent` those who did not answer in time: they are
+    neither asked any more nor waited for.
     """
 
     reason: str
     deadline_s: float
+    latest_s: float
     left: list[int]
     stage: ClosingStage = ClosingStage.DRAINING
     patience_s: float = 0.0
@@ -230,7 +232,7 @@ class Core:
             self.settings.timing,
             fragments=self.fragments,
             step_s=self.step_s,
-            exchange_s=learner.exchange.expected_s(step_s),
+            exchange_s=learner.exchange.measured_s(step_s),
         )
 
     def went_forward(self, learner: LearnerRecord | None = None) -> None:
@@ -241,6 +243,11 @@ class Core:
                 patience_s = self.final_patience_s(learner)
                 self.closing.patience_s = max(self.closing.patience_s, patience_s)
 
+    def has_adopted(self, learner: LearnerRecord) -> None:
+        """A learner holds a version; the end waits for that once all have stopped."""
+        if self.closing is not None and self.closing.stage is not ClosingStage.DRAINING:
+            self.went_forward(learner)
+
     def has_stopped(self, learner: LearnerRecord) -> None:
         """A learner steps no more; that brings the end forward once."""
         if self.closing is not None and learner.name not in self.closing.stopped:
@@ -250,7 +257,7 @@ class Core:
     def final_patience_s(self, learner: LearnerRecord) -> float:
         """How long the end waits for this learner (`timeouts.py`)."""
         timing, exchange = self.settings.timing, learner.exchange
-        answer_s = exchange.expected_s(learner.step_s) or 0.0
+        answer_s = exchange.measured_s(learner.step_s) or 0.0
         patience_s = final_patience_s(
             timing,
             step_s=learner.step_s,

@@ -6,7 +6,8 @@ A learner is **ready** when nothing about it as a whole speaks against asking it
 2. its link to this syncer is up;
 3. it is stepping (or has used up its tokens, or pauses): not compiling, not healing;
 4. it has adopted a committed version of every fragment, so a fresh learner never contributes;
-5. it has fewer than two unanswered pulls, so a learner that does not keep up is left alone.
+5. it has fewer than two unanswered pulls, so a learner that does not keep up is left alone, and
+   is not left out because it did not answer within its time (`timeouts.py`).
 
 A ready learner is **eligible** for a fragment when also
 
@@ -24,6 +25,7 @@ from islands.syncer.roster import LearnerRecord
 
 UNANSWERED_MAX = 2
 BUSY = "two pulls unanswered"
+SILENT = "has not answered in time, and is left out for a while"
 
 
 def unready_because(learner: LearnerRecord) -> str | None:
@@ -42,6 +44,8 @@ def unready_because(learner: LearnerRecord) -> str | None:
         return "has not adopted every fragment"
     if len(learner.unanswered) >= UNANSWERED_MAX:
         return BUSY
+    if learner.exchange.left_out_until_s is not None:
+        return SILENT
     return None
 
 

@@ -10,7 +10,7 @@ from islands.syncer import timeouts
 from islands.syncer.commits import ask_for_seed
 from islands.syncer.core import Core
 from islands.syncer.pausing import missed_pause, tell_paused
-from islands.syncer.roster import RESENDS_DOUBLED_MAX, LearnerRecord
+from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import ask, resend_after_s
 from islands.syncer.standstill import why
@@ -30,6 +30,8 @@ def sweep(core: Core, now_s: float) -> None:
         learner = core.learners[name]
         if learner.unanswered:
             _forget_old_pulls(core, learner, now_s)
+        if core.closing is None and learner.exchange.take_back(now_s):
+            core.touch(name)
         if learner.reachable:
             _repeat_to(core, name, now_s)
     for fragment in sorted(core.rounds):
@@ -50,7 +52,7 @@ def _repeat_wish_for_seed(core: Core, now_s: float, interval_s: float) -> None:
         return
     if len(seeding.digests) > seeding.had:
         seeding.had, seeding.times, seeding.asked_s = len(seeding.digests), 0, now_s
-    patience_s = interval_s * float(2 ** min(seeding.times, RESENDS_DOUBLED_MAX))
+    patience_s = timeouts.doubled_s(interval_s, seeding.times)
     if now_s - seeding.asked_s >= patience_s or seeding.refused:
         seeding.times += 1
         ask_for_seed(core, now_s)

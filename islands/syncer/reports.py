@@ -189,7 +189,7 @@ def _count_adoptions(core: Core, learner: LearnerRecord, before: Progress, now_s
         held = learner.holds(index)
         if held == sent.version != before.fragments[index].version:
             learner.exchange.adoptions_s.add(now_s - sent.first_s, core.fragments)
-            core.went_forward(learner)
+            core.has_adopted(learner)
     if learner.phase is Phase.FINISHED is not before.phase:
         core.has_stopped(learner)
     for index in sorted(core.adoptions):

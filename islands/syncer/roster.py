@@ -5,16 +5,12 @@ from dataclasses import dataclass, field
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status, Version
 from islands.messages import Progress
 from islands.syncer.claims import Answers, Marks
-from islands.syncer.timeouts import Exchange
+from islands.syncer.timeouts import Exchange, doubled_s
 
 ENDED = (Status.EVICTED, Status.LEFT)
 
 STRIKES_MAX = 3
 STRIKE_WINDOW_S = 600.0
-
-
-RESENDS_DOUBLED_MAX = 12
-"""A repetition waits at most 2¹² times as long as the first one: 2.3 hours, from two seconds."""
 
 
 @dataclass(slots=True)
@@ -31,7 +27,7 @@ class Sent:
 
     def due_s(self, interval_s: float) -> float:
         """When to send it again: over a narrow link it may be under way for long."""
-        return self.at_s + interval_s * float(2 ** min(self.times - 1, RESENDS_DOUBLED_MAX))
+        return self.at_s + doubled_s(interval_s, self.times - 1)
 
 
 @dataclass(slots=True)

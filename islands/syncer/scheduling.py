@@ -118,7 +118,7 @@ def take_decline(core: Core, ticket: Ticket, fragment: int, reason: str) -> None
     learner = core.learners.get(ticket.name)
     if learner is not None and learner.incarnation == ticket.incarnation:
         learner.unanswered.pop(ticket.round, None)
-        learner.exchange.asked.pop(ticket.round, None)
+        learner.exchange.declined(ticket.round)
         core.touch(learner.name)
     round_ = core.rounds.get(fragment)
     if round_ is not None and round_.asked.get(ticket.name) == ticket:
@@ -286,6 +286,7 @@ def _give_up(core: Core, round_: Round, now_s: float) -> None:
     silent = round_.waiting
     for name in silent:
         core.learners[name].exchange.given_up(round_.number, now_s)
+        core.touch(name)
         if core.closing is not None:
             core.closing.silent.add(name)
             core.went_forward()

@@ -65,6 +65,8 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
     learner.sent.clear()
     learner.unanswered.clear()
     learner.exchange.asked.clear()
+    learner.exchange.left_out_until_s = None
+    core.touch(learner.name)
     core.actions.append(Send(connection, _welcome(core, hello)))
     if core.closing is not None:
         core.actions.append(Send(connection, FinalRound(core.durable.epoch, core.closing.reason)))

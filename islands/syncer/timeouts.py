@@ -9,6 +9,10 @@ before asking again      its exchange, or τ steps; values twice as long        
                          after each repetition
 news at the end          4 · (longest step + exchange) of who can be reached,   at least `final_s`
                          again after everything that went forward
+the whole end            that, for each stage and each wave of closing rounds;  at least `final_s`
+                         `compile_s` for it while somebody is not measured
+whoever did not answer   is left out for 4, 16, 64 ... times as long as it      at most 4 hours
+                         was waited for, until it answers
 before warning           4 · (step + exchange), or 3 intervals                  at least `round_s`
 =======================  =====================================================  =================
 
@@ -17,8 +21,11 @@ there, the copy to the host or the step that it waits for, and the transfer of t
 the rate that the link has. It is measured for every answer, also for one that comes too late: so a
 timeout that was too short teaches what it should have been. Until there is an answer, the time from
 sending a value to the report of its adoption stands for it (the same bytes go the other way) and
-the steps that a copy may take; and whoever was given up is known to need longer than it was given,
-so that every further try waits four times as long, up to `TIME_MAX_S`.
+the steps that a copy may take.
+
+Nobody is waited for longer because it did not answer: a learner that never does would stop a run
+with K = all, and its end. It is left out for a while instead, and its answer, late as it is, both
+ends that and tells how long to wait for the next one.
 
 Four times: what was measured varies (a link that is shared, a step that compiles), and waiting too
 short costs a whole exchange, while waiting too long costs little: a round that lacks its quorum
@@ -36,7 +43,13 @@ MARGIN = 4
 """How many times longer than it ever took lately something may take."""
 
 TIME_MAX_S = 4 * 3600.0
-"""No exchange is taken to last longer: 1 GB at 1 Mbit/s takes 2.3 hours."""
+"""No exchange is waited for longer, nor anybody left out: 1 GB at 1 Mbit/s takes 2.3 hours."""
+
+CLOSING_STAGES = 3
+"""Stages of the end that wait for learners (`closing.py`)."""
+
+DOUBLED_MAX = 12
+"""A repetition waits at most 2¹² times as long as the first one, and at most `TIME_MAX_S`."""
 
 UNMEASURED_STEPS = 8
 """Steps that an answer may wait for: the one that runs, and a copy that takes several."""
@@ -81,8 +94,8 @@ class Exchange:
 
     `answers_s` are from a pull to its answer, `adoptions_s` from sending a value to the report that
     it is adopted. `asked` tells when rounds asked first, over the link that is open, `late_s` by
-    how much its last answer missed its round, and `in_vain_s` for how long an answer was awaited
-    and given up since the last one came.
+    how much its last answer missed its round. `left_out_until_s` tells until when nobody asks who
+    was given up, and `in_vain_s` for how long it was left out last, 0 once it has answered.
     """
 
     answers_s: Longest = field(default_factory=Longest)
@@ -90,6 +103,7 @@ class Exchange:
     asked: dict[int, float] = field(default_factory=dict)
     late_s: float | None = None
     in_vain_s: float = 0.0
+    left_out_until_s: float | None = None
 
     def ask(self, round_: int, now_s: float) -> None:
         """A pull is sent; a repetition changes nothing."""
@@ -99,20 +113,30 @@ class Exchange:
 
     def answer(self, round_: int, now_s: float, window: int) -> None:
         """An answer is here, in time or late."""
-        asked_s = self.asked.pop(round_, None)
-        if asked_s is not None:
-            self.in_vain_s = 0.0
-            self.answers_s.add(now_s - asked_s, window)
-
-    def given_up(self, round_: int, now_s: float) -> None:
-        """Nobody waits for this answer any more: it takes longer than it was given."""
         asked_s = self.asked.get(round_)
         if asked_s is not None:
-            self.in_vain_s = min(max(self.in_vain_s, now_s - asked_s), TIME_MAX_S)
+            self.declined(round_)
+            self.answers_s.add(now_s - asked_s, window)
 
-    def expected_s(self, step_s: float) -> float | None:
-        """How long an answer may take by all that is known; None if nothing is."""
-        return max(self.measured_s(step_s) or 0.0, self.in_vain_s) or None
+    def declined(self, round_: int) -> None:
+        """It has spoken, if with nothing to contribute: it may be asked again."""
+        if self.asked.pop(round_, None) is not None:
+            self.in_vain_s, self.left_out_until_s = 0.0, None
+
+    def given_up(self, round_: int, now_s: float) -> None:
+        """Nobody waits for this answer any more; each time in a row it is left out for longer."""
+        asked_s = self.asked.get(round_)
+        if asked_s is not None and self.left_out_until_s is None:
+            longest_s = max(self.in_vain_s, now_s - asked_s)
+            self.in_vain_s = min(MARGIN * longest_s, TIME_MAX_S)
+            self.left_out_until_s = now_s + self.in_vain_s
+
+    def take_back(self, now_s: float) -> bool:
+        """Whether it was left out for long enough, so that it may be asked again."""
+        if self.left_out_until_s is None or now_s < self.left_out_until_s:
+            return False
+        self.left_out_until_s = None
+        return True
 
     def measured_s(self, step_s: float) -> float | None:
         """How long an answer takes, by what was measured; None if nothing was.
@@ -139,8 +163,8 @@ def answer_timeout_s(
         exchange_s: of the learner, None while nothing tells.
     """
     steps = max(fragments, UNMEASURED_STEPS) if exchange_s is None else fragments
-    longest_s = max(steps * step_s, exchange_s or 0.0)
-    return max(timing.scaled(timing.round_s), MARGIN * longest_s)
+    answer_s = min(MARGIN * (exchange_s or 0.0), TIME_MAX_S)
+    return max(timing.scaled(timing.round_s), MARGIN * steps * step_s, answer_s)
 
 
 def resend_s(
@@ -151,6 +175,11 @@ def resend_s(
     return max(timing.scaled(timing.resend_s), longest_s)
 
 
+def doubled_s(interval_s: float, repetitions: int) -> float:
+    """How long to wait after a repetition of what may still be under way."""
+    return min(interval_s * float(2 ** min(repetitions, DOUBLED_MAX)), TIME_MAX_S)
+
+
 def final_patience_s(timing: Timing, *, step_s: float, exchange_s: float) -> float:
     """How long the end waits while nothing goes forward.
 
@@ -159,7 +188,25 @@ def final_patience_s(timing: Timing, *, step_s: float, exchange_s: float) -> flo
         step_s: the longest of those who can be reached.
         exchange_s: the longest of those who can be reached, to an answer or to an adoption.
     """
-    return max(timing.scaled(timing.final_s), MARGIN * (step_s + exchange_s))
+    answer_s = min(MARGIN * exchange_s, TIME_MAX_S)
+    return max(timing.scaled(timing.final_s), MARGIN * step_s + answer_s)
+
+
+def end_at_most_s(
+    timing: Timing, *, patience_s: float, fragments: int, at_once: int, measured: bool
+) -> float:
+    """How long the whole end waits for learners, whatever goes forward.
+
+    Args:
+        timing: of the run.
+        patience_s: of one stage, the longest of those who can be reached.
+        fragments: P, one closing round each.
+        at_once: closing rounds that may be open at the same time.
+        measured: whether everybody with an account can be reached and was measured.
+    """
+    waves = -(-fragments // at_once)
+    each_s = patience_s if measured else max(patience_s, timing.scaled(timing.compile_s))
+    return (CLOSING_STAGES + waves) * each_s
 
 
 def warning_patience_s(

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from islands.config import RunSettings
-from islands.identities import Phase, Status
+from islands.identities import LearnerName, Phase, Status
 from islands.messages import ContributionDeclined, FinalRound, Refused, Stop
 from islands.summary import share_of
 from islands.syncer.actions import BeginMerge, Exit, FinishRun
@@ -230,6 +230,66 @@ def test_opened_rounds_are_drained_first() -> None:
     assert stage_of(bench) is ClosingStage.DRAINING
     bench.answer(pull)
     assert len(bench.merge().parts) == 1
+
+
+def pass_time(bench: Bench, seconds: float) -> None:
+    """Time passes at the pace that the state asks for, with a sound journal."""
+    until_s = bench.now_s + seconds
+    while bench.now_s < until_s and stage_of(bench) is not ClosingStage.FINISHED:
+        due_s = min(until_s, bench.state.deadline_s(bench.now_s))
+        bench.tick(max(0.01, due_s - bench.now_s))
+        bench.journal()
+
+
+def test_who_never_answered_does_not_postpone_the_end() -> None:
+    """However often it was given up before: the end waits by what was measured, once."""
+    bench = seeded("ana", settings=SETTINGS, fragments=4)
+    for _ in range(6):
+        bench.step("ana", 10)
+        pass_time(bench, 600.0)
+    exchange = bench.core.learners[LearnerName("ana")].exchange
+    assert exchange.in_vain_s > 600.0
+    bench.do(StopRequested("enough"))
+    finish(bench, "ana")
+    assert bench.core.closing is not None
+    assert bench.core.closing.patience_s == SETTINGS.timing.final_s
+    pass_time(bench, 4 * SETTINGS.timing.final_s)
+    assert stage_of(bench) is ClosingStage.FINISHED
+
+
+def test_who_comes_back_again_and_again_does_not_postpone_the_end() -> None:
+    """Each incarnation adopts and steps on; only the first of its name counts."""
+    bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)
+    bench.do(StopRequested("enough"))
+    finish(bench, "ana")
+    for counter in range(2, 60):
+        pass_time(bench, 25.0)
+        if stage_of(bench) is ClosingStage.FINISHED:
+            break
+        bench.hello("ben", counter=counter)
+        bench.adopt("ben")
+        bench.journal()
+    assert stage_of(bench) is ClosingStage.FINISHED
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_nothing_postpones_the_end_beyond_what_was_said_at_its_beginning(steps: int) -> None:
+    """Though something goes forward all the time, it is over by then; a restart says it anew."""
+    bench = seeded("ana", settings=SETTINGS, fragments=4)
+    bench.step("ana", steps)
+    bench.do(StopRequested("enough"))
+    closing = bench.core.closing
+    assert closing is not None
+    latest_s = closing.latest_s
+    assert latest_s >= 4 * SETTINGS.timing.final_s
+    while bench.now_s < latest_s:
+        assert closing.stage is not ClosingStage.FINISHED
+        bench.core.went_forward()
+        bench.tick(5.0)
+        bench.journal()
+        assert closing.latest_s == latest_s
+    pass_time(bench, 1.0)
+    assert stage_of(bench) is ClosingStage.FINISHED
 
 
 # ------------------------------------------------------------------------- until it has been heard

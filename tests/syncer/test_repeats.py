@@ -4,7 +4,8 @@ from islands.config import RunSettings
 from islands.identities import LearnerName, Version
 from islands.messages import FragmentUpdate
 from islands.syncer.actions import Record
-from islands.syncer.roster import RESENDS_DOUBLED_MAX, Sent
+from islands.syncer.roster import Sent
+from islands.syncer.timeouts import DOUBLED_MAX, TIME_MAX_S
 from tests.syncer.bench import Bench, opened, seeded
 
 TICK_S = 0.25
@@ -64,7 +65,8 @@ def test_a_new_link_begins_anew() -> None:
 def test_repetitions_never_cease() -> None:
     """The wait is bounded."""
     often = Sent(Version(1, 1), 0.0, 0.0, times=1000)
-    assert often.due_s(2.0) == 2.0 * 2**RESENDS_DOUBLED_MAX
+    assert often.due_s(2.0) == 2.0 * 2**DOUBLED_MAX
+    assert often.due_s(600.0) == TIME_MAX_S
 
 
 def test_an_exchange_longer_than_the_overlap_is_on_the_tape() -> None:

@@ -84,45 +84,84 @@ def test_the_longest_sample_is_remembered_for_a_while_and_then_forgotten() -> No
 
 
 def test_a_late_answer_tells_how_long_it_took() -> None:
-    """From the first time it was asked; what was given up took longer than that."""
+    """From the first time it was asked; until then its silence tells nothing."""
     exchange = Exchange()
     exchange.adoptions_s.add(3.0, 8)
-    assert exchange.expected_s(0.5) == 7.0
+    assert exchange.measured_s(0.5) == 7.0
     exchange.ask(4, 100.0)
     exchange.ask(4, 110.0)
     exchange.given_up(4, 140.0)
-    assert exchange.expected_s(0.5) == 40.0
+    assert exchange.measured_s(0.5) == 7.0
     exchange.answer(4, 160.0, 8)
-    assert exchange.expected_s(0.5) == 60.0
+    assert exchange.measured_s(0.5) == 60.0
     exchange.answer(4, 999.0, 8)
-    assert exchange.expected_s(0.5) == 60.0
+    assert exchange.measured_s(0.5) == 60.0
 
 
-def silent_rounds(bench: Bench, rounds: int) -> list[float]:
-    """Nobody answers; returns how long each round was open."""
-    lasted_s: list[float] = []
-    for _ in range(rounds):
-        (pull,) = opened(bench)
-        began_s = bench.now_s
-        while pull.fragment in bench.core.rounds:
-            due_s = bench.state.deadline_s(bench.now_s)
-            bench.tick(due_s - bench.now_s)
-        assert records(bench, "abandoned")[0]["reason"] == "0 of 1 answers"
-        lasted_s.append(bench.now_s - began_s)
-    return lasted_s
+@pytest.mark.parametrize("declines", [False, True])
+def test_who_is_given_up_is_left_out_until_it_speaks(*, declines: bool) -> None:
+    """Each time in a row for four times as long, up to four hours; rounds at once count once."""
+    exchange, now_s = Exchange(), 0.0
+    left_out_s: list[float] = []
+    for number in range(0, 20, 2):
+        exchange.ask(number, now_s)
+        exchange.ask(number + 1, now_s)
+        now_s += 10.0
+        exchange.given_up(number, now_s)
+        exchange.given_up(number + 1, now_s)
+        assert exchange.left_out_until_s is not None
+        left_out_s.append(exchange.left_out_until_s - now_s)
+        now_s = exchange.left_out_until_s
+        assert not exchange.take_back(now_s - 1.0)
+        assert exchange.take_back(now_s)
+    assert left_out_s[:4] == [40.0, 160.0, 640.0, 2560.0]
+    assert left_out_s[-1] == TIME_MAX_S
+    exchange.given_up(19, now_s)
+    if declines:
+        exchange.declined(19)
+    else:
+        exchange.answer(19, now_s, 8)
+    assert (exchange.in_vain_s, exchange.left_out_until_s) == (0.0, None)
 
 
-def test_an_abandoned_round_teaches() -> None:
-    """Each further one waits longer, until an answer comes in time, and not for ever."""
+def test_nobody_is_waited_for_longer_because_it_is_silent() -> None:
+    """Each round is given up as soon as the first one; in between it is left alone for longer."""
     settings = RunSettings(interval_steps=4, fragments=1)
     bench = seeded("ana", settings=settings, fragments=1)
-    first, second, third = silent_rounds(bench, 3)
-    assert first == pytest.approx(10.0)
-    assert second >= 2 * first
-    assert third >= 2 * second
-    silent_rounds(bench, 5)
-    assert bench.core.rounds == {}
-    assert silent_rounds(bench, 1)[0] <= MARGIN * TIME_MAX_S
+    opened(bench)
+    asked_s, given_up_s = [bench.now_s], list[float]()
+    while len(given_up_s) < 4:
+        bench.tick(bench.state.deadline_s(bench.now_s) - bench.now_s)
+        given_up_s += [bench.now_s] * len(records(bench, "abandoned"))
+        asked_s += [bench.now_s for record in records(bench, "opened")]
+        bench.step("ana")
+        asked_s += [bench.now_s for record in records(bench, "opened")]
+    lasted_s = [end - begin for begin, end in zip(asked_s, given_up_s, strict=False)]
+    assert lasted_s == pytest.approx([10.0] * 4)
+    alone_s = [begin - end for begin, end in zip(asked_s[1:], given_up_s, strict=False)]
+    assert alone_s == pytest.approx([40.0, 160.0, 640.0], abs=2.0)
+
+
+def test_with_all_one_that_never_answers_does_not_stop_the_run() -> None:
+    """It costs ten seconds now and then, over hours; the others merge without it."""
+    settings = RunSettings(interval_steps=4, fragments=2, quorum=None)
+    bench = seeded("ana", "mute", settings=settings)
+    waited_s: list[float] = []
+    for _ in range(100):
+        pulls = opened(bench)
+        began_s = bench.now_s
+        (mine,) = [pull for pull in pulls if pull.ticket.name == "ana"]
+        bench.answer(mine)
+        while not bench.of(BeginMerge):
+            bench.tick(2.5)
+        waited_s.append(bench.now_s - began_s)
+        bench.merge()
+        bench.journal()
+        for name in ("ana", "mute"):
+            bench.adopt(name)
+        bench.tick(60.0)
+    assert max(waited_s) == 10.0
+    assert 2 <= sum(waited > 0 for waited in waited_s) <= 5
 
 
 def test_a_late_answer_is_in_time_the_next_round() -> None:
