@@ -112,7 +112,12 @@ def test_a_month_fits_into_what_is_allowed(tmp_path: Path) -> None:
             figures = StepFigures(name, told, told, at_s, 0.1, 2.0, 0.0, 0.0, (), 0.0, 0, 0)
             folder.figures_told(name, at_s, figures)
             folder.write(at_s, "v", "status", {"name": name, "status": "live"})
-        merged = {"fragment": 1, "participants": ["a"], "direction_norm": 2.0, "cosine": 0.5}
+        merged: dict[str, object] = {
+            "fragment": 1,
+            "contributions": 1,
+            "direction_norm": 2.0,
+            "cosine": 0.5,
+        }
         folder.write(at_s, "s", "merged", merged)
         sizes.append(held(tmp_path) - first)
     folder.close()

@@ -54,7 +54,7 @@ from islands.syncer.events import (
 )
 from islands.syncer.fate import NormGauge
 from islands.syncer.fence import Fence
-from islands.syncer.leases import LeaseBook, grant_steps, ordinary_grant_steps
+from islands.syncer.leases import OUTAGE_S, LeaseBook, grant_steps, ordinary_grant_steps
 from islands.syncer.pace import Pace
 from islands.syncer.pausing import count_time
 from islands.syncer.repeats import next_sweep_s, resend_s, sweep
@@ -305,8 +305,9 @@ class SyncerState:
             core.hungry.pop(name, None)
         if granted:
             _record_grant(core, name)
-            needed = holder.leases is not held or name in core.grants
             lasts_s = progress.step_time_s * unused_tokens / max(1, batch)
+            short = lasts_s < OUTAGE_S / 2  # the syncer may be gone the next moment
+            needed = holder.leases is not held or name in core.grants or short
             core.records.want(now_s if needed else now_s + min(lasts_s, resend_s(core)) / 2)
             core.grants[name] = None
 

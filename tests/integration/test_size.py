@@ -17,6 +17,11 @@ from tests.integration.programs import merges, open_room, pids, write_config
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 
+def journal_bytes(folder: Path) -> int:
+    """What the journal takes of the disk now; a slot that is being rewritten may be short."""
+    return sum(path.stat().st_size for path in (folder / "journal").iterdir())
+
+
 async def test_a_run_of_many_fragments_joins_and_merges(tmp_path: Path) -> None:
     """A learner that greets with 600 fragments is understood, and all of them are published."""
     slow = {"step_s": 0.2, "megabytes": 0.25}
@@ -42,10 +47,12 @@ async def test_the_dry_run_says_what_a_run_takes(tmp_path: Path) -> None:
         hub = room.start("islands.cli", "run", config, "--folder", folder)
         await room.wait(lambda: merges(folder) >= 8)
         taken = {name: peak_bytes(pid) for name, pid in {"hub": hub.pid, **pids(folder)}.items()}
-        journal = sum(path.stat().st_size for path in (folder / "journal").iterdir())
+        said_disk = found.estimate.disk_bytes
+        await room.wait(lambda: journal_bytes(folder) >= 0.99 * said_disk)
+        journal = journal_bytes(folder)
     limits = {"hub": said.hub, "syncer": said.syncer, "learner-0": said.learner}
     assert {name: taken[name] <= 1.15 * limits[name] for name in taken} == dict.fromkeys(
         limits, True
     ), (taken, limits)
     assert taken["syncer"] >= 0.7 * said.syncer
-    assert journal == pytest.approx(found.estimate.disk_bytes, rel=0.01)
+    assert journal <= 1.01 * said_disk

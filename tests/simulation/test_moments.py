@@ -17,7 +17,7 @@ from messaging.virtual_time import run_virtual
 pytestmark = pytest.mark.simulation
 
 WARM_S = 4.0
-BEFORE_PIECES_S = 0.1
+BEFORE_PIECES_S = 0.05
 AGAIN_S = 4.0
 
 Line = dict[str, object]

@@ -69,6 +69,7 @@ class Learner:
         self.incarnation = Incarnation(1, counter)
         self.phase = Phase.HEALING
         self.steps = 0
+        self.step_time_s = 0.1
         self.quota = 0
         self.leases: tuple[Lease, ...] = ()
         self.versions: list[Version | None] = [None] * fragments
@@ -90,7 +91,7 @@ class Learner:
             phase=self.phase,
             steps=self.steps,
             tokens=self.steps * BATCH,
-            step_time_s=0.1,
+            step_time_s=self.step_time_s,
             batch_tokens=BATCH,
             quota_tokens=self.quota,
             fragments=tuple(

@@ -69,6 +69,17 @@ def test_a_grant_that_is_not_needed_yet_travels_with_a_fragment() -> None:
     assert len(bench.sent(LeaseGranted)) == 1
 
 
+def test_a_grant_is_written_at_once_while_little_is_left() -> None:
+    """The syncer may die the next moment: no learner has less than an outage may take for long."""
+    bench = seeded("ana", "ben", settings=BUDGET)
+    holder = bench.core.durable.leases.holders[LearnerName("ana")]
+    given = holder.quota_tokens
+    bench.learners["ana"].step_time_s = 0.01  # its steps turn out to be faster than was known
+    bench.step("ana", 1)
+    assert holder.quota_tokens > given
+    assert bench.written()
+
+
 def test_without_a_fragment_it_is_written_before_it_is_needed() -> None:
     """The state asks to be woken in time, although no round comes to an end."""
     bench = seeded("ana", "ben", settings=BUDGET)
