@@ -71,7 +71,9 @@ class Task(ABC, Generic[Batch]):
         """Batches of a shard from a position on, each with the position after it.
 
         A batch is a pytree of NumPy arrays. Batches should all have the same shapes: each new
-        set of shapes compiles anew. Position 0 is the start of the shard.
+        set of shapes compiles anew. Position 0 is the start of the shard, and a position advances
+        by at most the batch's tokens: what a learner reports beyond that is read again by whoever
+        gets its shard next. There are no batches at the end of the shard, nor beyond it.
         """
 
     @abstractmethod

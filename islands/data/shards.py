@@ -59,12 +59,15 @@ class ShardPlan:
     ) -> Iterator[tuple[NDArray[np.int64], int]]:
         """Groups of up to `size` records from a position on, each with the position after it.
 
+        There are none at the end of the shard, nor beyond it: the position may be what another
+        learner said.
+
         Raises:
-            IndexError: The position lies outside of the shard.
+            IndexError: There is no such shard, or the position lies before its start.
         """
         members = self.members(key)
-        if not 0 <= position <= len(members):
-            raise IndexError(f"shard {key} has {len(members)} records, no position {position}")
+        if position < 0:
+            raise IndexError(f"shard {key} has no position {position}, its first one is 0")
         while position < len(members):
             group = members[position : position + size]
             position += len(group)

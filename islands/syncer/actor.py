@@ -326,9 +326,10 @@ class SyncerActor(RoleActor[Event]):
         A newer one goes out behind it, in the place of any that waits.
         """
         link, topic = self._link(connection), f"update-{message.fragment}"
+        if link is None:
+            return
         sent = self._sent.setdefault(connection, {})
-        repeated = sent.get(message.fragment) == message.version
-        if link is None or (repeated and link.holds(topic)):
+        if sent.get(message.fragment) == message.version and link.holds(topic):
             return
         sent[message.fragment] = message.version
         value = self.vault.value(message.fragment, message.version)
@@ -484,5 +485,7 @@ class SyncerActor(RoleActor[Event]):
 
     def _take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> None:
         seeding = self.state.core.seeding
-        if seeding is not None and seeding.name == seed.name:  # else nobody asked for it
+        if seeding is None:
+            return
+        if (seeding.name, seeding.incarnation) == (seed.name, seed.incarnation):  # it was asked
             self._inspections.take_seed(seed, payload, len(self.around.layout.fragments))

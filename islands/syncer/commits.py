@@ -9,7 +9,7 @@ from islands.identities import (
     Role,
     Version,
 )
-from islands.messages import FragmentRequest, FragmentSeed, Merged
+from islands.messages import FragmentRequest, FragmentSeed, LeaseGranted, Merged
 from islands.numerics.stability import shorter_step
 from islands.syncer.actions import DropContribution, InstallSeed, Send
 from islands.syncer.core import Adoption, Core, Published, Seeding
@@ -18,6 +18,9 @@ from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round, Stage
 
 SEED_ROUND = -1
+SEED_REPEATS = 5
+"""Repetitions without anything new, each after twice as long, before another learner is asked."""
+
 BELATED_INTERVALS = 2
 """What a closing round merges beyond so many intervals was in no value that anybody trained on."""
 
@@ -108,11 +111,21 @@ def take_journalled(core: Core, sequence: int, now_s: float) -> None:
             _commit(core, fragment, now_s)
     if core.seeding is not None and core.seeding.journalled is not None and not core.journalling:
         _journal_seed(core, core.seeding, now_s)
-    covered = [n for n, held_by in core.grants.items() if held_by is not None]
-    for name in sorted(n for n in covered if (core.grants[n] or 0) <= sequence):
-        del core.grants[name]
-        if name in core.learners:
-            core.send_grant(core.learners[name])
+    _send_grants(core, sequence)
+
+
+def _send_grants(core: Core, sequence: int) -> None:
+    """Send the newest grants that records up to `sequence` hold, whatever was added since."""
+    durable: dict[LearnerName, LeaseGranted] = {}
+    while core.written_grants and core.written_grants[0][0] <= sequence:
+        durable.update(core.written_grants.popleft()[1])
+    for name in sorted(durable):
+        held_by, learner = core.grants.get(name), core.learners.get(name)
+        if held_by is not None and held_by <= sequence:
+            del core.grants[name]
+        same = learner is not None and learner.incarnation == durable[name].incarnation
+        if same and learner is not None and learner.connection is not None:
+            core.actions.append(Send(learner.connection, durable[name]))
 
 
 def _commit(core: Core, fragment: int, now_s: float) -> None:
@@ -171,6 +184,28 @@ def ask_for_seed(core: Core, now_s: float) -> None:
         if index not in seeding.digests:
             request = FragmentRequest(core.durable.epoch, FragmentIndex(index), core.seedings)
             core.actions.append(Send(connection, request))
+
+
+def give_up_late_seed(core: Core, seeding: Seeding) -> None:
+    """Who was asked often enough and sent nothing new makes place for another that is able.
+
+    A large seed takes long over a slow link, and the next one's link may be as slow: whoever was
+    given up is asked once more often when its turn comes again, so for about twice as long.
+    """
+    if seeding.journalled is not None or seeding.refused:
+        return
+    late = core.learners[seeding.name]
+    others = any(_may_seed(one) for name, one in core.learners.items() if name != seeding.name)
+    if not others or seeding.times < SEED_REPEATS + late.seeds_refused:
+        return
+    seeding.refused = True
+    core.record(
+        "seed_late",
+        name=seeding.name,
+        asked=1 + seeding.times,
+        arrived=len(seeding.digests),
+        fragments=core.fragments,
+    )
 
 
 def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:

@@ -150,7 +150,9 @@ class Core:
     is being read, so that no learner is asked for it; `supervised` that the link to the supervisor
     is up. `wrongs` are the times at which a name said what cannot be true.
 
-    `grants` are those not durable yet, with the record that holds them, if it is written.
+    `grants` are those not durable yet, with the record that holds them, if it is written;
+    `written_grants` are what each such record holds, oldest first: a grant may be renewed before it
+    is durable, again and again, and what is durable is sent.
 
     No rule may look at all learners after every event: a run has thousands of each. Who changed is
     named to `touch`; `changed` are those that the census and the pace have yet to take in,
@@ -175,6 +177,9 @@ class Core:
     journalling: deque[tuple[int, int | None]] = field(default_factory=deque)
     records: Records = field(default_factory=Records)
     grants: dict[LearnerName, int | None] = field(default_factory=dict)
+    written_grants: deque[tuple[int, dict[LearnerName, LeaseGranted]]] = field(
+        default_factory=deque
+    )
     absent: dict[LearnerName, float] = field(default_factory=dict)
     view: SupervisorView = field(default_factory=SupervisorView)
     epoch_proof: str = ""
@@ -387,15 +392,17 @@ class Core:
 
     def send_grant(self, learner: LearnerRecord) -> None:
         """Send all leases and the whole quota of a learner; they are durable already."""
-        holder = self.durable.leases.holders[learner.name]
         if learner.connection is not None:
-            message = LeaseGranted(
-                epoch=self.durable.epoch,
-                incarnation=learner.incarnation,
-                quota_tokens=holder.quota_tokens,
-                leases=tuple(holder.leases),
-            )
-            self.actions.append(Send(learner.connection, message))
+            self.actions.append(Send(learner.connection, self._grant_of(learner.name)))
+
+    def _grant_of(self, name: LearnerName) -> LeaseGranted:
+        holder = self.durable.leases.holders[name]
+        return LeaseGranted(
+            epoch=self.durable.epoch,
+            incarnation=holder.incarnation,
+            quota_tokens=holder.quota_tokens,
+            leases=tuple(holder.leases),
+        )
 
     @property
     def all_durable(self) -> bool:
@@ -425,8 +432,9 @@ class Core:
         self.durable.sequence += 1
         sequence = self.durable.sequence
         self.records.due_s = None
-        for name, covered in self.grants.items():
-            if covered is None:
-                self.grants[name] = sequence
+        held = [name for name, covered in self.grants.items() if covered is None]
+        self.grants.update(dict.fromkeys(held, sequence))
+        if held:
+            self.written_grants.append((sequence, {name: self._grant_of(name) for name in held}))
         self.journalling.append((sequence, fragment))
         self.actions.append(WriteJournal(sequence, fragment, version))

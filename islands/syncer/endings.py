@@ -58,6 +58,7 @@ def close_accounts(core: Core, name: LearnerName) -> None:
     returned = durable.leases.close(name, book.processed)
     core.pace.forget(name)
     core.grants.pop(name, None)
+    core.absent.pop(name, None)
     core.hungry.pop(name, None)
     core.ungranted.update(core.hungry)  # what it did not use may be theirs
     incarnation = str(book.incarnation)

@@ -15,7 +15,7 @@ positions do: both must be in the same journal record to be exact.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from islands.config import RunSettings
@@ -46,13 +46,18 @@ QUOTA_TOKENS_MAX = 2**62
 
 @dataclass(slots=True)
 class Holder:
-    """What one incarnation was given; `finished` counts the shards it read to their ends."""
+    """What one incarnation was given; `finished` counts the shards it read to their ends.
+
+    `read_records` is by how much its positions advanced: never by more than its tokens, since a
+    record has one token at least. So a position that is a lie stays within what its sender did.
+    """
 
     incarnation: Incarnation
     quota_tokens: int = 0
     used_tokens: int = 0
     steps: int = 0
     finished: int = 0
+    read_records: int = 0
     leases: list[Lease] = field(default_factory=list)
 
     @property
@@ -115,7 +120,8 @@ class LeaseBook:
         told = {(lease.pass_index, lease.shard): lease for lease in progress.leases}
         before = sum(lease.done for lease in holder.leases)
         holder.leases = [
-            max(lease, told.get((lease.pass_index, lease.shard), lease)) for lease in holder.leases
+            _advanced(holder, lease, told.get((lease.pass_index, lease.shard), lease))
+            for lease in holder.leases
         ]
         holder.finished += sum(lease.done for lease in holder.leases) - before
 
@@ -199,6 +205,14 @@ class LeaseBook:
             name in starved or holder.unused_tokens < batch_tokens
             for name, holder in self.holders.items()
         )
+
+
+def _advanced(holder: Holder, held: Lease, told: Lease) -> Lease:
+    """A lease as far as its holder's tokens bear out what it tells."""
+    newer = max(held, told)
+    records = min(newer.position - held.position, holder.used_tokens - holder.read_records)
+    holder.read_records += records
+    return replace(newer, position=held.position + records)
 
 
 def ordinary_grant_steps(settings: RunSettings) -> int:

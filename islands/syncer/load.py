@@ -81,7 +81,7 @@ class LoadWatch:
     told_s: float = 0.0
     _since_s: float | None = None
     _before_s: dict[str, float] = field(default_factory=dict)
-    _lacking: dict[int, None] = field(default_factory=dict)
+    _lacking: int = 0
     _left_out: int = 0
     _opened: int = 0
     _lately: dict[int, None] = field(default_factory=dict)
@@ -94,7 +94,8 @@ class LoadWatch:
     def lacks(self, number: int, left_out: int) -> None:
         """A round goes without so many contributions, since they wait to be measured."""
         if left_out:
-            self._lacking[number] = self._lately[number] = None
+            self._lacking += number not in self._lately
+            self._lately[number] = None
             self._left_out += left_out
 
     def look(self, workers: Mapping[str, Busy], now_s: float) -> Overload | None:
@@ -108,13 +109,13 @@ class LoadWatch:
         self._lately.clear()
         if found is None:
             news = self.full
-            found = Overload("", 0.0, 0, len(self._lacking), self._left_out)
+            found = Overload("", 0.0, 0, self._lacking, self._left_out)
         else:
             news = not self.full or now_s - self.told_s >= TOLD_EVERY_S
         if not news:
             return None
         self.full, self.told_s = bool(found.worker), now_s
-        self._lacking.clear()
+        self._lacking = 0
         self._left_out = 0
         return found
 
@@ -130,4 +131,4 @@ class LoadWatch:
         elif shares[fullest] < FULL_SHARE:
             return None
         waiting = workers[fullest].waiting
-        return Overload(fullest, shares[fullest], waiting, len(self._lacking), self._left_out)
+        return Overload(fullest, shares[fullest], waiting, self._lacking, self._left_out)

@@ -7,7 +7,7 @@ after each repetition, and a value replaces an older one that waits to be sent; 
 
 from islands.identities import LearnerName, Phase, Role, Status
 from islands.syncer import timeouts
-from islands.syncer.commits import ask_for_seed
+from islands.syncer.commits import ask_for_seed, give_up_late_seed
 from islands.syncer.core import Core
 from islands.syncer.pausing import missed_pause, tell_paused
 from islands.syncer.roster import LearnerRecord
@@ -54,6 +54,7 @@ def _repeat_wish_for_seed(core: Core, now_s: float, interval_s: float) -> None:
         seeding.had, seeding.times, seeding.asked_s = len(seeding.digests), 0, now_s
     patience_s = timeouts.doubled_s(interval_s, seeding.times)
     if now_s - seeding.asked_s >= patience_s or seeding.refused:
+        give_up_late_seed(core, seeding)
         seeding.times += 1
         ask_for_seed(core, now_s)
 

@@ -111,6 +111,8 @@ def last_word(
     """
     core.record("wrong_report", name=name, reason=wrong, untold_tokens=untold_tokens)
     reason = f"its report cannot be true: {wrong}"
+    for other in [n for n, at_s in core.wrongs.items() if now_s - at_s[-1] >= STRIKE_WINDOW_S]:
+        del core.wrongs[other]
     recent = [at_s for at_s in core.wrongs.get(name, ()) if now_s - at_s < STRIKE_WINDOW_S]
     core.wrongs[name] = [*recent, now_s]
     if len(core.wrongs[name]) < WRONGS_MAX:

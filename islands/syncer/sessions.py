@@ -62,6 +62,7 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
     if learner is None:
         learner = _new_record(core, hello)
     learner.connection, learner.stepped_s = connection, now_s
+    core.touch(hello.name)
     learner.sent.clear()
     learner.unanswered.clear()
     learner.exchange.asked.clear()
@@ -276,7 +277,6 @@ def _end_absent(core: Core, now_s: float) -> None:
         if name in view.listed or (learner is not None and learner.connection is not None):
             core.absent.pop(name, None)
         elif now_s - core.absent.setdefault(name, now_s) >= patience_s:
-            del core.absent[name]
             core.durable.evictions += 1
             if learner is not None:
                 retire(core, name, "the supervisor does not know it")

@@ -74,15 +74,12 @@ FIXED_POINT_LIMIT = 1000
 UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
 """What arithmetic and look-ups with a peer's numbers raise where a check was forgotten."""
 
-EPOCH_SHIFT = 32
-"""A run that begins anew numbers its records above those that an earlier start left behind."""
-
 
 def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> Durable:
     """The durable state of a run that has not begun."""
     return Durable(
         epoch=epoch,
-        sequence=epoch << EPOCH_SHIFT,
+        sequence=0,
         round=0,
         clock=0.0,
         published=[None] * fragments,

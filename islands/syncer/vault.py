@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from islands.config import Anchor, MergeRule, RunSettings
 from islands.errors import UserError
-from islands.identities import Ticket, Version
+from islands.identities import Incarnation, LearnerName, Ticket, Version
 from islands.layout import Layout
 from islands.messages import Contribution, FragmentSeed
 from islands.numerics.check import Measured, clip, measure
@@ -32,6 +32,14 @@ class _Shelf:
 
     values: dict[Version, NDArray[np.float32]]
     state: OuterState
+
+
+@dataclass(frozen=True, slots=True)
+class _Seed:
+    """One fragment of an initial value."""
+
+    digest: str
+    value: NDArray[np.float32]
 
 
 class Vault:
@@ -54,7 +62,7 @@ class Vault:
         self._averaged = settings.merge is MergeRule.AVERAGE
         self._units = [self._units_of(index) for index in range(len(layout.fragments))]
         self._shelves: list[_Shelf] = [_Shelf({}, {}) for _ in layout.fragments]
-        self._seeds: dict[tuple[int, str], NDArray[np.float32]] = {}
+        self._seeds: dict[tuple[int, LearnerName, Incarnation], _Seed] = {}
         self._waiting: dict[Ticket, dict[int, Measured]] = {}
         self.waiting_bytes = 0
 
@@ -111,17 +119,24 @@ class Vault:
     # --- version 0 ----------------------------------------------------------------------------
 
     def take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> bool:
-        """Keep one fragment of the initial value; False if it is not what it says."""
+        """Keep one fragment of the initial value; False if it is not what it says.
+
+        One is kept per fragment and sender: the first of its newest incarnation. Another value is
+        refused, as the first one may be what is being installed.
+        """
         if not 0 <= seed.fragment < len(self._shelves) or len(payload) != 1:
             return False
         size = self._layout.fragments[seed.fragment].size
         if payload[0].nbytes != 4 * size or digest(payload[0]) != seed.digest:
             return False
         value = np.frombuffer(payload[0], np.float32)
-        finite = bool(np.isfinite(value).all())
-        if finite:
-            self._seeds[seed.fragment, seed.digest] = value
-        return finite
+        if not bool(np.isfinite(value).all()):
+            return False
+        offered = seed.fragment, seed.name, seed.incarnation
+        for key in list(self._seeds):
+            if key[:2] == offered[:2] and key < offered:
+                self._seeds.pop(key, None)  # another of the worker's threads may have done so
+        return self._seeds.setdefault(offered, _Seed(seed.digest, value)).digest == seed.digest
 
     def take_initial(self, values: Sequence[NDArray[np.float32]]) -> tuple[str, ...]:
         """Keep a whole initial value that came from elsewhere; returns its digests by fragment.
@@ -144,12 +159,15 @@ class Vault:
                 )
             value = np.ascontiguousarray(given, np.float32)
             digests.append(digest(as_buffer(value)))
-            self._seeds[fragment.index, digests[-1]] = value
+            self._seeds[fragment.index, LearnerName(""), Incarnation(0, 0)] = _Seed(
+                digests[-1], value
+            )
         return tuple(digests)
 
     def install_seed(self, version: Version, digests: tuple[str, ...]) -> None:
         """Of what was offered, also by others before, the values with these digests are taken."""
-        values = [self._seeds[index, computed] for index, computed in enumerate(digests)]
+        offered = {(key[0], seed.digest): seed.value for key, seed in self._seeds.items()}
+        values = [offered[index, computed] for index, computed in enumerate(digests)]
         self._seeds.clear()
         for index, value in enumerate(values):
             self._shelves[index] = _Shelf({version: value}, self._optimizer.init(value))

@@ -48,10 +48,10 @@ def test_the_order_depends_on_seed_and_pass_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "position"), [(ShardKey(0, 4), 0), (ShardKey(-1, 0), 0), (ShardKey(0, 0), 26)]
+    ("key", "position"), [(ShardKey(0, 4), 0), (ShardKey(-1, 0), 0), (ShardKey(0, 0), -1)]
 )
 def test_what_does_not_exist_is_refused(key: ShardKey, position: int) -> None:
-    """An unknown shard or a position beyond its end is an error, never an empty shard."""
+    """An unknown shard or a position before its start is an error, never an empty shard."""
     with pytest.raises(IndexError):
         next(ShardPlan(100, 4).groups(key, position, 1))
 
@@ -60,3 +60,9 @@ def test_shard_keys_order_by_pass_first() -> None:
     """Keys sort and print in the order in which shards are leased."""
     keys = [ShardKey(1, 0), ShardKey(0, 2), ShardKey(0, 1)]
     assert [str(key) for key in sorted(keys)] == ["0/1", "0/2", "1/0"]
+
+
+@pytest.mark.parametrize("position", [25, 26, 10**12])
+def test_nothing_is_left_at_the_end_of_a_shard_or_beyond(position: int) -> None:
+    """The position may be what another learner said, and the shard is only finished."""
+    assert list(ShardPlan(100, 4).groups(ShardKey(0, 0), position, 1)) == []

@@ -94,13 +94,14 @@ def test_other_commands_keep_their_order() -> None:
     assert commands == [Reset(), Allow(8, ()), Reset(), Allow(16, ())]
 
 
-def test_a_shard_that_was_read_to_its_end_is_left_behind() -> None:
-    """Who takes over a shard exactly at its end says that it is done, and reads the next one."""
+@pytest.mark.parametrize("position", [RECORDS, RECORDS + 1, 10**12])
+def test_a_shard_that_was_read_to_its_end_is_left_behind(position: int) -> None:
+    """Who takes over a shard at its end, or beyond, says that it is done, and reads the next."""
     bench = Bench()
-    finished, fresh = Lease(0, 1, RECORDS), Lease(0, 2, 0)
+    finished, fresh = Lease(0, 1, position), Lease(0, 2, 0)
     bench.do(Allow(10 * BATCH, (finished, fresh)))
     bench.step()
-    assert bench.engine.leases == (Lease(0, 1, RECORDS, done=True), Lease(0, 2, 1))
+    assert bench.engine.leases == (Lease(0, 1, position, done=True), Lease(0, 2, 1))
 
 
 def test_only_shards_at_their_ends_are_reported_done() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from islands.identities import FragmentIndex, Incarnation, Version
 from islands.messages import FragmentRequest, FragmentSeed
-from islands.syncer.actions import InstallSeed
+from islands.syncer.actions import InstallSeed, Record
 from islands.syncer.events import InitialRead, JournalFinished, SeedArrived
 from tests.syncer.bench import Bench, opened, seeded
 
@@ -47,6 +47,58 @@ def test_a_seed_that_takes_long_is_not_asked_for_over_and_over() -> None:
             asked_s.append(bench.now_s)
     assert len(asked_s) <= 10
     assert asked_s[0] <= 3.0
+
+
+def late_seeds(bench: Bench) -> list[dict[str, object]]:
+    """What the last event told of learners that were asked in vain."""
+    return [record.fields for record in bench.of(Record) if record.kind == "seed_late"]
+
+
+def test_who_never_offers_makes_place_for_another() -> None:
+    """In turns, each for longer than before: the next one's link may be as slow."""
+    bench = Bench()
+    bench.hello("ana")
+    bench.hello("ben")
+    asked, since_s, spans_s = ["ana"], 0.0, list[float]()
+    while len(asked) < 5:
+        bench.tick(1.0)
+        assert bench.now_s < 3600.0
+        assert bench.core.seeding is not None
+        if bench.core.seeding.name != asked[-1]:
+            assert [fields["name"] for fields in late_seeds(bench)] == [asked[-1]]
+            assert [request.fragment for request in bench.sent(FragmentRequest)] == [0, 1]
+            spans_s.append(bench.now_s - since_s)
+            asked.append(bench.core.seeding.name)
+            since_s = bench.now_s
+    assert asked == ["ana", "ben", "ana", "ben", "ana"]
+    assert spans_s[2] > 1.5 * spans_s[0]
+    bench.seed()
+    assert bench.state.version(0) == Version(1, 0)
+
+
+def test_the_only_one_is_asked_until_it_offers() -> None:
+    """What it sent is kept, and nobody is told of a choice that there is not."""
+    bench = Bench()
+    bench.hello("ana")
+    bench.do(SeedArrived(seed_of(bench, 0), intact=True))
+    for _ in range(2000):
+        bench.tick(5.0)
+        assert late_seeds(bench) == []
+    assert bench.core.seeding is not None
+    assert list(bench.core.seeding.digests) == [0]
+
+
+def test_a_seed_that_goes_on_is_waited_for() -> None:
+    """Each fragment that arrives gives its sender the whole patience again."""
+    bench = Bench(fragments=8)
+    bench.hello("ana")
+    bench.hello("ben")
+    for index in range(7):
+        for _ in range(100):
+            bench.tick(1.0)
+        assert bench.core.seeding is not None
+        assert bench.core.seeding.name == "ana"
+        bench.do(SeedArrived(seed_of(bench, index), intact=True))
 
 
 def test_after_a_damaged_seed_another_learner_is_asked() -> None:
@@ -137,11 +189,6 @@ def test_versions_grow_by_one_and_carry_the_epoch() -> None:
         round_of = opened(again)
     again.answer(round_of[0])
     assert again.merge().target == Version(2, 2)
-
-
-def test_a_new_run_numbers_its_records_above_old_ones() -> None:
-    """Records that a start without a version left behind are never the newest."""
-    assert Bench(epoch=3).core.durable.sequence > Bench(epoch=2).core.durable.sequence + 10**6
 
 
 def test_the_clock_counts_the_rounds_of_the_fleet() -> None:

@@ -292,3 +292,25 @@ def test_a_grant_fits_into_a_message_whatever_a_report_claims() -> None:
         book.top_up(ANA, batch_tokens=claimed, members=1, chunk_steps=10**6)
         assert 0 < holder.quota_tokens <= QUOTA_TOKENS_MAX
         assert len(holder.leases) == LEASES_HELD_MAX
+
+
+def test_a_position_advances_by_at_most_the_tokens_that_were_reported() -> None:
+    """A record has a token at least; what is beyond that is read again by whoever comes next."""
+    book = book_of(None)
+    book.open(ANA, Incarnation(1, 1))
+    top_up(book, ANA)
+    far = Lease(0, 0, 10**12), Lease(0, 1, 10**12)
+    for tokens in (0, BATCH, BATCH, 2 * BATCH):
+        book.reported(report(ANA, tokens, far))
+        assert sum(lease.position for lease in book.holders[ANA].leases) == tokens
+    assert book.close(ANA, 2 * BATCH) == [Lease(0, 0, 2 * BATCH), Lease(0, 1, 0)]
+
+
+def test_who_reads_on_may_advance_by_its_own_tokens_alone() -> None:
+    """Where another one stopped counts for nobody's claims."""
+    book = book_of(None)
+    book.free = [Lease(0, 5, 500)]
+    book.open(ANA, Incarnation(1, 1))
+    top_up(book, ANA)
+    book.reported(report(ANA, BATCH, (Lease(0, 5, 500 + BATCH),)))
+    assert book.holders[ANA].leases[-1] == Lease(0, 5, 500 + BATCH)

@@ -79,6 +79,15 @@ def test_rounds_that_lack_contributions_speak_for_half_a_load() -> None:
     assert [overload.worker for _, overload in told] == [INSPECTING]
 
 
+def test_what_a_run_is_not_told_takes_no_memory() -> None:
+    """Rounds that lacked something now and then, for as long as no worker is full, are counted."""
+    bench = Bench(places=4)
+    bench.live(100.0, {INSPECTING: 0.3}, left_out=1)
+    sizes = len(repr(bench.watch))
+    assert bench.live(3000.0, {INSPECTING: 0.3}, left_out=1) == []
+    assert len(repr(bench.watch)) < 1.5 * sizes
+
+
 def test_a_full_journal_or_merge_is_named() -> None:
     """Nothing is left out then; what suffers is when versions are published."""
     for name in (MERGING, WRITING):

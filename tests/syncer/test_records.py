@@ -1,5 +1,7 @@
 """When the journal is written: few records, each with all that happened since the one before."""
 
+from dataclasses import replace
+
 import pytest
 
 from islands.config import RunSettings
@@ -53,6 +55,38 @@ def test_what_is_granted_is_sent_when_its_record_is_durable() -> None:
     (second,) = bench.written()
     bench.do(JournalFinished(second.sequence))
     assert len(bench.sent(LeaseGranted)) == 1
+
+
+def test_what_is_durable_is_sent_although_more_was_granted_since() -> None:
+    """A slow disk: the learner steps on what one record holds while the next one is written."""
+    bench = seeded("ana", settings=BUDGET)
+    ana = bench.learners["ana"]
+    spend(bench, "ana", all_of_it=True)
+    (first,) = bench.written()
+    given = bench.core.durable.leases.holders[ana.name].quota_tokens
+    one, *others = bench.core.durable.leases.holders[ana.name].leases
+    ana.leases = (replace(one, done=True), *others)
+    bench.report("ana")  # it needs a further shard: granted, and in no record yet
+    assert bench.core.grants == {ana.name: None}
+    bench.do(JournalFinished(first.sequence))
+    (sent,) = bench.sent(LeaseGranted)
+    assert (sent.quota_tokens, sent.leases) == (given, (one, *others))
+    assert ana.name in bench.core.grants
+    bench.journal()
+    (sent,) = bench.sent(LeaseGranted)
+    assert sent.leases == tuple(bench.core.durable.leases.holders[ana.name].leases)
+    assert not bench.core.grants
+    assert not bench.core.written_grants
+
+
+def test_a_grant_of_an_incarnation_that_ended_is_sent_to_nobody() -> None:
+    """Its record is durable when the next incarnation is already here."""
+    bench = seeded("ana", settings=BUDGET)
+    spend(bench, "ana", all_of_it=True)
+    (record,) = bench.written()
+    bench.hello("ana", counter=2)
+    bench.do(JournalFinished(record.sequence))
+    assert bench.sent(LeaseGranted) == []
 
 
 def test_a_grant_that_is_not_needed_yet_travels_with_a_fragment() -> None:

@@ -34,8 +34,8 @@ def running(settings: RunSettings | None = None) -> Bench:
 
 
 def told(bench: Bench, progress: Progress) -> None:
-    """Ana reports this."""
-    bench.do(ProgressArrived(progress, bench.connections["ana"]))
+    """A learner reports this."""
+    bench.do(ProgressArrived(progress, bench.connections[progress.name]))
 
 
 def fragment(progress: Progress, **changed: int) -> Progress:
@@ -92,6 +92,15 @@ def test_who_is_wrong_again_and_again_is_refused_for_good() -> None:
     assert isinstance(often[-1], Refused)
     assert not often[-1].retry
     assert [type(word) for word in rarely] == [Evicted] * 3
+
+
+def test_strikes_that_no_longer_count_are_forgotten() -> None:
+    """Names come and go for months."""
+    bench = running()
+    for name in ("ana", "ben"):
+        told(bench, replace(bench.learners[name].progress(), step_time_s=-1.0))
+        bench.tick(700.0)
+    assert list(bench.core.wrongs) == ["ben"]
 
 
 def test_its_quota_goes_to_others_as_far_as_it_was_believed() -> None:

@@ -164,6 +164,20 @@ def test_who_is_in_no_view_and_has_no_link_is_ended() -> None:
     assert "ana" in bench.core.durable.ledger.books
 
 
+def test_who_comes_back_is_absent_from_then_on() -> None:
+    """How long its incarnation before was in no view does not count against it."""
+    bench = seeded("ana", "ben")
+    bench.drop("ben")
+    bench.view("ana", Status.LIVE, epoch=2)
+    bench.tick(1.0)
+    bench.view("ben", Status.EVICTED, epoch=2)
+    bench.tick(60.0)
+    bench.hello("ben", counter=2)
+    bench.drop("ben")
+    bench.view("ana", Status.LIVE, epoch=2)
+    assert "ben" in bench.core.durable.ledger.books
+
+
 def test_who_has_a_link_is_not_ended_by_a_new_supervisor() -> None:
     """A new supervisor that has not heard a learner yet does not make the syncer drop it."""
     bench = seeded("ana", "ben")
@@ -191,6 +205,17 @@ def test_a_hello_over_a_replaced_link_changes_nothing() -> None:
     bench.hello("ana", connection=10)
     assert isinstance(bench.dismissed()[0], Refused)
     assert bench.core.learners[name].connection == 20
+
+
+def test_a_hello_that_goes_back_brings_its_sender_back() -> None:
+    """It was delivered late: its report is not taken, and whoever sent it is here again."""
+    bench = seeded("ana", "ben")
+    late = bench.hello_of(bench.learners["ana"])
+    bench.step("ana")
+    bench.drop("ana")
+    bench.do(LinkOpened(late, 50, trusted=True))
+    ana = bench.core.learners[bench.learners["ana"].name]
+    assert (ana.connection, ana.progress.steps) == (50, 1)
 
 
 def test_a_closed_old_link_does_not_cut_the_new_one() -> None:

@@ -20,7 +20,7 @@ from messaging.tensors import as_buffer, digest
 
 LAYOUT = NumpyTrainer(2).layout
 SIZE = LAYOUT.fragments[0].size
-ANA = LearnerName("ana")
+ANA, BEN = LearnerName("ana"), LearnerName("ben")
 WHO = Incarnation(1, 1)
 GOOD = np.arange(SIZE, dtype=np.float32)
 NOTHING = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)
@@ -110,17 +110,32 @@ def test_a_damaged_seed_is_not_taken() -> None:
 
 
 def test_the_seed_that_was_journalled_is_the_one_that_is_installed() -> None:
-    """Of several that were offered, also by others before, the digest decides."""
+    """Of several that others offered before, the digest decides."""
     held = vault()
     offered = [np.full(f.size, n, np.float32) for n in (1, 2) for f in LAYOUT.fragments]
     for index, value in enumerate(offered):
         said = digest(as_buffer(value))
         assert held.take_seed(
-            FragmentSeed(1, FragmentIndex(index % 2), ANA, WHO, said), (as_buffer(value),)
+            FragmentSeed(1, FragmentIndex(index % 2), ANA if index < 2 else BEN, WHO, said),
+            (as_buffer(value),),
         )
     version = Version(1, 0)
     held.install_seed(version, tuple(digest(as_buffer(value)) for value in offered[:2]))
     assert [value[0] for value in held.published([version, version])] == [1, 1]
+
+
+def test_one_seed_is_kept_per_fragment_and_sender() -> None:
+    """The first of its newest incarnation stands: it may be what is being installed."""
+    held = vault()
+
+    def offer(number: int, counter: int = 1) -> bool:
+        value = np.full(SIZE, number, np.float32)
+        said = digest(as_buffer(value))
+        seed = FragmentSeed(1, FragmentIndex(0), ANA, Incarnation(1, counter), said)
+        return held.take_seed(seed, (as_buffer(value),))
+
+    assert [offer(1), offer(1), *map(offer, range(2, 9))] == [True, True] + [False] * 7
+    assert [offer(2, counter=2), offer(3, counter=2)] == [True, False]
 
 
 def test_an_initial_value_that_does_not_fit_is_refused() -> None:

@@ -172,8 +172,8 @@ ROUNDS = (
     Mutation(
         "a grant is sent before it is durable",
         "islands/syncer/commits.py",
-        "for name in sorted(n for n in covered if (core.grants[n] or 0) <= sequence):",
-        "for name in sorted(covered):",
+        "while core.written_grants and core.written_grants[0][0] <= sequence:",
+        "while core.written_grants:",
         (SYNCER_DURABLE_FIRST,),
     ),
     Mutation(
