@@ -52,7 +52,7 @@ class _Array:
         """
         try:
             dtype = np.dtype(self.dtype)
-        except TypeError as error:
+        except (TypeError, SyntaxError) as error:  # NumPy parses what has a comma
             raise ValueError(self.dtype) from error
         if dtype.hasobject or any(length < 0 for length in self.shape):
             raise ValueError(self.dtype, self.shape)

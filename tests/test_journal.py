@@ -171,6 +171,16 @@ def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path: Path) -> None:
         whole[place] ^= 1 << place % 8
 
 
+@pytest.mark.parametrize("damaged", [b",f4", b"<g4", b"<f\x14", b"Of4"])
+def test_a_type_that_a_bit_made_another_is_noticed(tmp_path: Path, damaged: bytes) -> None:
+    """NumPy has a grammar for types, and says in several ways that it cannot read one."""
+    last = three_commits(tmp_path)
+    whole = last.read_bytes()
+    assert b'"<f4"' in whole
+    last.write_bytes(whole.replace(b'"<f4"', b'"' + damaged + b'"', 1))
+    assert numbers(recover(tmp_path)) == [0, 0]
+
+
 @pytest.mark.parametrize(
     "tail", [b"\0" * 4096, b"more", b"ISLJ0001"], ids=["zeros", "text", "magic"]
 )
