@@ -18,7 +18,7 @@ from islands.syncer.events import (
     StopRequested,
     SupervisorLinkChanged,
 )
-from tests.syncer.bench import BATCH, Bench, opened, seeded
+from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
 
 SETTINGS = RunSettings(interval_steps=40, fragments=4, budget_tokens=10_000)
 
@@ -266,6 +266,8 @@ def test_who_comes_back_again_and_again_does_not_postpone_the_end() -> None:
         pass_time(bench, 25.0)
         if stage_of(bench) is ClosingStage.FINISHED:
             break
+        bench.learners["ben"] = Learner("ben", 4, counter)
+        bench.learners["ben"].phase = Phase.STEPPING
         bench.hello("ben", counter=counter)
         bench.adopt("ben")
         bench.journal()
