@@ -385,9 +385,10 @@ class Hub:
         if found:
             self.folder.evaluation(self.elapsed_s, 0.0, found)
         wall_s = self.folder.earlier_s + self.elapsed_s
-        here = self.supervisor.state.evictions  # a syncer does not see those that end at once
-        share = {**share, "evictions": max(here, share.get("evictions", 0))}
-        summary = summarise(self.folder.figures, share, wall_s=wall_s, figures=found)
+        evictions = self.supervisor.state.evictions
+        summary = summarise(
+            self.folder.figures, share, evictions=evictions, wall_s=wall_s, figures=found
+        )
         text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
         (self.settings.folder / "summary.json").write_bytes(text + b"\n")
         return summary

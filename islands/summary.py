@@ -43,7 +43,12 @@ def share_of(syncer: SyncerState) -> Share:
 
 
 def summarise(
-    telemetry: RunFigures, share: Share, *, wall_s: float, figures: dict[str, float]
+    telemetry: RunFigures,
+    share: Share,
+    *,
+    evictions: int,
+    wall_s: float,
+    figures: dict[str, float],
 ) -> Summary:
     """Sum a run up.
 
@@ -53,6 +58,8 @@ def summarise(
     Args:
         telemetry: what learners did.
         share: the syncer's.
+        evictions: those that the last supervisor counted. A syncer may not hear of one whose
+            successor comes at once, nor a supervisor of those before its start: the larger counts.
         wall_s: seconds from the first start to the end.
         figures: of the final evaluation.
 
@@ -64,6 +71,7 @@ def summarise(
     gaps = telemetry.gaps
     counted = {
         "wall_s": wall_s,
+        "evictions": max(evictions, share.get("evictions", 0)),
         "goodput": stepping_s / allocated_s,
         "step_gap_p999_s": gaps.quantile(0.999),
         "longest_stall_s": gaps.largest_s,

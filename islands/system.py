@@ -119,6 +119,7 @@ class LocalSystem:
         )
         self._processes = ProcessTable(self._make, self._ended)
         self._finished = asyncio.Event()
+        self._supervisor: SupervisorActor | None = None
         self._syncer: SyncerActor | None = None
         self._around: Surroundings
         self._wall_s = 0.0
@@ -215,7 +216,8 @@ class LocalSystem:
         self.folder.write(self.elapsed_s, "system", "process_started", {"name": name})
         rng = random.Random(self._rng.getrandbits(64))
         if name == SUPERVISOR:
-            return self._make_supervisor()
+            self._supervisor = self._make_supervisor()
+            return self._supervisor
         if name == SYNCER:
             self._syncer = self._make_syncer(rng)
             return self._syncer
@@ -346,9 +348,11 @@ class LocalSystem:
         self.folder.evaluation(self.elapsed_s, 0.0, found)
         save_file(self.model.layout.assemble(self.values), self.folder.path / "final.safetensors")
         assert self._syncer is not None, "a syncer made the cut"
+        assert self._supervisor is not None, "a supervisor admitted it"
         summary = summarise(
             self.folder.figures,
             share_of(self._syncer.state),
+            evictions=self._supervisor.state.evictions,
             wall_s=self._wall_s,
             figures=found,
         )
