@@ -114,6 +114,9 @@ async def test_learners_step_on_while_the_syncer_is_away(tmp_path: Path) -> None
     hub = fleet(tmp_path / "run", budget_tokens=None)
     async with running(hub) as run:
         await hub.wait_merge_of(PAIR, LIMIT_S)
+        # Once its pace is known, a learner is granted what lasts for an outage.
+        await hub.wait_until(lambda: set(PAIR) <= set(hub.told), LIMIT_S)
+        await hub.wait_until(lambda: all(hub.told[name].steps > 60 for name in PAIR), LIMIT_S)
         hub.launcher.hold("syncer", LIMIT_S)
         hub.launcher.kill("syncer")
         await hub.wait_until(lambda: "syncer" not in hub.launcher, LIMIT_S)
