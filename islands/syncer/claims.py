@@ -69,7 +69,12 @@ class Marks:
 
 @dataclass(slots=True)
 class Answers:
-    """The newest tickets that a learner answered: over which link, and how often."""
+    """The newest tickets that a learner answered: over which link last, and how often over that.
+
+    An answer that was taken in waits for its merge or has its fate, and neither changes when its
+    link breaks: another one for the same ticket is a repetition, over whatever link it comes. Only
+    the copies of one link can be a fault of their sender.
+    """
 
     given: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
@@ -83,9 +88,9 @@ class Answers:
             del self.given[min(self.given)]
         return copies
 
-    def has(self, epoch: int, round_: int, connection: int | None) -> bool:
-        """Whether a ticket was answered over this link."""
-        return self.given.get((epoch, round_), (None, 0))[0] == connection
+    def has(self, epoch: int, round_: int) -> bool:
+        """Whether an answer to a ticket was taken in before."""
+        return (epoch, round_) in self.given
 
 
 def wrong_report(before: Progress | None, told: Progress) -> str | None:

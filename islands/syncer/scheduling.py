@@ -130,15 +130,15 @@ def take_contribution(
 ) -> None:
     """Admit a contribution to its round or give it its other fate (`fate.py`).
 
-    The first answer to a ticket stands. None is taken from an incarnation that has ended, for its
-    accounts are closed, nor from an observer, which has none. One that comes over a link that is
-    gone is void, as its sender takes it to be: it decides nothing, and the pull, which is asked
-    again over the next link, is still to be answered.
+    The first answer to a ticket stands, over whatever link others come. None is taken from an
+    incarnation that has ended, for its accounts are closed, nor from an observer, which has none.
+    One that comes over a link that is gone is void, as its sender takes it to be: it decides
+    nothing, and the pull, which is asked again over the next link, is still to be answered.
     """
     ticket = contribution.ticket
     learner = core.learners.get(ticket.name)
-    known = learner is not None and learner.role is Role.LEARNER
-    if learner is None or not known or learner.incarnation != ticket.incarnation:
+    observing = learner is not None and learner.role is not Role.LEARNER
+    if learner is None or observing or learner.incarnation != ticket.incarnation:
         core.record("kept_out", ticket=str(ticket), reason="its incarnation has ended")
         _drop(core, ticket, connection)
         return
@@ -151,8 +151,9 @@ def take_contribution(
         strike(core, learner, f"fragment {contribution.fragment} does not exist", connection, now_s)
         return
     round_ = core.rounds.get(contribution.fragment)
+    known = learner.answers.has(ticket.epoch, ticket.round)
     copies = learner.answers.count(ticket.epoch, ticket.round, connection)
-    if copies > 1 or _admitted(core, ticket) is not None:
+    if known or _admitted(core, ticket) is not None:
         core.record("duplicate", ticket=str(ticket), copies=copies)
         _drop(core, ticket, connection)
         if copies > COPIES_MAX:
@@ -317,8 +318,7 @@ def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
         if name not in core.learners or core.ineligible(name, round_.fragment) is not None:
             continue
         learner = core.learners[name]
-        number, link = round_.number, learner.connection
-        answered = learner.answers.has(core.durable.epoch, number, link)
+        answered = learner.answers.has(core.durable.epoch, round_.number)
         asked_s = round_.asked_s.get(name)
         if asked_s is None or (not answered and now_s - asked_s >= resend_after_s(core, learner)):
             round_.excused.pop(name, None)
@@ -358,8 +358,13 @@ def abandon(core: Core, round_: Round, now_s: float, reason: str) -> None:
 
 
 def _admitted(core: Core, ticket: Ticket) -> Admitted | None:
-    """The answer to a ticket that waits for its merge, whatever its sender says next."""
+    """The answer to a ticket that waits for its merge, whatever its sender says next.
+
+    Once its round is merged its payload is gone; what comes then is nothing that is still needed.
+    """
     for round_ in core.rounds.values():
+        if round_.stage is Stage.JOURNALLING:
+            continue
         held = round_.arrived.get(ticket.name)
         if held is not None and held.contribution.ticket == ticket:
             return held
@@ -367,7 +372,7 @@ def _admitted(core: Core, ticket: Ticket) -> Admitted | None:
 
 
 def _drop(core: Core, ticket: Ticket, connection: int) -> None:
-    """Forget the payload of an answer that has just come; one that was admitted before stays."""
+    """Forget the payload of an answer that has just come; one that waits for its merge stays."""
     held = _admitted(core, ticket)
     if held is None or held.connection != connection:
         core.actions.append(DropContribution(ticket, None if held is None else connection))

@@ -179,11 +179,13 @@ def _send_what_differs(core: Core, learner: LearnerRecord, hello: Hello, now_s: 
 
 
 def _ask_again(core: Core, learner: LearnerRecord, now_s: float) -> None:
-    """A link came back: its excuse is over, and pulls on the old link are asked again."""
+    """A link came back: its excuse is over, and what it has not answered is asked again."""
     for round_ in core.rounds.values():
         collecting = round_.stage is Stage.COLLECTING
         if collecting and learner.name in round_.asked and learner.name not in round_.arrived:
-            if core.ineligible(learner.name, round_.fragment) is None:
+            if learner.answers.has(core.durable.epoch, round_.number):
+                excuse(round_, learner.name, "its answer was refused")
+            elif core.ineligible(learner.name, round_.fragment) is None:
                 round_.excused.pop(learner.name, None)
                 ask(core, round_, learner, now_s)
             else:

@@ -7,7 +7,7 @@ import pytest
 from islands.config import RunSettings
 from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Phase, Ticket, Version
 from islands.messages import Contribution, FragmentProgress, Progress, PullFragment, Quarantined
-from islands.syncer.actions import BeginMerge, DropContribution
+from islands.syncer.actions import BeginMerge, DropContribution, Record
 from islands.syncer.claims import (
     ANSWERS_KEPT,
     COPIES_MAX,
@@ -20,6 +20,7 @@ from islands.syncer.claims import (
 )
 from islands.syncer.events import ContributionArrived, ProgressArrived
 from islands.syncer.leases import LeaseBook
+from islands.syncer.rounds import Stage
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
 
 ANA = LearnerName("ana")
@@ -259,12 +260,50 @@ def test_more_copies_than_a_link_makes_are_strikes() -> None:
 
 
 def test_copies_are_counted_over_each_link() -> None:
-    """An answer given anew over a new link is no copy; the oldest tickets are forgotten first."""
+    """One over a new link is no copy of that link, but no first answer either; old ones go."""
     answers = Answers()
+    assert not answers.has(1, 7)
     assert [answers.count(1, 7, 1), answers.count(1, 7, 1), answers.count(1, 7, 2)] == [1, 2, 1]
-    assert answers.has(1, 7, 2)
-    assert not answers.has(1, 7, 1)
     for number in range(8, 8 + ANSWERS_KEPT):
+        assert answers.has(1, 7)
         answers.count(1, number, 2)
-    assert not answers.has(1, 7, 2)
-    assert answers.has(1, 8, 2)
+    assert not answers.has(1, 7)
+    assert answers.has(1, 8)
+
+
+@pytest.mark.parametrize("decided", ["its round is abandoned", "it is refused", "it is merged"])
+def test_what_has_its_fate_keeps_it_when_its_link_breaks(decided: str) -> None:
+    """The pull is not asked again over the next link, and another answer to it gets no fate."""
+    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=2))
+    ana, ben = opened(bench)
+    bench.answer(ana, check=replace(GOOD, finite=decided != "it is refused"))
+    answer = bench.contribution(ana)
+    bench.drop("ana")
+    if decided == "it is merged":
+        bench.answer(ben)
+        bench.merge()
+    bench.hello("ana")
+    assert ana not in bench.pulls()
+    bench.step("ana")
+    if decided == "its round is abandoned":
+        bench.tick(1e6)
+        assert ana.fragment not in bench.core.rounds
+        bench.hello("ana")
+    bench.step("ana")
+    assert ana not in bench.pulls()
+    bench.do(ContributionArrived(answer, GOOD, bench.connections["ana"]))
+    assert bench.fates() == []
+    assert [record.kind for record in bench.of(Record)] == ["duplicate"]
+    assert bench.of(DropContribution) == [DropContribution(ana.ticket)]
+
+
+def test_a_copy_that_comes_between_merge_and_journal_is_not_kept() -> None:
+    """What was held for the merge is gone by then, so nothing would ever free the copy."""
+    bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=None))
+    ana, ben = opened(bench)
+    bench.answer(ana)
+    bench.answer(ben)
+    bench.merge()
+    assert bench.core.rounds[ana.fragment].stage is Stage.JOURNALLING
+    bench.answer(ana)
+    assert bench.of(DropContribution) == [DropContribution(ana.ticket)]
