@@ -162,11 +162,16 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A learner departs on its own will, with the data positions it reached."""
+    """A learner's incarnation ends by its own word.
+
+    It departs on its own will; or its loss is not a finite number (`diverged`), and its process
+    asks for another incarnation.
+    """
 
     name: LearnerName
     incarnation: Incarnation
     reason: str
+    diverged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

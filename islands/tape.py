@@ -20,7 +20,7 @@ LOGGED = frozenset(
         *("quarantined", "wrong_report", "moments_reset", "moments_taken", "moments_fresh"),
         *("paused", "resumed", "commanded", "process_started", "process_ended", "started"),
         *("seeded", "closing", "finished", "extended", "grace_zero", "swinging", "disk"),
-        *("failed", "gave_up", "unsendable", "killed", "overloaded"),
+        *("failed", "gave_up", "unsendable", "killed", "overloaded", "diverged"),
         *("abandoned", "nothing_merged", "seed_late"),
     )
 )

@@ -65,6 +65,7 @@ class LearnerFigures:
     loss: float | None = None
     step_time_s: float = 0.0
     status: str = "starting"
+    diverged: bool = False
     process_steps: int = 0
     process_tokens: int = 0
     row_s: float = -STEP_ROW_INTERVAL_S
@@ -107,8 +108,14 @@ class LearnerFigures:
                 gaps.merge(part.gaps.bins, part.gaps.largest_s)
         self.gaps = gaps
 
+    @property
+    def shown(self) -> str:
+        """How it is, for a person: the supervisor's word is only that it lives."""
+        return "diverged" if self.diverged and self.status == "live" else self.status
+
     def smooth(self, loss: float) -> None:
         """Take in the loss of a step."""
+        self.diverged = not isfinite(loss)
         before = self.loss
         known = before is not None and isfinite(before)
         self.loss = before + LOSS_SMOOTHING * (loss - before) if known else loss  # type: ignore[operator]
@@ -216,6 +223,8 @@ class RunFolder:
             figures.status = "live"
         elif kind in ("status", "evicted", "left") and str(fields["name"]) in self.figures.learners:
             self._learner(str(fields["name"])).status = str(fields.get("status", kind))
+        elif kind == "diverged" and str(fields["name"]) in self.figures.learners:
+            self._learner(str(fields["name"])).diverged = True
         elif kind == "merged":
             self._merge(at_s, fields)
         elif kind in WARNINGS:

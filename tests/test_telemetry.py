@@ -123,6 +123,22 @@ def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     assert len(folder.figures.events) == 5
 
 
+def test_a_learner_that_diverged_is_not_live_until_a_step_goes_well(folder: RunFolder) -> None:
+    """It is admitted again at once each time; that it lives is not what a person must know."""
+    admitted: dict[str, object] = {"name": "a", "role": "learner", "incarnation": "1.1"}
+    folder.write(0.1, "v", "admitted", admitted)
+    assert folder.figures.learners["a"].shown == "live"
+    folder.write(0.2, "s", "diverged", {"name": "a", "incarnation": "1.1", "times": 1})
+    folder.write(0.3, "v", "admitted", {**admitted, "incarnation": "1.2"})
+    assert folder.figures.learners["a"].shown == "diverged"
+    folder.process_started("a")
+    folder.step("a", 0.4, report(1, loss=float("nan")))
+    assert folder.figures.learners["a"].shown == "diverged"
+    folder.step("a", 0.5, report(2, loss=1.0))
+    assert folder.figures.learners["a"].shown == "live"
+    folder.close()
+
+
 def test_what_swings_is_a_warning_until_it_is_over(folder: RunFolder) -> None:
     """The screen shows the sentence as long as it is so; the log keeps both words of it."""
     swinging = {"told": "merged directions undo those before them", "of": 4, "cosine": -0.3}

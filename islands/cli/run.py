@@ -42,6 +42,7 @@ def new_folder(name: str) -> Path:
 
 async def _run(hub: "LocalHub") -> int:
     from islands.cli.screen import Screen
+    from islands.cli.serve import exit_code, why_ended
     from islands.hub import banner
 
     await hub.open()
@@ -52,8 +53,9 @@ async def _run(hub: "LocalHub") -> int:
         screen.say(f"stopped; the same command with --folder {hub.settings.folder} goes on")
         return 0
     screen.conclude(hub.folder.figures, summary)
-    screen.say(f"\nEverything is in {hub.settings.folder}")
-    return 0
+    screen.say(f"\nThe run has ended: {why_ended(summary)}")
+    screen.say(f"Everything is in {hub.settings.folder}")
+    return exit_code(summary)
 
 
 def make_hub(options: RunOptions) -> "LocalHub":

@@ -74,7 +74,7 @@ class Screen:
 
     def _line(self, figures: "RunFigures", tokens: int, elapsed_s: float) -> str:
         shown, more = _shown(figures)
-        learners = " ".join(f"{name}:{one.status}/{one.steps}" for name, one in shown)
+        learners = " ".join(f"{name}:{one.shown}/{one.steps}" for name, one in shown)
         learners += f" and {more:,} more" if more else ""
         name, values = metric(figures)
         value = f" {name}={values[-1]:.3f}" if values else ""
@@ -91,7 +91,7 @@ class Screen:
         for name, learner in shown:
             table.add_row(
                 name,
-                Text(learner.status, style="green" if learner.status == "live" else "red"),
+                Text(learner.shown, style="green" if learner.shown == "live" else "red"),
                 f"{learner.steps:,}",
                 f"{learner.tokens:,}",
                 "" if learner.loss is None else f"{learner.loss:.3f}",
@@ -142,7 +142,7 @@ class Screen:
 def _shown(figures: "RunFigures") -> tuple[list[tuple[str, "LearnerFigures"]], int]:
     """The learners to be told of, by name, and how many more there are."""
     every = figures.learners.items()
-    first = sorted(every, key=lambda one: (one[1].status == "live", one[0]))[:LEARNERS_SHOWN]
+    first = sorted(every, key=lambda one: (one[1].shown == "live", one[0]))[:LEARNERS_SHOWN]
     return sorted(first, key=lambda one: one[0]), len(every) - len(first)
 
 

@@ -6,11 +6,15 @@ from islands.hosting import run_service, say
 from islands.hub import Hub, HubSettings, banner, settle
 from islands.option_groups import RunFile
 from islands.run_spec import RunSpec, read
+from islands.summary import Summary
+from islands.syncer.divergence import DIVERGED
 from islands.watchdog import Watchdog
 from islands.workload import load_workload
 
 ENDS = {"tokens": "its budget of tokens is spent", "time": "its time is over"}
 """Why a run ends, for a person."""
+OF_NO_USE = 2
+"""Exit code of a run that its user must mend: starting the hub again is in vain."""
 
 
 def spec_of(file: RunFile) -> RunSpec:
@@ -35,6 +39,18 @@ async def _serve(hub: Hub, watchdog: Watchdog) -> int:
     if summary is None:
         say("stopped; the same command in the same folder goes on")
     else:
-        reason = ENDS.get(str(summary["reason"]), summary["reason"])
+        reason = why_ended(summary)
         say(f"the run has ended: {reason}; see {hub.settings.folder / 'summary.json'}")
-    return 0
+    return exit_code(summary)
+
+
+def why_ended(summary: Summary) -> str:
+    """Why a run has ended, for a person."""
+    reason = str(summary["reason"])
+    return ENDS.get(reason, reason)
+
+
+def exit_code(summary: Summary | None) -> int:
+    """0, unless the run ended since there was something to mend."""
+    diverged = summary is not None and str(summary["reason"]).startswith(DIVERGED)
+    return OF_NO_USE if diverged else 0

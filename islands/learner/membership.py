@@ -30,8 +30,11 @@ from islands.messages import (
     Hello,
     Join,
     Joined,
+    Leave,
     Welcome,
 )
+
+NOT_FINITE = "its loss is not a finite number"
 
 
 def take_supervisor_link(core: Core, *, up: bool) -> None:
@@ -169,10 +172,17 @@ def take_eviction(core: Core, evicted: Evicted) -> None:
 def start_over(core: Core) -> None:
     """The loss was not a finite number: neither the moments nor the values are worth keeping.
 
-    Steps that were under way report the same once more; they belong to no new incarnation, which
-    has not been allowed to step yet. Moments are reset after the last step.
+    Both are told why this incarnation ends: it was not evicted, and a run in which that happens to
+    everybody is to end. Steps that were under way report the same once more; they belong to no new
+    incarnation, which has not been allowed to step yet. Moments are reset after the last step.
     """
     if core.incarnation is not None and core.allowed:
+        farewell = Leave(core.name, core.incarnation, NOT_FINITE, diverged=True)
+        if core.syncer_up:
+            core.actions.append(ToSyncer(core.progress(core.incarnation)))
+            core.actions.append(ToSyncer(farewell))
+        if core.supervisor_up:
+            core.actions.append(ToSupervisor(farewell))
         _rejoin(core)
         core.actions.append(ResetMoments())
 

@@ -66,8 +66,10 @@ def take_join(core: Core, join: Join, connection: int, now_s: float, *, proven: 
             _refuse(core, join, connection, reason, retry=True)
             return
         end(core, member, Status.EVICTED, "replaced by a newer incarnation")
-    elif member is not None and member.status is Status.LEFT:
-        core.drained.pop(join.name, None)  # whoever starts it again after that means it
+    elif (
+        member is not None and member.status is Status.LEFT and join.previous != member.incarnation
+    ):
+        core.drained.pop(join.name, None)  # another process: whoever starts it again means it
     core.counter += 1
     incarnation = Incarnation(core.epoch, core.counter)
     core.enter(

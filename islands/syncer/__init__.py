@@ -20,6 +20,7 @@ who may not come back  `fence.py`
 whom peers may ask     `donors.py`
 what is said again     `repeats.py`
 when a run swings      `swings.py`
+when it has diverged   `divergence.py`
 when it is overloaded  `load.py`
 when nothing is merged `standstill.py`
 how a run stands still `pausing.py`

@@ -17,6 +17,7 @@ from islands.ledger import Ledger
 from islands.messages import FragmentUpdate, LeaseGranted, Merged
 from islands.syncer.actions import Action, Record, Send, SendValue, WriteJournal
 from islands.syncer.census import Census, Witness
+from islands.syncer.divergence import Divergences
 from islands.syncer.eligibility import ineligible_because, unready_because
 from islands.syncer.fate import NormGauge
 from islands.syncer.fence import Fence
@@ -201,6 +202,7 @@ class Core:
     grace_watch: GraceWatch = field(default_factory=GraceWatch)
     swings: SwingWatch = field(default_factory=SwingWatch)
     merge_watch: MergeWatch = field(default_factory=MergeWatch)
+    divergences: Divergences = field(default_factory=Divergences)
     abandoned_s: dict[int, float] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)
 

@@ -48,8 +48,10 @@ def take_progress(core: Core, progress: Progress, connection: int, now_s: float)
     if wrong is not None:
         dismiss_wrong(core, learner, wrong, now_s)
         return
-    if learner.role is Role.LEARNER and before.phase is Phase.STEPPING and stepped:
-        core.pace.progressed(progress.name, stepped)
+    if learner.role is Role.LEARNER:
+        core.divergences.heard(progress.name, progress.steps, now_s, core.settings)
+        if before.phase is Phase.STEPPING and stepped:
+            core.pace.progressed(progress.name, stepped)
     take_report(core, learner, progress)
     if stepped:
         _time_step(core, learner, stepped, now_s)

@@ -11,6 +11,7 @@ from islands.messages import (
     Evicted,
     FinalRound,
     Hello,
+    Leave,
     Member,
     MembershipChanged,
     Paused,
@@ -18,7 +19,9 @@ from islands.messages import (
     Welcome,
 )
 from islands.syncer.actions import Dismiss, Send
+from islands.syncer.closing import begin_closing
 from islands.syncer.core import Core
+from islands.syncer.divergence import end_reason
 from islands.syncer.donors import donor_for
 from islands.syncer.endings import close_accounts, forget_seed, retire
 from islands.syncer.events import LinkOpened
@@ -216,6 +219,21 @@ def close_link(core: Core, name: LearnerName, connection: int) -> None:
 def _excuse_everywhere(core: Core, name: LearnerName, reason: str) -> None:
     for round_ in core.rounds.values():
         excuse(round_, name, reason)
+
+
+def take_leave(core: Core, leave: Leave, now_s: float) -> None:
+    """An incarnation ends by its learner's own word; if that is true of too many, the run ends."""
+    learner = core.learners.get(leave.name)
+    if learner is not None and learner.incarnation == leave.incarnation:
+        retire(core, leave.name, leave.reason)
+    if not leave.diverged:
+        core.divergences.left(leave.name)
+        return
+    watch = core.divergences
+    times = watch.diverged(leave.name, leave.incarnation, now_s, core.settings)
+    core.record("diverged", name=leave.name, incarnation=str(leave.incarnation), times=times)
+    if watch.of_everyone and core.closing is None and core.seeded:
+        begin_closing(core, end_reason(core.settings), now_s)
 
 
 def take_membership(core: Core, page: MembershipChanged, now_s: float) -> None:

@@ -32,7 +32,6 @@ from islands.syncer.commits import (
     take_seed,
 )
 from islands.syncer.core import ClosingStage, Core, Durable, Published
-from islands.syncer.endings import retire
 from islands.syncer.events import (
     ContributionArrived,
     EndHeard,
@@ -68,7 +67,7 @@ from islands.syncer.scheduling import (
     take_contribution,
     take_decline,
 )
-from islands.syncer.sessions import close_link, open_link, take_membership
+from islands.syncer.sessions import close_link, open_link, take_leave, take_membership
 
 FIXED_POINT_LIMIT = 1000
 UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -226,9 +225,7 @@ class SyncerState:
             case SeedArrived(seed, intact):
                 take_seed(core, seed, intact=intact)
             case LeaveArrived(message):
-                learner = core.learners.get(message.name)
-                if learner is not None and learner.incarnation == message.incarnation:
-                    retire(core, message.name, message.reason)
+                take_leave(core, message, now_s)
             case MergeFinished(fragment, number, facts):
                 take_merge(core, fragment, number, facts, now_s)
             case InitialRead(digests):

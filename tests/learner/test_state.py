@@ -473,6 +473,16 @@ def test_a_state_that_is_not_finite_heals() -> None:
     assert len(bench.sent(Join)) == 1
 
 
+def test_both_hear_why_an_incarnation_ends_whose_loss_is_not_finite() -> None:
+    """The last report comes first, then the word, then it asks for the next incarnation."""
+    bench = stepping()
+    bench.step(finite=False)
+    told = [type(a.message) for a in bench.actions if isinstance(a, ToSyncer | ToSupervisor)]
+    assert told == [Progress, Leave, Leave, Join]
+    assert {leave.diverged for leave in bench.sent(Leave)} == {True}
+    assert bench.sent(Progress)[0].tokens == bench.steps * BATCH
+
+
 def test_a_grant_for_another_incarnation_is_ignored() -> None:
     """Nor one of an older syncer; a smaller quota never takes tokens back."""
     bench = stepping()

@@ -89,6 +89,17 @@ def test_a_drained_learner_that_somebody_starts_again_may_stay() -> None:
     assert started(desk.handle(ProcessEnded("a", "killed (9)"))) == ["a"]
 
 
+def test_a_drained_learner_that_begins_again_by_itself_is_drained_still() -> None:
+    """Its loss was not finite: the same process asks for its next incarnation."""
+    desk = Desk(launched=("a",))
+    a = desk.admit("a", 1)
+    desk.command(Verb.DRAIN, "a")
+    desk.handle(LeaveArrived(Leave(LearnerName("a"), a, "not finite", diverged=True)))
+    again = desk.admit("a", 1, previous=a)
+    assert sent(desk.hear(beat(again)), Drain)
+    assert desk.state.evictions == 0, "nobody ended it against its will"
+
+
 def test_who_is_not_here_cannot_be_drained() -> None:
     """The sentence lists who is; syncers and those who have left are not among them."""
     desk = Desk()

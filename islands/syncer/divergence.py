@@ -1,0 +1,89 @@
+"""When a run has diverged: from the published values nobody gets anywhere any more.
+
+A learner whose loss is not a finite number leaves its incarnation and begins again: from the
+published values, with fresh moments. That heals one that was broken alone. It cannot heal a run
+whose published values or whose learning rate are at fault, and would go on for ever. So:
+
+- each such end counts for its learner, until an incarnation of it got through `WELL_STEPS` steps,
+  or an interval if that is longer;
+- a run of which every learner has `DIVERGED_MAX` of them in a row is closed, with a sentence.
+
+A learner that is away counts as one that trains well for as long as a compilation may take, unless
+it left: another one whose device is broken must not end the run before the killed one is back.
+"""
+
+from dataclasses import dataclass, field
+
+from islands.config import RunSettings
+from islands.identities import Incarnation, LearnerName
+
+DIVERGED = "training has diverged"
+"""How the reason of an end begins that nobody wanted."""
+
+DIVERGED_MAX = 3
+WELL_STEPS = 100
+
+
+@dataclass(slots=True)
+class Streak:
+    """Ends of one learner in a row; `ended` is the last incarnation that counted."""
+
+    heard_s: float
+    times: int = 0
+    ended: Incarnation | None = None
+
+
+@dataclass(slots=True)
+class Divergences:
+    """Of all learners that were heard lately, the one that was silent longest first."""
+
+    streaks: dict[LearnerName, Streak] = field(default_factory=dict)
+
+    def heard(self, name: LearnerName, steps: int, now_s: float, settings: RunSettings) -> None:
+        """A learner reports so many steps of its incarnation, all with a finite loss."""
+        streak = self._refresh(name, now_s, settings)
+        if steps >= max(WELL_STEPS, settings.interval_steps):
+            streak.times = 0
+
+    def diverged(
+        self, name: LearnerName, incarnation: Incarnation, now_s: float, settings: RunSettings
+    ) -> int:
+        """The loss of a learner is not finite; returns how often in a row. Said twice counts once.
+
+        A link may deliver the word once more, and the supervisor's view may come before it.
+        """
+        streak = self._refresh(name, now_s, settings)
+        if streak.ended is None or streak.ended < incarnation:
+            streak.times, streak.ended = streak.times + 1, incarnation
+        return streak.times
+
+    def left(self, name: LearnerName) -> None:
+        """A learner departed by its own will: nobody waits for it."""
+        self.streaks.pop(name, None)
+
+    @property
+    def of_everyone(self) -> bool:
+        """Whether every learner has diverged too often."""
+        return all(streak.times >= DIVERGED_MAX for streak in self.streaks.values())
+
+    def _refresh(self, name: LearnerName, now_s: float, settings: RunSettings) -> Streak:
+        streak = self.streaks.pop(name, None) or Streak(now_s)
+        streak.heard_s = now_s
+        self.streaks[name] = streak
+        kept_s = settings.timing.scaled(settings.timing.compile_s)
+        while True:  # until the first one was heard lately; the one above was just now
+            oldest = next(iter(self.streaks))
+            if now_s - self.streaks[oldest].heard_s < kept_s:
+                return streak
+            del self.streaks[oldest]
+
+
+def end_reason(settings: RunSettings) -> str:
+    """The sentence with which such a run ends."""
+    return (
+        f"{DIVERGED}: {DIVERGED_MAX} times in a row the loss of every learner was not a finite "
+        "number, although each had begun again from the published values with fresh moments; "
+        f"lower run.learning_rate (now {settings.learning_rate:g}) or lengthen "
+        f"run.warmup_steps (now {settings.warmup_steps}), look at the data, and begin anew in "
+        "another folder"
+    )

@@ -1,0 +1,121 @@
+"""A run in which nobody gets anywhere from the published values ends, and says why."""
+
+import pytest
+
+from islands.cli.serve import exit_code
+from islands.config import RunSettings
+from islands.identities import Incarnation, LearnerName
+from islands.messages import Leave
+from islands.syncer.divergence import DIVERGED, DIVERGED_MAX, WELL_STEPS, Divergences, end_reason
+from islands.syncer.events import LeaveArrived
+from tests.syncer.bench import Bench, seeded
+
+SETTINGS = RunSettings(interval_steps=40, fragments=2, learning_rate=0.5)
+
+
+def diverge(bench: Bench, name: str, *, again: bool = True) -> None:
+    """The loss of a learner is not finite; it comes back under its next incarnation."""
+    learner = bench.learners[name]
+    bench.do(LeaveArrived(Leave(learner.name, learner.incarnation, "not finite", diverged=True)))
+    if again:
+        bench.hello(name, counter=learner.incarnation.counter + 10)
+        bench.adopt(name)
+        bench.step(name)
+
+
+def reason_of(bench: Bench) -> str | None:
+    """Why the run is ending, if it is."""
+    return None if bench.core.closing is None else bench.core.closing.reason
+
+
+def test_a_run_in_which_everybody_diverges_again_and_again_ends() -> None:
+    """With a sentence that says what to change, and with the end of any other run."""
+    bench = seeded("ana", "ben", settings=SETTINGS)
+    for _ in range(DIVERGED_MAX):
+        assert reason_of(bench) is None
+        diverge(bench, "ana")
+        diverge(bench, "ben")
+    assert reason_of(bench) == end_reason(SETTINGS)
+    assert end_reason(SETTINGS).startswith(DIVERGED)
+    assert "run.learning_rate (now 0.5)" in end_reason(SETTINGS)
+
+
+def test_one_learner_that_diverges_ends_nobody_elses_run() -> None:
+    """Its device may be broken; the others train, or are about to."""
+    bench = seeded("ana", "ben", settings=SETTINGS)
+    for _ in range(4 * DIVERGED_MAX):
+        diverge(bench, "ana")
+    assert reason_of(bench) is None
+
+
+def test_who_was_killed_a_moment_ago_is_waited_for() -> None:
+    """It trained well when it was here; only after as long as a compilation is it forgotten."""
+    bench = seeded("ana", "ben", settings=SETTINGS)
+    bench.step("ben")
+    bench.drop("ben")
+    for _ in range(2 * DIVERGED_MAX):
+        diverge(bench, "ana")
+    assert reason_of(bench) is None
+    bench.tick(SETTINGS.timing.compile_s)
+    diverge(bench, "ana")
+    assert reason_of(bench) == end_reason(SETTINGS)
+
+
+def test_who_left_is_not_waited_for() -> None:
+    """It will not come back to show that the run can be trained."""
+    bench = seeded("ana", "ben", settings=SETTINGS)
+    bench.step("ben")
+    ben = bench.learners["ben"]
+    bench.do(LeaveArrived(Leave(ben.name, ben.incarnation, "drained")))
+    for _ in range(DIVERGED_MAX):
+        diverge(bench, "ana")
+    assert reason_of(bench) == end_reason(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("interval_steps", "steps", "ends"),
+    [
+        (1, WELL_STEPS, False),
+        (1, WELL_STEPS - 1, True),
+        (500, 500, False),
+        (500, 499, True),
+    ],
+)
+def test_steps_that_go_well_end_a_streak(interval_steps: int, steps: int, *, ends: bool) -> None:
+    """As many as show that training is possible: a hundred, or an interval if that is longer."""
+    settings = RunSettings(interval_steps=interval_steps)
+    watch, ana = Divergences(), LearnerName("ana")
+    for counter in range(DIVERGED_MAX):
+        if counter == DIVERGED_MAX - 1:
+            watch.heard(ana, steps, 1.0, settings)
+        watch.diverged(ana, Incarnation(1, counter), 1.0, settings)
+    assert watch.of_everyone is ends
+
+
+def test_a_word_that_comes_twice_counts_once() -> None:
+    """A link may deliver it again, also long after its incarnation was replaced."""
+    watch, ana = Divergences(), LearnerName("ana")
+    told = [watch.diverged(ana, Incarnation(1, counter), 0.0, SETTINGS) for counter in (2, 2, 1, 5)]
+    assert told == [1, 1, 1, 2]
+
+
+def test_names_that_come_and_go_are_not_kept() -> None:
+    """Only who was heard lately is remembered, however many there were."""
+    watch = Divergences()
+    for index in range(10_000):
+        watch.heard(LearnerName(f"n{index}"), 1, 60.0 * index, SETTINGS)
+    assert len(watch.streaks) == SETTINGS.timing.compile_s / 60
+
+
+def test_a_diverged_incarnation_is_no_eviction() -> None:
+    """Nobody ended it against its will, so the summary does not count it."""
+    bench = seeded("ana", "ben", settings=SETTINGS)
+    diverge(bench, "ana")
+    assert bench.core.durable.evictions == 0
+    assert bench.core.learners[LearnerName("ana")].incarnation == Incarnation(1, 11)
+
+
+def test_a_command_says_that_such_a_run_must_be_mended() -> None:
+    """Its exit code is that of a user's mistake: who started it need not start it again."""
+    assert exit_code({"reason": end_reason(SETTINGS)}) == 2
+    assert exit_code({"reason": "tokens"}) == exit_code(None) == 0
