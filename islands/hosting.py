@@ -19,6 +19,7 @@ from islands.messages import MESSAGE_TYPES
 from islands.option_groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.role import RoleActor, Surroundings
 from islands.run_spec import RunPlan, RunSpec
+from islands.spool import Spool
 from islands.tape import FileTape, Tape
 from islands.watchdog import Watchdog
 from messaging.clock import LoopClock, WallClock
@@ -36,7 +37,8 @@ SIGNALLED = 130
 
 def say(text: str) -> None:
     """Tell the person who started this process."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201  a process answers on its terminal
+    with contextlib.suppress(OSError):  # a full disk under its output, or nobody who reads it
+        print(text, file=sys.stderr, flush=True)  # noqa: T201  a process answers on its terminal
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -188,13 +190,16 @@ def network_of(
 def tape_in(folder: Path, name: str, keeping: KeepOptions) -> FileTape:
     """The tape of one process, in a folder of its own name; it begins with the clocks' times.
 
+    Whoever opens it closes it, so that its last entries are written.
+
     Raises:
         UserError: the folder cannot be written to.
     """
     place = folder / "processes" / name
     try:
         place.mkdir(parents=True, exist_ok=True)
-        tape = FileTape(place / "tape.jsonl", limit_bytes=keeping.file_bytes)
+        spool = Spool(place, say)
+        tape = FileTape(place / "tape.jsonl", spool, limit_bytes=keeping.file_bytes)
     except OSError as error:
         raise UserError(f"the folder {place} cannot be written: {error.strerror}") from error
     clocks = {"wall_s": WallClock().now_s(), "loop_s": LoopClock().now_s()}
@@ -321,8 +326,12 @@ class Living:
         self._leave(name)
 
 
-async def live(actors: Sequence[RoleActor[Any]], leave: Callable[[str], object]) -> None:
-    """Run the actors of a process until all have ended.
+async def live(
+    actors: Sequence[RoleActor[Any]],
+    leave: Callable[[str], object],
+    tape: FileTape | None = None,
+) -> None:
+    """Run the actors of a process until all have ended, then close their tape.
 
     Raises:
         Exception: what an actor failed with.
@@ -334,3 +343,5 @@ async def live(actors: Sequence[RoleActor[Any]], leave: Callable[[str], object])
         await living.wait()
     finally:
         living.close()
+        if tape is not None:
+            await asyncio.to_thread(tape.close)

@@ -145,6 +145,7 @@ class Hub:
             settings.spec.settings,
             extend=settings.extend,
             limit_bytes=settings.keeping.file_bytes,
+            say=say,
         )
         self.workload = workload
         self._token = token_of(settings.connecting)
@@ -272,10 +273,7 @@ class Hub:
         await self._scope.close()
         await self.network.close()
         self.folder.keep(self.elapsed_s)
-        try:
-            self.folder.close()
-        except OSError as error:  # a full disk must not hide why the run ended
-            say(f"what was buffered for {self.settings.folder} is lost: {error.strerror}")
+        await asyncio.to_thread(self.folder.close)
         self._living.close()
         if self._disk is not None:
             self._disk.close()

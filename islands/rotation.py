@@ -7,6 +7,7 @@ is emptied under it (`islands.process_output`); TensorBoard's events are `island
 """
 
 import contextlib
+import os
 from pathlib import Path
 from typing import IO
 
@@ -19,10 +20,10 @@ def older(path: Path) -> Path:
 
 
 class RotatingFile:
-    """Appends to a file, and turns it over when it has grown to a limit.
+    """Appends lines to a file, and turns it over when it has grown to a limit.
 
     Args:
-        path: of the growing file; a file that is there is continued.
+        path: of the growing file; a file that is there is continued, on a new line.
         limit_bytes: at which it is turned over.
 
     Raises:
@@ -33,34 +34,65 @@ class RotatingFile:
         """Open the file."""
         self._path = path
         self._limit_bytes = limit_bytes
-        self._file: IO[bytes] = path.open("ab")
+        self._file: IO[bytes] = path.open("ab", buffering=0)
         self._size = path.stat().st_size
+        self._torn = _is_torn(path, self._size)
 
-    def write(self, data: bytes, *, flush: bool = True) -> None:
-        """Append whole lines; unless they are flushed, the next ones are waited for.
+    @property
+    def room_bytes(self) -> int:
+        """What it takes before it is turned over."""
+        return self._limit_bytes - self._size
+
+    def write(self, data: bytes) -> None:
+        """Append whole lines.
 
         Raises:
-            OSError: the disk is full or broken; what was given may be lost, the next may not.
+            OSError: the disk is full or broken; nothing of them is in the file.
         """
-        self._file.write(data)
-        self._size += len(data)
-        if flush:
-            self._file.flush()
         if self._size >= self._limit_bytes:
             self._turn_over()
+        whole = b"\n" + data if self._torn else data
+        write_whole(self._file, whole, self._size)
+        self._torn = False
+        self._size += len(whole)
 
     def close(self) -> None:
-        """Write what is buffered.
-
-        Raises:
-            OSError: the disk is full or broken.
-        """
+        """Nothing more is written."""
         self._file.close()
 
     def _turn_over(self) -> None:
         """Begin a new file; if that fails, the next write tries again."""
         with contextlib.suppress(FileNotFoundError):  # it was moved before, and no more than that
             self._path.replace(older(self._path))
-        full, self._file = self._file, self._path.open("ab")
+        full, self._file = self._file, self._path.open("ab", buffering=0)
         self._size = 0
+        self._torn = False
         full.close()
+
+
+def write_whole(file: IO[bytes], data: bytes, size: int) -> None:
+    """Append to an unbuffered file of this size: all of it, or nothing.
+
+    Raises:
+        OSError: the disk is full or broken.
+    """
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+    except OSError:
+        with contextlib.suppress(OSError):  # a device has no size
+            os.ftruncate(file.fileno(), size)
+        raise
+
+
+def _is_torn(path: Path, size: int) -> bool:
+    """Whether a file ends within a line, as one does whose host died."""
+    if size == 0:
+        return False
+    try:
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) not in (b"\n", b"")
+    except OSError:
+        return False

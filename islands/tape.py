@@ -5,7 +5,6 @@ compared between hosts. The tape is what the history checker judges, and what on
 something went wrong.
 """
 
-import contextlib
 from collections import deque
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from islands.rotation import LIMIT_BYTES, RotatingFile
+from islands.spool import Spool
 
 LOGGED = frozenset(
     (
@@ -28,9 +28,6 @@ LOGGED = frozenset(
 
 NOTABLE = LOGGED | {"merged"}
 """Kinds of entries that go to the run's folder, whichever process they come from."""
-
-
-FLUSH_S = 1.0
 
 
 class Tape(Protocol):
@@ -55,32 +52,40 @@ class MemoryTape:
 class FileTape:
     """Appends entries to a file; turns it over when it grows past a limit.
 
-    Attributes:
-        dropped: Writes that failed, as the disk is full or broken; their entries may be lost.
+    No disk is waited for. How many entries could not be written is noted as soon as some can.
+
+    Args:
+        path: of the tape.
+        spool: writes it.
+        limit_bytes: at which the file is turned over.
+
+    Raises:
+        OSError: the file cannot be opened.
     """
 
-    def __init__(self, path: Path, *, limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(self, path: Path, spool: Spool, *, limit_bytes: int = LIMIT_BYTES) -> None:
         """Open the file for appending."""
-        self._file = RotatingFile(path, limit_bytes)
-        self._flushed_s = float("-inf")
-        self.dropped = 0
+        self._spool = spool
+        self._inlet = spool.inlet(RotatingFile(path, limit_bytes))
+        self._noted = 0
 
     def write(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
-        """Append one entry; a process that is killed has written all but the last second's."""
-        due = at_s - self._flushed_s >= FLUSH_S
-        if due:
-            self._flushed_s = at_s
-        try:
-            self._file.write(encode_entry(at_s, actor, kind, fields) + b"\n", flush=due)
-        except OSError:  # a disk without room costs entries, not the process
-            self.dropped += 1
+        """Append one entry; a process that is killed has written all but the last moment's."""
+        lost = self._inlet.dropped - self._noted
+        if lost and not self._inlet.error:
+            told = encode_entry(at_s, actor, "entries_lost", {"entries": lost}) + b"\n"
+            self._noted += lost if self._inlet.add(told) else 0
+        self._inlet.add(encode_entry(at_s, actor, kind, fields) + b"\n")
 
     def close(self) -> None:
-        """Write what is buffered."""
-        with contextlib.suppress(OSError):
-            self._file.close()
+        """Write what waits for this file and for all others of its spool."""
+        self._spool.close()
 
 
 def encode_entry(at_s: float, actor: str, kind: str, fields: dict[str, object]) -> bytes:
-    """One entry in its one form: time, actor and kind first, then the fields as given."""
-    return msgspec.json.encode({"at_s": round(at_s, 6), "actor": actor, "kind": kind, **fields})
+    """One entry in its one form: time, actor and kind first, then the fields as given.
+
+    A field cannot take the place of the first three, whoever made it.
+    """
+    head = {"at_s": round(at_s, 6), "actor": actor, "kind": kind}
+    return msgspec.json.encode(head | fields | head)

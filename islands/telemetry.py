@@ -9,7 +9,6 @@ import json
 import platform
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -24,6 +23,7 @@ from islands.errors import UserError
 from islands.histogram import GapHistogram
 from islands.operation import Note, StepFigures
 from islands.rotation import LIMIT_BYTES, RotatingFile
+from islands.spool import Spool, nobody
 from islands.tape import LOGGED, NOTABLE, FileTape
 from messaging.clock import WallClock
 
@@ -167,6 +167,7 @@ class RunFolder:
         settings: of the run, written at once.
         extend: go on with a run that has ended.
         limit_bytes: at which a file that grows with the run is turned over.
+        say: told what cannot be written, and that it can again, also from another thread.
     """
 
     def __init__(
@@ -176,6 +177,7 @@ class RunFolder:
         *,
         extend: bool = False,
         limit_bytes: int = LIMIT_BYTES,
+        say: Callable[[str], object] = nobody,
     ) -> None:
         """Make the folder, and write what is known beforehand.
 
@@ -187,7 +189,6 @@ class RunFolder:
         self.path = path
         self.earlier_s, self.figures = _restored(path)
         self._warnings: dict[str, str] = {}
-        self.writable = True
         self._kept_s = 0.0
         self._tokens = self.figures.tokens  # kept up to date: a row of one learner asks nobody else
         self.listeners: list[Callable[[], object]] = []
@@ -201,12 +202,13 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             (path / "settings.json").write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
             (path / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
+            self._spool = Spool(path, say)
+            self._tape = FileTape(path / "tape.jsonl", self._spool, limit_bytes=limit_bytes)
+            self._metrics = self._spool.inlet(RotatingFile(path / "metrics.jsonl", limit_bytes))
+            self._log = self._spool.inlet(RotatingFile(path / "run.log", limit_bytes))
         except OSError as error:
             raise UserError(f"the run folder {path} cannot be written: {error.strerror}") from error
-        self._tape = FileTape(path / "tape.jsonl", limit_bytes=limit_bytes)
-        self._metrics = RotatingFile(path / "metrics.jsonl", limit_bytes)
-        self._board = EventFiles(path / "tensorboard", limit_bytes)
-        self._log = RotatingFile(path / "run.log", limit_bytes)
+        self._board = EventFiles(path / "tensorboard", self._spool, limit_bytes)
         self._wall = WallClock()
 
     # --- the tape -----------------------------------------------------------------------------
@@ -228,18 +230,24 @@ class RunFolder:
         elif kind == "merged":
             self._merge(at_s, fields)
         elif kind in WARNINGS:
-            self._warnings[kind] = str(fields["told"]) if fields[WARNINGS[kind]] else ""
-            self.figures.warning = "; ".join(filter(None, self._warnings.values()))
+            self._warn(kind, str(fields["told"]) if fields[WARNINGS[kind]] else "")
         self._tell()
+
+    def _warn(self, kind: str, told: str) -> None:
+        self._warnings[kind] = told
+        self.figures.warning = "; ".join(filter(None, self._warnings.values()))
 
     def _log_entry(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
         """One line for people who search: like an entry of the tape, with the time of day."""
         at = datetime.fromtimestamp(self._wall.now_s(), UTC).isoformat().replace("+00:00", "Z")
-        entry = {"at_s": round(at_s, 3), "actor": actor, **fields, "event": kind, "timestamp": at}
-        line = msgspec.json.encode(entry) + b"\n"
-        self._on_disk(lambda: self._log.write(line))
+        head = {"at_s": round(at_s, 3), "actor": actor}
+        own = {**head, "event": kind, "timestamp": at}
+        self._log.add(msgspec.json.encode({**head, **fields, **own}) + b"\n")
 
     def _tell(self) -> None:
+        trouble = self._spool.trouble
+        if trouble != self._warnings.get("disk", ""):
+            self._warn("disk", trouble)
         for listen in list(self.listeners):
             listen()
 
@@ -307,13 +315,7 @@ class RunFolder:
         kept = KeptFigures(
             self.earlier_s + at_s, figures.merges, learners, list(figures.evaluations)
         )
-        fresh = self.path / (FIGURES_FILE + ".new")
-
-        def write() -> None:
-            fresh.write_bytes(msgspec.json.encode(kept))
-            fresh.replace(self.path / FIGURES_FILE)
-
-        self._on_disk(write)
+        self._spool.replace(self.path / FIGURES_FILE, msgspec.json.encode(kept))
 
     def noted(self, name: str, at_s: float, note: Note) -> None:
         """Another process wrote something notable on its tape; the time is this host's own."""
@@ -368,31 +370,22 @@ class RunFolder:
         self._scalars("evaluation", tokens, row, tuple(found))
 
     def _row(self, row: Mapping[str, object]) -> None:
-        line = msgspec.json.encode(row) + b"\n"  # no number is null
-        self._on_disk(lambda: self._metrics.write(line))
+        self._metrics.add(msgspec.json.encode(row) + b"\n")  # no number is null
 
     def _scalars(
         self, group: str, step: int, row: Mapping[str, object], names: tuple[str, ...]
     ) -> None:
-        for name in names if self.writable else ():  # TensorBoard's writer would wait for room
-            with suppress(OSError):  # the next row tells of it
-                self._board.add(f"{group}/{name}", row[name], step)  # type: ignore[arg-type]  # rows hold numbers
+        for name in names:
+            self._board.add(f"{group}/{name}", row[name], step)  # type: ignore[arg-type]  # rows hold numbers
 
-    def _on_disk(self, write: Callable[[], object]) -> None:
-        """A disk without room costs lines, not the run."""
-        try:
-            write()
-            self.writable = True
-        except OSError as error:
-            if self.writable:
-                self.figures.events.append(f"{self.path} cannot be written: {error.strerror}")
-            self.writable = False
+    @property
+    def lost(self) -> int:
+        """Entries of all files that could not be written."""
+        return self._spool.dropped
 
     def close(self) -> None:
-        """Write what is buffered."""
-        self._tape.close()
-        for close in (self._metrics.close, self._board.close, self._log.close):
-            self._on_disk(close)
+        """Write what waits; a disk that does not answer is not waited for."""
+        self._spool.close()
 
 
 def _restored(path: Path) -> tuple[float, RunFigures]:

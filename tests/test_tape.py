@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from islands.spool import Spool
 from islands.tape import FileTape, MemoryTape, encode_entry
 
 
@@ -23,7 +24,7 @@ def test_a_hostile_text_stays_on_its_line() -> None:
 
 def test_memory_keeps_the_bytes_of_a_file(tmp_path: Path) -> None:
     """What a simulation keeps in memory is what a run would have written."""
-    memory, file = MemoryTape(), FileTape(tmp_path / "tape.jsonl")
+    memory, file = MemoryTape(), FileTape(tmp_path / "tape.jsonl", Spool(tmp_path))
     for number in range(10):
         memory.write(number / 3, "a", "k", {"number": number})
         file.write(number / 3, "a", "k", {"number": number})
@@ -41,7 +42,7 @@ def test_memory_keeps_the_newest() -> None:
 
 def test_a_file_turns_over_and_its_space_is_bounded(tmp_path: Path) -> None:
     """Past the limit the file is kept beside the growing one; nothing older stays."""
-    tape = FileTape(tmp_path / "tape.jsonl", limit_bytes=1000)
+    tape = FileTape(tmp_path / "tape.jsonl", Spool(tmp_path), limit_bytes=1000)
     for number in range(500):
         tape.write(0.0, "a", "k", {"number": number})
     tape.close()
@@ -56,7 +57,7 @@ def test_a_file_turns_over_and_its_space_is_bounded(tmp_path: Path) -> None:
 def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
     """A second process appends to the first one's tape, and counts what is there."""
     for number in range(3):
-        tape = FileTape(tmp_path / "tape.jsonl", limit_bytes=90)
+        tape = FileTape(tmp_path / "tape.jsonl", Spool(tmp_path), limit_bytes=90)
         tape.write(0.0, "a", "k", {"number": number})
         tape.close()
     kept = [path.read_text() for path in sorted(tmp_path.iterdir())]
@@ -64,9 +65,19 @@ def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_costs_entries_and_not_the_process() -> None:
-    """Whoever writes goes on; how often it failed is counted."""
-    tape = FileTape(Path("/dev/full"))
+    """Whoever writes goes on; how many were lost is counted, and told at the end."""
+    told: list[str] = []
+    spool = Spool(Path("/dev"), told.append)
+    tape = FileTape(Path("/dev/full"), spool)
     tape.write(0.0, "a", "first", {})
     tape.write(5.0, "a", "second", {})
-    assert tape.dropped == 2
     tape.close()
+    assert spool.dropped == 2
+    assert told[-1] == "2 entries are missing in /dev: it could not be written"
+
+
+def test_a_field_does_not_take_the_place_of_time_actor_or_kind() -> None:
+    """Whoever made the fields cannot write an entry in another's name."""
+    forged: dict[str, object] = {"actor": "supervisor", "kind": "evicted", "at_s": 0, "name": "a"}
+    entry = json.loads(encode_entry(2.0, "liar", "refused", forged))
+    assert entry == {"at_s": 2.0, "actor": "liar", "kind": "refused", "name": "a"}

@@ -59,8 +59,8 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         check_same(layout, plan.layout)
         workload.keep_compiled(compiled_folder())
         place = Place(name, options.devices, options.model_parallel)
-        tape = SpokenTape(tape_in(options.folder, name, options.keeping), say)
-        around = around_in(network, addresses, spec, plan, tape)
+        tape = tape_in(options.folder, name, options.keeping)
+        around = around_in(network, addresses, spec, plan, SpokenTape(tape, say))
         compute = ComputeThread(lambda: workload.trainer(spec.settings, place), spec.settings, name)
         learner = LearnerActor(
             name,
@@ -70,7 +70,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
             random.Random(os.urandom(8)),
         )
         say(f"{name}: joining run {spec.settings.run!r} at {addresses[0]}")
-        await live([learner], learner.leave)
+        await live([learner], learner.leave, tape)
         if not compute.join(COMPUTE_END_S):  # a device that hangs does not end the process
             os._exit(0)
     finally:

@@ -59,7 +59,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
             interval_s=options.evaluate_every_s,
             rng=random.Random(os.urandom(8)),
         )
-        await live([observer], observer.ref.stop)
+        await live([observer], observer.ref.stop, tape)
     finally:
         await network.close()
     return 0

@@ -78,7 +78,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
             ready=watchdog.ready,
         )
         say(f"syncer of run {spec.settings.run!r} at {network.url(options.name)}")
-        await live([syncer], syncer.ref.stop)
+        await live([syncer], syncer.ref.stop, tape)
     finally:
         await network.close()
         disk.close()
