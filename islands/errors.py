@@ -19,6 +19,12 @@
 Faults of links and frames are in `messaging.errors`.
 """
 
+UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What arithmetic and look-ups with a peer's numbers raise where a check was forgotten.
+
+It ends that peer's session, and never the actor that took the message in.
+"""
+
 
 class IslandsError(Exception):
     """Base of all errors of this package."""

@@ -3,6 +3,7 @@
 They never come back: an incarnation, a version, a ticket is given once in the life of a run.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
@@ -97,3 +98,27 @@ class Lease:
     shard: int
     position: int
     done: bool = False
+
+
+OPERATOR = "operator"
+"""A command's proof is made for this name: nobody is ever admitted under it."""
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""A name becomes a folder, a row of a table and a word of a log."""
+
+RESERVED = (OPERATOR, *(role.value for role in Role))
+
+
+def wrong_name(name: str, role: Role) -> str | None:
+    """Why nobody of this role can have a name; None if one can.
+
+    The names of roles are theirs: a learner called `syncer` would keep the syncer out.
+    """
+    if not NAME.fullmatch(name):
+        return (
+            f"name is {name[:80]!r}; it must be 1 to 64 letters, digits, points, dashes or "
+            "underscores, and begin with a letter or digit"
+        )
+    if name.lower() in RESERVED and name.lower() != role.value:
+        return f"name is {name!r}, which is reserved; choose another"
+    return None

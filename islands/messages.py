@@ -44,8 +44,10 @@ RUN_OVER = "the run is over"
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Ask the supervisor for admission. `previous` is the incarnation whose memory is intact.
+    """Ask the supervisor for admission.
 
+    `previous` is the incarnation whose memory is intact, and `credential` what it was given: a name
+    that somebody has is given up to no one on a word alone.
     `proof` is of a syncer, which must hold the run's key: a credential of its name under the
     incarnation 0.0.
     """
@@ -60,6 +62,7 @@ class Join:
     previous: Incarnation | None = None
     address: str | None = None
     proof: str = ""
+    credential: str = ""
 
 
 @dataclass(frozen=True, slots=True)

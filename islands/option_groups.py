@@ -9,10 +9,10 @@ from pathlib import Path
 from islands.addresses import DEFAULT_PORT, split_address
 from islands.config import RunSettings
 from islands.errors import SettingsError
+from islands.identities import Role, wrong_name
 from islands.rotation import LIMIT_BYTES
 
 DEFAULT_TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,17 +185,15 @@ def _certificate(certificate: Path | None, key: Path | None) -> None:
         raise SettingsError(f"{given} is set and {missing} is not; they are needed together")
 
 
-def check_name(name: str) -> None:
+def check_name(name: str, role: Role) -> None:
     """Refuse a name that cannot be that of a folder and of a member.
 
     Raises:
         SettingsError: what is allowed.
     """
-    if not NAME.fullmatch(name):
-        raise SettingsError(
-            f"name is {name!r}; it must be 1 to 64 letters, digits, points, dashes or "
-            "underscores, and begin with a letter or digit"
-        )
+    wrong = wrong_name(name, role)
+    if wrong is not None:
+        raise SettingsError(wrong)
 
 
 def at_least(name: str, value: float, least: float) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from islands.addresses import DEFAULT_PORT, hub_urls
 from islands.errors import SettingsError
+from islands.identities import Role
 from islands.operation import Verb
 from islands.option_groups import (
     ConnectOptions,
@@ -137,7 +138,7 @@ class SyncerOptions:
         Raises:
             SettingsError: name, value and what is allowed.
         """
-        check_name(self.name)
+        check_name(self.name, Role.SYNCER)
         hub_urls("supervisor", self.supervisor, "supervisor")
 
     @property
@@ -221,7 +222,7 @@ class LearnerOptions:
         """
         _some_supervisor(self.supervisor)
         if self.name is not None:
-            check_name(self.name)
+            check_name(self.name, Role.LEARNER)
         device_indices(self.devices)
         at_least("model_parallel", self.model_parallel, 1)
         if self.threads is not None:
@@ -263,7 +264,7 @@ class ObserverOptions:
         """
         _some_supervisor(self.supervisor)
         if self.name is not None:
-            check_name(self.name)
+            check_name(self.name, Role.OBSERVER)
         above("evaluate_every_s", self.evaluate_every_s)
 
     @property

@@ -23,6 +23,7 @@ from messaging.envelope import Envelope
 from messaging.errors import EncodeError
 from messaging.link import Lane, Link, Network
 from messaging.link_state import DialSettings
+from messaging.plain_text import plain
 from messaging.scope import Scope
 
 T = TypeVar("T")
@@ -164,7 +165,10 @@ class RoleActor(Actor[T]):
             self.fail("mailbox", InvariantError(f"{self.name} does not keep up with its mailbox"))
 
     def record(self, kind: str, fields: dict[str, object]) -> None:
-        """Write one entry to the tape."""
+        """Write one entry to the tape; what a peer said in it is shown as one line, and cut."""
+        fields = {
+            key: plain(told) if isinstance(told, str) else told for key, told in fields.items()
+        }
         self.around.tape.write(self.now_s() - self.around.origin_s, self.name, kind, fields)
         if self.around.reports and kind in NOTABLE:
             self._notes.append(Note(kind, msgspec.json.encode(noted(fields)).decode()))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from messaging.errors import LocalFault
+from messaging.plain_text import plain
 
 SECRET_CHARACTERS_MIN = 16
 SECRET_CHARACTERS_MAX = 4096
@@ -240,7 +241,7 @@ class RefusalReport:
             return
         more = f" ({self.left_out} more refusals were left out)" if self.left_out else ""
         self.left_out = 0
-        self._report(f"refused {address}: {sentence}{more}")
+        self._report(plain(f"refused {address}: {sentence}{more}"))
 
     @property
     def remembered(self) -> int:

@@ -30,6 +30,7 @@ from messaging.codec import Allocate, Assembler, Codec, chunk_frames, head_frame
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed, LocalFault, RemoteFault
 from messaging.link import Lane
+from messaging.plain_text import plain
 from messaging.scope import Scope
 from messaging.websocket_bulk import BulkQueue, BulkSocket
 from messaging.websocket_settings import WebsocketSettings
@@ -282,7 +283,7 @@ class WebsocketLink:
             self._lose(f"connection lost: {str(error) or type(error).__name__}")
 
     def _fault(self, fault: RemoteFault) -> None:
-        self._report(f"{self.remote} sent what no honest peer sends: {fault}")
+        self._report(plain(f"{self.remote} sent what no honest peer sends: {fault}"))
         large = isinstance(fault, TooLarge)
         code = WSCloseCode.MESSAGE_TOO_BIG if large else WSCloseCode.PROTOCOL_ERROR
         self._close(str(fault), code)
@@ -378,8 +379,9 @@ class WebsocketLink:
         elif message.type is WSMsgType.TEXT:
             raise RemoteFault("a text message")
         elif message.type is WSMsgType.ERROR and not isinstance(message.data, OSError):
-            self._report(f"{self.remote} broke the websocket protocol: {message.data}")
-            self._lose(f"the peer broke the websocket protocol: {message.data}")
+            told = plain(str(message.data), REASON_BYTES)
+            self._report(f"{self.remote} broke the websocket protocol: {told}")
+            self._lose(f"the peer broke the websocket protocol: {told}")
         else:
             error = message.data if message.type is WSMsgType.ERROR else websocket.exception()
             self._lose(f"connection lost: {error or 'the peer ended it without a reason'}")

@@ -7,8 +7,8 @@ import pytest
 
 from islands.addresses import hub_urls, split_address
 from islands.errors import SettingsError
+from islands.identities import NAME
 from islands.operation import Verb
-from islands.option_groups import NAME
 from islands.options import (
     ConnectOptions,
     ControlOptions,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from islands.cli.parsing import Common
 from islands.errors import RefusedError, UnreachableError
 from islands.hub_file import read_place
-from islands.identities import Role
+from islands.identities import OPERATOR, Role
 from islands.messages import Refused
 from islands.operation import Command, CommandAnswer, MemberFigures, Verb
 from islands.options import ConnectOptions, ControlOptions
@@ -21,7 +21,6 @@ from islands.options import ConnectOptions, ControlOptions
 if TYPE_CHECKING:
     from messaging.websocket_network import WebsocketNetwork
 
-OPERATOR = "operator"
 ANSWER_S = 10.0
 
 

@@ -74,6 +74,7 @@ def _join(core: Core) -> None:
             name=core.name,
             fingerprint=core.fingerprint,
             previous=core.previous,
+            credential="" if core.previous is None else core.credential,
         )
         core.actions.append(ToSupervisor(join))
 

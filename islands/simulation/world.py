@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from islands.config import RunSettings
 from islands.credentials import Credentials
-from islands.identities import Phase
+from islands.identities import OPERATOR, Phase
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import InlineCompute
 from islands.numerics.outer import Sgd
@@ -23,7 +23,7 @@ from islands.operation import Command, CommandAnswer, StepFigures, Verb
 from islands.ports import InlineWorker
 from islands.role import Surroundings
 from islands.simulation.disk import SimulatedDisk
-from islands.supervisor.actor import OPERATOR, SupervisorActor
+from islands.supervisor.actor import SupervisorActor
 from islands.syncer.actor import SyncerActor
 from islands.syncer.state import SyncerState
 from islands.syncer_workers import SyncerWorkers

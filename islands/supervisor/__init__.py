@@ -2,6 +2,7 @@
 
 =====================================  ================
 who is admitted, and who has ended     `membership.py`
+who may have a name                    `names.py`
 what syncers are told of it            `view.py`
 when somebody is suspect or evicted    `liveness.py`
 when who stands still is killed        `stalls.py`

@@ -19,6 +19,14 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Drop:
+    """End a link: what came over it could not be taken in."""
+
+    connection: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TellRun:
     """Tell somebody on a link what the run is."""
 
@@ -73,4 +81,6 @@ class FinishRun:
     reason: str
 
 
-Action = Send | TellRun | StartProcess | KillProcess | GiveUp | CountFigures | Record | FinishRun
+Action = (
+    Send | Drop | TellRun | StartProcess | KillProcess | GiveUp | CountFigures | Record | FinishRun
+)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from islands.credentials import Credentials
+from islands.identities import OPERATOR
 from islands.messages import (
     Enquiry,
     Heartbeat,
@@ -25,6 +26,7 @@ from islands.slots import Slots, take_epoch
 from islands.supervisor.actions import (
     Action,
     CountFigures,
+    Drop,
     FinishRun,
     GiveUp,
     KillProcess,
@@ -52,10 +54,8 @@ from messaging.link import Lane, Link
 
 TICKS_PER_HEARTBEAT = 4
 NOTES_EARLY_MAX = 64
-"""Notes that are kept of somebody who has yet to be admitted."""
-
-OPERATOR = "operator"
-"""A command's proof is the credential of this incarnation: nobody is ever admitted under it."""
+NOTE_EARLY_CHARACTERS_MAX = 1024
+"""Notes that are kept of somebody who has yet to be admitted, and the longest of them."""
 
 
 class SupervisorActor(RoleActor[Event]):
@@ -108,6 +108,7 @@ class SupervisorActor(RoleActor[Event]):
         self._finished = finished
         self._reception: Reception | None = None
         self._names: dict[int, str] = {}
+        self._asked: dict[int, str] = {}
         self._early: dict[int, deque[Note]] = {}
         self._shares: dict[int, bytes] = {}
 
@@ -166,6 +167,8 @@ class SupervisorActor(RoleActor[Event]):
                 self.send(self._link(connection), replace(joined, credential=credential))
             case Send(connection, message):
                 self.send(self._link(connection), message)
+            case Drop(connection, reason):
+                self._drop(connection, reason)
             case TellRun(connection, name):
                 self._tell_run(connection, name)
             case StartProcess(name, delay_s):
@@ -206,8 +209,13 @@ class SupervisorActor(RoleActor[Event]):
     def _link(self, connection: int) -> Link | None:
         return None if self._reception is None else self._reception.link(connection)
 
+    def _drop(self, connection: int, reason: str) -> None:
+        if self._reception is not None:
+            self._reception.drop(connection, reason)
+
     def _lost(self, connection: int) -> None:
         self._names.pop(connection, None)
+        self._asked.pop(connection, None)
         self._early.pop(connection, None)
         self._shares.pop(connection, None)
         if not self.ref.stopped:
@@ -217,9 +225,11 @@ class SupervisorActor(RoleActor[Event]):
         body = envelope.body
         name = self._names.get(connection)
         match body:
+            case Join() | Heartbeat() if self._asked.setdefault(connection, body.name) != body.name:
+                self.record("impostor", {"name": name, "body": type(body).__name__})
+                self._drop(connection, "a link is of one name, and this one spoke for two")
             case Join():
-                proven = self._credentials.proven(body.name, body.proof)
-                self.post(JoinArrived(body, connection, proven=proven))
+                self._join(connection, body)
             case Enquiry():
                 self.post(EnquiryArrived(body, connection))
             case Heartbeat():
@@ -228,7 +238,7 @@ class SupervisorActor(RoleActor[Event]):
                 )
                 if trusted:
                     self._name(connection, body.name)
-                self.post(HeartbeatArrived(body, connection, trusted=trusted))
+                    self.post(HeartbeatArrived(body, connection, trusted=trusted))
             case Command():
                 genuine = self._credentials.proven(OPERATOR, body.proof)
                 self.post(CommandArrived(body, connection, genuine=genuine))
@@ -237,8 +247,9 @@ class SupervisorActor(RoleActor[Event]):
             case Stop():
                 self.post(StopArrived(body, connection))
             case RunEnded(reason):
-                self._shares[connection] = b"".join(envelope.payload)
-                self.post(StopArrived(Stop(reason), connection))
+                if self.state.ends_the_run(connection):  # else it is said again: nothing is kept
+                    self._shares[connection] = b"".join(envelope.payload)
+                    self.post(StopArrived(Stop(reason), connection))
             case Note():
                 self._note(connection, body)
             case StepFigures():
@@ -246,6 +257,13 @@ class SupervisorActor(RoleActor[Event]):
                     self.post(FiguresArrived(name, body, connection))
             case _:
                 self.record("unexpected", {"body": type(body).__name__})
+
+    def _join(self, connection: int, join: Join) -> None:
+        proven = self._credentials.proven(join.name, join.proof)
+        returns = join.previous is not None and self._credentials.genuine(
+            join.name, join.previous, join.credential, join.role
+        )
+        self.post(JoinArrived(join, connection, proven=proven, returns=returns))
 
     def _name(self, connection: int, name: str) -> None:
         """Whoever is at the other end is this member; what it noted before is its own."""
@@ -259,5 +277,5 @@ class SupervisorActor(RoleActor[Event]):
             return
         if name is not None:
             self._noted(name, note)
-        else:
+        elif len(note.kind) + len(note.fields) <= NOTE_EARLY_CHARACTERS_MAX:
             self._early.setdefault(connection, deque(maxlen=NOTES_EARLY_MAX)).append(note)

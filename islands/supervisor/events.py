@@ -8,11 +8,16 @@ from islands.operation import Command, StepFigures
 
 @dataclass(frozen=True, slots=True)
 class JoinArrived:
-    """Somebody asks for admission; `proven` tells whether it has shown that it holds the key."""
+    """Somebody asks for admission.
+
+    `proven` tells whether it has shown that it holds the key, and `returns` whether it has shown
+    that it is the incarnation that it calls its previous one.
+    """
 
     message: Join
     connection: int
     proven: bool
+    returns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +90,9 @@ class Ticked:
     """Time has passed; sent at least every heartbeat."""
 
 
-Event = (
-    JoinArrived
-    | EnquiryArrived
-    | HeartbeatArrived
-    | LeaveArrived
-    | StopArrived
-    | CommandArrived
-    | FiguresArrived
-    | LinkClosed
-    | ProcessEnded
-    | Ticked
+PeerEvent = (
+    JoinArrived | EnquiryArrived | HeartbeatArrived | StopArrived | CommandArrived | FiguresArrived
 )
+"""What somebody said over a link; it may be a lie."""
+
+Event = PeerEvent | LeaveArrived | LinkClosed | ProcessEnded | Ticked

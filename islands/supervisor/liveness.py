@@ -29,6 +29,7 @@ from enum import StrEnum
 
 from islands.config import Timing
 from islands.identities import Incarnation, Phase, Role, Status
+from islands.supervisor.names import Lines
 
 STALLED_STEPS = 5
 STEPS_KEPT = 16
@@ -55,7 +56,8 @@ class Standstill:
 class MemberRecord:
     """One name, in its newest incarnation. Times are seconds on the supervisor's clock.
 
-    `steps_s` are the times of its last steps, as far as heartbeats show them.
+    `steps_s` are the times of its last steps, as far as heartbeats show them. `lines` are those of
+    the name (`names.py`).
     """
 
     role: Role
@@ -72,6 +74,7 @@ class MemberRecord:
     steps_s: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
     address: str | None = None
     epoch: int = 0
+    lines: Lines = field(default_factory=Lines)
 
     def heard(self, phase: Phase, step: int, now_s: float) -> None:
         """A heartbeat arrived."""

@@ -14,7 +14,7 @@ No event but a tick looks at every member.
 """
 
 from islands.errors import RefusedError
-from islands.identities import Incarnation, Role, Status
+from islands.identities import Incarnation, Role, Status, wrong_name
 from islands.messages import (
     PROTOCOL,
     RUN_OVER,
@@ -33,10 +33,9 @@ from islands.supervisor.actions import CountFigures, KillProcess, TellRun
 from islands.supervisor.core import ENDED, Core
 from islands.supervisor.events import FiguresArrived
 from islands.supervisor.liveness import MemberRecord, judge, standstill
+from islands.supervisor.names import Lines, taken_because
 from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower
-
-NAME_CHARACTERS_MAX = 64
 
 
 def take_enquiry(core: Core, enquiry: Enquiry, connection: int) -> None:
@@ -48,22 +47,36 @@ def take_enquiry(core: Core, enquiry: Enquiry, connection: int) -> None:
         core.send(connection, Refused(enquiry.name, reason, retry=False))
 
 
-def take_join(core: Core, join: Join, connection: int, now_s: float, *, proven: bool) -> None:
-    """Admit a process, or refuse it with a sentence that says what differs."""
+def take_join(
+    core: Core, join: Join, connection: int, now_s: float, *, proven: bool, returns: bool
+) -> None:
+    """Admit a process, or refuse it with a sentence that says what differs.
+
+    Args:
+        core: the supervisor's memory.
+        join: what it asks for.
+        connection: the link that it asks on.
+        now_s: the time.
+        proven: whether it shows that it holds the run's key.
+        returns: whether it shows that it is the incarnation which it says that it was.
+    """
     reason = _unlike(core, join, proven=proven)
     if reason is not None:
         _refuse(core, join, connection, reason, retry=False)
         return
-    member = core.members.get(join.name)
+    member, shown = core.members.get(join.name), join.previous if returns else None
     if member is not None and member.status not in ENDED:
-        same = join.previous == member.incarnation
-        if member.role is not join.role:
-            reason = f"the name {join.name!r} is that of a {member.role.value}; choose another"
-            _refuse(core, join, connection, reason, retry=False)
-            return
-        if not same and member.status is not Status.SUSPECT:
-            reason = f"the name {join.name!r} is taken by a live {member.role.value}"
-            _refuse(core, join, connection, reason, retry=True)
+        taken = taken_because(
+            (join.name, join.role),
+            holder=(member.role, member.incarnation),
+            silent=member.status is Status.SUSPECT,
+            lines=member.lines,
+            shown=shown,
+            proven=proven,
+        )
+        if taken is not None:
+            reason, retry = taken
+            _refuse(core, join, connection, reason, retry=retry)
             return
         end(core, member, Status.EVICTED, "replaced by a newer incarnation")
     elif (
@@ -72,6 +85,8 @@ def take_join(core: Core, join: Join, connection: int, now_s: float, *, proven: 
         core.drained.pop(join.name, None)  # another process: whoever starts it again means it
     core.counter += 1
     incarnation = Incarnation(core.epoch, core.counter)
+    lines = Lines() if member is None else member.lines
+    lines.admit(incarnation, shown)
     core.enter(
         MemberRecord(
             join.role,
@@ -82,6 +97,7 @@ def take_join(core: Core, join: Join, connection: int, now_s: float, *, proven: 
             heard_s=now_s,
             phase_since_s=now_s,
             stepped_s=now_s,
+            lines=lines,
         )
     )
     core.record("admitted", name=join.name, role=join.role.value, incarnation=str(incarnation))
@@ -105,8 +121,9 @@ def _mismatch(protocol: int) -> str | None:
 def _unlike(core: Core, join: Join, *, proven: bool) -> str | None:
     if join.protocol != PROTOCOL:
         return _mismatch(join.protocol)
-    if not 1 <= len(join.name) <= NAME_CHARACTERS_MAX:
-        return f"a name has 1 to {NAME_CHARACTERS_MAX} characters, not {len(join.name)}"
+    wrong = wrong_name(join.name, join.role)
+    if wrong is not None:
+        return wrong
     if join.run != core.settings.run:
         return f"this is run {core.settings.run!r}, not {join.run!r}"
     if join.role is not Role.SUPERVISOR and join.fingerprint != core.fingerprint:

@@ -6,9 +6,10 @@ The rules live in the modules that the package's docstring lists; this one appli
 from typing import assert_never
 
 from islands.config import RunSettings
+from islands.errors import UNFORESEEN
 from islands.identities import Role
 from islands.messages import Stop, SyncerAddress
-from islands.supervisor.actions import Action, FinishRun
+from islands.supervisor.actions import Action, Drop, FinishRun
 from islands.supervisor.commands import take_command
 from islands.supervisor.core import Core
 from islands.supervisor.events import (
@@ -20,6 +21,7 @@ from islands.supervisor.events import (
     JoinArrived,
     LeaveArrived,
     LinkClosed,
+    PeerEvent,
     ProcessEnded,
     StopArrived,
     Ticked,
@@ -108,10 +110,22 @@ class SupervisorState:
         core = self._core
         core.actions = []
         notice_pause(core, now_s)
-        self._take(event, now_s)
+        if isinstance(event, PeerEvent):
+            self._take_from_peer(event, now_s)
+        else:
+            self._take(event, now_s)
         core.publish()
         core.forget_ended()
         return core.actions
+
+    def _take_from_peer(self, event: PeerEvent, now_s: float) -> None:
+        """What a peer says may end its own session, not this supervisor; the tape says why."""
+        try:
+            self._take(event, now_s)
+        except UNFORESEEN as error:
+            core, reason = self._core, f"what it said cannot be taken in: {error!r}"
+            core.record("refused", name="", reason=reason)
+            core.actions.append(Drop(event.connection, reason))
 
     def _take(self, event: Event, now_s: float) -> None:
         core = self._core
@@ -119,8 +133,8 @@ class SupervisorState:
             case Ticked():
                 core.ticked_s = now_s
                 judge_all(core, now_s)
-            case JoinArrived(message, connection, proven):
-                take_join(core, message, connection, now_s, proven=proven)
+            case JoinArrived(message, connection, proven, returns):
+                take_join(core, message, connection, now_s, proven=proven, returns=returns)
             case EnquiryArrived(message, connection):
                 take_enquiry(core, message, connection)
             case HeartbeatArrived(message, connection, trusted):
@@ -140,10 +154,15 @@ class SupervisorState:
             case _:
                 assert_never(event)
 
+    def ends_the_run(self, connection: int) -> bool:
+        """Whether whoever is at the other end of a link may say that the run is over."""
+        core = self._core
+        return any(name in core.here[Role.SYNCER] for name in core.linked.get(connection, ()))
+
     def _finish(self, reason: str, connection: int) -> None:
         """The run is over, says a syncer; nobody else may say that."""
         core = self._core
-        if not any(name in core.here[Role.SYNCER] for name in core.linked.get(connection, ())):
+        if not self.ends_the_run(connection):
             core.record("refused", name="", reason="only a syncer ends the run")
             return
         if core.finished is not None:

@@ -11,7 +11,7 @@ from collections import deque
 from typing import assert_never
 
 from islands.config import RunSettings
-from islands.errors import InvariantError
+from islands.errors import UNFORESEEN, InvariantError
 from islands.identities import LearnerName, Version
 from islands.ledger import Ledger, Row
 from islands.messages import RUN_OVER, Refused, Stop
@@ -70,8 +70,6 @@ from islands.syncer.scheduling import (
 from islands.syncer.sessions import close_link, open_link, take_leave, take_membership
 
 FIXED_POINT_LIMIT = 1000
-UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
-"""What arithmetic and look-ups with a peer's numbers raise where a check was forgotten."""
 
 
 def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> Durable:

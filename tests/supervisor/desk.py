@@ -31,6 +31,8 @@ class Desk:
         self.actions: list[Action] = []
         self.proven = True
         """Whether those who join hold the run's key."""
+        self.returns = True
+        """Whether those who name an earlier incarnation hold its credential."""
         settings = RunSettings(run="r", timing=Timing())
         self.state = SupervisorState(
             settings,
@@ -61,7 +63,8 @@ class Desk:
     def join(self, name: str = "a", connection: int = 1, **changed: object) -> list[Action]:
         join = Join(PROTOCOL, "r", Role.LEARNER, name, FINGERPRINT)
         asked = replace(join, **changed)  # type: ignore[arg-type]
-        return self.handle(JoinArrived(asked, connection, proven=self.proven))
+        returns = asked.previous is not None and self.returns
+        return self.handle(JoinArrived(asked, connection, proven=self.proven, returns=returns))
 
     def admit(self, name: str = "a", connection: int = 1, **changed: object) -> Incarnation:
         (joined,) = sent(self.join(name, connection, **changed), Joined)

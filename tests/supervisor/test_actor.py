@@ -10,7 +10,7 @@ import pytest
 
 from islands.config import RunSettings
 from islands.credentials import Credentials
-from islands.identities import Incarnation, LearnerName, Phase, Role, Status
+from islands.identities import OPERATOR, Incarnation, LearnerName, Phase, Role, Status
 from islands.messages import (
     PROTOCOL,
     Enquiry,
@@ -27,10 +27,12 @@ from islands.operation import Command, CommandAnswer, Note, RunEnded, StepFigure
 from islands.ports import RealDisk
 from islands.reception import READ_AT_ONCE
 from islands.role import ROOM, Surroundings
-from islands.supervisor.actor import OPERATOR, SupervisorActor
+from islands.supervisor import state as state_module
+from islands.supervisor.actor import SupervisorActor
 from islands.tape import MemoryTape
 from islands.toy import NumpyTrainer
 from messaging.envelope import Envelope
+from messaging.errors import LinkClosed
 from messaging.link import Link
 from messaging.memory_link import MemoryNetwork
 from messaging.scope import Scope
@@ -61,9 +63,10 @@ class Hub:
         self.noted: list[tuple[str, str]] = []
         self.figures: list[tuple[str, int]] = []
         self.ended: list[tuple[str, bytes]] = []
+        self.tape = MemoryTape()
         self.actor = SupervisorActor(
             "supervisor",
-            Surroundings(RunSettings(), LAYOUT, self.network, MemoryTape()),
+            Surroundings(RunSettings(), LAYOUT, self.network, self.tape),
             disk=RealDisk(folder),
             credentials=self.credentials,
             launcher=NoProcesses(),
@@ -73,6 +76,11 @@ class Hub:
             run_ended=lambda reason, share: self.ended.append((reason, share)),
         )
         self._sent = 0
+
+    @property
+    def kept_shares(self) -> int:
+        """Bytes that the supervisor keeps of what links told of the run's end."""
+        return sum(len(share) for share in self.actor._shares.values())  # noqa: SLF001
 
     async def dial(self, name: str) -> Link:
         """Somebody opens a link."""
@@ -130,6 +138,15 @@ async def settle(hub: Hub, link: Link) -> None:
         pass
 
 
+async def ended(link: Link) -> None:
+    """The other end has ended this session."""
+    try:
+        while True:  # until it is over
+            await link.receive()
+    except LinkClosed:
+        return
+
+
 def test_who_asks_is_told_spec_and_plan(tmp_path: Path) -> None:
     """Before joining; the plan comes as payload."""
 
@@ -183,7 +200,8 @@ def test_figures_of_a_process_end_with_its_incarnation(tmp_path: Path) -> None:
         await settle(hub, cut_off)
         successor = await hub.dial("ana")
         join = Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint)
-        hub.say(successor, replace(join, previous=joined.incarnation))
+        proof = joined.credential
+        hub.say(successor, replace(join, previous=joined.incarnation, credential=proof))
         await hub.hear(successor, Joined)
         hub.say(cut_off, replace(FIGURES, steps=2))
         await settle(hub, cut_off)
@@ -299,14 +317,103 @@ def test_a_command_needs_the_runs_key(tmp_path: Path, key: bytes) -> None:
 
 
 def test_no_member_has_an_operators_proof(tmp_path: Path) -> None:
-    """Not even one that calls itself operator."""
+    """Nobody is admitted under that name, and a member's credential is no proof."""
 
     async def body(hub: Hub) -> None:
-        link, joined = await hub.admit(OPERATOR)
+        link = await hub.dial(OPERATOR)
+        hub.say(link, Join(PROTOCOL, "run", Role.LEARNER, OPERATOR, LAYOUT.fingerprint))
+        refused, _ = await hub.hear(link, Refused)
+        assert "reserved" in refused.reason
+        link, joined = await hub.admit("ana")
         assert joined.incarnation != Incarnation(0, 0)
         hub.say(link, Command(Verb.STOP, joined.credential))
         answer, _ = await hub.hear(link, CommandAnswer)
         assert not answer.done
+
+    with_hub(tmp_path, body)
+
+
+def test_a_name_is_given_up_only_to_the_credential_of_its_incarnation(tmp_path: Path) -> None:
+    """Incarnations can be guessed in a few tries; what was signed for them cannot."""
+
+    async def body(hub: Hub) -> None:
+        _, joined = await hub.admit("ana")
+        mallory = await hub.dial("mallory")
+        join = Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint)
+        for counter in range(1, 4):
+            guess = Incarnation(joined.incarnation.epoch, counter)
+            hub.say(mallory, replace(join, previous=guess, credential="guessed"))
+            refused, _ = await hub.hear(mallory, Refused)
+            assert "taken by a live learner" in refused.reason
+        assert hub.actor.state.members["ana"].incarnation == joined.incarnation
+        again = await hub.dial("ana")
+        proof = joined.credential
+        hub.say(again, replace(join, previous=joined.incarnation, credential=proof))
+        assert (await hub.hear(again, Joined))[0].incarnation > joined.incarnation
+
+    with_hub(tmp_path, body)
+
+
+def test_a_link_that_speaks_for_two_names_is_ended(tmp_path: Path) -> None:
+    """Each process has a link of its own; one link was once admitted under 254 names."""
+
+    async def body(hub: Hub) -> None:
+        link, _ = await hub.admit("ana")
+        for number in range(254):
+            join = Join(PROTOCOL, "run", Role.LEARNER, f"name-{number}", LAYOUT.fingerprint)
+            hub.say(link, join)
+        await ended(link)
+        assert list(hub.actor.state.members) == ["ana"]
+        assert hub.actor.mailbox.high_water < 10
+
+    with_hub(tmp_path, body)
+
+
+def test_what_no_check_foresaw_ends_its_sender_and_not_the_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session of whoever said it is over, the tape says why, and all others go on."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("forgotten")
+
+    async def body(hub: Hub) -> None:
+        other, _ = await hub.admit("ben")
+        monkeypatch.setattr(state_module, "take_enquiry", fail)
+        link = await hub.dial("ana")
+        hub.say(link, Enquiry(PROTOCOL, Role.LEARNER, "ana"))
+        await ended(link)
+        monkeypatch.undo()
+        await settle(hub, other)
+        assert any(b"KeyError('forgotten')" in line for line in hub.tape.lines)
+
+    with_hub(tmp_path, body)
+
+
+def test_the_end_of_a_run_is_kept_from_nobody_but_a_syncer(tmp_path: Path) -> None:
+    """Payloads of strangers, which said that the run had ended, were kept: 1.9 GB of them."""
+
+    async def body(hub: Hub) -> None:
+        links = [await hub.dial(f"stranger-{number}") for number in range(8)]
+        for link in links:
+            hub.say(link, RunEnded("enough"), bytes(1 << 20))
+            await settle(hub, link)
+        assert not hub.kept_shares
+        assert hub.actor.state.finished is None
+
+    with_hub(tmp_path, body)
+
+
+def test_notes_of_who_has_yet_to_be_admitted_are_bounded_in_size(tmp_path: Path) -> None:
+    """Only short ones are kept, for only those are written before an admission."""
+
+    async def body(hub: Hub) -> None:
+        link = await hub.dial("ana")
+        hub.say(link, Note("exit", '{"reason": "' + "x" * 5000 + '"}'))
+        hub.say(link, Note("started", "{}"))
+        hub.say(link, Join(PROTOCOL, "run", Role.LEARNER, "ana", LAYOUT.fingerprint))
+        await hub.hear(link, Joined)
+        assert hub.noted == [("ana", "started")]
 
     with_hub(tmp_path, body)
 

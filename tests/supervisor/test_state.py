@@ -74,23 +74,6 @@ def test_who_was_admitted_by_an_earlier_start_and_ended_stays_ended() -> None:
     assert desk.status("silent until now") is Status.LIVE
 
 
-def test_a_name_has_a_bounded_length() -> None:
-    """So many of them fit a frame."""
-    (refused,) = sent(Desk().join("x" * 65), Refused)
-    assert (refused.reason, refused.retry) == ("a name has 1 to 64 characters, not 65", False)
-
-
-def test_a_name_of_another_role_is_not_taken_over() -> None:
-    """Not even while its bearer is suspect: a learner called like the syncer must not evict it."""
-    desk = Desk()
-    desk.admit("syncer", role=Role.SYNCER)
-    desk.wait(4)
-    assert desk.status("syncer") is Status.SUSPECT
-    (refused,) = sent(desk.join("syncer", 2), Refused)
-    assert (refused.retry, desk.status("syncer")) == (False, Status.SUSPECT)
-    assert "that of a syncer" in refused.reason
-
-
 def test_an_admission_gives_an_incarnation_and_the_address_map() -> None:
     """Incarnations are numbered within the epoch of this start."""
     desk = Desk(epoch=7)
@@ -152,15 +135,6 @@ def test_a_suspect_learner_is_replaced_and_fenced() -> None:
     assert desk.state.evictions == 1
     (evicted,) = sent(desk.hear(beat(first)), Evicted)
     assert evicted.incarnation == first
-
-
-def test_whose_memory_is_intact_may_replace_itself() -> None:
-    """A learner that heals joins anew while it is live, naming the incarnation that it was."""
-    desk = Desk()
-    first = desk.admit("a", 1)
-    second = desk.admit("a", 1, previous=first)
-    assert second > first
-    assert desk.status() is Status.LIVE
 
 
 def test_addresses_that_syncers_tell_replace_the_configured_ones() -> None:

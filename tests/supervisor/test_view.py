@@ -64,7 +64,7 @@ def names_of(pages: list[MembershipChanged]) -> list[str]:
 
 def test_a_syncer_learns_of_hundreds_through_frames_within_the_limits() -> None:
     """As many are admitted as come, with the longest of names; the view comes in pages."""
-    desk, admitted = crowd(prefix="\N{PILE OF POO}" * 60)
+    desk, admitted = crowd(prefix="n" * 60)
     view = SupervisorView()
     pages = taken(view, ask(desk, view))
     assert len(pages) > 1
@@ -178,7 +178,7 @@ def test_a_whole_crowd_that_ends_at_once_is_told_before_it_is_forgotten() -> Non
 
 def test_an_operator_is_told_of_hundreds_in_answers_that_fit_a_frame() -> None:
     """All but the last one say that more follow; a sentence names only so many."""
-    desk, _ = crowd(prefix="\N{PILE OF POO}" * 60)
+    desk, _ = crowd(prefix="n" * 60)
     for verb, target in ((Verb.STATUS, ""), (Verb.DRAIN, "nobody")):
         actions = desk.handle(CommandArrived(Command(verb, "", target), 99, genuine=True))
         answers = sent(actions, CommandAnswer)

@@ -1,0 +1,129 @@
+"""Who may have a name, and who takes it from whom."""
+
+import pytest
+
+from islands.identities import Incarnation, Role, Status, wrong_name
+from islands.messages import Joined, Refused
+from islands.supervisor.names import LINES_KEPT, Lines
+from tests.supervisor.desk import Desk, beat, sent
+
+
+@pytest.mark.parametrize("name", ["a", "A-1", "learner-0", "host.example_2", "x" * 64, "7"])
+def test_names_of_letters_digits_and_three_signs_are_names(name: str) -> None:
+    """From one character to 64."""
+    assert wrong_name(name, Role.LEARNER) is None
+    assert sent(Desk().join(name), Joined)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "x" * 65, "[/x]", "a b", "a\nb", "a\0b", "\x1b[2J", "\x1b]0;x\x07", "../x", ".x"),
+        *("-x", "a\u202eb", "a\u200bb", "\u00e4", "a/b", "\U0001f4a9"),
+    ],
+)
+def test_no_other_name_is_admitted(name: str) -> None:
+    """Markup, escapes, paths and what turns text around never reach a screen, a log or a disk."""
+    for role in Role:
+        assert wrong_name(name, role) is not None
+    (refused,) = sent(Desk().join(name), Refused)
+    assert not refused.retry
+    assert refused.reason.isprintable()
+
+
+@pytest.mark.parametrize(
+    "name", ["supervisor", "syncer", "observer", "operator", "Syncer", "SUPERVISOR"]
+)
+def test_names_of_roles_are_theirs(name: str) -> None:
+    """A learner called `syncer` kept the syncer out once that one was silent: the run ended."""
+    for role in Role:
+        assert (wrong_name(name, role) is None) is (name.lower() == role.value)
+    desk = Desk()
+    (refused,) = sent(desk.join(name), Refused)
+    assert "reserved" in refused.reason
+    assert sent(desk.join("syncer", 2, role=Role.SYNCER), Joined)
+
+
+def test_a_name_of_another_role_is_not_taken_over() -> None:
+    """Not even while its bearer is suspect: a learner called like the syncer must not evict it."""
+    desk = Desk()
+    desk.admit("s", role=Role.SYNCER)
+    desk.wait(4)
+    assert desk.status("s") is Status.SUSPECT
+    (refused,) = sent(desk.join("s", 2), Refused)
+    assert (refused.retry, desk.status("s")) == (False, Status.SUSPECT)
+    assert "that of a syncer" in refused.reason
+
+
+def test_a_syncer_takes_its_name_from_a_learner() -> None:
+    """It shows the run's key; whoever took the name in its absence shows nothing."""
+    desk = Desk()
+    desk.admit("s", 1)
+    assert sent(desk.join("s", 2, role=Role.SYNCER), Joined)
+    assert desk.state.members["s"].role is Role.SYNCER
+
+
+def test_whose_memory_is_intact_may_replace_itself() -> None:
+    """A learner that heals joins anew while it is live, showing the incarnation that it was."""
+    desk = Desk()
+    first = desk.admit("a", 1)
+    second = desk.admit("a", 1, previous=first)
+    assert second > first
+    assert desk.status() is Status.LIVE
+
+
+def test_a_guessed_incarnation_replaces_nobody() -> None:
+    """Naming it is not showing it: a live learner stays."""
+    desk = Desk()
+    first = desk.admit("a", 1)
+    desk.returns = False
+    (refused,) = sent(desk.join("a", 2, previous=first), Refused)
+    assert refused.retry
+    assert desk.state.members["a"].incarnation == first
+
+
+@pytest.mark.parametrize("away_s", [4, 6], ids=["suspect", "evicted"])
+def test_a_name_taken_in_its_owners_absence_goes_back_to_it(away_s: int) -> None:
+    """Who shows that it was there before beats who showed nothing; once, and not back and forth."""
+    desk = Desk()
+    owner = desk.admit("a", 1)
+    desk.wait(away_s)
+    other = desk.admit("a", 2)
+    desk.wait(1, beat(other))
+    back = desk.admit("a", 3, previous=owner)
+    (refused,) = sent(desk.join("a", 2, previous=other), Refused)
+    assert refused.retry
+    again = desk.admit("a", 4, previous=back)
+    (refused,) = sent(desk.join("a", 2, previous=other), Refused)
+    assert desk.state.members["a"].incarnation == again
+
+
+def test_a_process_that_was_started_again_has_its_name_at_once() -> None:
+    """It lost its credential with its memory; its predecessor's link is closed."""
+    desk = Desk()
+    desk.admit("a", 1)
+    desk.wait(4)
+    assert desk.status() is Status.SUSPECT
+    assert sent(desk.join("a", 2), Joined)
+
+
+def test_a_join_that_comes_twice_changes_nothing_the_second_time() -> None:
+    """A link may deliver it again after the admission: its line is that of the new incarnation."""
+    desk = Desk()
+    first = desk.admit("a", 1)
+    second = desk.admit("a", 2, previous=first)
+    third = desk.admit("a", 3, previous=second)
+    (refused,) = sent(desk.join("a", 2, previous=first), Refused)
+    assert refused.retry
+    assert desk.state.members["a"].incarnation == third
+
+
+def test_lines_are_remembered_of_a_bounded_number_of_incarnations() -> None:
+    """An older one counts as a line of its own, which is as old as it."""
+    lines = Lines()
+    for counter in range(1, 1000):
+        before = Incarnation(1, counter - 1) if counter > 1 else None
+        lines.admit(Incarnation(1, counter), before)
+    assert len(lines.begun) == LINES_KEPT
+    assert lines.of(Incarnation(1, 999)) == Incarnation(1, 1)
+    assert lines.of(Incarnation(1, 7)) == Incarnation(1, 7)
