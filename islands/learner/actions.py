@@ -1,6 +1,6 @@
 """What a learner's state asks of the world, performed in order."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.messages import (
@@ -84,10 +84,14 @@ class PlanSnapshots:
 
 @dataclass(frozen=True, slots=True)
 class AllowSteps:
-    """Step on these leases until so many tokens, over the life of the process, are processed."""
+    """Step on these leases until so many tokens, over the life of the process, are processed.
+
+    `order` counts these actions; compute says which one it had when it came to a stop.
+    """
 
     until_tokens: int
     leases: tuple[Lease, ...]
+    order: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,8 +289,8 @@ class LearnerActor(RoleActor[Item]):
                 self._compute.command(adopt)
             case PlanSnapshots(fragments):
                 self._compute.command(Plan(fragments))
-            case AllowSteps(until_tokens, leases):
-                self._compute.command(Allow(until_tokens, leases))
+            case AllowSteps(until_tokens, leases, order):
+                self._compute.command(Allow(until_tokens, leases, order))
             case ResetMoments():
                 self._compute.command(Reset())
                 self.record("moments_reset", {})

@@ -203,7 +203,7 @@ class ComputeThread:
                 ready_s = self._finish(running, ready_s, 0.0, 0.0)
                 running, allowed = None, True
             if allowed:
-                self._tell(Idled(engine.steps, engine.tokens, engine.leases))
+                self._tell(Idled(engine.steps, engine.tokens, engine.leases, engine.order))
             self._sleep(engine)
 
     def _set_up(self) -> Engine:
@@ -398,7 +398,7 @@ class InlineCompute:
             self._timer = loop.call_later(duration_s, self._finish, duration_s)
         elif was_running or allowed:
             engine = self._engine
-            self._post(Idled(engine.steps, engine.tokens, engine.leases))
+            self._post(Idled(engine.steps, engine.tokens, engine.leases, engine.order))
         if self._engine.unread:
             self._wake()
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from islands.config import RunSettings
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Lease, Phase
 from islands.learner.account import Account
-from islands.learner.actions import Action
+from islands.learner.actions import Action, AllowSteps
 from islands.learner.moments import Moments
 from islands.learner.pulls import Pulls
 from islands.messages import FragmentUpdate, Progress
@@ -39,11 +39,10 @@ class Core:
     `steps` and `tokens` are totals of compute at the last boundary that it told of. `adopting` are
     the updates per fragment that wait for a boundary. `ready` says that compute has compiled,
     `idle` that it stands still, `allowed` that this incarnation has been allowed a step, and
-    `closing` that the run ends. `paused` is an operator's will, `resuming` that compute has yet to
-    stand still before it goes on. `decided` are the (epoch, round) of answers that were not
-    applied. `offered` are the seeds, by fragment, that went out over this link, with epoch and
-    attempt of the request. `now_s` is the time of the event at hand, `giving` counts pieces
-    of moments that peers wait for.
+    `closing` that the run ends. `paused` is an operator's will. `order` counts what compute was
+    allowed. `decided` are the (epoch, round) of answers that were not applied. `offered` are the
+    seeds, by fragment, that went out over this link, with epoch and attempt of the request.
+    `now_s` is the time of the event at hand, `giving` counts pieces of moments that peers wait for.
     """
 
     settings: RunSettings
@@ -59,9 +58,9 @@ class Core:
     supervisor_epoch: int = 0
     supervisor_up: bool = False
     syncer_up: bool = False
+    order: int = 0
     closing: bool = False
     paused: bool = False
-    resuming: bool = False
     leaving: Leaving | None = None
     decided: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=DECIDED_KEPT))
     ready: bool = False
@@ -105,6 +104,11 @@ class Core:
         if self.closing or self.leaving is not None:
             return Phase.FINISHED
         return Phase.PAUSED if self.paused else Phase.STARVED
+
+    def allow_steps(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
+        """Let compute step until so many tokens, whatever it was allowed before."""
+        self.order += 1
+        self.actions.append(AllowSteps(until_tokens, leases, self.order))
 
     def progress(self, incarnation: Incarnation) -> Progress:
         """The report of this incarnation at the last boundary."""

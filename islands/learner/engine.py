@@ -55,10 +55,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """Step on these leases until so many tokens in total."""
+    """Step on these leases until so many tokens in total; `order` tells it from earlier ones."""
 
     until_tokens: int
     leases: tuple[Lease, ...]
+    order: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,7 @@ class Engine:
         self.trainer = trainer
         self.steps = 0
         self.tokens = 0
+        self.order = 0
         self.commands: deque[Command] = deque()
         self._settings = settings
         self._report = report
@@ -228,7 +230,8 @@ class Engine:
                 self._report(ValueAdopted(fragment, version, steps, tokens, incarnation))
             case Plan(fragments):
                 self._plan = fragments
-            case Allow(until_tokens, leases):
+            case Allow(until_tokens, leases, order):
+                self.order = order
                 self._allow(until_tokens, leases)
             case ReadValue(fragment, deliver):
                 deliver(self.trainer.value(fragment))

@@ -162,11 +162,15 @@ class StepFinished:
 
 @dataclass(frozen=True, slots=True)
 class Idled:
-    """Compute stopped at a boundary: no quota, no data, or told to."""
+    """Compute stopped at a boundary: no quota, no data, or told to.
+
+    `order` is that of the newest `AllowSteps` that it knew.
+    """
 
     steps: int
     tokens: int
     leases: tuple[Lease, ...]
+    order: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ Leases go back with the last positions, and the quota that is left is granted to
 """
 
 from islands.learner.account import Sent
-from islands.learner.actions import AllowSteps, Exit, ToSupervisor, ToSyncer
+from islands.learner.actions import Exit, ToSupervisor, ToSyncer
 from islands.learner.core import Core, Leaving
 from islands.messages import ContributionFate, Leave
 
@@ -20,7 +20,7 @@ def begin_leaving(core: Core, reason: str) -> None:
     if core.leaving is None:
         timing = core.settings.timing
         core.leaving = Leaving(reason, core.now_s + timing.scaled(timing.evict_s))
-        core.actions.append(AllowSteps(0, core.leases))
+        core.allow_steps(0, core.leases)
 
 
 def take_fate(core: Core, message: ContributionFate) -> None:

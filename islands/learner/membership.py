@@ -9,7 +9,6 @@ the highest epoch.
 from islands.identities import Phase, Role
 from islands.learner.account import Account
 from islands.learner.actions import (
-    AllowSteps,
     DialSyncer,
     DropSyncerLink,
     Exit,
@@ -191,8 +190,8 @@ def start_over(core: Core) -> None:
 def _rejoin(core: Core) -> None:
     """This incarnation is over: keep the moments, drop the rest, ask for a new one."""
     core.previous, core.incarnation = core.incarnation, None
-    core.leases, core.quota_tokens, core.allowed, core.resuming = (), 0, False, False
-    core.actions.append(AllowSteps(0, ()))
+    core.leases, core.quota_tokens, core.allowed = (), 0, False
+    core.allow_steps(0, ())
     core.accounts = [Account() for _ in core.accounts]
     core.adopting.clear()
     core.pulls.forget()

@@ -5,7 +5,7 @@ the run closes; nothing else stops it.
 """
 
 from islands.identities import Lease, Phase
-from islands.learner.actions import AdoptValue, AllowSteps
+from islands.learner.actions import AdoptValue
 from islands.learner.asking import go_fresh
 from islands.learner.core import Core
 from islands.learner.events import Idled, StepFinished, UpdateArrived, ValueAdopted
@@ -35,7 +35,7 @@ def allow(core: Core) -> None:
             go_fresh(core, "no donor")
         core.allowed = core.allowed or core.quota_tokens > 0
         until_tokens = core.origin_tokens + core.quota_tokens
-        core.actions.append(AllowSteps(until_tokens, core.leases))
+        core.allow_steps(until_tokens, core.leases)
         core.idle = core.idle and until_tokens - core.tokens < core.batch_tokens
 
 
@@ -43,23 +43,18 @@ def take_final_round(core: Core, epoch: int) -> None:
     """The run closes: stop at the next boundary."""
     if epoch >= core.epoch_seen:
         core.closing = True
-        core.actions.append(AllowSteps(0, core.leases))
+        core.allow_steps(0, core.leases)
 
 
 def take_paused(core: Core, epoch: int, *, paused: bool) -> None:
-    """An operator's will: stop at the next boundary, or go on.
-
-    Compute that has not come to its stop yet goes on from there; otherwise it would be told to
-    step, and then say that it had stopped.
-    """
+    """An operator's will: stop at the next boundary, or go on."""
     if epoch < core.epoch_seen or paused is core.paused:
         return
     core.paused = paused
     core.report_due = True
-    core.resuming = not paused and not core.idle
     if paused:
-        core.actions.append(AllowSteps(0, core.leases))
-    elif core.idle:
+        core.allow_steps(0, core.leases)
+    else:
         allow(core)
 
 
@@ -81,14 +76,15 @@ def take_step(core: Core, event: StepFinished) -> None:
 
 
 def take_idle(core: Core, event: Idled) -> None:
-    """Compute stands still: no quota, no data, or told to."""
+    """Compute stands still: no quota, no data, or told to.
+
+    If it has been told to step since, it does so now, and only where it stood is news.
+    """
     core.steps, core.tokens = event.steps, event.tokens
     _take_positions(core, event.leases)
-    core.idle = True
-    core.report_due = True
-    if core.resuming:
-        core.resuming = False
-        allow(core)
+    if event.order == core.order:
+        core.idle = True
+        core.report_due = True
 
 
 def _take_positions(core: Core, leases: tuple[Lease, ...]) -> None:

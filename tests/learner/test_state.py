@@ -95,6 +95,11 @@ class Bench:
         self.actions = self.state.handle(event, now_s=self.now_s)
         return self.actions
 
+    def stop(self) -> list[Action]:
+        """Compute has come to its stop, and knows all that it was told."""
+        tokens, order = self.steps * BATCH, self.state.core.order
+        return self.do(Idled(self.steps, tokens, LEASES, order))
+
     def of(self, kind: type[A]) -> list[A]:
         """Actions of a kind that the last event asked for."""
         return [action for action in self.actions if isinstance(action, kind)]
@@ -295,7 +300,7 @@ def test_standing_still_it_answers_with_all_that_it_did() -> None:
     bench.snapshot(0)
     bench.step()
     bench.do(FromSyncer(FinalRound(1, "tokens")))
-    bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES))
+    bench.stop()
     bench.pull(0, 0)
     assert bench.contributed() == []
     bench.snapshot(0)
@@ -495,10 +500,22 @@ def test_a_grant_for_another_incarnation_is_ignored() -> None:
 def test_without_quota_it_is_starved() -> None:
     """It says so at once, and steps on with the next grant."""
     bench = stepping()
-    bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES))
+    bench.stop()
     assert [report.phase for report in bench.sent(Progress)] == [Phase.STARVED]
     bench.grant(20_000)
     assert bench.state.phase is Phase.STEPPING
+
+
+def test_a_stop_from_before_the_last_grant_is_no_stop() -> None:
+    """Said again by one that had unused quota, it ended runs whose budget was not used up."""
+    bench = stepping()
+    order = bench.state.core.order
+    bench.grant(20_000)
+    bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES, order))
+    assert bench.state.phase is Phase.STEPPING
+    assert bench.sent(Progress) == []
+    bench.stop()
+    assert [report.phase for report in bench.sent(Progress)] == [Phase.STARVED]
 
 
 def test_at_the_end_it_stops_and_answers() -> None:
@@ -506,7 +523,7 @@ def test_at_the_end_it_stops_and_answers() -> None:
     bench = stepping()
     bench.do(FromSyncer(FinalRound(1, "tokens")))
     assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
-    bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES))
+    bench.stop()
     assert bench.state.phase is Phase.FINISHED
     bench.grant(99_999)
     assert bench.of(AllowSteps) == []
@@ -521,7 +538,7 @@ def test_a_new_syncer_that_does_not_close_lets_it_step() -> None:
     """The end that an earlier syncer announced died with it, unless the new one repeats it."""
     bench = stepping()
     bench.do(FromSyncer(FinalRound(1, "enough")))
-    bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES))
+    bench.stop()
     bench.do(FromSyncer(Welcome(2, (None, None))))
     assert bench.of(AllowSteps) == [AllowSteps(10_000, LEASES)]
     assert bench.state.phase is Phase.STEPPING
@@ -552,7 +569,7 @@ def test_leaving_reports_and_says_goodbye_to_both() -> None:
     bench.do(LeaveRequested("preempted"))
     assert bench.of(AllowSteps) == [AllowSteps(0, LEASES)]
     assert not bench.of(Exit)
-    bench.do(Idled(bench.steps, bench.steps * BATCH, LEASES))
+    bench.stop()
     kinds = [type(a.message) for a in bench.actions if isinstance(a, ToSyncer | ToSupervisor)]
     assert kinds[-4:] == [Progress, Progress, Leave, Leave]
     assert bench.of(Exit) == [Exit("preempted", failed=False)]

@@ -101,6 +101,7 @@ class FakeCompute:
     copied_s: float = 0.0
     taken: dict[int, tuple[Version, int]] = field(default_factory=dict)
     alive: bool = True
+    order: int = 0
 
     def allow(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
         """Take new leases; positions reached here are newer than those that come back."""
@@ -555,7 +556,9 @@ class Model:
             duration_s = max(0.1, self.rng.gauss(1.0, compute.noise)) * compute.step_s
             self._at(duration_s, lambda: self._stepped(name, compute, duration_s))
         elif was_running or allowed:
-            idled = learner_events.Idled(compute.steps, compute.tokens, compute.leases)
+            idled = learner_events.Idled(
+                *(compute.steps, compute.tokens, compute.leases), compute.order
+            )
             self._learner(name, idled)
 
     def _obey(self, name: LearnerName, compute: FakeCompute) -> bool:
@@ -579,6 +582,7 @@ class Model:
             elif isinstance(command, learner_actions.LoadMoments):
                 self._learner(name, learner_events.MomentsLoaded(taken=True))
             elif isinstance(command, learner_actions.AllowSteps):
+                compute.order = command.order
                 compute.allow(command.until_tokens, command.leases)
                 allowed = True
         return allowed
