@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from islands.errors import DamagedError, FencedError, JournalError
 from islands.identities import Version
 from islands.ports import Disk
-from islands.slots import Arrays, Head, Record, Slots, newest_epoch, take_epoch
+from islands.slots import EPOCH, MAGIC, Arrays, Head, Record, Slots, newest_epoch, take_epoch
 from islands.syncer.core import Durable
 
 
@@ -55,6 +55,9 @@ class Journal:
         Raises:
             JournalError: as of `recover`; after a DiskError it may be tried again.
         """
+        other = self._slots.other_format([EPOCH, "metadata", *self._names])
+        if other is not None:
+            raise _written_by_another(f"its records are {other}, not {MAGIC.decode()}")
         if not self.epoch:
             self.begin_epoch(1)
         recovered = self.recover()
@@ -176,7 +179,11 @@ def _decoded(metadata: bytes) -> Durable:
     try:
         return msgspec.json.decode(metadata, type=Durable)
     except msgspec.MsgspecError as error:
-        raise JournalError(
-            f"the journal was written by another version of islands ({error}); go on with that "
-            "version, or choose another folder"
-        ) from error
+        raise _written_by_another(str(error)) from error
+
+
+def _written_by_another(how: str) -> JournalError:
+    return JournalError(
+        f"the journal was written by another version of islands ({how}); go on with that version, "
+        "or choose another folder"
+    )

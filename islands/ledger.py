@@ -5,9 +5,11 @@ Every inner step trains all fragments, so each fragment has its own complete acc
     processed = applied + rejected + late + stale + overwritten + lost + pending
 
 The two sides are kept by different actors. A learner counts what it processed, what its adoptions
-discarded (`overwritten_tokens`) and what it still holds (`pending_tokens`). The syncer counts what
-it applied and the fate of what it did not. `Book.imbalance` compares the two: it is zero at every
-report, or there is a bug.
+discarded (`overwritten_tokens`) and of how many it knows the fate (`settled_tokens`): the others
+are pending. The syncer counts what it applied and the fate of what it did not. `Account.imbalance`
+compares the two: it is zero at every report, or there is a bug. What a learner says of a fragment
+changes only with an adoption, and a merge alone does not disturb the balance, so a report is
+compared where it says something new.
 
 Three rules decide where a token goes:
 
@@ -22,9 +24,13 @@ Three rules decide where a token goes:
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from islands.errors import InvariantError
 from islands.identities import Fate, Incarnation, LearnerName, Version
-from islands.messages import Contribution, Merged, Progress
+from islands.messages import Contribution, FragmentProgress, Merged, Progress
+
+NOTHING_TOLD = FragmentProgress()
 
 
 @dataclass(slots=True)
@@ -52,34 +58,41 @@ class Totals:
                 raise InvariantError(message)
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(msgspec.Struct, array_like=True, gc=False):
     """The newest contribution of an account that was not merged."""
 
     fate: Fate
     tokens: int
 
 
-@dataclass(slots=True)
-class Account:
+class Account(msgspec.Struct, array_like=True, gc=False):
     """One fragment of one incarnation, as its syncer and its learner know it."""
 
     applied: int = 0
     merged: Merged | None = None
     merged_version: Version | None = None
-    held: Version | None = None
-    pending: int = 0
-    overwritten: int = 0
+    told: FragmentProgress = NOTHING_TOLD
     claim: Claim | None = None
 
     @property
     def unsettled(self) -> int:
         """Applied tokens that the learner still counts as pending."""
-        return self.unsettled_at(self.held)
+        return self.unsettled_at(self.told.version)
+
+    @property
+    def imbalance(self) -> int:
+        """Tokens by which learner and syncer differ at the learner's last report: always 0."""
+        return self.difference(self.told)
+
+    def difference(self, told: FragmentProgress) -> int:
+        """By how many tokens a report would differ from what the syncer knows."""
+        applied = self.applied - self.unsettled_at(told.version)
+        return told.settled_tokens - applied - told.overwritten_tokens
 
     def newer_than(self, held: Version | None) -> bool:
         """Whether the learner has told of a newer version than this one."""
-        return self.held is not None and (held is None or held < self.held)
+        known = self.told.version
+        return known is not None and (held is None or held < known)
 
     def unsettled_at(self, held: Version | None) -> int:
         """The same for a learner that holds this version."""
@@ -89,25 +102,17 @@ class Account:
         return 0 if settled else self.merged.tokens
 
 
-@dataclass(slots=True)
-class Book:
+class Book(msgspec.Struct, array_like=True, gc=False):
     """All accounts of one incarnation."""
 
     incarnation: Incarnation
     processed: int = 0
-    reported: int = 0
-    accounts: list[Account] = field(default_factory=list)
-
-    def imbalance(self, fragment: int) -> int:
-        """Tokens by which learner and syncer differ at the learner's last report: always 0."""
-        account = self.accounts[fragment]
-        settled = account.applied - account.unsettled
-        return self.reported - (settled + account.overwritten + account.pending)
+    accounts: list[Account] = msgspec.field(default_factory=list)
 
     def pending(self, fragment: int) -> int:
         """Tokens that have no fate yet."""
         account = self.accounts[fragment]
-        return account.pending + (self.processed - self.reported) - account.unsettled
+        return self.processed - account.told.settled_tokens - account.unsettled
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,7 @@ class Ledger:
         book = self.books.pop(name)
         self.closed_processed += book.processed
         for totals, account in zip(self.totals, book.accounts, strict=True):
-            totals.lost += book.processed - account.applied - account.overwritten
+            totals.lost += book.processed - account.applied - account.told.overwritten_tokens
 
     def forgot(self, progress: Progress) -> bool:
         """Whether a report of a known incarnation holds less than was known of it."""
@@ -172,15 +177,13 @@ class Ledger:
             book = Book(progress.incarnation, accounts=[Account() for _ in self.totals])
         for index, told in enumerate(progress.fragments):
             account = book.accounts[index]
-            held = account.held is not None and (
-                told.version is None or told.version < account.held
-            )
-            if held or told.overwritten_tokens < account.overwritten:
+            if told == account.told:
+                continue  # what was merged since is not settled yet: nothing differs
+            discarded = told.overwritten_tokens - account.told.overwritten_tokens
+            if discarded < 0 or account.newer_than(told.version):
                 return f"fragment {index} goes back to version {told.version}"
-            applied = account.applied - account.unsettled_at(told.version)
-            counted = applied + told.overwritten_tokens + told.pending_tokens
-            if counted != progress.tokens:
-                return f"fragment {index} has {progress.tokens - counted} tokens unaccounted for"
+            if account.difference(told):
+                return f"fragment {index} has {account.difference(told)} tokens unaccounted for"
         return None
 
     def can_hold(
@@ -196,8 +199,8 @@ class Ledger:
         processed = contribution.processed_tokens
         if not contribution.tokens <= processed <= granted:
             return False
-        settled = account.applied - account.unsettled
-        return contribution.tokens <= max(book.processed, processed) - settled - account.overwritten
+        settled = account.told.settled_tokens
+        return contribution.tokens <= max(book.processed, processed) - settled
 
     def report(self, progress: Progress) -> None:
         """Take in a learner's cumulative report.
@@ -207,19 +210,18 @@ class Ledger:
         """
         book = self.books[progress.name]
         book.processed = max(book.processed, progress.tokens)
-        book.reported = progress.tokens
         for index, told in enumerate(progress.fragments):
             account = book.accounts[index]
-            discarded = told.overwritten_tokens - account.overwritten
-            account.held = told.version
-            account.pending = told.pending_tokens
-            account.overwritten = told.overwritten_tokens
+            if told == account.told:
+                continue
+            discarded = told.overwritten_tokens - account.told.overwritten_tokens
+            account.told = told
             if discarded:
                 self._charge(index, account, discarded)
-            if book.imbalance(index):
+            if account.imbalance:
                 message = (
                     f"ledger of {progress.name}/{progress.incarnation}, fragment {index}: "
-                    f"{book.imbalance(index)} tokens unaccounted for ({account}, {told})"
+                    f"{account.imbalance} tokens unaccounted for ({account})"
                 )
                 raise InvariantError(message)
 

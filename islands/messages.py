@@ -1,6 +1,7 @@
 """Every message between the roles.
 
-A message is a frozen dataclass, decoded once, at the edge. Reports are cumulative and commands are
+A message is a frozen dataclass (its long tables hold structs, `identities.Compact`), decoded once,
+at the edge. Reports are cumulative and commands are
 idempotent, so a message may be lost, repeated or overtaken by bulk data without harm:
 
 * a **ticket** (syncer epoch, round, name, incarnation) is answered by at most one contribution;
@@ -13,6 +14,7 @@ Which message carries a bulk payload is said in its docstring; all others are co
 from dataclasses import dataclass
 
 from islands.identities import (
+    Compact,
     Fate,
     FragmentIndex,
     Incarnation,
@@ -33,7 +35,7 @@ from islands.operation import (
     StepFigures,
 )
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 RUN_OVER = "the run is over"
 """How the reason of a refusal begins that leaves nothing to mend."""
@@ -204,20 +206,22 @@ class RunTold:
 # --- training: with the syncer ----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FragmentProgress:
+class FragmentProgress(Compact, frozen=True):
     """What a learner did with one fragment, cumulative over its incarnation.
 
-    `version` is the published value it holds as its base (None before the first). `pending_*`
-    count since that base, plus tokens in contributions whose fate the learner does not know yet.
-    `overwritten_tokens` were discarded by adoptions without having been merged, as far as the
-    learner knows.
+    `version` is the published value it holds as its base (None before the first), `base_steps` the
+    incarnation's steps when it was adopted. `settled_tokens` are the incarnation's tokens whose
+    fate the learner knows: all up to then, less those in contributions that it is in doubt about.
+    Of these, `overwritten_tokens` were discarded by adoptions without having been merged.
+
+    None of it changes with a step, so most entries of a report are those of the one before it, and
+    what has not changed need not be checked again.
     """
 
-    version: Version | None
-    pending_steps: int
-    pending_tokens: int
-    overwritten_tokens: int
+    version: Version | None = None
+    base_steps: int = 0
+    settled_tokens: int = 0
+    overwritten_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +333,7 @@ class ContributionFate:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(Compact, frozen=True):
     """The receiver's own contribution that a version (or one before it) contains.
 
     `epoch` and `round` are those of its ticket, `steps` and `tokens` those it declared.

@@ -12,7 +12,7 @@ while it computes the digest of what it reads.
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -25,7 +25,9 @@ from islands.errors import JournalError
 from islands.identities import Version
 from islands.ports import Disk, DiskFile
 
-MAGIC = b"ISLJ0001"
+FORMAT = b"ISLJ"
+MAGIC = FORMAT + b"0002"
+"""Told by every slot: the last four bytes change whenever older records cannot be read."""
 DIGEST_BYTES = 16
 CHUNK_BYTES = 2**22
 """What is read at once: the digest finds it still in the cache."""
@@ -125,6 +127,25 @@ class Slots:
             DiskError: the disk is broken.
         """
         return [head for head in map(self._head, _files(name)) if head is not None]
+
+    def other_format(self, names: Iterable[str]) -> str | None:
+        """What the slots of these names begin with, if another version wrote all that there are.
+
+        Raises:
+            DiskError: the disk is broken.
+        """
+        found = {self._magic(file) for name in names for file in _files(name)}
+        others = sorted(one for one in found if one.startswith(FORMAT) and one != MAGIC)
+        return others[-1].decode(errors="replace") if others and MAGIC not in found else None
+
+    def _magic(self, name: str) -> bytes:
+        file = self._disk.open(name)
+        if file is None:
+            return b""
+        with closing(file):
+            start = bytearray(len(MAGIC))
+            file.read_into(memoryview(start))
+            return bytes(start)
 
     def load(self, head: Head) -> Record | None:
         """A slot's record; None if it is not whole.

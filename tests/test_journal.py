@@ -201,6 +201,28 @@ def test_writing_goes_on_after_a_torn_record(tmp_path: Path) -> None:
     assert numbers(recover(tmp_path)) == [1, 0]
 
 
+def test_a_journal_of_another_version_is_refused_untouched(tmp_path: Path) -> None:
+    """It is not taken for an empty folder: that version can go on with it."""
+    Writer(tmp_path).commit(0, 0)
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"ISLJ0001" + path.read_bytes()[8:])
+    before = contents(tmp_path)
+    with pytest.raises(JournalError, match=r"another version of islands .* ISLJ0001, not"):
+        Journal(RealDisk(tmp_path), FRAGMENTS).take_over()
+    assert contents(tmp_path) == before
+
+
+def test_one_record_that_seems_of_another_version_is_damaged(tmp_path: Path) -> None:
+    """All of a journal is of one version, so it is the record that is wrong."""
+    writer = Writer(tmp_path)
+    for number in range(2):
+        writer.commit(0, number)
+        writer.commit(1, number)
+    newest = tmp_path / "epoch.a"
+    newest.write_bytes(b"ISLJ0009" + newest.read_bytes()[8:])
+    assert numbers(Journal(RealDisk(tmp_path), FRAGMENTS).take_over()) == [1, 1]
+
+
 def test_a_committed_value_that_is_gone_is_named(tmp_path: Path) -> None:
     """If later records build on a damaged one, recovery stops and says which fragment it is."""
     writer = Writer(tmp_path)

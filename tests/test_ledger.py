@@ -1,7 +1,6 @@
 """The ledger balances: by hand for each fate, and under any order of messages."""
 
 from copy import deepcopy
-from dataclasses import replace
 
 import pytest
 from hypothesis import settings as hypothesis_settings
@@ -42,9 +41,9 @@ def report(tokens: int, *told: FragmentProgress, incarnation: Incarnation = FIRS
     )
 
 
-def holding(number: int, pending: int, overwritten: int) -> FragmentProgress:
+def holding(number: int, settled: int, overwritten: int) -> FragmentProgress:
     """What a learner says of its fragment on version 1.`number`."""
-    return FragmentProgress(Version(1, number), pending, pending, overwritten)
+    return FragmentProgress(Version(1, number), settled, settled, overwritten)
 
 
 def opened() -> Ledger:
@@ -58,7 +57,7 @@ def opened() -> Ledger:
 def test_work_since_the_base_is_pending() -> None:
     """Nothing has a fate before it is merged or discarded."""
     ledger = opened()
-    ledger.report(report(40, holding(0, 40, 0)))
+    ledger.report(report(40, holding(0, 0, 0)))
     row = ledger.row(0)
     assert (row.processed, row.pending, row.imbalance) == (40, 40, 0)
 
@@ -66,10 +65,10 @@ def test_work_since_the_base_is_pending() -> None:
 def test_applied_before_and_after_the_adoption() -> None:
     """A merge is applied at once; its sender counts it as pending until it adopts."""
     ledger = opened()
-    ledger.report(report(40, holding(0, 40, 0)))
+    ledger.report(report(40, holding(0, 0, 0)))
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
     assert (ledger.row(0).applied, ledger.row(0).pending) == (30, 10)
-    ledger.report(report(50, holding(1, 5, 15)))
+    ledger.report(report(50, holding(1, 45, 15)))
     row = ledger.row(0)
     assert (row.applied, row.overwritten, row.pending, row.imbalance) == (30, 15, 5, 0)
 
@@ -77,10 +76,10 @@ def test_applied_before_and_after_the_adoption() -> None:
 def test_what_was_late_and_then_merged_is_late_no_more() -> None:
     """A later contribution from its base contained it; what is discarded then is overwritten."""
     ledger = opened()
-    ledger.report(report(40, holding(0, 40, 0)))
+    ledger.report(report(40, holding(0, 0, 0)))
     ledger.claim(ANA, 0, Fate.LATE, 30)
     ledger.apply(ANA, FIRST, 0, Merged(1, 1, 40, 40), Version(1, 2))
-    ledger.report(report(60, holding(2, 0, 20)))
+    ledger.report(report(60, holding(2, 60, 20)))
     row = ledger.row(0)
     assert (row.applied, row.late, row.overwritten, row.imbalance) == (40, 0, 20, 0)
 
@@ -89,9 +88,9 @@ def test_what_was_late_and_then_merged_is_late_no_more() -> None:
 def test_tokens_with_a_fate_cannot_be_contributed_again(tokens: int, *, possible: bool) -> None:
     """Of 50 processed, 30 were applied and 5 discarded: a contribution can hold the other 15."""
     ledger = opened()
-    ledger.report(report(40, holding(0, 40, 0)))
+    ledger.report(report(40, holding(0, 0, 0)))
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
-    ledger.report(report(50, holding(1, 15, 5)))
+    ledger.report(report(50, holding(1, 35, 5)))
     ticket = Ticket(1, 1, ANA, FIRST)
     said = Contribution(ticket, FragmentIndex(0), Version(1, 1), 1, tokens, 50, "float32", "")
     assert ledger.can_hold(ANA, 0, said, 100) is possible
@@ -100,7 +99,7 @@ def test_tokens_with_a_fate_cannot_be_contributed_again(tokens: int, *, possible
 def test_no_more_is_charged_than_was_discarded() -> None:
     """A claim was larger than what its sender gave up: the rest is pending still."""
     ledger = opened()
-    ledger.report(report(40, holding(0, 40, 0)))
+    ledger.report(report(40, holding(0, 0, 0)))
     ledger.claim(ANA, 0, Fate.LATE, 30)
     ledger.report(report(40, holding(1, 20, 20)))
     row = ledger.row(0)
@@ -111,10 +110,10 @@ def test_no_more_is_charged_than_was_discarded() -> None:
 def test_a_refused_contribution_is_charged_when_it_is_discarded(fate: Fate) -> None:
     """Until then its tokens are in the local value, and a later contribution contains them."""
     ledger = opened()
-    ledger.report(report(40, holding(0, 40, 0)))
+    ledger.report(report(40, holding(0, 0, 0)))
     ledger.claim(ANA, 0, fate, 30)
     assert ledger.row(0).pending == 40
-    ledger.report(report(45, holding(1, 0, 45)))
+    ledger.report(report(45, holding(1, 45, 45)))
     row = ledger.row(0)
     assert getattr(row, fate.value) == 30
     assert (row.overwritten, row.pending, row.imbalance) == (15, 0, 0)
@@ -124,9 +123,9 @@ def test_a_refused_contribution_may_still_be_merged() -> None:
     """The next one from the same base contains it; then nothing is charged."""
     ledger = opened()
     ledger.claim(ANA, 0, Fate.LATE, 30)
-    ledger.report(report(40, holding(0, 40, 0)))
+    ledger.report(report(40, holding(0, 0, 0)))
     ledger.apply(ANA, FIRST, 0, Merged(1, 1, 40, 40), Version(1, 1))
-    ledger.report(report(40, holding(1, 0, 0)))
+    ledger.report(report(40, holding(1, 40, 0)))
     row = ledger.row(0)
     assert (row.applied, row.late, row.imbalance) == (40, 0, 0)
 
@@ -134,7 +133,7 @@ def test_a_refused_contribution_may_still_be_merged() -> None:
 def test_an_end_loses_what_has_no_fate() -> None:
     """Reported, attested or pending: what was neither applied nor discarded is lost."""
     ledger = opened()
-    ledger.report(report(40, holding(0, 40, 0)))
+    ledger.report(report(40, holding(0, 0, 0)))
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 30, 30), Version(1, 1))
     ledger.attest(ANA, 60)
     ledger.close(ANA)
@@ -145,7 +144,7 @@ def test_an_end_loses_what_has_no_fate() -> None:
 def test_a_merge_that_outlives_its_sender_is_applied() -> None:
     """The accounts were closed while it was computed: then its tokens are not lost."""
     ledger = opened()
-    ledger.report(report(40, holding(0, 40, 0)))
+    ledger.report(report(40, holding(0, 0, 0)))
     ledger.close(ANA)
     ledger.open(ANA, Incarnation(1, 2))
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 40, 40), Version(1, 1))
@@ -156,7 +155,7 @@ def test_a_merge_that_outlives_its_sender_is_applied() -> None:
 def test_a_second_application_before_adoption_is_a_bug() -> None:
     """The ledger refuses what eligibility should have prevented."""
     ledger = opened()
-    ledger.report(report(40, holding(0, 40, 0)))
+    ledger.report(report(40, holding(0, 0, 0)))
     ledger.apply(ANA, FIRST, 0, Merged(1, 0, 40, 40), Version(1, 1))
     with pytest.raises(InvariantError, match="twice"):
         ledger.apply(ANA, FIRST, 0, Merged(1, 1, 40, 40), Version(1, 2))
@@ -165,7 +164,7 @@ def test_a_second_application_before_adoption_is_a_bug() -> None:
 def test_tokens_that_do_not_add_up_are_a_bug() -> None:
     """Learner and syncer must agree at every report."""
     with pytest.raises(InvariantError, match="5 tokens"):
-        opened().report(report(40, holding(0, 35, 0)))
+        opened().report(report(40, holding(0, 5, 0)))
 
 
 def test_an_incarnation_has_one_book() -> None:
@@ -215,8 +214,7 @@ class BalanceMachine(RuleBasedStateMachine):
 
     def progress(self) -> Progress:
         """What the learner would report now."""
-        told = self.account.progress(steps=self.steps, tokens=self.steps)
-        return report(self.steps, told, incarnation=self.incarnation)
+        return report(self.steps, self.account.progress, incarnation=self.incarnation)
 
     @rule(count=st.integers(1, 5))
     def step(self, count: int) -> None:
@@ -227,7 +225,7 @@ class BalanceMachine(RuleBasedStateMachine):
     def open_round(self, *, answered: bool) -> None:
         """The syncer asks; the learner answers from its base, or never gets the pull."""
         account = self.ledger.books[ANA].accounts[0]
-        held, merged = account.held, account.merged_version
+        held, merged = account.told.version, account.merged_version
         if self.asked is not None or held is None or held not in self.kept:
             return
         if merged is not None and held < merged:
@@ -331,7 +329,7 @@ class BalanceMachine(RuleBasedStateMachine):
     def rejoin(self) -> None:
         """The incarnation ends; its successor begins at zero, and adopts what is committed."""
         self.ledger.close(ANA)
-        self.incarnation = replace(self.incarnation, counter=self.incarnation.counter + 1)
+        self.incarnation = Incarnation(1, self.incarnation.counter + 1)
         self.ledger.open(ANA, self.incarnation)
         self.account, self.steps, self.asked = Account(), 0, None
         self.contributions, self.updates, self.reports = [], [self.update()], []

@@ -118,13 +118,14 @@ class Account:
                 remaining.append(group)
         self.doubtful = remaining
 
-    def progress(self, *, steps: int, tokens: int) -> FragmentProgress:
-        """The report of this fragment at a boundary with these totals."""
+    @property
+    def progress(self) -> FragmentProgress:
+        """The report of this fragment."""
         in_doubt = sum(_largest(group) for group in self.doubtful)
         return FragmentProgress(
             version=self.version,
-            pending_steps=steps - self.base_steps if self.version is not None else 0,
-            pending_tokens=tokens - self.base_tokens + in_doubt,
+            base_steps=self.base_steps,
+            settled_tokens=self.base_tokens - in_doubt,
             overwritten_tokens=self.overwritten_tokens,
         )
 

@@ -123,6 +123,6 @@ class Core:
             step_time_s=self.step_time_s,
             batch_tokens=self.batch_tokens if self.ready else 0,
             quota_tokens=self.quota_tokens,
-            fragments=tuple(a.progress(steps=steps, tokens=tokens) for a in self.accounts),
+            fragments=tuple(account.progress for account in self.accounts),
             leases=self.leases,
         )

@@ -195,7 +195,7 @@ class ObserverState:
             step_time_s=0.0,
             batch_tokens=0,
             quota_tokens=0,
-            fragments=tuple(FragmentProgress(held, 0, 0, 0) for held in self.held),
+            fragments=tuple(FragmentProgress(held) for held in self.held),
             leases=(),
         )
 

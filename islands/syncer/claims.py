@@ -9,7 +9,7 @@ number                  bound
 tokens                  of the incarnation: granted; of a contribution: processed, and not yet
                         applied or discarded (`ledger.py`)
 steps of a report       at least one token each, and at least one where there are tokens
-pending steps           the steps of the incarnation, and the fragment's pending tokens
+steps since a base       at least 0, and at least one token each
 steps of a contribution what its sender reported around that boundary, less what it reported when
                         it adopted the base (`wrong_steps`)
 step time               twice what this syncer's clock has seen for a step, and a heartbeat
@@ -25,6 +25,7 @@ other is one with other batches.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from islands.messages import Contribution, Progress
@@ -93,12 +94,25 @@ class Answers:
         return (epoch, round_) in self.given
 
 
-def wrong_report(before: Progress | None, told: Progress) -> str | None:
+def news_of(before: Progress | None, told: Progress) -> list[int]:
+    """The fragments of which a report says something else than the last one of its incarnation.
+
+    A learner has adopted something, or knows more of what it was in doubt about. What has not
+    changed was found possible before, and the totals only grow: it still is.
+    """
+    if before is None:
+        return list(range(len(told.fragments)))
+    pairs = zip(before.fragments, told.fragments, strict=True)
+    return [index for index, (held, now) in enumerate(pairs) if held is not now and held != now]
+
+
+def wrong_report(before: Progress | None, told: Progress, news: Iterable[int]) -> str | None:
     """Why the counts of a report cannot be true; None if they can.
 
     Args:
         before: the last report of the same incarnation, if there is one.
         told: the report.
+        news: the fragments of which it says something else (`news_of`).
     """
     if min(told.steps, told.tokens, told.batch_tokens) < 0:
         return "a count below 0"
@@ -107,11 +121,13 @@ def wrong_report(before: Progress | None, told: Progress) -> str | None:
         steps, tokens = steps - before.steps, tokens - before.tokens
     if steps > tokens or (tokens > 0 and steps < 1):
         return f"{steps} steps of {tokens} tokens"
-    for index, one in enumerate(told.fragments):
-        if min(one.pending_steps, one.pending_tokens, one.overwritten_tokens) < 0:
+    for index in news:
+        one = told.fragments[index]
+        if min(one.base_steps, one.settled_tokens, one.overwritten_tokens) < 0:
             return f"fragment {index} has a count below 0"
-        if one.pending_steps > min(told.steps, one.pending_tokens):
-            return f"fragment {index} has {one.pending_steps} steps pending, too many"
+        steps, tokens = told.steps - one.base_steps, told.tokens - one.settled_tokens
+        if not 0 <= steps <= tokens:
+            return f"fragment {index} has {steps} steps of {tokens} tokens since its base"
     return None
 
 
@@ -137,9 +153,9 @@ def wrong_steps(contribution: Contribution, told: Progress, marks: Marks) -> str
     if held.version != contribution.base:
         return None
     least, most = marks.steps_at(contribution.processed_tokens)
-    base_steps = told.steps - held.pending_steps
-    if not least - base_steps <= steps <= most - base_steps:
-        return f"{steps} steps since its base, not {least - base_steps} to {most - base_steps}"
+    least, most = least - held.base_steps, most - held.base_steps
+    if not least <= steps <= most:
+        return f"{steps} steps since its base, not {least} to {most}"
     return None
 
 

@@ -68,7 +68,7 @@ def ineligible_because(
     if reason is not None:
         return reason
     told = learner.progress.fragments[fragment]
-    if told.pending_steps < 1:
+    if learner.progress.steps <= told.base_steps:
         return "no step since it adopted its base"
     return stale_because(told.version, kept=kept, merged=merged)
 

@@ -15,8 +15,10 @@ positions do: both must be in the same journal record to be exact.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil
+
+import msgspec
 
 from islands.config import RunSettings
 from islands.identities import Incarnation, LearnerName, Lease
@@ -44,8 +46,7 @@ QUOTA_TOKENS_MAX = 2**62
 """Of one incarnation, also where there is no budget: what a report claims must fit into a grant."""
 
 
-@dataclass(slots=True)
-class Holder:
+class Holder(msgspec.Struct, array_like=True, gc=False):
     """What one incarnation was given; `finished` counts the shards it read to their ends.
 
     `read_records` is by how much its positions advanced: never by more than its tokens, since a
@@ -58,7 +59,7 @@ class Holder:
     steps: int = 0
     finished: int = 0
     read_records: int = 0
-    leases: list[Lease] = field(default_factory=list)
+    leases: list[Lease] = msgspec.field(default_factory=list)
 
     @property
     def unused_tokens(self) -> int:
@@ -212,7 +213,7 @@ def _advanced(holder: Holder, held: Lease, told: Lease) -> Lease:
     newer = max(held, told)
     records = min(newer.position - held.position, holder.used_tokens - holder.read_records)
     holder.read_records += records
-    return replace(newer, position=held.position + records)
+    return Lease(newer.pass_index, newer.shard, held.position + records, newer.done)
 
 
 def ordinary_grant_steps(settings: RunSettings) -> int:

@@ -7,12 +7,13 @@ the books do not know is on the tape, and no token of them. Who is wrong `WRONGS
 `STRIKE_WINDOW_S` is refused for good. An `InvariantError` would be a bug of ours.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from islands.identities import Incarnation, LearnerName, Phase, Role
 from islands.messages import Evicted, Progress, Refused
 from islands.syncer.actions import Dismiss
-from islands.syncer.claims import believed_step_s, wrong_report
+from islands.syncer.claims import believed_step_s, news_of, wrong_report
 from islands.syncer.core import Core
 from islands.syncer.endings import retire
 from islands.syncer.events import (
@@ -41,10 +42,11 @@ def take_progress(core: Core, progress: Progress, connection: int, now_s: float)
     if learner.incarnation != progress.incarnation or len(progress.fragments) != core.fragments:
         return
     before = learner.progress
-    if goes_back(before, progress):
+    news = news_of(before, progress)
+    if goes_back(before, progress, news):
         return
     stepped = progress.steps - before.steps
-    wrong = wrong_because(core, progress, before) if learner.role is Role.LEARNER else None
+    wrong = wrong_because(core, progress, before, news) if learner.role is Role.LEARNER else None
     if wrong is not None:
         dismiss_wrong(core, learner, wrong, now_s)
         return
@@ -55,7 +57,7 @@ def take_progress(core: Core, progress: Progress, connection: int, now_s: float)
     take_report(core, learner, progress)
     if stepped:
         _time_step(core, learner, stepped, now_s)
-    _count_adoptions(core, learner, before, now_s)
+    _count_adoptions(core, learner, before, news, now_s)
     if before.phase is Phase.COMPILING and learner.adopting:
         _send_all(core, learner, now_s)
 
@@ -72,13 +74,20 @@ def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -
         core.durations.step_s.add(learner.step_s)
 
 
-def goes_back(before: Progress, progress: Progress) -> bool:
-    """Whether a report is older than the last one: a link may deliver it once more."""
+def goes_back(before: Progress, progress: Progress, news: Iterable[int]) -> bool:
+    """Whether a report is older than the last one: a link may deliver it once more.
+
+    Args:
+        before: the last one.
+        progress: the report.
+        news: the fragments of which it says something else (`news_of`).
+    """
     if before.incarnation != progress.incarnation:
         return False
     if progress.steps < before.steps or progress.tokens < before.tokens:
         return True
-    for held, told in zip(before.fragments, progress.fragments, strict=True):
+    for index in news:
+        held, told = before.fragments[index], progress.fragments[index]
         if held.version is not None and (told.version is None or told.version < held.version):
             return True
         if told.overwritten_tokens < held.overwritten_tokens:
@@ -151,7 +160,9 @@ def end_peer(core: Core, event: PeerEvent, wrong: str, now_s: float) -> None:
         core.actions.append(Dismiss(connection, Refused(name, reason, retry=False)))
 
 
-def wrong_because(core: Core, progress: Progress, before: Progress | None) -> str | None:
+def wrong_because(
+    core: Core, progress: Progress, before: Progress | None, news: Sequence[int]
+) -> str | None:
     """Why a learner's report cannot be true; None if it can.
 
     Its book and its quota are those of its incarnation, or it has none yet and did nothing.
@@ -160,6 +171,7 @@ def wrong_because(core: Core, progress: Progress, before: Progress | None) -> st
         core: the syncer's memory.
         progress: what it reports.
         before: its last report in this incarnation, if there is one.
+        news: the fragments of which it says something else (`news_of`).
     """
     if not 0 <= progress.step_time_s <= STEP_TIME_MAX_S:
         return f"a step time of {progress.step_time_s} s"
@@ -168,12 +180,12 @@ def wrong_because(core: Core, progress: Progress, before: Progress | None) -> st
     granted = holder.quota_tokens if known and holder is not None else 0
     if progress.tokens > granted:
         return f"{progress.tokens} tokens were processed, {granted} granted"
-    for index, told in enumerate(progress.fragments):
-        published = core.published[index]
+    for index in news:
+        held, published = progress.fragments[index].version, core.published[index]
         newest = None if published is None else published.version
-        if told.version is not None and (newest is None or newest < told.version):
-            return f"fragment {index} holds version {told.version}, the newest here is {newest}"
-    return wrong_report(before, progress) or core.durable.ledger.difference(progress)
+        if held is not None and (newest is None or newest < held):
+            return f"fragment {index} holds version {held}, the newest here is {newest}"
+    return wrong_report(before, progress, news) or core.durable.ledger.difference(progress)
 
 
 def take_report(core: Core, learner: LearnerRecord, progress: Progress) -> None:
@@ -185,22 +197,25 @@ def take_report(core: Core, learner: LearnerRecord, progress: Progress) -> None:
         core.durable.leases.reported(progress)
 
 
-def _count_adoptions(core: Core, learner: LearnerRecord, before: Progress, now_s: float) -> None:
+def _count_adoptions(
+    core: Core, learner: LearnerRecord, before: Progress, news: Sequence[int], now_s: float
+) -> None:
     """Measure how long values take to be adopted, and ξ_sync: from closing to the K-th report."""
     if learner.role is not Role.LEARNER:
         return
-    for index, sent in learner.sent.items():
-        held = learner.holds(index)
-        if held == sent.version != before.fragments[index].version:
+    for index in news:
+        sent, held = learner.sent.get(index), learner.holds(index)
+        if sent is not None and held == sent.version != before.fragments[index].version:
             learner.exchange.adoptions_s.add(now_s - sent.first_s, core.fragments)
             core.has_adopted(learner)
     if learner.phase is Phase.FINISHED is not before.phase:
         core.has_stopped(learner)
-    for index in sorted(core.adoptions):
-        adoption = core.adoptions[index]
+    for index in news:
+        adoption = core.adoptions.get(index)
         held, held_before = learner.holds(index), before.fragments[index].version
-        newly = held is not None and held >= adoption.version
-        if newly and (held_before is None or held_before < adoption.version):
+        if adoption is None or held is None or held < adoption.version:
+            continue
+        if held_before is None or held_before < adoption.version:
             adoption.reports += 1
             if adoption.reports >= adoption.quorum:
                 core.durations.sync_s.add(now_s - adoption.closed_s)

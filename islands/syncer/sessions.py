@@ -19,6 +19,7 @@ from islands.messages import (
     Welcome,
 )
 from islands.syncer.actions import Dismiss, Send
+from islands.syncer.claims import news_of
 from islands.syncer.closing import begin_closing
 from islands.syncer.core import Core
 from islands.syncer.divergence import end_reason
@@ -75,7 +76,7 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
     if core.closing is not None:
         core.actions.append(Send(connection, FinalRound(core.durable.epoch, core.closing.reason)))
     core.record("linked", name=hello.name, incarnation=str(hello.incarnation))
-    if not goes_back(learner.progress, hello.progress):
+    if not goes_back(learner.progress, hello.progress, news_of(learner.progress, hello.progress)):
         take_report(core, learner, hello.progress)
     _send_what_differs(core, learner, hello, now_s)
     if learner.role is Role.LEARNER:
@@ -126,12 +127,12 @@ def _part(core: Core, hello: Hello, wrong: str, now_s: float) -> Refused | Evict
 
 def _wrong_because(core: Core, hello: Hello) -> str | None:
     told, known = hello.progress, core.learners.get(hello.name)
-    before = None
-    if known is not None and known.incarnation == hello.incarnation:
-        before = known.progress
-        if goes_back(before, told):
-            return None  # an old one, delivered once more: it is not taken
-    return wrong_because(core, told, before)
+    same = known is not None and known.incarnation == hello.incarnation
+    before = known.progress if known is not None and same else None
+    news = news_of(before, told)
+    if before is not None and goes_back(before, told, news):
+        return None  # an old one, delivered once more: it is not taken
+    return wrong_because(core, told, before, news)
 
 
 def _fenced(core: Core, hello: Hello) -> bool:

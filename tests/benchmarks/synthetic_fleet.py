@@ -126,9 +126,7 @@ class SyntheticLearner:
         for version, mark, overwritten in zip(
             self.versions, self.marks, self.overwritten, strict=True
         ):
-            pending = self.steps - mark
-            steps = 0 if version is None else pending
-            told.append(FragmentProgress(version, steps, pending * BATCH_TOKENS, overwritten))
+            told.append(FragmentProgress(version, mark, mark * BATCH_TOKENS, overwritten))
         return Progress(
             name=self.name,
             incarnation=self.incarnation,

@@ -2,7 +2,7 @@
 
 from islands.identities import FragmentIndex, Version
 from islands.learner.account import Account
-from islands.messages import FragmentUpdate, Merged
+from islands.messages import FragmentProgress, FragmentUpdate, Merged
 
 
 def update(
@@ -29,14 +29,14 @@ def adopted() -> Account:
 
 def figures(account: Account, tokens: int) -> tuple[int, int]:
     """Pending and overwritten tokens, of so many in total."""
-    told = account.progress(steps=tokens, tokens=tokens)
-    return told.pending_tokens, told.overwritten_tokens
+    told = account.progress
+    return tokens - told.settled_tokens, told.overwritten_tokens
 
 
 def test_what_is_not_sent_is_pending() -> None:
     """Steps since the base are pending; before the first base there are none."""
     assert figures(adopted(), 70) == (70, 0)
-    assert Account().progress(steps=5, tokens=50).pending_steps == 0
+    assert Account().progress == FragmentProgress()
 
 
 def test_adoption_discards_what_was_not_merged() -> None:

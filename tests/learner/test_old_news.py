@@ -57,7 +57,7 @@ def test_the_answer_over_a_new_link_takes_the_place_of_the_one_in_doubt() -> Non
     account.adopt(update(0, -1), steps=0, tokens=0)
     account.answered(1, 5, 40)
     account.adopt(update(1, 0), steps=4, tokens=40)
-    assert account.progress(steps=4, tokens=40).pending_tokens == 40
+    assert account.progress.settled_tokens == 0
     account.answered(1, 5, 10)
-    told = account.progress(steps=5, tokens=50)
-    assert (told.pending_tokens, told.overwritten_tokens) == (10, 40)
+    told = account.progress
+    assert (told.settled_tokens, told.overwritten_tokens) == (40, 40)

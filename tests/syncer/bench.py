@@ -97,8 +97,8 @@ class Learner:
             fragments=tuple(
                 FragmentProgress(
                     version=version,
-                    pending_steps=0 if version is None else self.steps - mark,
-                    pending_tokens=(self.steps - mark) * BATCH,
+                    base_steps=mark,
+                    settled_tokens=mark * BATCH,
                     overwritten_tokens=overwritten,
                 )
                 for version, mark, overwritten in zip(

@@ -99,7 +99,7 @@ class Room:
         credential = self.credentials.sign(name, WHO) if genuine else "forged"
         progress = Progress(
             *(name, WHO, Phase.COMPILING, 0, 0, 0.0, 0, 0),
-            fragments=(FragmentProgress(None, 0, 0, 0),) * 2,
+            fragments=(FragmentProgress(),) * 2,
             leases=(),
         )
         message = Hello(

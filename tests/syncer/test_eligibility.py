@@ -19,7 +19,7 @@ PROGRESS = Progress(
     step_time_s=0.1,
     batch_tokens=10,
     quota_tokens=1000,
-    fragments=(FragmentProgress(Version(2, 5), 3, 30, 0), FragmentProgress(Version(1, 4), 0, 0, 0)),
+    fragments=(FragmentProgress(Version(2, 5), 7, 70), FragmentProgress(Version(1, 4), 10, 100)),
     leases=(),
 )
 
@@ -63,7 +63,7 @@ def test_who_has_stepped_may_answer(phase: Phase) -> None:
 
 def test_it_must_be_whole_and_reachable_and_trusted() -> None:
     """A missing fragment, a lost link and a quarantine each exclude it."""
-    bare = replace(PROGRESS, fragments=(FragmentProgress(None, 0, 0, 0), PROGRESS.fragments[1]))
+    bare = replace(PROGRESS, fragments=(FragmentProgress(), PROGRESS.fragments[1]))
     assert unready_because(record(bare)) == "has not adopted every fragment"
     cut = record()
     cut.connection = None

@@ -4,6 +4,7 @@ import random
 from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar
 
+import msgspec
 import pytest
 
 from islands.config import RunSettings
@@ -52,11 +53,13 @@ HONEST = ("ana", "ben")
 def twisted(message: T, chance: random.Random) -> T:
     """The same message, in which some numbers, times and words are others."""
     changed: dict[str, object] = {}
-    for field in fields(message):  # type: ignore[arg-type]
-        value = getattr(message, field.name)
-        if field.name in KEPT or chance.random() > LIES_SHARE:
-            continue
-        changed[field.name] = another(value, chance)
+    struct = isinstance(message, msgspec.Struct)
+    names = message.__struct_fields__ if struct else [field.name for field in fields(message)]  # type: ignore[attr-defined,arg-type]
+    for name in names:
+        if name not in KEPT and chance.random() <= LIES_SHARE:
+            changed[name] = another(getattr(message, name), chance)
+    if isinstance(message, msgspec.Struct):
+        return msgspec.structs.replace(message, **changed)
     return replace(message, **changed)  # type: ignore[type-var]
 
 
@@ -73,7 +76,7 @@ def another(value: object, chance: random.Random) -> object:
     if isinstance(value, tuple):
         shorter = value[: chance.randrange(len(value) + 1)] if chance.random() < 0.1 else value
         return tuple(another(one, chance) for one in shorter)
-    assert is_dataclass(value)
+    assert is_dataclass(value) or isinstance(value, msgspec.Struct)
     return twisted(value, chance)
 
 

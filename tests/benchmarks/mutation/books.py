@@ -246,8 +246,8 @@ BOOKS = (
     Mutation(
         "what is in doubt is not pending",
         "islands/learner/account.py",
-        "pending_tokens=tokens - self.base_tokens + in_doubt,",
-        "pending_tokens=tokens - self.base_tokens,",
+        "settled_tokens=self.base_tokens - in_doubt,",
+        "settled_tokens=self.base_tokens,",
         (LEARNER_ACCOUNT, LEDGER),
     ),
     Mutation(

@@ -207,7 +207,7 @@ ROUNDS = (
     Mutation(
         "asked without a step since the base",
         "islands/syncer/eligibility.py",
-        "if told.pending_steps < 1:",
+        "if learner.progress.steps <= told.base_steps:",
         "if False:",
         (SYNCER_ELIGIBILITY, SYNCER_ROUNDS),
     ),
