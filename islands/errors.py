@@ -7,6 +7,7 @@
     │   ├── SettingsError    a setting is wrong: names the key, the value and what is allowed
     │   ├── TaskError        the user's Task is wrong: names the path or the method
     │   └── DataError        the corpus is missing, unreadable or not the one of the run
+    ├── TaskFailedError      the user's Task raised while it ran; it may succeed later: exit code 1
     ├── UnreachableError     nobody answers; the same command may succeed later: exit code 1
     ├── RefusedError         a peer refused us; its sentence is passed on
     ├── OutdatedError        its journal is an older copy: the next start goes on, exit code 1
@@ -27,7 +28,13 @@ It ends that peer's session, and never the actor that took the message in.
 
 
 class IslandsError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package.
+
+    Attributes:
+        detail: Lines for whoever has to mend it, such as a traceback; empty if there are none.
+    """
+
+    detail: str = ""
 
 
 class UserError(IslandsError):
@@ -40,6 +47,10 @@ class SettingsError(UserError):
 
 class TaskError(UserError):
     """The user's Task does not keep its contract."""
+
+
+class TaskFailedError(IslandsError):
+    """The user's Task raised in the middle of a run; the same may succeed at the next start."""
 
 
 class DataError(UserError):

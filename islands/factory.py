@@ -2,6 +2,7 @@
 
 import importlib
 
+from islands.code_place import mistake, place_of
 from islands.errors import TaskError
 
 
@@ -16,20 +17,19 @@ def make(name: str, settings: dict[str, object]) -> object:
         raise TaskError(f"task {name!r} is not of the form package.module:factory")
     try:
         factory = getattr(importlib.import_module(module_name), factory_name)
-    except SyntaxError as error:
-        raise TaskError(
-            f"task {name!r} has a mistake: {error.filename}, line {error.lineno}: {error.msg}"
-        ) from error
     except (ImportError, AttributeError) as error:
+        if place_of(error) is not None:  # the file was found, and has the mistake
+            raise mistake(error, f"task {name!r} fails as it is imported") from error
         raise TaskError(
             f"task {name!r} cannot be loaded on this host: {error}; install it here, or start "
             "this process in the folder that holds it"
         ) from error
     except Exception as error:  # the user's own code may raise anything
-        raise TaskError(
-            f"task {name!r} fails as it is imported: {type(error).__name__}: {error}"
-        ) from error
+        raise mistake(error, f"task {name!r} fails as it is imported") from error
     try:
         return factory(**settings)
-    except TypeError as error:
-        raise TaskError(f"task {name!r} refuses its settings {settings}: {error}") from error
+    except Exception as error:  # as above
+        if isinstance(error, TypeError) and place_of(error) is None:
+            sentence = f"task {name!r} refuses its settings {settings}: {error}"
+            raise TaskError(sentence) from error
+        raise mistake(error, f"task {name!r} cannot be made of {settings}") from error

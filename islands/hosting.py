@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from islands.credentials import Credentials
-from islands.errors import UserError
+from islands.errors import IslandsError, UserError
 from islands.messages import MESSAGE_TYPES
 from islands.option_groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.role import RoleActor, Surroundings
@@ -33,12 +33,34 @@ TOKEN_FILE = "token"  # noqa: S105  the name of a file
 KEY_FILE = "key"
 GOODBYE_S = 15.0
 SIGNALLED = 130
+FAILURES_SAID = 32
+"""Different failures that are told; more of them, such as one for each record, tell nothing new."""
 
 
 def say(text: str) -> None:
     """Tell the person who started this process."""
     with contextlib.suppress(OSError):  # a full disk under its output, or nobody who reads it
         print(text, file=sys.stderr, flush=True)  # noqa: T201  a process answers on its terminal
+
+
+class SaidOnce:
+    """Tells each failure of the user's code once, its traceback first.
+
+    Args:
+        say: to a person.
+    """
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        """Nothing has been said."""
+        self._say = say
+        self._told: set[str] = set()
+
+    def __call__(self, error: IslandsError, who: str = "") -> None:
+        """Tell a failure, unless it has been told of anybody, or so many others were."""
+        sentence = str(error)
+        if sentence not in self._told and len(self._told) < FAILURES_SAID:
+            self._told.add(sentence)
+            self._say(f"{error.detail}{who}: {sentence}" if who else f"{error.detail}{sentence}")
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:

@@ -27,8 +27,18 @@ from numpy.typing import NDArray
 
 from islands.credentials import Credentials
 from islands.errors import IslandsError, JournalError, RefusedError, UserError
+from islands.evaluation import attempt
 from islands.folder_lock import lock_folder
-from islands.hosting import KEY_FILE, Living, credentials_of, make_secret, network_of, say, token_of
+from islands.hosting import (
+    KEY_FILE,
+    Living,
+    SaidOnce,
+    credentials_of,
+    make_secret,
+    network_of,
+    say,
+    token_of,
+)
 from islands.hub_file import HubPlace, read_place, write_place
 from islands.messages import SyncerAddress
 from islands.observer.actor import ObserverActor
@@ -148,6 +158,7 @@ class Hub:
             say=say,
         )
         self.workload = workload
+        self.say_once = SaidOnce(say)
         self._token = token_of(settings.connecting)
         self._credentials = self._key()
         self._living = Living("hub", self._signalled, self.kill_children)
@@ -331,6 +342,7 @@ class Hub:
             ),
             evaluate=self._evaluate,
             report=report,
+            failed=self.say_once,
             interval_s=interval_s,
             rng=random.Random(os.urandom(8)),
         )
@@ -379,7 +391,13 @@ class Hub:
         """Evaluate what was published last, if it lies here, and sum up."""
         found: dict[str, float] = {}
         if self._final.exists():
-            found = await asyncio.to_thread(self._evaluate, self.final_values())
+            last = await asyncio.to_thread(attempt, self._evaluate, self.final_values())
+            if isinstance(last, IslandsError):
+                fields: dict[str, object] = {"error": str(last), "detail": last.detail}
+                self.folder.write(self.elapsed_s, "hub", "evaluation_failed", fields)
+                self.say_once(last)
+            else:
+                found = last
         if found:
             self.folder.evaluation(self.elapsed_s, 0.0, found)
         wall_s = self.folder.earlier_s + self.elapsed_s

@@ -34,6 +34,7 @@ from islands.boundary import (
 )
 from islands.data.shards import ShardKey
 from islands.errors import InvariantError
+from islands.evaluation import figures_of
 from islands.fragments import MIN_PIECE_BYTES
 from islands.layout import Layout, Pattern
 from islands.mesh import Placement, placed
@@ -270,7 +271,8 @@ class JaxTrainer:
 
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
         """The task's figures of merit for a whole model; needs no `setup`."""
-        return self._task.evaluate(self.params_of(values))
+        found: object = self._task.evaluate(self.params_of(values))
+        return figures_of(found, self._task.evaluate)
 
     def params_of(self, values: Sequence[NDArray[np.float32]]) -> PyTree:
         """The task's tree of parameters for a whole model, one flat value per fragment."""

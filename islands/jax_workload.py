@@ -1,9 +1,10 @@
 """A `Task` as a workload: trained with JAX."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -22,6 +23,9 @@ from islands.run_spec import RunPlan
 from islands.task import Task
 from islands.trainer import Trainer, WirePrecision
 from islands.workload import Place, Workload
+
+if TYPE_CHECKING:  # at run time it is imported where a check is asked for
+    from islands.task_check import TaskReport
 
 
 class JaxWorkload(Workload):
@@ -58,6 +62,34 @@ class JaxWorkload(Workload):
             gradients=trained,
             jax=True,
         )
+
+    def check(
+        self,
+        settings: RunSettings,
+        *,
+        values: bool | None,
+        room_bytes: int | None,
+        told: Callable[[str], object] = lambda _: None,
+    ) -> "TaskReport":
+        """Find out whether the task keeps its contract.
+
+        Args:
+            settings: of the run.
+            values: whether steps and evaluation are computed; None: where the model is small.
+            room_bytes: memory that a learner may take; None if that is not known.
+            told: called with each part when it begins.
+        """
+        from islands.task_check import TaskCheck
+
+        return TaskCheck(
+            self.task,
+            fragments=settings.fragments,
+            learning_rate=settings.learning_rate,
+            values=values,
+            room_bytes=room_bytes,
+            needed_bytes=lambda: self.trainer_memory(settings).total,
+            told=told,
+        ).run()
 
     def plan(self, settings: RunSettings) -> RunPlan:
         """The layout by shapes alone."""

@@ -42,7 +42,14 @@ from islands.process_identity import (
     send_signal,
     write_records,
 )
-from islands.process_output import LIMIT_BYTES, end_in_words, last_line, rotate, size_of
+from islands.process_output import (
+    LIMIT_BYTES,
+    end_in_words,
+    last_line,
+    last_traceback,
+    rotate,
+    size_of,
+)
 
 # A child is no service of its own: what systemd gave the launcher is not meant for it.
 _NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID")
@@ -123,6 +130,10 @@ class ProcessLauncher:
         """The pid of a process, if it runs."""
         child = self._children.get(name)
         return None if child is None else child.identity.pid
+
+    def last_traceback(self, name: str) -> str:
+        """The last one that a process of this name has written; empty if there is none."""
+        return last_traceback(self.log(name))
 
     def log(self, name: str) -> Path:
         """The file to which a process of this name writes."""

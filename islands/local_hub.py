@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from islands.addresses import split_address
-from islands.errors import UserError
+from islands.errors import IslandsError, UserError
 from islands.hosting import KEY_FILE, TOKEN_FILE, make_secret, say, token_of
 from islands.hub import SUPERVISOR, SYNCER, Claim, Hub, HubSettings
 from islands.identities import Role, Status
@@ -27,6 +27,8 @@ GOODBYE_S = 10.0
 LEAVE_S = 10.0
 HOPELESS = "exit code 2"
 """How a process ends whose user must mend something: starting it again is in vain."""
+FAILED = "exit code 1: "
+"""How one ends that may do better when it is started again, with the last line that it wrote."""
 REPLACED = "exit code 3"
 """How a process ends that was fenced: starting it again would take the disk of a newer one."""
 
@@ -183,7 +185,15 @@ class LocalHub(Hub):
         elif reason.partition(":")[0] == REPLACED:
             self._step_aside(name, reason)
         elif not self._leaving:
+            if reason.startswith(FAILED):  # it is started again; whoever looks on is told at once
+                self._say_of(name, reason)
             self.supervisor.process_ended(name, reason)
+
+    def _say_of(self, name: str, reason: str) -> None:
+        """Tell what a child said in the end, with the traceback that it wrote."""
+        told = IslandsError(mistake_of(reason))
+        told.detail = self._children.last_traceback(name)
+        self.say_once(told, name)
 
     def _step_aside(self, name: str, reason: str) -> None:
         """Leave the place to the newer one, as long as there is one; then ours is started again.
@@ -203,6 +213,8 @@ class LocalHub(Hub):
     def _gave_up(self, name: str, reason: str) -> None:
         """Without a syncer, or without any learner, nothing can finish the run."""
         self._lost[name] = reason
+        if self.share is None and reason.partition(":")[0] == HOPELESS:
+            self._say_of(name, reason)
         if self.share is None and (name == SYNCER or not self._learner_remains()):
             hopeless = reason.partition(":")[0] == HOPELESS
             self.give_up(name, UserError(f"{name}: {mistake_of(reason)}") if hopeless else reason)

@@ -30,6 +30,7 @@ from islands.option_groups import (
 
 __all__ = [
     "FLAT",
+    "CheckOptions",
     "ConnectOptions",
     "ControlOptions",
     "DemoOptions",
@@ -271,6 +272,19 @@ class ObserverOptions:
     def supervisor_urls(self) -> tuple[str, ...]:
         """Where to dial the supervisor, in the order given."""
         return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """`islands check`: holds a task against its contract before a run.
+
+    Args:
+        file: what the run is.
+        trace_only: compute no values: no step is taken, and no evaluation made.
+    """
+
+    file: RunFile = field(default_factory=RunFile, metadata=FLAT)
+    trace_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from pathlib import Path
 from islands.rotation import older
 
 LIMIT_BYTES = 16 * 2**20
-TOLD_CHARACTERS = 300
+TOLD_CHARACTERS = 600
+TRACEBACK = "Traceback (most recent call last)"
 _TAIL_BYTES = 8192
 
 
@@ -45,17 +46,35 @@ def size_of(path: Path) -> int:
 
 def last_line(path: Path, start: int = 0) -> str:
     """The last line that is not blank, from `start` on, as printable text of bounded length."""
+    lines = [line.strip() for line in _tail(path, start)]
+    line = next((line for line in reversed(lines) if line), "")
+    return _printable(line)[:TOLD_CHARACTERS]
+
+
+def last_traceback(path: Path, start: int = 0) -> str:
+    """The last traceback from `start` on, as printable lines without the last; empty if none."""
+    lines = _tail(path, start)
+    while lines and not lines[-1].strip():
+        lines.pop()
+    begins = [index for index, line in enumerate(lines) if line.startswith(TRACEBACK)]
+    if not begins:
+        return ""
+    return "".join(_printable(line) + "\n" for line in lines[begins[-1] : -1])
+
+
+def _tail(path: Path, start: int) -> list[str]:
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
             start = start if start <= end else 0  # it was emptied since
             file.seek(max(start, end - _TAIL_BYTES))
-            tail = file.read(_TAIL_BYTES)
+            return file.read(_TAIL_BYTES).decode(errors="replace").splitlines()
     except OSError:
-        return ""
-    lines = [line.strip() for line in tail.decode(errors="replace").splitlines()]
-    line = next((line for line in reversed(lines) if line), "")
-    return "".join(sign for sign in line if sign.isprintable())[:TOLD_CHARACTERS]
+        return []
+
+
+def _printable(line: str) -> str:
+    return "".join(sign for sign in line if sign.isprintable())
 
 
 def end_in_words(exit_code: int | None, line: str) -> str:

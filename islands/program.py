@@ -20,11 +20,11 @@ from jax.stages import Compiled
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt
 
 from islands.boundary import Leaves
-from islands.errors import TaskError
 from islands.fragments import plan
 from islands.layout import Layout, Leaf, Pattern
 from islands.moment_pieces import MomentPlan, plan_moments, words_of
 from islands.task import Task, TaskState, path_of
+from islands.task_trace import checked_loss, refuse_integers, start_of
 from islands.trainer import MOMENT_PIECE_BYTES
 
 
@@ -46,9 +46,10 @@ class Program:
         self, task: Task[PyTree], count: int, pattern: Pattern, min_piece_bytes: int
     ) -> None:
         self.task = task
-        shapes = jax.eval_shape(lambda key: _tree(task.init(key)), jax.random.key(0))
+        shapes = start_of(task)
         flat, self._treedef = jax.tree_util.tree_flatten_with_path(shapes[0])
         paths = [path_of(keys) for keys, _ in flat]
+        refuse_integers(task, paths, [leaf for _, leaf in flat])
         self._trains = [task.trainable(path) for path in paths]
         leaves = [
             Leaf(path, tuple(x.shape), str(x.dtype), task.role(path), task.stack(path))
@@ -89,8 +90,8 @@ class Program:
         pairs = list(zip(jax.tree.leaves(params), self._trains, strict=True))
         return tuple(x for x, trains in pairs if trains), tuple(x for x, t in pairs if not t)
 
-    def join(self, trainable: Sequence[Array | None], frozen: Sequence[Array | None]) -> PyTree:
-        """The tree of parameters that `split` took apart."""
+    def join(self, trainable: Sequence[PyTree], frozen: Sequence[PyTree]) -> PyTree:
+        """The tree of parameters that `split` took apart, of arrays or of what stands for them."""
         one, other = iter(trainable), iter(frozen)
         leaves = [next(one if trains else other) for trains in self._trains]
         return jax.tree.unflatten(self._treedef, leaves)
@@ -153,7 +154,7 @@ class Program:
         key = jax.random.fold_in(key, count)
 
         def loss_of(leaves: Leaves) -> tuple[Float[Array, ""], PyTree]:
-            return self.task.loss(self.join(leaves, frozen), state, batch, key)
+            return checked_loss(self.task, self.join(leaves, frozen), state, batch, key)
 
         (loss, next_state), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
         tree = self._trainable_tree(trainable)
@@ -197,7 +198,5 @@ def copied_words(leaf: Array) -> Array:
     return jnp.copy(words_of(leaf))
 
 
-def _tree(start: object) -> tuple[PyTree, PyTree]:
-    if not isinstance(start, TaskState):
-        raise TaskError(f"the task's init returned a {type(start).__name__}, not a TaskState")
+def _tree(start: TaskState) -> tuple[PyTree, PyTree]:
     return start.params, start.state

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.config import RunSettings
-from islands.errors import InvariantError
+from islands.errors import InvariantError, IslandsError
 from islands.layout import Layout
 from islands.messages import FragmentUpdate
 from islands.operation import Note
@@ -104,7 +104,10 @@ class RoleActor(Actor[T]):
     async def on_failure(self, error: BaseException) -> None:
         """End what was started; the error is raised from `run`."""
         try:
-            self.record("failed", {"error": repr(error)})
+            fields: dict[str, object] = {"error": repr(error)}
+            if isinstance(error, IslandsError) and error.detail:
+                fields["detail"] = error.detail
+            self.record("failed", fields)
         finally:
             await self.kill()
 

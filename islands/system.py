@@ -27,8 +27,10 @@ from islands.errors import (
     JournalError,
     RefusedError,
     SettingsError,
+    TaskFailedError,
     UserError,
 )
+from islands.evaluation import attempt
 from islands.jax_settings import cpu_environment
 from islands.jax_trainer import JaxTrainer
 from islands.learner.actor import LearnerActor
@@ -258,6 +260,7 @@ class LocalSystem:
             worker=ThreadWorker(OBSERVER, self._worker_failed, finish=False),
             evaluate=self.model.evaluate,
             report=self._evaluated,
+            failed=lambda _: None,  # it is on the tape and in the log
             interval_s=self._evaluate_every_s,
             rng=rng,
         )
@@ -306,8 +309,11 @@ class LocalSystem:
 
     def _give_up(self, reason: str, error: BaseException | None) -> None:
         if self.failure is None and not self.finished:
-            self.failure = error if isinstance(error, IslandsError) else IslandsError(reason)
-            self.failure.__cause__ = error
+            if isinstance(error, IslandsError) and not isinstance(error, TaskFailedError):
+                self.failure = error  # its cause is what the user's own code raised
+            else:  # what might have passed did not, as the reason says
+                self.failure = IslandsError(reason)
+                self.failure.__cause__ = error
         self._finished.set()
 
     # --- the launcher of the supervisor -------------------------------------------------------
@@ -344,7 +350,11 @@ class LocalSystem:
         """Evaluate and export what was published last, and sum up."""
         from safetensors.numpy import save_file
 
-        found = self.model.evaluate(self.values)
+        found = attempt(self.model.evaluate, self.values)
+        if isinstance(found, IslandsError):
+            told: dict[str, object] = {"error": str(found), "detail": found.detail}
+            self.folder.write(self.elapsed_s, "system", "evaluation_failed", told)
+            found = {}
         self.folder.evaluation(self.elapsed_s, 0.0, found)
         save_file(self.model.layout.assemble(self.values), self.folder.path / "final.safetensors")
         assert self._syncer is not None, "a syncer made the cut"

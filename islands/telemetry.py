@@ -412,5 +412,6 @@ def versions() -> dict[str, str]:
 
 def _sentence(at_s: float, actor: str, kind: str, fields: dict[str, object]) -> str:
     """One line for a person."""
-    told = " ".join(f"{key}={value}" for key, value in fields.items() if value not in ("", None))
+    shown = {key: value for key, value in fields.items() if key != "detail"}  # that is many lines
+    told = " ".join(f"{key}={value}" for key, value in shown.items() if value not in ("", None))
     return f"{at_s:7.1f} s  {actor}: {kind.replace('_', ' ')} {told}"

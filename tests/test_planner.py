@@ -10,7 +10,7 @@ from rich.console import Console
 
 from islands.cli.dry_run import Findings, examine
 from islands.cli.parsing import Common
-from islands.cli.plan_screen import rate, show, size
+from islands.cli.plan_screen import show
 from islands.config import OuterSettings, Precision, RunSettings
 from islands.fragments import plan
 from islands.layout import Layout, Leaf
@@ -25,6 +25,7 @@ from islands.options import (
 )
 from islands.planner import Estimate, estimate
 from islands.process_memory import TrainerMemory
+from islands.quantities import rate, size
 
 MIB = 2**20
 V = 8 * MIB

@@ -313,8 +313,16 @@ def test_a_learner_that_is_killed_comes_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("failing", "error", "sentence"),
     [
-        (FailsWhenTraced(), TaskError, r"fails before its first step: .*no such column: 'price'$"),
-        (FailsLater(), IslandsError, r"learner-\d ended too often, .*the data disk is gone$"),
+        (
+            FailsWhenTraced(),
+            TaskError,
+            r"in loss: ValueError: no such column: 'price'; the task fails before its first step$",
+        ),
+        (
+            FailsLater(),
+            IslandsError,
+            r"learner-\d ended too often, .*in batches: OSError: the data disk is gone; the task ",
+        ),
     ],
 )
 def test_a_task_that_raises_ends_the_run_with_one_sentence(
@@ -325,10 +333,31 @@ def test_a_task_that_raises_ends_the_run_with_one_sentence(
     with pytest.raises(error, match=sentence) as caught:
         finished(system, tmp_path)
     assert "\n" not in str(caught.value)
+    causes = [caught.value, caught.value.__cause__, getattr(caught.value.__cause__, "__cause__", 0)]
+    assert any(isinstance(cause, ValueError | OSError) for cause in causes), "the user's own error"
     starts = [
         entry for entry in rows(tmp_path / "tape.jsonl") if entry["kind"] == "process_started"
     ]
     assert len(starts) <= 4 + 2 * (1 + RESTARTS_MAX)
+
+
+class EvaluatesWrongly(Linear):
+    """Its evaluation never works."""
+
+    def evaluate(self, params: PyTree) -> dict[str, float]:
+        raise KeyError("weights")
+
+
+def test_a_failing_evaluation_does_not_end_training(tmp_path: Path) -> None:
+    """All tokens are trained on; log and tape say what to mend, by the user's line."""
+    system = LocalSystem(EvaluatesWrongly(), settings(), learners=1, evaluate_every_s=0.0)
+    summary = finished(system, tmp_path)
+    assert cast("int", summary["tokens"]) >= BUDGET
+    failed = [e for e in rows(tmp_path / "tape.jsonl") if e["kind"] == "evaluation_failed"]
+    assert "in evaluate: KeyError: 'weights'" in str(failed[0]["error"])
+    assert 'raise KeyError("weights")' in str(failed[0]["detail"])
+    assert "in evaluate: KeyError" in (tmp_path / "run.log").read_text()
+    assert (tmp_path / "final.safetensors").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

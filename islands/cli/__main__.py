@@ -13,7 +13,7 @@ from typing import Any
 
 from islands.cli.parsing import Common
 from islands.cli.parsing import main as run_command
-from islands.options import ControlOptions, DemoOptions, RunOptions
+from islands.options import CheckOptions, ControlOptions, DemoOptions, RunOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,11 @@ COMMANDS: dict[str, Command] = {
         "islands.cli.run",
         RunOptions,
         "train on this machine what a YAML file says; learners of other hosts may join",
+    ),
+    "check": Command(
+        "islands.cli.check",
+        CheckOptions,
+        "hold a task of your own against its contract, and tell the line that breaks it",
     ),
     "control": Command(
         "islands.cli.control",

@@ -1,16 +1,19 @@
 """`--dry-run`: what a command would need, and what would be refused; nothing is started.
 
-Whatever a real start would check is checked the same way: the task is built and planned by its
-shapes, the address is bound for a moment, the folder is tried, the supervisor is asked.
+Whatever a real start would check is checked the same way: the task is built and held against its
+contract (`islands.task_check`; a large one by its shapes alone), the address is bound for a moment,
+the folder is tried, the supervisor is asked.
 """
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from islands.cli.parsing import Common, one_line
+from islands.config import RunSettings
 from islands.errors import IslandsError, UserError
+from islands.host_memory import host_memory_bytes
 from islands.identities import Role
 from islands.options import (
     ConnectOptions,
@@ -42,6 +45,8 @@ class Findings:
         address: where this process would listen; None if it would not.
         folder: where it would write.
         refused: sentences.
+        details: what belongs to a sentence, such as the traceback of the user's own code.
+        doubts: what was not looked at, and why.
         accelerated: whether learners here compute on devices with a memory of their own.
     """
 
@@ -52,6 +57,8 @@ class Findings:
     overlap_steps: int = 0
     address: str | None = None
     refused: tuple[str, ...] = ()
+    details: dict[str, str] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
     accelerated: bool = False
 
     def check(self, step: Callable[[], object]) -> None:
@@ -59,7 +66,25 @@ class Findings:
         try:
             step()
         except REFUSED as error:
-            self.refused += (one_line(error),)
+            self.refuse(error)
+
+    def refuse(self, error: BaseException) -> None:
+        """Keep what is wrong, once."""
+        sentence = one_line(error)
+        if sentence not in self.refused:
+            self.refused += (sentence,)
+            self.details[sentence] = error.detail if isinstance(error, IslandsError) else ""
+
+    def check_task(self, workload: Workload, settings: RunSettings) -> None:
+        """Find out whether a task keeps its contract; large ones are traced by their shapes."""
+        from islands.jax_workload import JaxWorkload
+
+        if isinstance(workload, JaxWorkload):
+            room_bytes = None if self.accelerated else host_memory_bytes()
+            report = workload.check(settings, values=None, room_bytes=room_bytes)
+            for fault in report.faults:
+                self.refuse(fault)
+            self.doubts += tuple(f"the task's {part}: {reason}" for part, reason in report.skipped)
 
     def reckon(self, spec: RunSpec, plan: RunPlan, workload: Workload | None) -> None:
         """Compute what a run of this plan needs."""
@@ -131,6 +156,7 @@ def _examine_hub(found: Findings, options: RunOptions | SyncerOptions | Supervis
 
 def _plan_here(found: Findings, spec: RunSpec) -> None:
     workload = load_workload(spec)
+    found.check_task(workload, spec.settings)
     plan = workload.plan(spec.settings)
     found.reckon(spec, plan, workload)
     limits_of(plan.layout)
@@ -207,6 +233,7 @@ def _ask(found: Findings, options: SyncerOptions | LearnerOptions, role: Role, n
     found.reckon(spec, plan, None)
     if isinstance(options, LearnerOptions):
         workload = load_workload(spec, options.task_settings)
+        found.check_task(workload, spec.settings)
         check_same(workload.plan(spec.settings).layout, plan.layout)
         found.reckon(spec, plan, workload)
 

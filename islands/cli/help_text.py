@@ -10,6 +10,7 @@ from jsonargparse import ArgumentParser
 from islands.cli.schema import Key
 from islands.config import OuterSettings, RunSettings, Timing
 from islands.options import (
+    CheckOptions,
     LearnerOptions,
     ObserverOptions,
     RunOptions,
@@ -18,6 +19,7 @@ from islands.options import (
 )
 
 CALLED = {
+    CheckOptions: "islands check",
     RunOptions: "islands run",
     SyncerOptions: "python -m islands.syncer",
     SupervisorOptions: "python -m islands.supervisor",

@@ -119,6 +119,10 @@ def main(
     except (IslandsError, LocalFault, LinkLost) as error:
         if "--debug" in arguments:
             raise
+        if isinstance(error, IslandsError) and error.detail:
+            print(
+                error.detail, end="", file=sys.stderr
+            )  # the sentence is last: launchers read it there
         print(f"{program}: {one_line(error)}", file=sys.stderr)
         if isinstance(error, FencedError):
             return REPLACED

@@ -5,27 +5,28 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from islands.quantities import rate, size
+
 if TYPE_CHECKING:
     from islands.cli.dry_run import Findings
     from islands.planner import Estimate
 
-BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
-WHOLE = 100  # from here on three digits need no point
-DECIMAL = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
-
 
 def show(found: "Findings", console: Console | None = None) -> None:
-    """Print what a start would need, what is doubtful, and what would be refused."""
+    """Print what would be refused, what a start would need, and what is doubtful."""
     console = console or Console(soft_wrap=False)
+    for sentence in found.refused:
+        console.print(f"refused: {sentence}", highlight=False, markup=False)
+        console.print(found.details.get(sentence, ""), highlight=False, markup=False)
     made = found.estimate
     if made is not None:
         console.print(_table(found, made))
         for sentence in made.warnings:
             console.print(f"note: {sentence}", highlight=False, markup=False)
-    for sentence in found.refused:
-        console.print(f"refused: {sentence}", highlight=False, markup=False)
-    if not found.refused:
-        console.print("nothing would be refused", highlight=False)
+    for sentence in found.doubts:
+        console.print(f"note: {sentence}", highlight=False, markup=False)
+    refused = f"refused, as the first lines say: {len(found.refused)}"
+    console.print(refused if found.refused else "nothing would be refused", highlight=False)
 
 
 def _table(found: "Findings", made: "Estimate") -> Table:
@@ -113,26 +114,4 @@ def _traffic(found: "Findings", made: "Estimate") -> Rows:
         ("  hub, least", hidden, f"for an exchange within {found.overlap_steps} steps"),
         ("  journal", size(made.disk_bytes), "on the syncer's disk"),
         ("  written", rate(made.disk_per_step * steps), f"{size(made.disk_per_round)} per round"),
-    )
-
-
-def size(count: float) -> str:
-    """Bytes as memory and files are counted."""
-    return _scaled(count, 1024, BINARY)
-
-
-def rate(count: float) -> str:
-    """Bytes per second as networks and disks are counted."""
-    return _scaled(count, 1000, DECIMAL)
-
-
-def _scaled(count: float, base: int, units: tuple[str, ...]) -> str:
-    place = 0
-    while count >= base and place + 1 < len(units):
-        count /= base
-        place += 1
-    return (
-        f"{count:.0f} {units[place]}"
-        if count >= WHOLE or not place
-        else f"{count:.3g} {units[place]}"
     )

@@ -19,6 +19,7 @@ from islands.cli.schema import flatten, keys_of, nest
 from islands.cli.yaml_file import read_yaml
 from islands.errors import SettingsError
 from islands.options import (
+    CheckOptions,
     LearnerOptions,
     ObserverOptions,
     RunOptions,
@@ -26,7 +27,7 @@ from islands.options import (
     SyncerOptions,
 )
 
-SHARE_A_FILE = (RunOptions, SyncerOptions, SupervisorOptions)
+SHARE_A_FILE = (RunOptions, SyncerOptions, SupervisorOptions, CheckOptions)
 HAVE_A_FILE = (*SHARE_A_FILE, LearnerOptions, ObserverOptions)
 PLANNED = (RunOptions, SyncerOptions, SupervisorOptions, LearnerOptions)
 SECRETS = ("token", "key", "password", "secret", "run_token", "run_key", "api_key")
@@ -56,7 +57,8 @@ class Sources:
             allow_abbrev=False,
         )
         if self._takes_a_file:
-            self.parser.add_argument("CONFIG", nargs="?", help="YAML file, as --config")
+            told = "YAML file, as --config" + "; or a task, as --task" * self._takes_a_task
+            self.parser.add_argument("CONFIG", nargs="?", help=told)
         help_text.add_keys(self.parser, self.keys, options_class, program)
         _add_flags(self.parser.add_argument_group("Every command"), options_class, "-")
 
@@ -67,7 +69,11 @@ class Sources:
 
     @property
     def _takes_a_file(self) -> bool:
-        return self.options_class is RunOptions
+        return self.options_class in (RunOptions, CheckOptions)
+
+    @property
+    def _takes_a_task(self) -> bool:
+        return self.options_class is CheckOptions
 
     # --- command line -------------------------------------------------------------------------
 
@@ -91,6 +97,8 @@ class Sources:
         except (argparse.ArgumentError, SettingsError) as error:
             raise SettingsError(self._line_sentence(str(error))) from error
         self._positional = found.CONFIG if self._takes_a_file else None
+        if self._takes_a_task and ":" in (self._positional or ""):
+            found.task, self._positional = self._positional, None
         return {name: key.convert(found[name]) for name, key in self.keys.items()}
 
     def _line_sentence(self, told: str) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Protocol
 
+from islands.code_place import failure, mistake
 from islands.config import RunSettings
 from islands.errors import IslandsError, TaskError
 from islands.identities import FragmentIndex
@@ -36,6 +37,9 @@ from messaging.clock import Clock, MonotonicClock
 
 FIRST_STEPS_COMPILE = 1
 """Steps whose time is not reported: they may contain compilation."""
+
+STAYS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
+"""What a system says of a wrong path: the same at every start."""
 
 NO_ROOM = "RESOURCE_EXHAUSTED"
 """How XLA says that a device's memory is used up."""
@@ -176,7 +180,7 @@ class ComputeThread:
         try:
             self._work()
         except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
-            self._tell(ComputeFailed(error))
+            self._tell(ComputeFailed(failure(error, "the task failed while it trained")))
         finally:
             self._copier.shutdown(wait=False)
 
@@ -233,10 +237,7 @@ class ComputeThread:
         except Exception as error:
             if _may_pass(error):
                 raise
-            told = next(iter(str(error).splitlines()), "")
-            raise TaskError(
-                f"the task fails before its first step: {type(error).__name__}: {told}"
-            ) from error
+            raise mistake(error, "the task fails before its first step") from error
         if not finite:
             raise TaskError("the task's initial parameters are not all finite numbers")
         self._tell(TrainerReady(batch_tokens))
@@ -450,8 +451,10 @@ def made(trainer: Trainer) -> TrainerMade:
 
 def _may_pass(error: Exception) -> bool:
     """Whether an error at the start may be gone at the next one."""
-    return isinstance(error, OSError | MemoryError) or (
-        isinstance(error, RuntimeError) and NO_ROOM in str(error)
+    return isinstance(error, MemoryError) or (
+        not isinstance(error, STAYS)
+        if isinstance(error, OSError)
+        else isinstance(error, RuntimeError) and NO_ROOM in str(error)
     )
 
 

@@ -26,7 +26,7 @@ def entry(options: ObserverOptions, _: Common) -> int:
 
 async def _observe(options: ObserverOptions, name: str) -> int:
     from islands.enquiry import Asker, check_same, enquire
-    from islands.hosting import around_in, live, network_of, say, tape_in, token_of
+    from islands.hosting import SaidOnce, around_in, live, network_of, say, tape_in, token_of
     from islands.identities import Role
     from islands.observer.actor import ObserverActor
     from islands.ports import ThreadWorker
@@ -56,6 +56,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
             worker=ThreadWorker(name, lambda error: observer.fail("worker", error), finish=False),
             evaluate=lambda values: workload.evaluate(spec.settings, values),
             report=report,
+            failed=SaidOnce(say),
             interval_s=options.evaluate_every_s,
             rng=random.Random(os.urandom(8)),
         )

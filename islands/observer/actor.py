@@ -1,13 +1,14 @@
 """The observer's actor: keeps the newest values, and has them evaluated by its worker."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import RefusedError
+from islands.errors import IslandsError, RefusedError
+from islands.evaluation import EvaluateValues, Figures, attempt
 from islands.identities import Version
 from islands.messages import Evicted, FragmentUpdate, HeartbeatAck, Joined, Refused, Stop, Welcome
 from islands.observer.actions import (
@@ -36,9 +37,6 @@ from messaging.envelope import Envelope
 from messaging.link import Link
 from messaging.tensors import digest
 
-Figures = dict[str, float]
-EvaluateValues = Callable[[Sequence[NDArray[np.float32]]], Figures]
-
 
 class ObserverActor(RoleActor[Event]):
     """One observer.
@@ -49,6 +47,7 @@ class ObserverActor(RoleActor[Event]):
         worker: on which evaluations run.
         evaluate: figures of a model, given one flat value per fragment.
         report: called with the learning-rate clock and the figures of every evaluation.
+        failed: called with what the user has to mend, when there are none.
         interval_s: least time between two evaluations.
         rng: jitter of its dialling.
     """
@@ -61,6 +60,7 @@ class ObserverActor(RoleActor[Event]):
         worker: Worker,
         evaluate: EvaluateValues,
         report: Callable[[float, Figures], object],
+        failed: Callable[[IslandsError], object],
         interval_s: float,
         rng: random.Random,
     ) -> None:
@@ -78,6 +78,8 @@ class ObserverActor(RoleActor[Event]):
         self._worker = worker
         self._evaluate = evaluate
         self._report = report
+        self._failed = failed
+        self._last_failure = ""
         self._rng = rng
         self._supervisor: Dialer | None = None
         self._syncer: Dialer | None = None
@@ -143,7 +145,8 @@ class ObserverActor(RoleActor[Event]):
             case Evaluate(_, clock):
                 values = [self._values[index] for index in sorted(self._values)]
                 self._worker.submit(
-                    lambda: self._evaluate(values), lambda found: self._evaluated(clock, found)
+                    lambda: attempt(self._evaluate, values),
+                    lambda found: self._evaluated(clock, found),
                 )
             case Exit(reason):
                 self.exit = action
@@ -151,8 +154,15 @@ class ObserverActor(RoleActor[Event]):
             case _:
                 assert_never(action)
 
-    def _evaluated(self, clock: float, figures: Figures) -> None:
-        self._report(clock, figures)
+    def _evaluated(self, clock: float, found: Figures | IslandsError) -> None:
+        if isinstance(found, IslandsError):
+            again = str(found) == self._last_failure  # its lines stand in the log already
+            detail = "" if again else found.detail
+            self._last_failure = str(found)
+            self.record("evaluation_failed", {"error": str(found), "detail": detail})
+            self._failed(found)
+        else:
+            self._report(clock, found)
         self.post(EvaluationFinished())
 
     @staticmethod

@@ -1,13 +1,15 @@
 """A device's thread gives moments away and takes them over, stepping or standing still."""
 
 import asyncio
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from islands.config import RunSettings
-from islands.errors import TaskError
+from islands.data.shards import ShardKey
+from islands.errors import TaskError, TaskFailedError
 from islands.identities import Lease
 from islands.learner.compute import ComputeEvent, ComputeFailed, ComputeThread, PieceReady
 from islands.learner.engine import PIECES_PER_BOUNDARY, Allow, Load, ReadPiece
@@ -111,15 +113,21 @@ def test_all_pieces_are_read_and_taken_over(steps: int) -> None:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes"), RuntimeError),
-        (OSError("no space left"), OSError),
-        (MemoryError(), MemoryError),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes"), TaskFailedError),
+        (OSError("no space left"), TaskFailedError),
+        (ConnectionResetError("the bucket is away"), TaskFailedError),
+        (MemoryError(), TaskFailedError),
         (RuntimeError("shapes differ"), TaskError),
         (KeyError("price"), TaskError),
+        (FileNotFoundError("corpus.txt"), TaskError),
+        (PermissionError("corpus.txt"), TaskError),
     ],
 )
 def test_only_what_may_pass_is_not_the_users_mistake(error: Exception, kind: type) -> None:
-    """A device that is not free yet ends the process as a fault does, after which it restarts."""
+    """A device that is not free yet ends the process as a fault does, after which it restarts.
+
+    A path that is wrong is wrong at every start. Either way the sentence begins with the place.
+    """
 
     def fail() -> NumpyTrainer:
         raise error
@@ -130,6 +138,32 @@ def test_only_what_may_pass_is_not_the_users_mistake(error: Exception, kind: typ
             told = await device.wait(ComputeFailed)
         assert isinstance(told, ComputeFailed)
         assert type(told.error) is kind
+        assert re.match(r".*test_compute\.py:\d+, in fail: ", str(told.error))
+        device.end()
+
+    asyncio.run(main())
+
+
+def test_a_loader_that_fails_in_the_middle_is_told_by_its_line() -> None:
+    """The process may do better when it is started again, so it is no mistake to be mended."""
+
+    class Breaking(NumpyTrainer):
+        def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
+            for batch, after in super().batches(shard, position):
+                if after > 3 * BATCH:
+                    raise ValueError("record 7 is broken")
+                yield batch, after
+
+    async def main() -> None:
+        device = Device(lambda: Breaking(2, batch_tokens=BATCH))
+        async with asyncio.timeout(LIMIT_S):
+            await device.wait(TrainerReady)
+            device.compute.command(Allow(100 * BATCH, (Lease(0, 0, 0),)))
+            told = await device.wait(ComputeFailed)
+        assert isinstance(told, ComputeFailed)
+        assert isinstance(told.error, TaskFailedError)
+        assert "in batches: ValueError: record 7 is broken" in str(told.error)
+        assert 'raise ValueError("record 7 is broken")' in told.error.detail
         device.end()
 
     asyncio.run(main())

@@ -1,0 +1,66 @@
+"""A task that fails in a real run: the screen shows the user's line, and the lines behind it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.programs import Room, logged, open_room, summary_of, write_config
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+TASKS = """
+from tests.broken_tasks import Sound
+
+
+class Lost(Sound):
+    def batches(self, shard, position):
+        open("nowhere/data.bin")
+        yield from super().batches(shard, position)
+
+
+class Unmeasured(Sound):
+    def evaluate(self, params):
+        return {"norm": params["weights"]}
+"""
+
+
+def started(room: Room, name: str) -> tuple[Path, object]:
+    """A run of two learners on one of the tasks, and its folder."""
+    (room.folder / "mine.py").write_text(TASKS)
+    settings = {"interval_steps": 8, "budget_tokens": 200}
+    config = write_config(
+        room.folder / "run.yaml",
+        task=f"mine:{name}",
+        task_settings={},
+        learners=2,
+        run={"run": "bad", **settings},
+        evaluate_every_s=0.5,
+    )
+    return room.folder / "run", config
+
+
+async def test_a_loader_whose_file_is_missing_ends_the_run_with_its_line(tmp_path: Path) -> None:
+    """Not after five restarts: a wrong path is wrong at every start."""
+    async with open_room(tmp_path) as room:
+        folder, config = started(room, "Lost")
+        program = await room.run("islands.cli", "run", config, "--folder", folder)
+    assert program.process.returncode == 2, program
+    assert 'open("nowhere/data.bin")' in program.err
+    last = program.err.splitlines()[-1]
+    assert "mine.py:7, in batches: FileNotFoundError" in last
+    assert program.err.count("Traceback") == 1
+    for name in ("learner-0", "learner-1"):
+        log = (folder / "processes" / name / "output.log").read_text()
+        assert log.count("Traceback") <= 1, "it was not started again"
+
+
+async def test_an_evaluation_that_fails_is_told_and_training_goes_on(tmp_path: Path) -> None:
+    """Once on the screen, each time in the log; the run reaches its end."""
+    async with open_room(tmp_path) as room:
+        folder, config = started(room, "Unmeasured")
+        program = await room.run("islands.cli", "run", config, "--folder", folder)
+    assert program.process.returncode == 0, program
+    assert program.err.count("mine.py:13, in evaluate: KeyError: 'weights'") == 1
+    assert 'params["weights"]' in program.err
+    assert logged(folder, "evaluation_failed")
+    assert summary_of(folder) is not None
