@@ -13,18 +13,23 @@
     ├── OutdatedError        its journal is an older copy: the next start goes on, exit code 1
     ├── JournalError         the journal is not one that this start can go on with; says why
     │   ├── FencedError      a newer start of the syncer owns it: this one ends, exit code 3
-    │   ├── DiskError        the device is full, read-only or failing: tried again, for ever
+    │   ├── DiskError        the device is full or failing just now: tried again; exit code 1
     │   └── DamagedError     what was committed is not there any more: a copy must be restored
     └── InvariantError       a bug of ours: an invariant that must always hold did not
 
 Faults of links and frames are in `messaging.errors`.
 """
 
+import errno
+
 UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
 """What arithmetic and look-ups with a peer's numbers raise where a check was forgotten.
 
 It ends that peer's session, and never the actor that took the message in.
 """
+
+FULL_OR_FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Of a disk: the same command may succeed later, so it ends with exit code 1 and is restarted."""
 
 
 class IslandsError(Exception):
@@ -79,6 +84,17 @@ class FencedError(JournalError):
 
 class DiskError(JournalError):
     """The disk is full, read-only or broken just now; the same write may succeed later."""
+
+
+def unusable(what: str, error: OSError) -> IslandsError:
+    """What the system refused, as the error to raise: of the user's, or of the disk's.
+
+    Args:
+        what: such as "the run folder runs/first cannot be written".
+        error: the system's.
+    """
+    kind = DiskError if error.errno in FULL_OR_FAILING else UserError
+    return kind(f"{what}: {error.strerror or error}")
 
 
 class DamagedError(JournalError):

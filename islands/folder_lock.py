@@ -4,7 +4,7 @@ import fcntl
 from pathlib import Path
 from typing import IO
 
-from islands.errors import UserError
+from islands.errors import UserError, unusable
 
 
 def lock_folder(folder: Path, name: str, user: str) -> IO[bytes]:
@@ -25,7 +25,7 @@ def lock_folder(folder: Path, name: str, user: str) -> IO[bytes]:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / name).open("ab")
     except OSError as error:
-        raise UserError(f"the folder {folder} cannot be used: {error}") from error
+        raise unusable(f"the folder {folder} cannot be used", error) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

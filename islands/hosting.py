@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from islands.credentials import Credentials
-from islands.errors import IslandsError, UserError
+from islands.errors import FULL_OR_FAILING, IslandsError, UserError, unusable
 from islands.messages import MESSAGE_TYPES
 from islands.option_groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.role import RoleActor, Surroundings
@@ -215,15 +215,17 @@ def tape_in(folder: Path, name: str, keeping: KeepOptions) -> FileTape:
     Whoever opens it closes it, so that its last entries are written.
 
     Raises:
-        UserError: the folder cannot be written to.
+        UserError: the folder cannot be written to; one without room just now is waited for.
     """
     place = folder / "processes" / name
+    path = place / "tape.jsonl"
     try:
         place.mkdir(parents=True, exist_ok=True)
-        spool = Spool(place, say)
-        tape = FileTape(place / "tape.jsonl", spool, limit_bytes=keeping.file_bytes)
+        path.open("ab").close()
     except OSError as error:
-        raise UserError(f"the folder {place} cannot be written: {error.strerror}") from error
+        if error.errno not in FULL_OR_FAILING:
+            raise unusable(f"the folder {place} cannot be written", error) from error
+    tape = FileTape(path, Spool(place, say), limit_bytes=keeping.file_bytes)
     clocks = {"wall_s": WallClock().now_s(), "loop_s": LoopClock().now_s()}
     tape.write(0.0, name, "process_began", {"pid": os.getpid(), **clocks})
     return tape

@@ -47,6 +47,7 @@ from islands.process_output import (
     end_in_words,
     last_line,
     last_traceback,
+    open_output,
     rotate,
     size_of,
 )
@@ -192,11 +193,10 @@ class ProcessLauncher:
         # Unbuffered, so that the last words of a child that is killed are in its log.
         environment = {"PYTHONUNBUFFERED": "1", **inherited, **self._environment(name)}
         log = self.log(name)
-        log.parent.mkdir(parents=True, exist_ok=True)
         if self._rotation is None or self._rotation.done():
             rotate(log, self._log_limit_bytes)
         log_start = size_of(log)
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        output = open_output(log)
         try:
             pid = os.posix_spawnp(
                 arguments[0],

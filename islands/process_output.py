@@ -36,6 +36,15 @@ def rotate(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
     return True
 
 
+def open_output(path: Path) -> int:
+    """A descriptor that appends to a log file; a disk that takes no new file keeps no output."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
+
+
 def size_of(path: Path) -> int:
     """How long the file is; 0 if there is none."""
     try:

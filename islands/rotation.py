@@ -25,18 +25,15 @@ class RotatingFile:
     Args:
         path: of the growing file; a file that is there is continued, on a new line.
         limit_bytes: at which it is turned over.
-
-    Raises:
-        OSError: it cannot be opened.
     """
 
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-        """Open the file."""
+        """The file is opened with the first lines: the disk may be full just now."""
         self._path = path
         self._limit_bytes = limit_bytes
-        self._file: IO[bytes] = path.open("ab", buffering=0)
-        self._size = path.stat().st_size
-        self._torn = _is_torn(path, self._size)
+        self._file: IO[bytes] | None = None
+        self._size = 0
+        self._torn = False
 
     @property
     def room_bytes(self) -> int:
@@ -49,25 +46,34 @@ class RotatingFile:
         Raises:
             OSError: the disk is full or broken; nothing of them is in the file.
         """
+        file = self._file or self._open()
         if self._size >= self._limit_bytes:
-            self._turn_over()
+            file = self._turn_over(file)
         whole = b"\n" + data if self._torn else data
-        write_whole(self._file, whole, self._size)
+        write_whole(file, whole, self._size)
         self._torn = False
         self._size += len(whole)
 
     def close(self) -> None:
         """Nothing more is written."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
-    def _turn_over(self) -> None:
+    def _open(self) -> IO[bytes]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._file = self._path.open("ab", buffering=0)
+        self._size = self._path.stat().st_size
+        self._torn = _is_torn(self._path, self._size)
+        return file
+
+    def _turn_over(self, full: IO[bytes]) -> IO[bytes]:
         """Begin a new file; if that fails, the next write tries again."""
         with contextlib.suppress(FileNotFoundError):  # it was moved before, and no more than that
             self._path.replace(older(self._path))
-        full, self._file = self._file, self._path.open("ab", buffering=0)
-        self._size = 0
-        self._torn = False
+        file = self._file = self._path.open("ab", buffering=0)
+        self._size, self._torn = 0, False
         full.close()
+        return file
 
 
 def write_whole(file: IO[bytes], data: bytes, size: int) -> None:

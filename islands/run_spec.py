@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from islands.config import RunSettings
-from islands.errors import RefusedError, UserError
+from islands.errors import RefusedError, UserError, unusable
 from islands.layout import Layout, layout_of
 
 SPEC_FILE = "run.json"
@@ -110,7 +110,7 @@ def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:
         _replace(folder / SPEC_FILE, text + b"\n")
         _replace(folder / PLAN_FILE, plan.encode())
     except OSError as error:
-        raise UserError(f"the run folder {folder} cannot be written: {error.strerror}") from error
+        raise unusable(f"the run folder {folder} cannot be written", error) from error
 
 
 def read(folder: Path) -> tuple[RunSpec, RunPlan] | None:
@@ -126,7 +126,7 @@ def read(folder: Path) -> tuple[RunSpec, RunPlan] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UserError(f"the run folder {folder} cannot be read: {error.strerror}") from error
+        raise unusable(f"the run folder {folder} cannot be read", error) from error
     return RunSpec.decode(spec), RunPlan.decode(plan)
 
 

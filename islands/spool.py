@@ -163,9 +163,10 @@ class Spool:
             for inlet in self._inlets:
                 inlet.dropped += len(inlet.entries)
                 inlet.entries.clear()
-            lost = self.dropped
+            lost = [f"{self.dropped:,} entries"] if self.dropped else []
+            lost += [f"the newest {path.name}" for path in self._contents]
         if lost:
-            self._told(f"{lost:,} entries are missing in {self._place}: it could not be written")
+            self._told(f"missing in {self._place}, which cannot be written: {', '.join(lost)}")
 
     def _wake(self) -> None:
         if self._thread is None:

@@ -58,13 +58,10 @@ class FileTape:
         path: of the tape.
         spool: writes it.
         limit_bytes: at which the file is turned over.
-
-    Raises:
-        OSError: the file cannot be opened.
     """
 
     def __init__(self, path: Path, spool: Spool, *, limit_bytes: int = LIMIT_BYTES) -> None:
-        """Open the file for appending."""
+        """The file is opened with the first entry."""
         self._spool = spool
         self._inlet = spool.inlet(RotatingFile(path, limit_bytes))
         self._noted = 0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from islands.config import RunSettings
-from islands.errors import UserError
+from islands.errors import UserError, unusable
 from islands.histogram import GapHistogram
 from islands.operation import Note, StepFigures
 from islands.rotation import LIMIT_BYTES, RotatingFile
@@ -35,6 +35,7 @@ STEP_ROW_INTERVAL_S = 1.0
 LOSS_SMOOTHING = 0.05
 KEEP_INTERVAL_S = 5.0
 FIGURES_FILE = "figures.json"
+GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
 LOSSES_KEPT = 4096
 PROCESSES_KEPT = 8
 """Of one name: while a process that was cut off lives on, there is its successor."""
@@ -202,12 +203,14 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             (path / "settings.json").write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
             (path / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
-            self._spool = Spool(path, say)
-            self._tape = FileTape(path / "tape.jsonl", self._spool, limit_bytes=limit_bytes)
-            self._metrics = self._spool.inlet(RotatingFile(path / "metrics.jsonl", limit_bytes))
-            self._log = self._spool.inlet(RotatingFile(path / "run.log", limit_bytes))
+            for name in GROWING:
+                (path / name).touch()
         except OSError as error:
-            raise UserError(f"the run folder {path} cannot be written: {error.strerror}") from error
+            raise unusable(f"the run folder {path} cannot be written", error) from error
+        self._spool = Spool(path, say)
+        self._tape = FileTape(path / "tape.jsonl", self._spool, limit_bytes=limit_bytes)
+        self._metrics = self._spool.inlet(RotatingFile(path / "metrics.jsonl", limit_bytes))
+        self._log = self._spool.inlet(RotatingFile(path / "run.log", limit_bytes))
         self._board = EventFiles(path / "tensorboard", self._spool, limit_bytes)
         self._wall = WallClock()
 

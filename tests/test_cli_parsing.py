@@ -1,5 +1,7 @@
 """Settings from files, environment and command line: who wins, and what is refused with a hint."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -7,7 +9,7 @@ import pytest
 
 from islands.cli.parsing import REPLACED, Common, main, parse
 from islands.config import PaceBy
-from islands.errors import FencedError, OutdatedError, SettingsError
+from islands.errors import FencedError, OutdatedError, SettingsError, unusable
 from islands.operation import Verb
 from islands.options import (
     ControlOptions,
@@ -325,3 +327,19 @@ def test_a_syncer_with_an_older_journal_is_to_be_started_again() -> None:
         raise OutdatedError(message)
 
     assert main(outdated, RunOptions, [], program="islands run", description="") == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOSPC, 1), (errno.EDQUOT, 1), (errno.EIO, 1), (errno.EACCES, 2)]
+)
+def test_a_start_on_a_full_disk_may_be_tried_again(
+    number: int, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A service manager restarts what ends with 1: once there is room the hub is back by itself."""
+
+    def entry(_: RunOptions, __: Common) -> int:
+        raise unusable("the run folder r cannot be written", OSError(number, os.strerror(number)))
+
+    assert main(entry, RunOptions, [], program="islands run", description="") == code
+    sentence = f"islands run: the run folder r cannot be written: {os.strerror(number)}\n"
+    assert capsys.readouterr().err == sentence

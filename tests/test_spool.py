@@ -82,7 +82,7 @@ def test_a_disk_that_does_not_answer_holds_up_nobody(
     assert "run cannot be written: the disk does not answer; 30 entries are lost" in spool.trouble
     spool.close()
     shelf.answers.set()
-    assert told == ["40 entries are missing in run: it could not be written"]
+    assert told == ["missing in run, which cannot be written: 40 entries"]
 
 
 def test_what_waited_for_a_full_disk_is_written_once_there_is_room(
@@ -157,4 +157,9 @@ def test_a_content_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> 
     (tmp_path / "figures.json.new").mkdir()
     with pytest.raises(IsADirectoryError):
         replace_file(path, b"new")
+    told: list[str] = []
+    spool = Spool(tmp_path, told.append)
+    spool.replace(path, b"newer")
+    spool.close()
     assert path.read_bytes() == b"old"
+    assert told == [f"missing in {tmp_path}, which cannot be written: the newest figures.json"]

@@ -73,7 +73,7 @@ def test_a_full_disk_costs_entries_and_not_the_process() -> None:
     tape.write(5.0, "a", "second", {})
     tape.close()
     assert spool.dropped == 2
-    assert told[-1] == "2 entries are missing in /dev: it could not be written"
+    assert told[-1] == "missing in /dev, which cannot be written: 2 entries"
 
 
 def test_a_field_does_not_take_the_place_of_time_actor_or_kind() -> None:

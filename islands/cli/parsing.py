@@ -17,6 +17,7 @@ from typing import TypeVar
 from islands.cli.schema import build, plain
 from islands.cli.sources import Sources, refuse_secrets, with_underscores
 from islands.errors import (
+    DiskError,
     FencedError,
     IslandsError,
     JournalError,
@@ -126,6 +127,8 @@ def main(
         print(f"{program}: {one_line(error)}", file=sys.stderr)
         if isinstance(error, FencedError):
             return REPLACED
+        if isinstance(error, DiskError):  # whoever starts this again may find room
+            return 1
         return 2 if isinstance(error, MENDED_BY_THE_USER) else 1
     except KeyboardInterrupt:
         return 130

@@ -3,16 +3,18 @@
 Needs root; `unavailable` says why there can be none.
 """
 
+import asyncio
 import contextlib
 import errno
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 BLOCK_BYTES = 4096
+FILL_S = 0.01
 
 
 def unavailable() -> str | None:
@@ -48,11 +50,24 @@ class SmallDisk:
         """There is room again."""
         self._filler.unlink(missing_ok=True)
 
-    @property
-    def free_bytes(self) -> int:
-        """What can still be written."""
-        found = os.statvfs(self.folder)
-        return found.f_bavail * found.f_frsize
+
+@contextlib.asynccontextmanager
+async def kept_full(disks: Sequence[SmallDisk]) -> AsyncIterator[None]:
+    """Disks that take nothing meanwhile: whatever becomes free on them is taken at once."""
+
+    async def fill() -> None:
+        while True:  # until it is cancelled
+            for disk in disks:
+                disk.fill()
+            await asyncio.sleep(FILL_S)
+
+    filling = asyncio.create_task(fill())
+    try:
+        yield
+    finally:
+        filling.cancel()
+        for disk in disks:
+            disk.empty()
 
 
 @contextlib.contextmanager

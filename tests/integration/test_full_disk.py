@@ -1,6 +1,7 @@
 """A disk that is full for a moment costs what is measured meanwhile, and holds up nobody."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 
 from islands.config import RunSettings
 from islands.telemetry import RunFolder
-from tests.integration.small_disk import SmallDisk, small_disk, unavailable
+from tests.integration.programs import merges, open_room, write_config
+from tests.integration.small_disk import SmallDisk, kept_full, small_disk, unavailable
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=unavailable() or "")
 
@@ -38,7 +40,7 @@ def test_a_full_disk_holds_up_nobody_who_writes(disk: SmallDisk) -> None:
     evaluate(folder, 10, ROWS)
     folder.close()
     assert folder.lost > 0
-    assert "entries are missing in" in told[-1]
+    assert "which cannot be written" in told[-1]
 
 
 def test_what_was_measured_while_the_disk_was_full_is_there_once_it_has_room(
@@ -55,3 +57,26 @@ def test_what_was_measured_while_the_disk_was_full_is_there_once_it_has_room(
     for name, kind in (("tape.jsonl", "number"), ("run.log", "number"), ("metrics.jsonl", "clock")):
         lines = (disk.folder / "run" / name).read_text().splitlines()
         assert [json.loads(line)[kind] for line in lines] == list(range(500)), name
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(120)
+async def test_a_run_goes_on_by_itself_and_can_be_ended_while_its_disk_is_full(
+    tmp_path: Path,
+) -> None:
+    """Run folder and journal take nothing for a while: the hub says so, merges on, and obeys."""
+    folder = tmp_path / "disk"
+    config = write_config(tmp_path / "run.yaml", learners=2)
+    with small_disk(folder, 24 * 2**20) as disk:
+        async with open_room(tmp_path) as room:
+            run = room.start("islands.cli", "run", config, "--folder", folder)
+            await room.wait(lambda: merges(folder) > 3)
+            async with kept_full([disk]):
+                await room.wait(lambda: "cannot be written: No space left on device" in run.err)
+            before = merges(folder)
+            await room.wait(lambda: merges(folder) > before)
+            await room.wait(lambda: "can be written again" in run.err)
+            async with kept_full([disk]):
+                await room.wait(lambda: run.err.count("cannot be written") > 1)
+                run.process.send_signal(signal.SIGTERM)
+                assert await room.ended(run) == 0
