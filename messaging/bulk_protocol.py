@@ -71,7 +71,9 @@ class BulkProtocol(asyncio.BufferedProtocol):
         masks: bool,
         on_lost: Callable[[], None] | None = None,
     ) -> None:
-        """Take over a connection on which nothing was sent since the websocket's handshake.
+        """Take over a connection on which nothing has come since the websocket's handshake.
+
+        Nothing is read before `attach`: what the peer sends as soon as it may waits in the system.
 
         Args:
             transport: The connection.
@@ -102,6 +104,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self._failed = False
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         transport.set_protocol(self)
+        transport.pause_reading()
 
     def attach(self, owner: Owner, index: int, assembler: Assembler, limit_bytes: int) -> None:
         """Begin to take in messages of at most `limit_bytes`, for a session."""
@@ -109,6 +112,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self._index = index
         self._assembler = assembler
         self._limit_bytes = limit_bytes
+        self.resume_reading()
 
     @property
     def partial(self) -> bool:

@@ -201,7 +201,10 @@ class Caller:
                 use_dns_cache=False,  # names are asked anew at each dial
                 socket_factory=self._socket,
             )
+            tracing = aiohttp.TraceConfig()
+            tracing.on_request_redirect.append(_refuse_redirect)
             self._session = ClientSession(
+                trace_configs=[tracing],
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=ClientTimeout(total=None),
@@ -213,6 +216,18 @@ class Caller:
         connection = socket.socket(family, kind, protocol)
         tune(connection, self._settings.user_timeout_s)
         return connection
+
+
+async def _refuse_redirect(
+    _: ClientSession, __: object, params: aiohttp.TraceRequestRedirectParams
+) -> None:
+    """A hub sends nobody elsewhere: whoever does is none, or wants what is shown to it."""
+    raise WSServerHandshakeError(
+        params.response.request_info,
+        params.response.history,
+        status=params.response.status,
+        headers=params.response.headers,
+    )
 
 
 def _session_of(message: aiohttp.WSMessage, url: URL) -> tuple[str, int]:

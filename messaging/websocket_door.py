@@ -1,11 +1,10 @@
 """The HTTP side of a listening process: who may come in, and who is shown out.
 
-Every connection counts from the moment it is made. One that belongs to no session after
-`handshake_s` is ended, whatever it does or does not send. Of those whose request has not been let
-in there may be only so many, and the oldest gives way to the newest, so that a crowd that says
-nothing keeps nobody out for long. Whoever has shown the secret gives way to nobody: when a thousand
-peers come at once, as after a restart, each of them must get through, or none of them would. Beyond
-the bound on all connections, new ones are ended at once.
+Every connection counts from the moment the system has it, before any handshake of TLS. One that
+belongs to no session after `handshake_s` is ended, whatever it does or does not send. Who gives way
+when there are too many says `visitors`: whoever has shown the secret gives way to no stranger, for
+when a thousand peers come at once, as after a restart, each of them must get through, or none of
+them would.
 
 A request is judged before anything is upgraded, in this order: nothing secret in its URL, the
 secret, the version of this protocol, the names. Whoever is refused gets a status, one sentence, and
@@ -19,19 +18,25 @@ Whoever asks for "/" as a browser or a health check does is told that a hub is h
 
 import asyncio
 import json
+import logging
 import secrets
-from collections.abc import Callable
+import socket
+import ssl
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import quote, unquote
 
 from aiohttp import WSCloseCode, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from messaging.bulk_protocol import BulkProtocol
 from messaging.codec import Codec
-from messaging.errors import LocalFault
 from messaging.security import RefusalReport, Secret
+from messaging.visitors import Standing, Visitors, place_of
 from messaging.websocket_settings import WebsocketSettings
 from messaging.wire import BROKEN, Wire, accepted, tune
 
@@ -83,12 +88,26 @@ class Session:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-@dataclass(slots=True)
-class Visitor:
-    """A connection of the server that belongs to no session yet."""
+class Complaints(logging.Logger):
+    """What aiohttp says of requests: what is malformed is a sentence, all else a mistake of ours.
 
-    transport: asyncio.Transport
-    since_s: float
+    It would log a traceback with the malformed line, in which there may be a secret.
+    """
+
+    def __init__(self, note: Callable[[str, str], None]) -> None:
+        super().__init__("islands.door")
+        self._note = note
+
+    def debug(self, *_: object, **__: object) -> None:
+        """Nothing is told: a peer has gone, or speaks no HTTP at all."""
+
+    def exception(self, msg: object, *args: object, exc_info: object = None, **_: object) -> None:
+        """A request could not be read, or not be answered."""
+        if isinstance(exc_info, HttpProcessingError):
+            self._note(str(args[0]) if args else "unknown", "its request is malformed")
+            return
+        context = {"message": str(msg) % args, "exception": exc_info}
+        asyncio.get_running_loop().call_exception_handler(context)
 
 
 class Door(web.Server):
@@ -100,6 +119,7 @@ class Door(web.Server):
         secret: Secret | None,
         codec: Codec,
         *,
+        tls: ssl.SSLContext | None = None,
         room: Callable[[str], Room],
         welcome: Welcome,
         report: Callable[[str], None],
@@ -110,51 +130,93 @@ class Door(web.Server):
             settings: Bounds and times.
             secret: What peers must prove; None lets everybody in.
             codec: Knows the longest message that is taken.
+            tls: What connections shake hands with; None: they do not.
             room: Whether a listener of that name can take another session.
             welcome: Takes complete sessions.
             report: Takes sentences about refusals.
         """
-        super().__init__(self._answer, access_log=None, lingering_time=0.0, keepalive_timeout=1.0)
+        super().__init__(
+            self._answer,
+            access_log=None,
+            lingering_time=0.0,
+            keepalive_timeout=1.0,
+            logger=Complaints(self._note),
+        )
         self._settings = settings
         self._secret = secret
         self._codec = codec
+        self._tls = tls
         self._room = room
         self._welcome = welcome
         self._report = RefusalReport(report, settings.refusals_per_s)
-        self._connected: dict[web.RequestHandler, None] = {}
-        self._waiting: dict[web.RequestHandler, Visitor] = {}  # in the order of their coming
-        self._strangers: dict[web.RequestHandler, None] = {}  # those of them that are not let in
+        self._visitors = Visitors(
+            settings.connections_max, settings.unauthenticated_max, settings.guests_max
+        )
+        self._came = 0
+        self._addresses: dict[int, str] = {}
+        self._cuts: dict[int, Callable[[], None]] = {}
+        self._numbers: dict[web.RequestHandler, int] = {}
         self._sessions: dict[str, Session] = {}
+
+    def take(self, connection: socket.socket, address: str) -> Coroutine[Any, Any, None] | None:
+        """Count a connection; another one or this one is ended if there are too many.
+
+        Returns:
+            What is to be awaited for it to be served; None if it has been ended.
+        """
+        self._came += 1
+        number = self._came
+        self._addresses[number] = address
+        self._cuts[number] = lambda: _cut(connection)
+        now_s = asyncio.get_running_loop().time()
+        self._let_go(self._visitors.come(number, place_of(address), now_s))
+        if number not in self._cuts:
+            connection.close()
+            return None
+        return self._serve(number, connection)
+
+    async def _serve(self, number: int, connection: socket.socket) -> None:
+        """Shake hands, if there is TLS, then take requests."""
+        loop, settings = asyncio.get_running_loop(), self._settings
+
+        def handler() -> web.RequestHandler:
+            made = self()
+            self._numbers[made] = number
+            return made
+
+        try:
+            tune(connection, settings.user_timeout_s)
+            await loop.connect_accepted_socket(
+                handler,
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else settings.handshake_s,
+            )
+        except OSError as error:  # of TLS too; or the peer has gone, or it was ended
+            if number in self._cuts and self._tls is not None:
+                self._note(self._addresses[number], f"no TLS handshake: {type(error).__name__}")
+            self._leave(number)
+            connection.close()
 
     @property
     def visitors(self) -> tuple[int, int]:
         """How many connections there are, and how many of them have not been let in."""
-        return len(self._connected), len(self._strangers)
+        return len(self._visitors), self._visitors.count(Standing.STRANGER)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Count a connection, and end another one or this one if there are too many."""
+        """A connection has shaken hands; it was counted when it was accepted."""
         super().connection_made(handler, transport)
-        now_s = asyncio.get_running_loop().time()
-        self._connected[handler] = None
-        self._waiting[handler] = Visitor(transport, now_s)
-        self._strangers[handler] = None
-        try:
-            tune(transport.get_extra_info("socket"), self._settings.user_timeout_s)
-        except (OSError, LocalFault):
+        number = self._numbers[handler]
+        if number in self._cuts:
+            self._cuts[number] = transport.abort
+        else:  # it was ended meanwhile
             transport.abort()
-            return
-        total, strangers = self.visitors
-        if total > self._settings.connections_max:
-            self._show_out(handler, "too many connections")
-        elif strangers > self._settings.unauthenticated_max:
-            self._show_out(next(iter(self._strangers)), "too many connections that open no session")
 
     def connection_lost(
         self, handler: web.RequestHandler, exc: BaseException | None = None
     ) -> None:
         """Forget a connection."""
-        self._connected.pop(handler, None)
-        self._forget(handler)
+        self._leave(self._numbers.pop(handler, 0))
         super().connection_lost(handler, exc)
 
     async def sweep(self) -> None:
@@ -162,22 +224,30 @@ class Door(web.Server):
         loop = asyncio.get_running_loop()
         while True:  # until cancelled
             await asyncio.sleep(self._settings.handshake_s / 5)
-            latest_s = loop.time() - self._settings.handshake_s
-            for handler, visitor in list(self._waiting.items()):
-                if visitor.since_s >= latest_s:
-                    break  # so are all that came later
-                self._show_out(handler, f"no session within {self._settings.handshake_s:g} s")
+            for number in self._visitors.late(loop.time() - self._settings.handshake_s):
+                self._show_out(number, f"no session within {self._settings.handshake_s:g} s")
 
-    def _show_out(self, handler: web.RequestHandler, sentence: str) -> None:
-        visitor = self._waiting[handler]
-        self._forget(handler)  # on its way out it counts no more as waiting
-        peer = visitor.transport.get_extra_info("peername")
-        self._note(str(peer[0]) if peer else "unknown", sentence)
-        visitor.transport.abort()
+    def _let_go(self, number: int | None) -> None:
+        """End the one that gives way, if there is one."""
+        if number is None:
+            return
+        stranger = self._visitors.standing(number) is Standing.STRANGER
+        why = "that open no session" if stranger else "whose sessions nobody has admitted"
+        self._show_out(number, f"too many connections, {len(self._visitors)} of them, {why}")
 
-    def _forget(self, handler: web.RequestHandler) -> None:
-        self._waiting.pop(handler, None)
-        self._strangers.pop(handler, None)
+    def _show_out(self, number: int, sentence: str) -> None:
+        self._note(self._addresses[number], sentence)
+        cut = self._cuts[number]
+        self._leave(number)
+        cut()
+
+    def _leave(self, number: int) -> None:
+        self._visitors.leave(number)
+        self._addresses.pop(number, None)
+        self._cuts.pop(number, None)
+
+    def _rise(self, request: web.BaseRequest, standing: Standing) -> None:
+        self._let_go(self._visitors.rise(self._numbers.get(request.protocol, 0), standing))
 
     def _note(self, address: str, sentence: str) -> None:
         self._report.refused(address, sentence, asyncio.get_running_loop().time())
@@ -187,7 +257,7 @@ class Door(web.Server):
             return _last_answer(HTTPStatus.OK, GREETING)
         try:
             path = self._judge(request)
-            self._strangers.pop(request.protocol, None)
+            self._rise(request, Standing.GUEST)
             if SESSION_HEADER in request.headers:
                 return await self._take_bulk(request, path)
             return await self._take_control(request, path)
@@ -261,7 +331,7 @@ class Door(web.Server):
                 return websocket
             await websocket.send_str(READY)
             bulks = [bulk for bulk in session.bulks if bulk is not None]
-            self._admit(request)
+            self._settle(request)
             await self._welcome(path, peer, control, bulks).wait()
         except (TimeoutError, *BROKEN):
             await self._give_up(session, control)
@@ -304,15 +374,21 @@ class Door(web.Server):
         if session.ended.is_set() or session.bulks[int(index)] is not None:
             bulk.abort()
             return websocket
-        self._admit(request)
+        self._settle(request)
         session.bulks[int(index)] = bulk
         if all(session.bulks):
             session.complete.set()
         await session.ended.wait()
         return websocket
 
-    def _admit(self, request: web.BaseRequest) -> None:
-        self._forget(request.protocol)
+    def _settle(self, request: web.BaseRequest) -> None:
+        self._visitors.settle(self._numbers.get(request.protocol, 0))
+
+
+def _cut(connection: socket.socket) -> None:
+    """End a connection that may be in the hands of a transport, whose it stays."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def path_of(name: str) -> str:

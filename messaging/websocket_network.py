@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Callable, Sequence
 
+from messaging.acceptor import Acceptor, bind
 from messaging.backlog import BacklogListener
 from messaging.bulk_protocol import BulkProtocol
 from messaging.codec import CHUNK_PREFIX_BYTES, Codec, Limits
@@ -89,7 +90,7 @@ class WebsocketNetwork:
         self._ended: set[str] = set()  # names at which somebody listened and nobody does
         self._links: dict[WebsocketLink, None] = {}
         self._scope = Scope("websockets", self._task_failed)
-        self._server: asyncio.Server | None = None
+        self._server: Acceptor | None = None
         self._door: Door | None = None
         self._place = ""
         self.port = 0
@@ -132,23 +133,17 @@ class WebsocketNetwork:
             self._settings,
             self._secret,
             self._codec,
+            tls=self._server_tls,
             room=self._room,
             welcome=self._welcome,
             report=self._report,
         )
-        tls_wait = None if self._server_tls is None else self._settings.handshake_s
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                self._door,
-                host,
-                port,
-                ssl=self._server_tls,
-                backlog=LISTEN_BACKLOG,
-                ssl_handshake_timeout=tls_wait,
-            )
+            sockets = await bind(host, port, LISTEN_BACKLOG)
         except OSError as error:
             raise LocalFault(_cannot_bind(error, host, port)) from error
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._server = Acceptor(sockets, self._take, self._exhausted)
+        self.port = self._server.port
         self._place = _advertised(advertise, host, self.port)
         self._scope.spawn(self._door.sweep(), "sweep")
 
@@ -208,6 +203,19 @@ class WebsocketNetwork:
         if self._listeners.get(listener.name) is listener:
             del self._listeners[listener.name]
             self._ended.add(listener.name)
+
+    def _take(self, connection: socket.socket, address: str) -> None:
+        """Serve a connection that was accepted."""
+        assert self._door is not None, "made before anything is accepted"
+        serving = self._door.take(connection, address)
+        if serving is not None:
+            self._scope.spawn(serving, f"from-{address}")
+
+    def _exhausted(self, error: OSError) -> None:
+        self._report(
+            f"nobody can be accepted for a while: {error.strerror}; let this process open more "
+            "files (ulimit -n, LimitNOFILE)"
+        )
 
     def _room(self, name: str) -> Room:
         listener = self._listeners.get(name)

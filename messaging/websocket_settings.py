@@ -31,7 +31,9 @@ class WebsocketSettings:
         backlog: Complete sessions that may wait to be accepted, per listener.
         connections_max: Connections of the server, of whatever kind. Those that showed the secret
             have no other bound, so that members are bounded by memory and open files alone.
-        unauthenticated_max: Those of them that have not shown the secret yet; the oldest give way.
+        unauthenticated_max: Those of them that have not shown the secret yet; who gives way is said
+            in `visitors`.
+        guests_max: Those that have shown it, and have not been admitted by whom they came to.
         refusals_per_s: Refusals that are reported, per second and address.
     """
 
@@ -49,6 +51,7 @@ class WebsocketSettings:
     backlog: int = 1024
     connections_max: int = 1 << 20
     unauthenticated_max: int = 512
+    guests_max: int = 4096
     refusals_per_s: int = 10
 
     def __post_init__(self) -> None:
@@ -78,4 +81,5 @@ class WebsocketSettings:
             self,
             connections_max=min(self.connections_max, connections),
             unauthenticated_max=max(1, min(self.unauthenticated_max, connections // 4)),
+            guests_max=max(1, min(self.guests_max, connections // 2)),
         )

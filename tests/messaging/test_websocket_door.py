@@ -90,8 +90,12 @@ class Hub:
         streams[1].write(opening(path, HEADERS | changed))
         return streams, (await streams[0].readuntil(b"\r\n\r\n")).decode()
 
-    async def raw_session(self) -> tuple[Streams, Streams]:
-        """A session that this test speaks byte by byte: control and bulk."""
+    async def raw_session(self, then: bytes = b"") -> tuple[Streams, Streams]:
+        """A session that this test speaks byte by byte: control and bulk.
+
+        Args:
+            then: What comes on the bulk socket as soon as the session is complete.
+        """
         control, answer = await self.request()
         assert answer.startswith("HTTP/1.1 101")
         _, size = await control[0].readexactly(2)
@@ -101,6 +105,7 @@ class Hub:
         bulk, answer = await self.request(Islands_Session=found[1], Islands_Socket="0")
         assert answer.startswith("HTTP/1.1 101")
         control[1].write(b"\x81\x82\0\0\0\0go")
+        bulk[1].write(then)
         assert await control[0].readexactly(7) == b"\x81\x05ready"
         return control, bulk
 
@@ -395,7 +400,7 @@ async def test_half_open_connections_are_swept() -> None:
         for streams in crowd:
             await until_ended(streams)
         await still_works(ends)
-        assert any("open no session" in sentence for sentence in hub.told)
+        assert any("that open no session" in sentence for sentence in hub.told)
 
 
 async def test_peers_that_come_at_once_all_come_in() -> None:

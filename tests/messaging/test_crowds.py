@@ -1,0 +1,274 @@
+"""Crowds and strangers at the door: they are counted from the first moment, and log no secrets."""
+
+import asyncio
+import errno
+import gc
+import logging
+import os
+import resource
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+import uvloop
+
+from messaging import acceptor
+from messaging.acceptor import Acceptor, bind
+from messaging.codec import Codec
+from messaging.errors import DialFailed, LinkClosed
+from messaging.security import client_tls, server_tls
+from messaging.testing import Probe, probe
+from messaging.websocket_network import WebsocketNetwork, WebsocketSettings
+from tests.messaging.certificates import Certificates, make_certificates
+from tests.messaging.test_websocket_door import (
+    HEADERS,
+    LOOPBACK,
+    SECRET,
+    Hub,
+    hang_up,
+    opening,
+    still_works,
+    until_ended,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Certificates of an authority of our own."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.mark.parametrize(
+    "factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+def test_silent_connections_count_before_they_shake_hands(
+    certificates: Certificates,
+    factory: type[asyncio.AbstractEventLoop],
+) -> None:
+    """Under TLS too the oldest give way, long before their time is up; honest peers come in."""
+
+    async def main() -> None:
+        files = certificates
+        settings = WebsocketSettings(handshake_s=50.0, unauthenticated_max=20)
+        tls = server_tls(files.server, files.server_key)
+        async with (
+            Hub(settings, server_tls=tls, client_tls=client_tls(files.authority)) as hub,
+            hub.session() as ends,
+        ):
+            crowd = [await hub.connect() for _ in range(100)]
+            async with hub.session() as more:
+                await still_works(more)
+            for streams in crowd[:80]:
+                await until_ended(streams)
+            await still_works(ends)
+            assert any("that open no session" in sentence for sentence in hub.told)
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+
+
+async def test_a_connection_that_never_shakes_hands_is_swept(certificates: Certificates) -> None:
+    """It has the time that a session has; so has one that speaks something else than TLS."""
+    files = certificates
+    tls = server_tls(files.server, files.server_key)
+    async with Hub(WebsocketSettings(handshake_s=0.2), server_tls=tls) as hub:
+        silent, speaking = await hub.connect(), await hub.connect()
+        speaking[1].write(opening("/far", HEADERS))
+        await until_ended(silent)
+        await until_ended(speaking)
+        assert any("no TLS handshake" in sentence for sentence in hub.told)
+        assert not any(SECRET.header() in sentence for sentence in hub.told)
+
+
+async def test_a_crowd_of_one_address_keeps_nobody_of_another_out() -> None:
+    """However slow that one is: the crowd's own oldest give way."""
+    async with Hub(WebsocketSettings(handshake_s=50.0, unauthenticated_max=10)) as hub:
+        slow = await asyncio.open_connection(
+            LOOPBACK, hub.network.port, local_addr=("127.0.0.2", 0)
+        )
+        crowd = [await hub.connect() for _ in range(40)]
+        for streams in crowd[:30]:
+            await until_ended(streams)
+        slow[1].write(opening("/far", HEADERS))
+        assert (await slow[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+        await hang_up(slow)
+
+
+async def test_sessions_that_nobody_admits_give_way_to_newer_ones() -> None:
+    """Whoever holds many of them leaves places to others."""
+    async with Hub(WebsocketSettings(guests_max=8)) as hub, hub.session() as old:
+        held = [await hub.network.dial(hub.listener.address, local="held") for _ in range(10)]
+        with pytest.raises(LinkClosed):
+            await old[0].receive()
+        assert not held[-1].closed
+        assert any("nobody has admitted" in sentence for sentence in hub.told)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /far HTTP/1.1\r\nAuthorization : " + SECRET.header().encode() + b"\r\n\r\n",
+        b"GET /far HTTP/1.1\r\n" + SECRET.header().encode() + b"\r\n\r\n",
+        b"GET /far HTTP/1.1\r\nAuthorization: " + SECRET.header().encode() + b"\x00\r\n\r\n",
+        b"GET /" + SECRET.header().encode() + b"\r\n\r\n",
+        b"\r\n\r\n\x00\x01",
+    ],
+    ids=["space", "no name", "NUL", "request line", "nothing"],
+)
+async def test_malformed_requests_are_one_sentence_without_their_text(
+    request_: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No traceback, and never the line itself, in which there may be the secret."""
+    async with Hub() as hub, hub.session() as ends:
+        for _ in range(50):
+            streams = await hub.connect()
+            streams[1].write(request_)
+            await until_ended(streams)
+        await still_works(ends)
+        said = " ".join(hub.told) + caplog.text
+        assert "correct-horse" not in said
+        assert "Traceback" not in said
+        assert len(hub.told) < 50
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    """This process can open no file."""
+    gc.collect()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, soft), hard))
+    try:
+        with suppress(OSError):
+            while True:  # until none is left
+                taken.append(os.dup(0))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for one in taken:
+            os.close(one)
+
+
+async def test_too_few_files_are_told_and_overcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is accepted while this process may open no file; afterwards those who waited are."""
+    monkeypatch.setattr(acceptor, "PAUSE_S", 0.01)
+    told: list[OSError] = []
+    exhausted, accepted = asyncio.Event(), asyncio.Event()
+    taken: list[socket.socket] = []
+
+    def take(connection: socket.socket, address: str) -> None:
+        assert address == LOOPBACK
+        taken.append(connection)
+        accepted.set()
+
+    def note(error: OSError) -> None:
+        told.append(error)
+        exhausted.set()
+
+    [listening] = await bind(LOOPBACK, 0, 8)
+    found = Acceptor([listening], take, note)
+    with socket.socket() as peer:
+        peer.settimeout(0.0)
+        with no_more_files():
+            await asyncio.get_running_loop().sock_connect(peer, (LOOPBACK, found.port))
+            await exhausted.wait()
+            assert not taken
+        await accepted.wait()
+    found.close()
+    found.close()
+    taken[0].close()
+    assert {error.errno for error in told} == {errno.EMFILE}
+
+
+async def test_a_name_with_two_addresses_has_one_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told is one port, so it must be free at all of them; others are tried until it is."""
+    loop = asyncio.get_running_loop()
+    places = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", 0)) for n in (1, 2, 3)]
+
+    async def resolve(*_: object, **__: object) -> list[object]:
+        return [*places]
+
+    monkeypatch.setattr(loop, "getaddrinfo", resolve)
+    for _ in range(20):
+        sockets = await bind("two.example", 0, 8)
+        names = [one.getsockname() for one in sockets]
+        for one in sockets:
+            one.close()
+        assert [name for name, _ in names] == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+        assert len({port for _, port in names}) == 1
+
+
+async def test_addresses_of_a_kind_that_this_machine_has_not_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A name may have addresses of IPv6 where there is none; one must be there."""
+    places = [
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in ("192.0.2.1", LOOPBACK)
+    ]
+
+    async def resolve(*_: object, **__: object) -> list[object]:
+        return [*places]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    [listening] = await bind("two.example", 0, 8)
+    assert listening.getsockname()[0] == LOOPBACK
+    listening.close()
+    places.pop()
+    with pytest.raises(OSError, match="assign"):
+        await bind("two.example", 0, 8)
+
+
+async def test_a_dialler_follows_nobody_elsewhere() -> None:
+    """A server that answers with another address is no hub; nobody dials that address."""
+    dialled = asyncio.Event()
+
+    async def elsewhere(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        dialled.set()
+        writer.close()
+
+    other = await asyncio.start_server(elsewhere, LOOPBACK, 0)
+    port = other.sockets[0].getsockname()[1]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        place = f"Location: http://{LOOPBACK}:{port}/far\r\n".encode()
+        writer.write(b"HTTP/1.1 302 Found\r\n" + place + b"Content-Length: 0\r\n\r\n")
+        await hang_up((reader, writer))
+
+    server = await asyncio.start_server(answer, LOOPBACK, 0)
+    network = WebsocketNetwork([], secret=SECRET)
+    address = f"ws://{LOOPBACK}:{server.sockets[0].getsockname()[1]}/far"
+    with pytest.raises(DialFailed, match="no Islands hub: it answered with HTTP status 302"):
+        await network.dial(address, local="near")
+    assert not dialled.is_set()
+    await network.close()
+    for one in (server, other):
+        one.close()
+        await one.wait_closed()
+
+
+async def test_bulk_right_behind_the_word_that_it_may_be_sent() -> None:
+    """A peer whose first bulk comes before the hub has looked up is heard, and not cut off."""
+    payload = (memoryview(b"x" * 5000),)
+    codec = Codec([Probe])
+    frames = [*codec.frames(probe(7, payload), 1 << 16)]
+    async with Hub() as hub, hub.session() as ends:
+        for _ in range(10):
+            control, bulk = await hub.raw_session(then=b"".join(map(masked, frames)))
+            far = await hub.listener.accept()
+            assert (await far.receive()).payload == payload
+            await hang_up(control)
+            await hang_up(bulk)
+        await still_works(ends)
+
+
+def masked(frame: bytes) -> bytes:
+    """A binary websocket message under a mask of zeros."""
+    size = len(frame)
+    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack(">H", size)
+    return b"\x82" + length + bytes(4) + frame
