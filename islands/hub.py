@@ -15,7 +15,7 @@ journal and the supervisor's epoch lie there, and children that outlived it are 
 import asyncio
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -49,6 +49,7 @@ from islands.role import Surroundings
 from islands.run_spec import RunPlan, RunSpec, read, write
 from islands.summary import Share, Summary, summarise
 from islands.supervisor.actor import SupervisorActor
+from islands.supervisor.liveness import MemberRecord
 from islands.syncer.actor import SyncerActor
 from islands.syncer_host import FINAL_FILE, journal_disk, make_syncer
 from islands.telemetry import RunFolder
@@ -294,9 +295,20 @@ class Hub:
         """End the processes of an earlier start that have other settings or another address."""
 
     @property
+    def now_s(self) -> float:
+        """The loop's time, which is the supervisor's clock."""
+        return asyncio.get_running_loop().time()
+
+    @property
     def elapsed_s(self) -> float:
         """Seconds since this hub began."""
-        return asyncio.get_running_loop().time() - self._began_s
+        return self.now_s - self._began_s
+
+    @property
+    def members(self) -> Mapping[str, MemberRecord]:
+        """Who is in the run, by name, as the supervisor sees it; nobody before it has begun."""
+        begun = hasattr(self, "supervisor") and hasattr(self.supervisor, "state")
+        return self.supervisor.state.members if begun else {}
 
     @property
     def launcher(self) -> Launcher:
@@ -401,10 +413,7 @@ class Hub:
         if found:
             self.folder.evaluation(self.elapsed_s, 0.0, found)
         wall_s = self.folder.earlier_s + self.elapsed_s
-        evictions = self.supervisor.state.evictions
-        summary = summarise(
-            self.folder.figures, share, evictions=evictions, wall_s=wall_s, figures=found
-        )
+        summary = summarise(self.folder.figures, share, wall_s=wall_s, figures=found)
         text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
         (self.settings.folder / "summary.json").write_bytes(text + b"\n")
         return summary

@@ -76,7 +76,10 @@ class Role(StrEnum):
 
 
 class Phase(StrEnum):
-    """What a learner is doing; it may contribute once it has been ``STEPPING``."""
+    """What a member is doing; a learner may contribute once it has been ``STEPPING``.
+
+    A syncer merges, and an observer observes; neither ever steps.
+    """
 
     JOINING = "joining"
     COMPILING = "compiling"
@@ -85,6 +88,8 @@ class Phase(StrEnum):
     STARVED = "starved"
     PAUSED = "paused"
     FINISHED = "finished"
+    MERGING = "merging"
+    OBSERVING = "observing"
 
 
 class Status(StrEnum):

@@ -84,7 +84,7 @@ class StepFigures:
     """What a learner's process did, cumulative over that process; sent with each heartbeat.
 
     `process` tells one process of a name from the next. `gap_bins` are (bin, count) pairs of a
-    `telemetry.GapHistogram`. `loss` is of the last step.
+    `telemetry.GapHistogram`. `loss` is the mean of the steps since it was told last.
     """
 
     process: str

@@ -6,8 +6,8 @@ The syncer's share travels to the supervisor when a run ends; both may be on dif
 from dataclasses import asdict
 from typing import Any
 
+from islands.figures import RunFigures, in_order
 from islands.syncer.state import SyncerState
-from islands.telemetry import RunFigures
 
 Summary = dict[str, object]
 Share = dict[str, Any]
@@ -33,7 +33,6 @@ def share_of(syncer: SyncerState) -> Share:
         "merges": durable.merges,
         "participation": durable.participants_sum / max(1, durable.present_sum),
         "staleness_mean": durable.staleness_sum / max(1, durable.participants_sum),
-        "evictions": durable.evictions,
         "rejoins": durable.rejoins,
         "ledger": {
             "imbalance": sum(abs(row.imbalance) for row in rows),
@@ -46,7 +45,6 @@ def summarise(
     telemetry: RunFigures,
     share: Share,
     *,
-    evictions: int,
     wall_s: float,
     figures: dict[str, float],
 ) -> Summary:
@@ -58,8 +56,6 @@ def summarise(
     Args:
         telemetry: what learners did.
         share: the syncer's.
-        evictions: those that the last supervisor counted. A syncer may not hear of one whose
-            successor comes at once, nor a supervisor of those before its start: the larger counts.
         wall_s: seconds from the first start to the end.
         figures: of the final evaluation.
 
@@ -71,7 +67,7 @@ def summarise(
     gaps = telemetry.gaps
     counted = {
         "wall_s": wall_s,
-        "evictions": max(evictions, share.get("evictions", 0)),
+        "evictions": telemetry.evictions,
         "goodput": stepping_s / allocated_s,
         "step_gap_p999_s": gaps.quantile(0.999),
         "longest_stall_s": gaps.largest_s,
@@ -86,7 +82,7 @@ def summarise(
             "step_gap_p999_s": learner.gaps.quantile(0.999),
             "longest_stall_s": learner.gaps.largest_s,
         }
-        for name, learner in sorted(telemetry.learners.items())
+        for name, learner in sorted(telemetry.learners.items(), key=lambda item: in_order(item[0]))
     }
     ledger = share["ledger"]
     rest = {key: value for key, value in share.items() if key != "ledger"}

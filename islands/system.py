@@ -358,11 +358,9 @@ class LocalSystem:
         self.folder.evaluation(self.elapsed_s, 0.0, found)
         save_file(self.model.layout.assemble(self.values), self.folder.path / "final.safetensors")
         assert self._syncer is not None, "a syncer made the cut"
-        assert self._supervisor is not None, "a supervisor admitted it"
         summary = summarise(
             self.folder.figures,
             share_of(self._syncer.state),
-            evictions=self._supervisor.state.evictions,
             wall_s=self._wall_s,
             figures=found,
         )

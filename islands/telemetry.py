@@ -7,12 +7,10 @@ start of the run.
 
 import json
 import platform
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,8 @@ import msgspec
 
 from islands.config import RunSettings
 from islands.errors import UserError, unusable
-from islands.histogram import GapHistogram
+from islands.figures import STEP_ROW_INTERVAL_S, Curve, LearnerFigures, RunFigures
+from islands.happenings import sentence
 from islands.operation import Note, StepFigures
 from islands.rotation import LIMIT_BYTES, RotatingFile
 from islands.spool import Spool, nobody
@@ -31,16 +30,9 @@ if TYPE_CHECKING:
     from islands.learner.compute import StepReport
 
 PACKAGES = ("islands", "jax", "jaxlib", "flax", "optax", "numpy", "numba", "msgpack", "aiohttp")
-STEP_ROW_INTERVAL_S = 1.0
-LOSS_SMOOTHING = 0.05
 KEEP_INTERVAL_S = 5.0
 FIGURES_FILE = "figures.json"
 GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
-LOSSES_KEPT = 4096
-PROCESSES_KEPT = 8
-"""Of one name: while a process that was cut off lives on, there is its successor."""
-FOLDED_KEPT = 64
-"""Of one name: processes that are counted, and of which no later word is."""
 
 WARNINGS = {"swinging": "fragments", "overloaded": "worker"}
 """Entries that say what is wrong with a run, and the field that is empty once that is over."""
@@ -50,112 +42,16 @@ UNREADABLE = (msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowErr
 
 
 @dataclass(slots=True)
-class LearnerFigures:
-    """What one learner did, over all its incarnations and processes.
-
-    `processes` are the last words of its newest processes on other hosts, the newest of them last;
-    `earlier` is what was counted before those, `folded` the newest processes in it.
-    """
-
-    steps: int = 0
-    tokens: int = 0
-    incarnations: int = 0
-    stepping_s: float = 0.0
-    bytes_up: int = 0
-    bytes_down: int = 0
-    loss: float | None = None
-    step_time_s: float = 0.0
-    status: str = "starting"
-    diverged: bool = False
-    process_steps: int = 0
-    process_tokens: int = 0
-    row_s: float = -STEP_ROW_INTERVAL_S
-    gaps: GapHistogram = field(default_factory=GapHistogram)
-    processes: dict[str, StepFigures] = field(default_factory=dict)
-    earlier: "LearnerFigures | None" = None
-    folded: list[str] = field(default_factory=list)
-
-    def told(self, told: StepFigures) -> None:
-        """A report of one of its processes, cumulative since that process began.
-
-        Each process counts once, whichever of them told last. One that was silent while many others
-        told has had its last word.
-        """
-        if told.process in self.folded:
-            return
-        if self.earlier is None:
-            self.earlier = replace(self, processes={})
-        self.processes.pop(told.process, None)
-        self.processes[told.process] = told
-        while len(self.processes) > PROCESSES_KEPT:
-            ended = self.processes.pop(next(iter(self.processes)))
-            self.earlier.count([replace(self.earlier), ended])
-            self.folded = [*self.folded, ended.process][-FOLDED_KEPT:]
-        self.count([self.earlier, *self.processes.values()])
-        self.step_time_s = told.step_time_s
-
-    def count(self, parts: "Sequence[LearnerFigures | StepFigures]") -> None:
-        """Be the sum of these."""
-        self.steps = sum(part.steps for part in parts)
-        self.tokens = sum(part.tokens for part in parts)
-        self.stepping_s = sum(part.stepping_s for part in parts)
-        self.bytes_up = sum(part.bytes_up for part in parts)
-        self.bytes_down = sum(part.bytes_down for part in parts)
-        gaps = GapHistogram()
-        for part in parts:
-            if isinstance(part, StepFigures):
-                gaps.merge(part.gap_bins, part.gap_largest_s)
-            else:
-                gaps.merge(part.gaps.bins, part.gaps.largest_s)
-        self.gaps = gaps
-
-    @property
-    def shown(self) -> str:
-        """How it is, for a person: the supervisor's word is only that it lives."""
-        return "diverged" if self.diverged and self.status == "live" else self.status
-
-    def smooth(self, loss: float) -> None:
-        """Take in the loss of a step."""
-        self.diverged = not isfinite(loss)
-        before = self.loss
-        known = before is not None and isfinite(before)
-        self.loss = before + LOSS_SMOOTHING * (loss - before) if known else loss  # type: ignore[operator]
-
-
-@dataclass(slots=True)
-class RunFigures:
-    """What the whole run did, as one can show it while it goes on.
-
-    `warning` is a sentence about what is wrong with it now; "" if nothing is.
-    """
-
-    learners: dict[str, LearnerFigures] = field(default_factory=dict)
-    merges: int = 0
-    evaluations: deque[dict[str, float]] = field(default_factory=lambda: deque(maxlen=LOSSES_KEPT))
-    losses: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=LOSSES_KEPT))
-    events: deque[str] = field(default_factory=lambda: deque(maxlen=5))
-    warning: str = ""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that all learners have processed, as far as they have told."""
-        return sum(learner.tokens for learner in self.learners.values())
-
-    @property
-    def gaps(self) -> GapHistogram:
-        """Of all learners together."""
-        every = GapHistogram()
-        for learner in self.learners.values():
-            every.merge(learner.gaps.bins, learner.gaps.largest_s)
-        return every
-
-
-@dataclass(slots=True)
 class KeptFigures:
     """What a hub that is started again must know of its earlier starts."""
 
     wall_s: float = 0.0
+    work_s: float = 0.0
     merges: int = 0
+    merged_tokens: int = 0
+    evictions: int = 0
+    clock: float = 0.0
+    losses: Curve = field(default_factory=Curve)
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
     evaluations: list[dict[str, float]] = field(default_factory=list)
 
@@ -190,6 +86,8 @@ class RunFolder:
         self.path = path
         self.earlier_s, self.figures = _restored(path)
         self._warnings: dict[str, str] = {}
+        self._told = ""
+        self._point_s = -STEP_ROW_INTERVAL_S
         self._kept_s = 0.0
         self._tokens = self.figures.tokens  # kept up to date: a row of one learner asks nobody else
         self.listeners: list[Callable[[], object]] = []
@@ -221,20 +119,47 @@ class RunFolder:
         self._tape.write(at_s, actor, kind, fields)
         if kind in LOGGED:
             self._log_entry(at_s, actor, kind, fields)
-            self.figures.events.append(_sentence(at_s, actor, kind, fields))
+            self._happened(at_s, actor, kind, fields)
         if kind == "admitted" and fields["role"] == "learner":
-            figures = self._learner(str(fields["name"]))
-            figures.incarnations += 1
-            figures.status = "live"
-        elif kind in ("status", "evicted", "left") and str(fields["name"]) in self.figures.learners:
-            self._learner(str(fields["name"])).status = str(fields.get("status", kind))
-        elif kind == "diverged" and str(fields["name"]) in self.figures.learners:
-            self._learner(str(fields["name"])).diverged = True
+            self._admitted(str(fields["name"]))
+        elif kind in ("status", "evicted", "left", "diverged"):
+            self._changed(str(fields["name"]), kind, fields)
         elif kind == "merged":
             self._merge(at_s, fields)
+        elif kind in ("paused", "resumed") and "gap_s" not in fields:
+            self.figures.work.pause(at_s, paused=kind == "paused")
+        elif kind == "closing":
+            self.figures.ending = str(fields["reason"])
         elif kind in WARNINGS:
             self._warn(kind, str(fields["told"]) if fields[WARNINGS[kind]] else "")
         self._tell()
+
+    def _happened(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
+        """Show an entry as a sentence; the same one again changes nothing."""
+        known = self.figures.learners.get(str(fields.get("name")))
+        told = sentence(actor, kind, fields, known=known is not None and known.incarnations > 0)
+        if told and told != self._told:
+            self._told = told
+            self.figures.events.append(f"{at_s:7.1f} s  {told}")
+
+    def _admitted(self, name: str) -> None:
+        figures = self._learner(name)
+        figures.incarnations += 1
+        figures.status, figures.loss = "live", None  # the last one is of long ago
+        self.figures.take_loss(name)
+
+    def _changed(self, name: str, kind: str, fields: dict[str, object]) -> None:
+        """How a learner is, by the word of the supervisor or of the syncer."""
+        figures = self.figures.learners.get(name)
+        if figures is None:
+            return
+        if kind == "diverged":
+            figures.diverged = True
+            return
+        figures.status = str(fields.get("status", kind))
+        self.figures.evictions += kind == "evicted"
+        if kind != "status":
+            self.figures.last_losses.pop(name, None)
 
     def _warn(self, kind: str, told: str) -> None:
         self._warnings[kind] = told
@@ -266,6 +191,8 @@ class RunFolder:
             "cosine": float(fields["cosine"]),  # type: ignore[arg-type]
         }
         self.figures.merges = merges
+        self.figures.merged_tokens += int(fields["merged_tokens"])  # type: ignore[call-overload]
+        self.figures.clock = float(fields["clock"])  # type: ignore[arg-type]
         self._row(row)
         self._scalars("merge", merges, row, ("contributions", "direction_norm", "cosine"))
 
@@ -290,7 +217,6 @@ class RunFolder:
         figures.stepping_s += max(0.0, event.step_time_s - report.data_wait_s)
         figures.step_time_s = event.step_time_s
         figures.gaps.add(max(0.0, report.gap_s))
-        figures.smooth(report.loss)
         self._step_row(name, at_s, figures, report.loss, report.gap_s, report.data_wait_s)
 
     def figures_told(self, name: str, at_s: float, told: StepFigures) -> None:
@@ -301,9 +227,7 @@ class RunFolder:
         before = figures.tokens
         figures.told(told)
         self._tokens += figures.tokens - before
-        figures.smooth(told.loss)
         self._step_row(name, at_s, figures, told.loss, told.gap_s, told.data_wait_s)
-
         if at_s - self._kept_s >= KEEP_INTERVAL_S:
             self.keep(at_s)
 
@@ -316,7 +240,15 @@ class RunFolder:
             for name, learner in figures.learners.items()
         }
         kept = KeptFigures(
-            self.earlier_s + at_s, figures.merges, learners, list(figures.evaluations)
+            wall_s=self.earlier_s + at_s,
+            work_s=figures.work.total_s(at_s),
+            merges=figures.merges,
+            merged_tokens=figures.merged_tokens,
+            evictions=figures.evictions,
+            clock=figures.clock,
+            losses=figures.losses,
+            learners=learners,
+            evaluations=list(figures.evaluations),
         )
         self._spool.replace(self.path / FIGURES_FILE, msgspec.json.encode(kept))
 
@@ -338,10 +270,17 @@ class RunFolder:
         gap_s: float,
         data_wait_s: float,
     ) -> None:
-        """At most one row a second for each learner."""
+        """At most one row a second for each learner, and one point for the run."""
+        figures.smooth(loss)
+        self.figures.take_loss(name)
+        self.figures.work.begin(at_s)
+        self.figures.speed.add(at_s, self._tokens)
+        mean = self.figures.loss
+        if at_s - self._point_s >= STEP_ROW_INTERVAL_S and mean is not None:
+            self._point_s = at_s
+            self.figures.losses.add(self._tokens, mean)
         if at_s - figures.row_s >= STEP_ROW_INTERVAL_S:
             figures.row_s = at_s
-            self.figures.losses.append((self._tokens, figures.loss or loss))
             row = {
                 "kind": "step",
                 "at_s": round(at_s, 3),
@@ -397,7 +336,15 @@ def _restored(path: Path) -> tuple[float, RunFigures]:
         kept = msgspec.json.decode((path / FIGURES_FILE).read_bytes(), type=KeptFigures)
     except (OSError, msgspec.MsgspecError):  # figures are for people: a run goes on without
         kept = KeptFigures()
-    figures = RunFigures(kept.learners, kept.merges)
+    figures = RunFigures(
+        learners=kept.learners,
+        merges=kept.merges,
+        merged_tokens=kept.merged_tokens,
+        evictions=kept.evictions,
+        clock=kept.clock,
+        losses=kept.losses,
+    )
+    figures.work.counted_s = kept.work_s
     figures.evaluations.extend(kept.evaluations)
     return kept.wall_s, figures
 
@@ -411,10 +358,3 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "not installed"
     return found
-
-
-def _sentence(at_s: float, actor: str, kind: str, fields: dict[str, object]) -> str:
-    """One line for a person."""
-    shown = {key: value for key, value in fields.items() if key != "detail"}  # that is many lines
-    told = " ".join(f"{key}={value}" for key, value in shown.items() if value not in ("", None))
-    return f"{at_s:7.1f} s  {actor}: {kind.replace('_', ' ')} {told}"

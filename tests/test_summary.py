@@ -1,14 +1,21 @@
 """The figures by which one judges a run."""
 
-import pytest
+from typing import cast
 
+from islands.figures import LearnerFigures, RunFigures
 from islands.summary import Share, summarise
-from islands.telemetry import RunFigures
 
 
-@pytest.mark.parametrize(("supervisor", "syncer"), [(1, 0), (0, 1)])
-def test_an_eviction_counts_whoever_saw_it(supervisor: int, syncer: int) -> None:
-    """A successor that comes at once hides it from the syncer, a restart from the supervisor."""
-    share: Share = {"evictions": syncer, "ledger": {}}
-    summary = summarise(RunFigures(), share, evictions=supervisor, wall_s=1.0, figures={})
-    assert summary["evictions"] == 1
+def test_evictions_are_those_of_the_supervisor_over_all_its_starts() -> None:
+    """Nobody else evicts: a learner that left, and came back at once, was not evicted."""
+    share: Share = {"ledger": {}}
+    summary = summarise(RunFigures(evictions=3), share, wall_s=1.0, figures={})
+    assert summary["evictions"] == 3
+
+
+def test_learners_are_listed_as_a_person_counts() -> None:
+    """The tenth comes after the second."""
+    figures = RunFigures({f"learner-{index}": LearnerFigures() for index in (10, 2, 1)})
+    summary = summarise(figures, {"ledger": {}}, wall_s=1.0, figures={})
+    learners = cast("dict[str, object]", summary["learners"])
+    assert [*learners] == ["learner-1", "learner-2", "learner-10"]

@@ -6,16 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from islands.cli.standing import state_of
 from islands.config import RunSettings
 from islands.errors import UserError
+from islands.figures import FOLDED_KEPT, PROCESSES_KEPT
 from islands.histogram import GapHistogram
+from islands.identities import Phase
 from islands.learner.compute import StepReport
 from islands.learner.events import StepFinished
 from islands.operation import Note, StepFigures
-from islands.telemetry import FOLDED_KEPT, LOSSES_KEPT, PROCESSES_KEPT, RunFolder, versions
+from islands.telemetry import RunFolder, versions
 from tests.unscanned import Unscanned
 
 Row = dict[str, object]
+SINCE: Row = {"merged_tokens": 40, "clock": 6.0}
+"""What a merge says of the run."""
 
 
 def report(steps: int, *, loss: float = 2.0, gap_s: float = 0.0, step_s: float = 0.1) -> StepReport:
@@ -82,9 +87,9 @@ def test_steps_are_written_once_a_second(folder: RunFolder) -> None:
     assert [row["kind"] for row in written] == ["step"] * 5
     assert [row["steps"] for row in written] == [0, 128, 256, 384, 512]
     assert written[-1].keys() >= {"learner", "tokens", "loss", "loss_smoothed", "step_time_s"}
-    losses = [loss for _, loss in folder.figures.losses]
+    losses = [loss for _, loss in folder.figures.losses.all()]
     assert losses == sorted(losses, reverse=True)
-    assert len(folder.figures.losses) <= LOSSES_KEPT
+    assert len(losses) == 4, "a point a second"
 
 
 def test_a_loss_that_is_no_number_does_not_break_the_files(folder: RunFolder) -> None:
@@ -107,7 +112,7 @@ def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     assert folder.figures.learners["a"].status == "suspect"
     folder.write(0.4, "v", "evicted", {"name": "a", "incarnation": "1.1", "reason": "silent"})
     folder.write(0.5, "v", "admitted", {"name": "a", "role": "learner", "incarnation": "1.3"})
-    merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5}
+    merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5, **SINCE}
     folder.write(0.6, "s", "merged", {**merged, "digest": "x"})
     folder.evaluation(0.7, 3.0, {"loss": 1.5})
     folder.close()
@@ -120,22 +125,30 @@ def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     assert [entry["event"] for entry in log] == ["admitted"] * 2 + ["status", "evicted", "admitted"]
     assert all(str(entry["timestamp"]).endswith("Z") for entry in log)
     assert len(rows(folder.path / "tape.jsonl")) == 6
-    assert len(folder.figures.events) == 5
+    assert [event.split("  ")[-1] for event in folder.figures.events] == [
+        *("a joined", "a is not heard", "a was evicted: silent", "a is back"),
+    ]
+    assert (folder.figures.evictions, folder.figures.merged_tokens) == (1, 40)
+    assert folder.figures.yield_of(2, 100) == 0.2
 
 
-def test_a_learner_that_diverged_is_not_live_until_a_step_goes_well(folder: RunFolder) -> None:
+def test_a_learner_is_shown_as_diverged_until_a_step_goes_well(folder: RunFolder) -> None:
     """It is admitted again at once each time; that it lives is not what a person must know."""
     admitted: dict[str, object] = {"name": "a", "role": "learner", "incarnation": "1.1"}
+
+    def shown() -> str:
+        return state_of(folder.figures.learners["a"], Phase.STEPPING)[0]
+
     folder.write(0.1, "v", "admitted", admitted)
-    assert folder.figures.learners["a"].shown == "live"
+    assert shown() == "stepping"
     folder.write(0.2, "s", "diverged", {"name": "a", "incarnation": "1.1", "times": 1})
     folder.write(0.3, "v", "admitted", {**admitted, "incarnation": "1.2"})
-    assert folder.figures.learners["a"].shown == "diverged"
+    assert shown() == "diverged"
     folder.process_started("a")
     folder.step("a", 0.4, report(1, loss=float("nan")))
-    assert folder.figures.learners["a"].shown == "diverged"
+    assert shown() == "diverged"
     folder.step("a", 0.5, report(2, loss=1.0))
-    assert folder.figures.learners["a"].shown == "live"
+    assert shown() == "stepping"
     folder.close()
 
 
@@ -154,7 +167,7 @@ def test_listeners_hear_of_every_change(folder: RunFolder) -> None:
     """Whoever shows the run, or waits for something in it, need not poll."""
     heard: list[int] = []
     folder.listeners.append(lambda: heard.append(folder.figures.merges))
-    merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5}
+    merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5, **SINCE}
     folder.write(0.0, "s", "merged", dict(merged))
     folder.process_started("a")
     folder.step("a", 0.0, report(1))
@@ -230,13 +243,13 @@ def test_what_one_of_many_tells_asks_nobody_else(folder: RunFolder) -> None:
     folder.figures.learners = Unscanned(folder.figures.learners)
     folder.figures_told("n7", 2.0, told("p", 3))
     folder.figures_told("n7", 4.0, told("q", 1))
-    assert [tokens for tokens, _ in folder.figures.losses][-3:] == [6000, 6020, 6030]
+    assert [tokens for tokens, _ in folder.figures.losses.all()][-2:] == [6020, 6030]
     folder.close()
 
 
 def test_a_note_of_another_process_is_kept_and_counted(folder: RunFolder) -> None:
     """A merge that a syncer elsewhere tells of is on the tape, and in the figures."""
-    fields = {"fragment": 1, "contributions": 2, "direction_norm": 1.0, "cosine": 0.5}
+    fields = {"fragment": 1, "contributions": 2, "direction_norm": 1.0, "cosine": 0.5, **SINCE}
     folder.noted("syncer", 2.0, Note("merged", json.dumps(fields)))
     folder.close()
     assert folder.figures.merges == 1
@@ -300,12 +313,20 @@ def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None
     folder.figures_told("a", 1.0, told("gone", 5))
     folder.figures_told("a", 2.0, told("alive", 7, gap_s=0.5))
     folder.evaluation(3.0, 1.0, {"loss": 0.5})
+    merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5, **SINCE}
+    folder.write(3.0, "s", "merged", merged)
+    folder.write(3.0, "v", "evicted", {"name": "a", "incarnation": "1.1", "reason": "silent"})
+    curve = folder.figures.losses.all()
     folder.keep(4.0)
     folder.close()
     again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
     assert again.earlier_s == 4.0
     assert again.figures.tokens == 120
     assert [row["loss"] for row in again.figures.evaluations] == [0.5]
+    kept = again.figures
+    assert (kept.merges, kept.merged_tokens, kept.evictions, kept.clock) == (1, 40, 1, 6.0)
+    assert kept.losses.all() == curve
+    assert kept.work.total_s(99.0) == 3.0
     again.figures_told("a", 1.0, told("alive", 9, gap_s=0.5))
     again.close()
     figures = again.figures.learners["a"]
@@ -319,3 +340,42 @@ def test_kept_figures_that_cannot_be_read_harm_nothing(folder: RunFolder) -> Non
     again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
     again.close()
     assert again.figures.tokens == 0
+
+
+def test_a_rejoiner_has_no_loss_until_it_has_stepped(folder: RunFolder) -> None:
+    """The one of before is of another value of the parameters, and perhaps of long ago."""
+    admitted: Row = {"name": "a", "role": "learner", "incarnation": "1.1"}
+    folder.write(0.0, "v", "admitted", admitted)
+    folder.figures_told("a", 1.0, told("p", 5, loss=9.0))
+    folder.write(2.0, "v", "evicted", {"name": "a", "incarnation": "1.1", "reason": "silent"})
+    losses = [folder.figures.loss]
+    folder.write(3.0, "v", "admitted", {**admitted, "incarnation": "1.2"})
+    losses.append(folder.figures.learners["a"].loss)
+    folder.figures_told("a", 4.0, told("q", 1, loss=2.0))
+    losses += [folder.figures.learners["a"].loss, folder.figures.loss]
+    assert losses == [None, None, 2.0, 2.0], "who is away has no part in the loss of the run"
+    folder.close()
+
+
+def test_learners_in_turn_make_no_zigzag(folder: RunFolder) -> None:
+    """Their losses differ for good; the run's falls as both of theirs do."""
+    for second in range(1, 60):
+        for name, offset in (("a", 0.0), ("b", 4.0)):
+            folder.figures_told(name, second, told("p", second, loss=offset + 60.0 / second))
+    losses = [loss for _, loss in folder.figures.losses.all()]
+    assert len(losses) == 59
+    assert losses[1:] == sorted(losses[1:], reverse=True)
+    folder.close()
+
+
+def test_pauses_and_the_end_of_a_run_are_seen(folder: RunFolder) -> None:
+    """A supervisor that stood still is another thing than a pause."""
+    seen = []
+    for actor, kind, fields in (("v", "paused", {"gap_s": 3.0}), ("s", "paused", {})):
+        folder.write(1.0, actor, kind, dict(fields))
+        seen.append(folder.figures.work.paused)
+    folder.write(3.0, "s", "resumed", {})
+    assert [*seen, folder.figures.work.paused] == [False, True, False]
+    folder.write(4.0, "s", "closing", {"reason": "tokens"})
+    assert folder.figures.ending == "tokens"
+    folder.close()

@@ -58,7 +58,7 @@ async def _demo(hub: "LocalHub", options: DemoOptions) -> int:
     from islands.cli.screen import Screen
 
     await hub.open()
-    screen = Screen(options.tokens)
+    screen = Screen()
     layout = hub.plan.layout
     screen.say(
         f"{layout.size:,} parameters in {len(layout.fragments)} fragments, {options.learners} "

@@ -47,7 +47,7 @@ async def _run(hub: "LocalHub") -> int:
 
     await hub.open()
     banner(hub)
-    screen = Screen(hub.spec.settings.budget_tokens)
+    screen = Screen()
     summary = await watch(hub, screen)
     if summary is None:
         screen.say(f"stopped; the same command with --folder {hub.settings.folder} goes on")
@@ -99,13 +99,15 @@ async def watch(
     hub: "LocalHub", screen: "Screen", when: "Callable[[], None] | None" = None
 ) -> "Summary | None":
     """Run, with somebody watching; `when` is called each time the screen is renewed."""
+    from islands.cli.standing import standing_of
+
     running = asyncio.create_task(hub.run())
     with screen:
         while True:  # until the run has ended
             await asyncio.sleep(SHOW_INTERVAL_S)
             if running.done():
                 break
-            screen.show(hub.folder.figures, hub.folder.figures.tokens, hub.elapsed_s)
+            screen.show(standing_of(hub))
             if when is not None:
                 when()
     return await running

@@ -10,31 +10,41 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from islands.cli.standing import LearnerLine, Mood, Standing, count, duration, metric
+
 if TYPE_CHECKING:
+    from islands.figures import RunFigures
     from islands.summary import Summary
-    from islands.telemetry import LearnerFigures, RunFigures
 
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_INTERVAL_S = 5.0
-WIDEST = 110
+WIDEST = 160
 """Columns beyond which a table is no easier to read."""
+WIDE = 100
+"""Columns from which on there is room for figures that one seldom needs."""
 ECHO = 2
 """Columns left free for the terminal's ^C, which would otherwise push the picture up a line."""
-CURVE = 10
-"""Columns of a curve beside other figures."""
+FRAME = 4
+"""Columns that the frame takes."""
+CURVE = 48
+"""Most columns of a curve beside other figures."""
 LEARNERS_SHOWN = 32
 """Learners of which a person is told one by one; those that are not well come first."""
-ABOUT = ("at_s", "clock", "tokens")
-"""What an evaluation says of itself, beside the task's figures."""
+LINES_AROUND = 16
+"""Lines of a picture that are not about one learner."""
+LEARNERS_LEAST = 3
+EVENTS_SHOWN = 5
+STYLES = {Mood.WELL: "green", Mood.WAITING: "yellow", Mood.ILL: "red"}
+SLOWLY_S = 2.0
+"""Silence that one is told of; heartbeats come every second."""
 
 
 class Screen:
     """Shows figures of a run; call `show` as often as you like."""
 
-    def __init__(self, budget_tokens: int | None) -> None:
+    def __init__(self) -> None:
         """Look at where the output goes."""
         self.console = Console()
-        self._budget_tokens = budget_tokens
         self._live: Live | None = None
         self._plain_s = float("-inf")
         self._warned = ""
@@ -52,15 +62,14 @@ class Screen:
             self._live.__exit__(None, None, None)
             self._live = None
 
-    def show(self, figures: "RunFigures", tokens: int, elapsed_s: float) -> None:
+    def show(self, standing: Standing) -> None:
         """Show where the run stands."""
         if self._live is not None:
-            self._live.update(self.picture(figures, tokens, elapsed_s))
-        elif elapsed_s - self._plain_s >= PLAIN_INTERVAL_S:
-            self._plain_s = elapsed_s
-            line = self._line(figures, tokens, elapsed_s)
-            self.console.print(line, highlight=False, soft_wrap=True)
-            self._warn(figures.warning)
+            self._live.update(self.picture(standing))
+        elif standing.elapsed_s - self._plain_s >= PLAIN_INTERVAL_S:
+            self._plain_s = standing.elapsed_s
+            self.console.print(_line(standing), highlight=False, markup=False, soft_wrap=True)
+            self._warn(standing.figures.warning)
 
     def _warn(self, warning: str) -> None:
         """Print a warning once; another one, or the same after it was over, is printed again."""
@@ -72,57 +81,50 @@ class Screen:
         """Print a sentence that stays, as it is: a path in it can be copied, and is no markup."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def _line(self, figures: "RunFigures", tokens: int, elapsed_s: float) -> str:
-        shown, more = _shown(figures)
-        learners = " ".join(f"{name}:{one.shown}/{one.steps}" for name, one in shown)
-        learners += f" and {more:,} more" if more else ""
-        name, values = metric(figures)
-        value = f" {name}={values[-1]:.3f}" if values else ""
-        budget = self._budget_tokens
-        share = f"{tokens:,} tokens" if budget is None else f"{tokens / budget:4.0%}"
-        return f"{elapsed_s:6.1f} s {share} merges={figures.merges}{value} {learners}"
-
-    def picture(self, figures: "RunFigures", tokens: int, elapsed_s: float) -> Group:
+    def picture(self, standing: Standing) -> Panel:
         """What a terminal shows of a run; its height does not depend on how wide it is."""
-        table = Table(box=None, pad_edge=False, expand=True)
-        for title in ("learner", "status", "steps", "tokens", "loss", "step", "incarnation"):
-            table.add_column(title, justify="left" if title in ("learner", "status") else "right")
-        shown, more = _shown(figures)
-        for name, learner in shown:
-            table.add_row(
-                name,
-                Text(learner.shown, style="green" if learner.shown == "live" else "red"),
-                f"{learner.steps:,}",
-                f"{learner.tokens:,}",
-                "" if learner.loss is None else f"{learner.loss:.3f}",
-                f"{1000 * learner.step_time_s:.0f} ms",
-                str(learner.incarnations),
-            )
-        if more:
-            table.add_row(f"and {more:,} more", *[""] * 6)
+        figures = standing.figures
+        width = min(WIDEST, self.console.width - ECHO)
         bar = Table.grid(expand=True)
-        budget = self._budget_tokens
-        bar.add_row(ProgressBar(budget, tokens if budget is None else min(tokens, budget)))
-        wanted = "" if budget is None else f" of {budget:,}"
-        name, values = metric(figures)
-        evaluated = f"{name} {values[-1]:.3f} {sparkline(values, CURVE)}" if values else ""
-        head = _line_of(
-            f"{elapsed_s:.0f} s   {tokens:,}{wanted} tokens   "
-            f"{figures.merges:,} merges   {evaluated}"
-        )
-        below = [_line_of(event, "dim") for event in figures.events]
+        share = standing.share
+        bar.add_row(ProgressBar(None if share is None else 1.0, share or 0.0))
+        below = [_line_of(event, "dim") for event in list(figures.events)[-EVENTS_SHOWN:]]
         if figures.warning:
             below.insert(0, Text(figures.warning, "yellow"))
-        width = min(WIDEST, self.console.width - ECHO)
-        return Group(Panel(Group(head, bar, table, *below), title="islands", width=width))
+        shown = Group(
+            _line_of(_head(standing)),
+            bar,
+            _line_of(_curves(figures, width - FRAME)),
+            _line_of(_results(standing)),
+            self._learners(standing, wide=width >= WIDE),
+            *below,
+            _line_of(f"curves: tensorboard --logdir {standing.board}", "dim"),
+        )
+        return Panel(shown, title=Text(f"islands: {standing.settings.run}"), width=width)
+
+    def _learners(self, standing: Standing, *, wide: bool) -> Table:
+        most = LEARNERS_SHOWN
+        if self.console.is_terminal:  # what does not fit its height is cut off at the end
+            most = max(LEARNERS_LEAST, min(most, self.console.height - LINES_AROUND))
+        lines, more = standing.learners(most)
+        table = Table(box=None, pad_edge=False, expand=True)
+        titles = ["learner", "state", "steps", "tokens", "loss", "tokens/s", "step", "heard"]
+        for title in [*titles, *(["starts", "sent", "received"] if wide else [])]:
+            left = title in ("learner", "state")
+            table.add_column(title, justify="left" if left else "right", no_wrap=True)
+        for line in lines:
+            table.add_row(*_cells(line, wide=wide))
+        if more:
+            table.add_row(f"and {more:,} more", *[""] * (len(table.columns) - 1))
+        return table
 
     # --- the end ------------------------------------------------------------------------------
 
     def conclude(self, figures: "RunFigures", summary: "Summary") -> None:
         """Show what came of the run."""
-        losses = [loss for _, loss in figures.losses]
+        losses = [loss for _, loss in figures.losses.all()]
         if losses:
-            told = f"training loss {losses[0]:.3f} → {losses[-1]:.3f} nats per token"
+            told = f"training loss {losses[0]:.3f} → {losses[-1]:.3f}"
             self.say(f"\n{told}  {sparkline(losses)}")
         name, values = metric(figures)
         if values:
@@ -136,14 +138,78 @@ class Screen:
         self.console.print(table)
         self.say("What became of every token, mean over fragments")
         self.console.print(_ledger(cast("dict[str, object]", summary["ledger"])))
-        self.console.print(_learners(cast("dict[str, dict[str, int]]", summary["learners"])))
+        self.console.print(_totals(cast("dict[str, dict[str, int]]", summary["learners"])))
 
 
-def _shown(figures: "RunFigures") -> tuple[list[tuple[str, "LearnerFigures"]], int]:
-    """The learners to be told of, by name, and how many more there are."""
-    every = figures.learners.items()
-    first = sorted(every, key=lambda one: (one[1].shown == "live", one[0]))[:LEARNERS_SHOWN]
-    return sorted(first, key=lambda one: one[0]), len(every) - len(first)
+def _line(standing: Standing) -> str:
+    """Where the run stands, for a file or a pipe."""
+    figures = standing.figures
+    lines, more = standing.learners(LEARNERS_SHOWN)
+    learners = " ".join(f"{line.name}:{line.state}/{line.figures.steps}" for line in lines)
+    learners += f" and {more:,} more" if more else ""
+    share = standing.share
+    done = f"{standing.tokens:,} tokens" if share is None else f"{share:4.0%}"
+    name, values = metric(figures)
+    loss = "" if figures.loss is None else f" loss={figures.loss:.3f}"
+    value = f" {name}={values[-1]:.3f}" if values else ""
+    return (
+        f"{standing.elapsed_s:6.1f} s {done} {standing.tokens_per_s:.0f} tokens/s "
+        f"merges={figures.merges} yield={standing.yield_so_far:.2f}{loss}{value} {learners}"
+    )
+
+
+def _head(standing: Standing) -> str:
+    """Phase, time, how much is done, how fast, how long yet."""
+    budget, left_s = standing.settings.budget_tokens, standing.left_s
+    wanted = "" if budget is None else f" of {budget:,}"
+    left = "" if left_s is None else f"   {duration(left_s)} left"
+    return (
+        f"{standing.phase}   {duration(standing.elapsed_s)}   {standing.tokens:,}{wanted} tokens   "
+        f"{count(standing.tokens_per_s)} tokens/s{left}"
+    )
+
+
+def _curves(figures: "RunFigures", width: int) -> str:
+    """The training loss, and what the task evaluates, each with its curve."""
+    losses = [loss for _, loss in figures.losses.all()]
+    name, values = metric(figures)
+    told = [
+        (f"{title} {curve[0]:.3f} → {curve[-1]:.3f}", curve)
+        for title, curve in (("loss", losses), (name, values))
+        if curve
+    ]
+    room = width - sum(len(text) + FRAME for text, _ in told)
+    each = max(0, min(CURVE, room // max(1, len(told))))
+    return "   ".join(f"{text} {sparkline(curve, each)}" for text, curve in told) or "no loss yet"
+
+
+def _results(standing: Standing) -> str:
+    """What came of the tokens so far."""
+    figures = standing.figures
+    return (
+        f"{figures.merges:,} merges   yield {standing.yield_so_far:.2f}   "
+        f"learning rate {standing.rate:.3g}   {figures.evictions} evictions"
+    )
+
+
+def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
+    done = line.figures
+    heard = ""
+    if line.silent_s is not None:
+        heard = duration(line.silent_s) if line.silent_s >= SLOWLY_S else "now"
+    cells: list[str | Text] = [
+        Text(line.name),
+        Text(line.state, STYLES[line.mood]),
+        f"{done.steps:,}",
+        count(done.tokens),
+        "" if done.loss is None else f"{done.loss:.3f}",
+        count(line.tokens_per_s) if done.step_time_s > 0 else "",
+        duration(done.step_time_s) if done.step_time_s > 0 else "",
+        heard,
+    ]
+    if wide:
+        cells += [str(done.incarnations), count(done.bytes_up) + "B", count(done.bytes_down) + "B"]
+    return cells
 
 
 def _line_of(text: str, style: str = "") -> Text:
@@ -165,28 +231,21 @@ def _ledger(ledger: dict[str, object]) -> Table:
     return table
 
 
-def _learners(learners: dict[str, dict[str, int]]) -> Table:
+def _totals(learners: dict[str, dict[str, int]]) -> Table:
     table = Table(title="Learners", title_justify="left")
     table.add_column("name")
     for title in ("steps", "tokens", "incarnations"):
         table.add_column(title, justify="right")
     for name, row in learners.items():
-        table.add_row(name, *(f"{row[key]:,}" for key in ("steps", "tokens", "incarnations")))
+        table.add_row(Text(name), *(f"{row[key]:,}" for key in ("steps", "tokens", "incarnations")))
     return table
-
-
-def metric(figures: "RunFigures") -> tuple[str, list[float]]:
-    """Name and values of the first figure that the task's evaluations have; "" for none."""
-    rows = [{k: v for k, v in row.items() if k not in ABOUT} for row in figures.evaluations]
-    name = next((key for row in rows for key in row), "")
-    return name, [row[name] for row in rows if name in row]
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
     """A curve in one line of text: the mean of each of `width` equal parts."""
-    if not values:
-        return ""
     width = min(width, len(values))
+    if width < 1:
+        return ""
     parts = [
         values[i * len(values) // width : (i + 1) * len(values) // width] for i in range(width)
     ]

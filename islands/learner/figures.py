@@ -6,7 +6,7 @@ from islands.operation import StepFigures
 
 
 class Figures:
-    """Sums over the steps of one process.
+    """Sums over the steps of one process, and the mean loss of those since it was told last.
 
     Args:
         process: tells this process of a name from the next.
@@ -19,7 +19,8 @@ class Figures:
         self._tokens = 0
         self._stepping_s = 0.0
         self._step_time_s = 0.0
-        self._loss = 0.0
+        self._loss = self._loss_sum = 0.0
+        self._losses = 0
         self._gap_s = 0.0
         self._data_wait_s = 0.0
         self._gaps = GapHistogram()
@@ -28,12 +29,16 @@ class Figures:
         """A step is complete; its totals are over the life of the process."""
         self.steps, self._tokens = step.steps, step.tokens
         self._stepping_s += max(0.0, step.step_time_s - data_wait_s)
-        self._step_time_s, self._loss = step.step_time_s, loss
+        self._step_time_s = step.step_time_s
+        self._loss_sum, self._losses = self._loss_sum + loss, self._losses + 1
         self._gap_s, self._data_wait_s = gap_s, data_wait_s
         self._gaps.add(max(0.0, gap_s))
 
     def told(self, *, bytes_up: int, bytes_down: int) -> StepFigures:
-        """All of it, as a message."""
+        """All of it, as a message; without a step since the last one, its loss is that one's."""
+        if self._losses:
+            self._loss = self._loss_sum / self._losses
+            self._loss_sum, self._losses = 0.0, 0
         return StepFigures(
             process=self._process,
             steps=self.steps,

@@ -122,7 +122,7 @@ class ObserverState:
             role=Role.OBSERVER,
             name=self.name,
             incarnation=self._incarnation,
-            phase=Phase.STARVED,
+            phase=Phase.OBSERVING,
             step=0,
             credential=self._credential,
         )
@@ -189,7 +189,7 @@ class ObserverState:
         return Progress(
             name=self.name,
             incarnation=incarnation,
-            phase=Phase.STARVED,
+            phase=Phase.OBSERVING,
             steps=0,
             tokens=0,
             step_time_s=0.0,

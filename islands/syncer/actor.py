@@ -196,7 +196,7 @@ class SyncerActor(RoleActor[Event]):
         for event in self._early:
             self.post(event)
         self._early.clear()
-        self._enrolment.begin(self.address, durable.epoch, Phase.STARVED)
+        self._enrolment.begin(self.address, durable.epoch, Phase.MERGING)
         self._handle(Ticked())
         if begins:
             self._read_initial()

@@ -51,6 +51,8 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
         direction_norm=facts.direction_norm,
         cosine=facts.cosine_to_previous,
         digest=facts.digest,
+        merged_tokens=sum(one.contribution.tokens for one in round_.arrived.values()),
+        clock=core.clock,
         asked=len(round_.asked),
         learners=core.learner_count,
         opened_s=round_.opened_s,

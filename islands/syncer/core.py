@@ -68,7 +68,6 @@ class Durable:
     participants_sum: int = 0
     present_sum: int = 0
     belated_tokens: int = 0
-    evictions: int = 0
     rejoins: int = 0
     stopping: str | None = None
     finished: str | None = None

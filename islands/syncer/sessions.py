@@ -249,7 +249,6 @@ def take_membership(core: Core, page: MembershipChanged, now_s: float) -> None:
         if learner is None or learner.incarnation != member.incarnation:
             continue
         if member.status in ENDED:
-            core.durable.evictions += member.status is Status.EVICTED
             retire(core, member.name, member.status.value)
         elif learner.status is not member.status:
             learner.status = member.status
@@ -273,7 +272,6 @@ def _fence_older(core: Core, member: Member) -> None:
         if book.incarnation > member.incarnation:
             return
         if book.incarnation < member.incarnation or ended:
-            core.durable.evictions += member.status is not Status.LEFT
             close_accounts(core, name)
             core.records.want()
     if ended:
@@ -298,7 +296,7 @@ def _end_absent(core: Core, now_s: float) -> None:
         if name in view.listed or (learner is not None and learner.connection is not None):
             core.absent.pop(name, None)
         elif now_s - core.absent.setdefault(name, now_s) >= patience_s:
-            core.durable.evictions += 1
+            core.record("evicted", name=name, reason="the supervisor does not know it")
             if learner is not None:
                 retire(core, name, "the supervisor does not know it")
             else:

@@ -104,7 +104,7 @@ def test_a_tick_is_a_heartbeat_and_a_report() -> None:
     beat, report = seat.handle(Ticked())
     assert isinstance(beat, ToSupervisor)
     assert isinstance(beat.message, Heartbeat)
-    assert (beat.message.phase, beat.message.incarnation) == (Phase.STARVED, ME)
+    assert (beat.message.phase, beat.message.incarnation) == (Phase.OBSERVING, ME)
     assert isinstance(report, ToSyncer)
     assert isinstance(report.message, Progress)
     assert [one.version for one in report.message.fragments] == [Version(1, 3), None]

@@ -107,11 +107,10 @@ def test_names_that_come_and_go_are_not_kept() -> None:
     assert len(watch.streaks) == SETTINGS.timing.compile_s / 60
 
 
-def test_a_diverged_incarnation_is_no_eviction() -> None:
-    """Nobody ended it against its will, so the summary does not count it."""
+def test_who_diverged_goes_on_under_its_next_incarnation() -> None:
+    """The accounts of the last one are closed, and it may contribute again."""
     bench = seeded("ana", "ben", settings=SETTINGS)
     diverge(bench, "ana")
-    assert bench.core.durable.evictions == 0
     assert bench.core.learners[LearnerName("ana")].incarnation == Incarnation(1, 11)
 
 

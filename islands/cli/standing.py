@@ -1,0 +1,199 @@
+"""Where a run stands, in the words and numbers that a screen shows; nothing here draws."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from islands.config import RunSettings
+from islands.figures import LearnerFigures, RunFigures, in_order
+from islands.identities import Phase
+from islands.schedule import learning_rate
+from islands.supervisor.liveness import MemberRecord
+
+if TYPE_CHECKING:
+    from islands.hub import Hub
+
+MINUTE_S = 60.0
+LONG_S = 100.0
+ABOUT = ("at_s", "clock", "tokens")
+"""What an evaluation says of itself, beside the task's figures."""
+
+
+class Mood(IntEnum):
+    """How a learner is; who needs a person's eye most comes first."""
+
+    ILL = 0
+    WAITING = 1
+    WELL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a hub knows of its run at one moment.
+
+    Args:
+        figures: of the run.
+        settings: of the run.
+        members: who is in the supervisor's view, by name.
+        fragments: P of the plan.
+        elapsed_s: since this hub began.
+        now_s: on the clock of `members`.
+        board: folder of TensorBoard's events.
+    """
+
+    figures: RunFigures
+    settings: RunSettings
+    members: Mapping[str, MemberRecord]
+    fragments: int
+    elapsed_s: float
+    now_s: float
+    board: Path
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that were processed."""
+        return self.figures.tokens
+
+    @property
+    def phase(self) -> str:
+        """What the run is doing."""
+        if self.figures.ending:
+            return "ending"
+        if self.figures.work.paused:
+            return "paused"
+        phases = [member.phase for member in self.members.values()]
+        return "training" if Phase.STEPPING in phases else "starting"
+
+    @property
+    def share(self) -> float | None:
+        """How much of the budget is used up: of tokens, or of time; None without a budget."""
+        shares = []
+        if self.settings.budget_tokens is not None:
+            shares.append(self.tokens / self.settings.budget_tokens)
+        if self.settings.budget_s is not None:
+            shares.append(self.figures.work.total_s(self.elapsed_s) / self.settings.budget_s)
+        return min(1.0, max(shares)) if shares else None
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of all learners together, lately."""
+        return self.figures.speed.per_s(self.elapsed_s)
+
+    @property
+    def left_s(self) -> float | None:
+        """Until the budget is used up, at this speed; None if that cannot be said."""
+        found = inf
+        if self.settings.budget_tokens is not None and self.tokens_per_s > 0:
+            left_tokens = max(0, self.settings.budget_tokens - self.tokens)
+            found = left_tokens / self.tokens_per_s
+        if self.settings.budget_s is not None:
+            found = min(found, self.settings.budget_s - self.figures.work.total_s(self.elapsed_s))
+        return None if found == inf or self.figures.work.paused else max(0.0, found)
+
+    @property
+    def rate(self) -> float:
+        """The inner learning rate at the fleet's clock."""
+        return learning_rate(self.settings, self.figures.clock)
+
+    @property
+    def yield_so_far(self) -> float:
+        """The share of tokens that has reached the published parameters."""
+        return self.figures.yield_of(self.fragments, self.tokens)
+
+    def learners(self, most: int) -> tuple[list["LearnerLine"], int]:
+        """The learners to be told of, by name, and how many more there are.
+
+        If there are too many, those that are not well come first.
+        """
+        every = [self._line(name, one) for name, one in self.figures.learners.items()]
+        first = sorted(every, key=lambda line: (line.mood, in_order(line.name)))[:most]
+        first.sort(key=lambda line: in_order(line.name))
+        return first, len(every) - len(first)
+
+    def _line(self, name: str, figures: LearnerFigures) -> "LearnerLine":
+        member = self.members.get(name)
+        state, mood = state_of(figures, None if member is None else member.phase)
+        here = member is not None and figures.status not in ("evicted", "left")
+        silent_s = self.now_s - member.heard_s if here and member is not None else None
+        return LearnerLine(name, state, mood, figures, silent_s)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerLine:
+    """One learner; `silent_s` is the time since it was heard last, None if it is not here."""
+
+    name: str
+    state: str
+    mood: Mood
+    figures: LearnerFigures
+    silent_s: float | None
+
+    @property
+    def tokens_per_s(self) -> float:
+        """While it steps."""
+        done = self.figures
+        return done.tokens / max(1, done.steps) / done.step_time_s if done.step_time_s > 0 else 0.0
+
+
+def state_of(figures: LearnerFigures, phase: Phase | None) -> tuple[str, Mood]:
+    """What a learner is doing, or what is wrong with it.
+
+    Args:
+        figures: its own.
+        phase: by its last heartbeat; None if it was not heard.
+    """
+    if figures.status in ("evicted", "suspect", "stalled"):
+        return figures.status, Mood.ILL
+    if figures.status != "live" or phase is None:
+        return figures.status, Mood.WAITING
+    if figures.diverged:
+        return "diverged", Mood.ILL
+    return phase.value, Mood.WELL if phase is Phase.STEPPING else Mood.WAITING
+
+
+def standing_of(hub: "Hub") -> Standing:
+    """Where a hub's run stands now."""
+    return Standing(
+        figures=hub.folder.figures,
+        settings=hub.spec.settings,
+        members=hub.members,
+        fragments=len(hub.plan.layout.fragments),
+        elapsed_s=hub.elapsed_s,
+        now_s=hub.now_s,
+        board=hub.settings.folder / "tensorboard",
+    )
+
+
+def metric(figures: RunFigures) -> tuple[str, list[float]]:
+    """Name and values of the first figure that the task's evaluations have; "" for none."""
+    rows = [{k: v for k, v in row.items() if k not in ABOUT} for row in figures.evaluations]
+    name = next((key for row in rows for key in row), "")
+    return name, [row[name] for row in rows if name in row]
+
+
+def duration(seconds: float) -> str:
+    """A time as people write it: 85 ms, 12.3 s, 5:03, 2:05:03, 3 d 2:05."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < LONG_S:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours}:{minutes:02}"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def count(number: float) -> str:
+    """A number that fits a column: 1,234, then 56.7 k, 8.9 M, …."""
+    if number < 100_000:  # noqa: PLR2004  five digits are read at a glance
+        return f"{number:,.0f}"
+    for unit in ("k", "M", "G"):
+        number /= 1000
+        if number < 1000:  # noqa: PLR2004  the next unit begins there
+            return f"{number:.1f} {unit}"
+    return f"{number / 1000:.1f} T"

@@ -1,0 +1,42 @@
+"""Entries of the tape as sentences for a person."""
+
+import pytest
+
+from islands.happenings import sentence
+from islands.tape import LOGGED
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "told"),
+    [
+        ("admitted", {"name": "a", "role": "learner"}, "a joined"),
+        ("admitted", {"name": "a", "role": "observer"}, ""),
+        ("evicted", {"name": "a", "reason": "silent"}, "a was evicted: silent"),
+        ("status", {"name": "a", "status": "suspect"}, "a is not heard"),
+        ("killed", {"name": "a"}, "a was killed"),
+        ("moments_fresh", {"reason": "no donor", "waited_s": 0.0}, ""),
+        ("moments_taken", {"from": "b", "pieces": 2}, "s took its moments from b"),
+        ("process_ended", {"name": "a", "reason": ""}, ""),
+        ("process_ended", {"name": "a", "reason": "exit 1"}, "the process of a ended: exit 1"),
+        ("paused", {}, "the run is paused"),
+        ("paused", {"gap_s": 2.25}, "s stood still for 2.2 s"),
+        ("resumed", {}, "the run goes on"),
+        ("swinging", {"told": "too long"}, ""),
+    ],
+)
+def test_an_entry_is_told_if_a_person_acts_on_it(
+    kind: str, fields: dict[str, object], told: str
+) -> None:
+    """In words, without fields that only a search needs; warnings are shown elsewhere."""
+    assert sentence("s", kind, fields) == told
+
+
+def test_who_was_here_before_is_back() -> None:
+    """A restarted learner did not join for the first time."""
+    assert sentence("s", "admitted", {"name": "a", "role": "learner"}, known=True) == "a is back"
+
+
+@pytest.mark.parametrize("kind", sorted(LOGGED - {"paused", "nothing_merged"}))
+def test_an_entry_without_fields_harms_nothing(kind: str) -> None:
+    """Whoever wrote it, whatever it lacks."""
+    assert "{" not in sentence("s", kind, {})
