@@ -40,6 +40,7 @@ from islands.hosting import (
     token_of,
 )
 from islands.hub_file import HubPlace, read_place, write_place
+from islands.identities import Role
 from islands.messages import SyncerAddress
 from islands.observer.actor import ObserverActor
 from islands.operation import Note, StepFigures
@@ -366,8 +367,8 @@ class Hub:
 
     # --- what others tell ---------------------------------------------------------------------
 
-    def _noted(self, name: str, note: Note) -> None:
-        self.folder.noted(name, self.elapsed_s, note)
+    def _noted(self, name: str, role: Role, note: Note) -> None:
+        self.folder.noted(name, role, self.elapsed_s, note)
 
     def _figures(self, name: str, told: StepFigures) -> None:
         self.folder.figures_told(name, self.elapsed_s, told)

@@ -20,10 +20,12 @@ from islands.config import RunSettings
 from islands.errors import UserError, unusable
 from islands.figures import STEP_ROW_INTERVAL_S, Curve, LearnerFigures, RunFigures
 from islands.happenings import sentence
+from islands.identities import Role
+from islands.notes import NoteBudget
 from islands.operation import Note, StepFigures
 from islands.rotation import LIMIT_BYTES, RotatingFile
 from islands.spool import Spool, nobody
-from islands.tape import LOGGED, NOTABLE, FileTape
+from islands.tape import LOGGED, FileTape
 from messaging.clock import WallClock
 
 if TYPE_CHECKING:
@@ -88,6 +90,7 @@ class RunFolder:
         self._warnings: dict[str, str] = {}
         self._told = ""
         self._point_s = -STEP_ROW_INTERVAL_S
+        self._notes = NoteBudget()
         self._kept_s = 0.0
         self._tokens = self.figures.tokens  # kept up to date: a row of one learner asks nobody else
         self.listeners: list[Callable[[], object]] = []
@@ -252,12 +255,16 @@ class RunFolder:
         )
         self._spool.replace(self.path / FIGURES_FILE, msgspec.json.encode(kept))
 
-    def noted(self, name: str, at_s: float, note: Note) -> None:
+    def noted(self, name: str, role: Role, at_s: float, note: Note) -> None:
         """Another process wrote something notable on its tape; the time is this host's own."""
+        dropped = self._notes.take(name, role, note.kind, len(note.fields), at_s)
+        if dropped is None:
+            return
+        if dropped:
+            self.write(at_s, "hub", "notes_dropped", {"name": name, "notes": dropped})
         try:
             fields = msgspec.json.decode(note.fields, type=dict[str, object])
-            if note.kind in NOTABLE:
-                self.write(at_s, name, note.kind, fields)
+            self.write(at_s, name, note.kind, fields)
         except UNREADABLE:
             return  # a note is for people; one that cannot be read harms nothing
 

@@ -11,7 +11,7 @@ from islands.config import RunSettings
 from islands.errors import UserError
 from islands.figures import FOLDED_KEPT, PROCESSES_KEPT
 from islands.histogram import GapHistogram
-from islands.identities import Phase
+from islands.identities import Phase, Role
 from islands.learner.compute import StepReport
 from islands.learner.events import StepFinished
 from islands.operation import Note, StepFigures
@@ -250,7 +250,7 @@ def test_what_one_of_many_tells_asks_nobody_else(folder: RunFolder) -> None:
 def test_a_note_of_another_process_is_kept_and_counted(folder: RunFolder) -> None:
     """A merge that a syncer elsewhere tells of is on the tape, and in the figures."""
     fields = {"fragment": 1, "contributions": 2, "direction_norm": 1.0, "cosine": 0.5, **SINCE}
-    folder.noted("syncer", 2.0, Note("merged", json.dumps(fields)))
+    folder.noted("syncer", Role.SYNCER, 2.0, Note("merged", json.dumps(fields)))
     folder.close()
     assert folder.figures.merges == 1
     merges = [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "merge"]
@@ -263,7 +263,7 @@ def test_a_note_of_another_process_is_kept_and_counted(folder: RunFolder) -> Non
 )
 def test_a_note_that_makes_no_sense_changes_no_figure(folder: RunFolder, note: Note) -> None:
     """Whatever a peer writes into a note, the hub goes on."""
-    folder.noted("syncer", 2.0, note)
+    folder.noted("syncer", Role.SYNCER, 2.0, note)
     folder.close()
     assert folder.figures.merges == 0
 
@@ -279,9 +279,49 @@ def test_a_note_that_makes_no_sense_changes_no_figure(folder: RunFolder, note: N
 )
 def test_a_note_of_a_faulty_member_harms_nothing(folder: RunFolder, kind: str, fields: str) -> None:
     """Fields of other types, or nested without end, are forgotten; the hub goes on."""
-    folder.noted("a", 1.0, Note(kind, fields))
+    folder.noted("a", Role.SYNCER, 1.0, Note(kind, fields))
     folder.close()
     assert not [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "merge"]
+
+
+@pytest.mark.parametrize("kind", ["admitted", "status", "evicted", "merged", "swinging", "left"])
+def test_a_learner_decides_nothing_by_a_note(folder: RunFolder, kind: str) -> None:
+    """What the supervisor or a syncer decides is theirs to tell: figures and log stay the same."""
+    folder.write(0.0, "v", "admitted", {"name": "b", "role": "learner", "incarnation": "1.1"})
+    merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5}
+    fields = {"name": "b", "role": "learner", "status": "evicted", "told": "x", **merged}
+    note = Note(kind, json.dumps({**fields, "fragments": 1}))
+    folder.noted("liar", Role.LEARNER, 1.0, note)
+    folder.close()
+    assert (folder.figures.merges, folder.figures.warning) == (0, "")
+    assert folder.figures.learners["b"].status == "live"
+    assert len(rows(folder.path / "tape.jsonl")) == len(rows(folder.path / "run.log")) == 1
+
+
+def test_a_note_is_written_under_the_name_of_its_member(folder: RunFolder) -> None:
+    """Its fields override neither actor nor kind nor time, on the tape and in the log."""
+    forged = {"actor": "supervisor", "kind": "evicted", "event": "evicted", "at_s": 9, "name": "b"}
+    forged["timestamp"] = "2000-01-01T00:00:00Z"
+    folder.noted("liar", Role.LEARNER, 1.0, Note("moments_fresh", json.dumps(forged)))
+    folder.close()
+    (entry,) = rows(folder.path / "tape.jsonl")
+    assert (entry["at_s"], entry["actor"], entry["kind"]) == (1.0, "liar", "moments_fresh")
+    (line,) = rows(folder.path / "run.log")
+    assert (line["at_s"], line["actor"], line["event"]) == (1.0, "liar", "moments_fresh")
+    assert line["timestamp"] != forged["timestamp"]
+
+
+def test_a_flood_of_notes_is_counted_and_not_written(folder: RunFolder) -> None:
+    """An admitted peer fills neither log nor disk, and whoever reads the log learns of it."""
+    for number in range(36_000):
+        note = Note("moments_fresh", json.dumps({"reason": "x" * 1000}))
+        folder.noted("liar", Role.LEARNER, number / 36_000, note)
+    folder.noted("liar", Role.LEARNER, 5.0, Note("moments_fresh", "{}"))
+    folder.close()
+    log = (folder.path / "run.log").read_bytes()
+    assert len(log) < 70 * 1200
+    dropped = [row["notes"] for row in rows(folder.path / "run.log") if "notes" in row]
+    assert dropped == [36_000 - 64]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from islands.credentials import Credentials
-from islands.identities import OPERATOR
+from islands.identities import OPERATOR, Role
 from islands.messages import (
     Enquiry,
     Heartbeat,
@@ -71,7 +71,7 @@ class SupervisorActor(RoleActor[Event]):
             asked for more learners.
         syncers: addresses of syncers that are known beforehand.
         told: what the run is: its spec, and the plan that follows from it, as JSON.
-        noted: called with a member's name and what the run's folder is to keep of its tape.
+        noted: called with a member's name, its role, and what the folder is to keep of its tape.
         figures: called with a member's name and the figures of its process.
         run_ended: called with the reason and the syncer's share of the summary.
         finished: called with the reason when the run is over.
@@ -88,7 +88,7 @@ class SupervisorActor(RoleActor[Event]):
         launched: tuple[str, ...] = (),
         syncers: tuple[SyncerAddress, ...] = (),
         told: tuple[str, memoryview] | None = None,
-        noted: Callable[[str, Note], None] | None = None,
+        noted: Callable[[str, Role, Note], None] | None = None,
         figures: Callable[[str, StepFigures], None] | None = None,
         run_ended: Callable[[str, bytes], None] | None = None,
         finished: Callable[[str], None] | None = None,
@@ -275,7 +275,8 @@ class SupervisorActor(RoleActor[Event]):
         name = self._names.get(connection)
         if self._noted is None:
             return
-        if name is not None:
-            self._noted(name, note)
+        member = None if name is None else self.state.members.get(name)
+        if member is not None:
+            self._noted(member.name, member.role, note)
         elif len(note.kind) + len(note.fields) <= NOTE_EARLY_CHARACTERS_MAX:
             self._early.setdefault(connection, deque(maxlen=NOTES_EARLY_MAX)).append(note)

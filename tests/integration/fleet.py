@@ -13,6 +13,7 @@ import msgspec
 
 from islands.config import RunSettings
 from islands.hub import Claim, HubSettings, settle
+from islands.identities import Role
 from islands.local_hub import LearnerSettings, LocalHub
 from islands.operation import Note, StepFigures
 from islands.option_groups import ConnectOptions, ListenOptions
@@ -52,8 +53,8 @@ class WatchedHub(LocalHub):
         super().__init__(settings, claim, workload, learners)
         self.folder.listeners.append(self._news.set)
 
-    def _noted(self, name: str, note: Note) -> None:
-        super()._noted(name, note)
+    def _noted(self, name: str, role: Role, note: Note) -> None:
+        super()._noted(name, role, note)
         if note.kind == "merged":
             fields = msgspec.json.decode(note.fields, type=dict[str, object])
             people = msgspec.convert(fields["participants"], tuple[str, ...])

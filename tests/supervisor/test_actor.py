@@ -71,7 +71,7 @@ class Hub:
             credentials=self.credentials,
             launcher=NoProcesses(),
             told=told,
-            noted=lambda name, note: self.noted.append((name, note.kind)),
+            noted=lambda name, _, note: self.noted.append((name, note.kind)),
             figures=lambda name, figures: self.figures.append((name, figures.steps)),
             run_ended=lambda reason, share: self.ended.append((reason, share)),
         )
