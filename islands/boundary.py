@@ -126,14 +126,24 @@ def blend(
     """
     local, value = _flat(shape, leaves, starts), _assembled(shape, value)
     mixed = jnp.where(keep == 0, value, keep * local + (1 - keep) * value)
-    adopted = list(leaves)
-    offset = 0
-    for piece, start in zip(shape.pieces, starts, strict=True):
-        leaf = adopted[piece.leaf]
-        part = mixed[offset : offset + piece.size].astype(leaf.dtype)
-        adopted[piece.leaf] = _write(piece, leaf, start, part)
-        offset += piece.size
-    return tuple(adopted)
+    return _written(shape, leaves, starts, mixed)
+
+
+def shift(
+    shape: FragmentShape,
+    leaves: Sequence[Array],
+    starts: Int[Array, " pieces"],
+    value: Float[Array, " n"],
+    base: Float[Array, " n"],
+    sent: Float[Array, " n"] | None = None,
+) -> Leaves:
+    """The leaves with local := local + (value − (base − sent)), computed in float32.
+
+    The leaves are donated. `sent` is base − local of what the value contains.
+    """
+    known = base if sent is None else base - sent
+    correction = _assembled(shape, value - known)
+    return _written(shape, leaves, starts, _flat(shape, leaves, starts) + correction)
 
 
 def read_rows(piece: PieceShape, leaf: Array, start: Int[Array, ""]) -> Array:
@@ -182,6 +192,20 @@ def _assembled(shape: FragmentShape, share: Array) -> Array:
         return share
     whole: Array = jax.lax.all_gather(share, EVERYWHERE, tiled=True)
     return whole[: shape.size]
+
+
+def _written(
+    shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"], flat: Array
+) -> Leaves:
+    """The leaves with a fragment's flat value in its place, in their own dtypes."""
+    written = list(leaves)
+    offset = 0
+    for piece, start in zip(shape.pieces, starts, strict=True):
+        leaf = written[piece.leaf]
+        part = flat[offset : offset + piece.size].astype(leaf.dtype)
+        written[piece.leaf] = _write(piece, leaf, start, part)
+        offset += piece.size
+    return tuple(written)
 
 
 def _write(piece: PieceShape, leaf: Array, start: Int[Array, ""], part: Array) -> Array:

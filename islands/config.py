@@ -53,6 +53,13 @@ class MergeRule(StrEnum):
     AVERAGE = "average"
 
 
+class Adoption(StrEnum):
+    """What becomes of the local value when a published one is taken over."""
+
+    OVERWRITE = "overwrite"
+    DELAY_CORRECTED = "delay_corrected"
+
+
 class Anchor(StrEnum):
     """Against which published value a contribution is measured."""
 
@@ -133,6 +140,8 @@ class RunSettings:
             `average`.
         anchor: against which published value a contribution is measured: the `current` one, as in
             the paper, or its own `base`.
+        adoption: whether a published value replaces the local one (`overwrite`, as in the paper),
+            or what was done since the newest contribution in it stays (`delay_corrected`).
         staleness_max: versions by which a contribution's base may be behind.
         outer: outer optimizer.
         precision: of contributions on the wire.
@@ -157,6 +166,7 @@ class RunSettings:
     weighting: Weighting = Weighting.TOKENS_SQUARED_PER_STEP
     merge: MergeRule = MergeRule.RADIAL_DIRECTIONAL
     anchor: Anchor = Anchor.CURRENT
+    adoption: Adoption = Adoption.OVERWRITE
     staleness_max: int = 2
     outer: OuterSettings = field(default_factory=OuterSettings)
     precision: Precision = Precision.FLOAT32

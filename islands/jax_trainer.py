@@ -30,6 +30,7 @@ from islands.boundary import (
     gather,
     read_rows,
     shape_of,
+    shift,
     touched,
 )
 from islands.data.shards import ShardKey
@@ -102,6 +103,7 @@ class JaxTrainer:
         model_parallel: Over how many of the devices the parameters are cut; a divisor of their
             number. The rest share the rows of each batch.
         precision: The wire's, so that `setup` compiles the snapshots that will be asked for.
+        carries: Whether values will be adopted by `carry_on`, so that `setup` compiles it.
         min_piece_bytes: Least size of a fragment's largest piece.
 
     Raises:
@@ -121,6 +123,7 @@ class JaxTrainer:
         devices: Sequence[jax.Device] | None = None,
         model_parallel: int = 1,
         precision: WirePrecision = "float32",
+        carries: bool = False,
         min_piece_bytes: int = MIN_PIECE_BYTES,
     ) -> None:
         self._task = task
@@ -136,6 +139,7 @@ class JaxTrainer:
         self._seed = seed
         self._learner_seed = learner_seed
         self._precision = precision
+        self._carries = carries
         self._model: _Model | None = None
         self._frozen: Leaves | None = None
         self._moment_likes: list[jax.ShapeDtypeStruct] = []
@@ -156,7 +160,10 @@ class JaxTrainer:
             self._step(model, batch, 0.0)
         for fragment in range(len(self.layout.fragments)):
             self._difference(model, fragment, self._precision)
-            self._blend(model, fragment, model.base[fragment], 0.0)
+            base = model.base[fragment]
+            self._blend(model, fragment, base, 0.0)
+            for sent in (None, base) if self._carries else ():
+                self._shift(model, fragment, base, sent)
         self._moment_likes = [
             jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)  # type: ignore[no-untyped-call]
             for x in jax.tree.leaves(model.optimizer_state)
@@ -203,18 +210,32 @@ class JaxTrainer:
 
     def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
         """Dispatch base := value and local := keep · local + (1 − keep) · value."""
-        model = self._ready()
+        base = self._upload(fragment, value)
+        self._take_over(fragment, base, self._blend(self._ready(), fragment, base, keep))
+
+    def carry_on(
+        self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
+    ) -> None:
+        """Dispatch local := local + (value − (base − sent)) and base := value."""
+        model, base = self._ready(), self._upload(fragment, value)
+        taken = None if sent is None else self._upload(fragment, sent)
+        self._take_over(fragment, base, self._shift(model, fragment, base, taken))
+
+    def _upload(self, fragment: int, value: NDArray[np.float32]) -> Array:
+        """A flat value on the devices, in memory of its own: the caller's buffer is free again."""
         size = self.layout.fragments[fragment].size
         if value.shape != (size,) or value.dtype != np.float32:
             raise InvariantError(f"fragment {fragment} is float32[{size}], not {value.dtype}")
-        # The copy is what the device may alias for good; the caller's buffer is free again.
         copy = np.empty(self._place.padded(size), np.float32)
         copy[:size], copy[size:] = value, 0
-        base = jax.device_put(copy, self._place.flat)
-        compiled, arguments = self._blend(model, fragment, base, keep)
-        adopted = compiled(*arguments)
+        uploaded: Array = jax.device_put(copy, self._place.flat)
+        return uploaded
+
+    def _take_over(self, fragment: int, base: Array, call: _Call) -> None:
+        """Replace a fragment's leaves by what is computed, and its base."""
+        model, (compiled, arguments) = self._ready(), call
         local = list(model.local)
-        for leaf, array in zip(self._touched[fragment], adopted, strict=True):
+        for leaf, array in zip(self._touched[fragment], compiled(*arguments), strict=True):
             local[leaf] = array
         model.local = tuple(local)
         model.base[fragment] = base
@@ -341,6 +362,14 @@ class JaxTrainer:
         arguments = (*pieces, value, np.float32(keep))
         to = tuple(leaf.sharding for leaf in pieces[0])
         key, function = ("blend", name), partial(blend, name[0])
+        return self._compile(key, function, arguments, donate=(0,), parts_to=to), arguments
+
+    def _shift(self, model: _Model, fragment: int, value: Array, sent: Array | None) -> _Call:
+        name, pieces = self._pieces(model.local, fragment)
+        bases = (model.base[fragment],) if sent is None else (model.base[fragment], sent)
+        arguments = (*pieces, value, *bases)
+        to = tuple(leaf.sharding for leaf in pieces[0])
+        key, function = ("shift", len(bases), name), partial(shift, name[0])
         return self._compile(key, function, arguments, donate=(0,), parts_to=to), arguments
 
     def _pieces(

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from islands.config import Precision, RunSettings
+from islands.config import Adoption, Precision, RunSettings
 from islands.errors import TaskError
 from islands.fragments import MIN_PIECE_BYTES
 from islands.jax_settings import enable_compilation_cache
@@ -121,6 +121,7 @@ class JaxWorkload(Workload):
             devices=None if place is None else choose(jax.local_devices(), place.devices),
             model_parallel=1 if place is None else place.model_parallel,
             precision=precision,
+            carries=settings.adoption is Adoption.DELAY_CORRECTED,
         )
 
 

@@ -20,7 +20,7 @@ from jax import Device
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
-from islands.config import Precision, RunSettings
+from islands.config import Adoption, Precision, RunSettings
 from islands.credentials import Credentials
 from islands.errors import (
     IslandsError,
@@ -140,6 +140,7 @@ class LocalSystem:
             devices=devices,
             model_parallel=1 if devices is None else self._model_parallel,
             precision=precision,
+            carries=self.settings.adoption is Adoption.DELAY_CORRECTED,
         )
 
     # --- the run ------------------------------------------------------------------------------

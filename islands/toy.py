@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import InvariantError
 from islands.fragments import Layout, Leaf, default_role, plan
+from islands.numerics.adopt import delay_corrected
 from islands.trainer import MOMENT_PIECE_BYTES, PendingStep, Snapshot, Trainer, WirePrecision
 from messaging.clock import Clock, MonotonicClock
 from messaging.tensors import digest
@@ -218,6 +219,15 @@ class NumpyTrainer(ToyTask):
             self._local[where] = mixed
         else:
             self._local[where] = value
+
+    def carry_on(
+        self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
+    ) -> None:
+        """Local := local + (value − (base − sent)); base := value."""
+        where = self._ranges[fragment]
+        known = self._base[where] if sent is None else self._base[where] - sent
+        self._local[where] = delay_corrected(self._local[where], value, known)
+        self._base[where] = value
 
     def finite(self) -> bool:
         """Whether weights and moments are finite."""

@@ -161,6 +161,13 @@ class Accelerator(ToyTask):
         """Hold the value; nobody writes to a published one."""
         self._held[fragment], self._drift[fragment] = value, 0.0
 
+    def carry_on(
+        self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
+    ) -> None:
+        """Hold the value, and drift on from where it contains this learner's drift."""
+        drift = 0.0 if sent is None else -float(sent[0])
+        self._held[fragment], self._drift[fragment] = value, self._drift[fragment] - drift
+
     def finite(self) -> bool:
         """Always."""
         return True

@@ -95,6 +95,19 @@ class Trainer(Protocol):
         soon as the call returns.
         """
 
+    def carry_on(
+        self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
+    ) -> None:
+        """Dispatch local := local + (value − (base − sent)) and base := value.
+
+        So what was done since `sent` was taken stays, on top of the value.
+
+        Args:
+            fragment: index.
+            value: published, flat float32, as for `adopt`.
+            sent: base − local of what the value contains, flat float32; None for nothing.
+        """
+
     def finite(self) -> bool:
         """Whether the whole local state is finite; waits for the device."""
 

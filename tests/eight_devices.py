@@ -217,6 +217,9 @@ def test_a_trainer_on_a_mesh_is_the_one_on_one_device(
     trainer.load_moments([memoryview(piece) for piece in moments(single)])
     assert moments(trainer) == carried
     np.testing.assert_allclose(train(trainer, 2, 1), train(single, 2, 1), rtol=1e-4)
+    for fragment, (was, now) in enumerate(zip(local, values(trainer), strict=True)):
+        trainer.carry_on(fragment, was + 1, was - now)
+        np.testing.assert_allclose(trainer.value(fragment), was + 1, rtol=2.0**-7)
 
 
 def test_stacks_keep_donation_on_a_mesh() -> None:

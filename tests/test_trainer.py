@@ -78,9 +78,11 @@ class OddTask(Task[Floats]):
 TASK = OddTask()
 
 
-def made(*, seed: int = 0, learner_seed: int = 0) -> JaxTrainer:
+def made(*, seed: int = 0, learner_seed: int = 0, carries: bool = False) -> JaxTrainer:
     """A trainer of the odd task, set up."""
-    trainer = JaxTrainer(TASK, 4, min_piece_bytes=64, seed=seed, learner_seed=learner_seed)
+    trainer = JaxTrainer(
+        TASK, 4, min_piece_bytes=64, seed=seed, learner_seed=learner_seed, carries=carries
+    )
     trainer.setup()
     return trainer
 
@@ -240,6 +242,25 @@ def test_a_part_of_the_local_value_may_be_kept() -> None:
     np.testing.assert_allclose(mixed, 0.25 * local + 0.75, rtol=1e-6)
     sent = np.frombuffer(trainer.snapshot(fragment, "float32").buffer(), np.float32)
     np.testing.assert_array_equal(sent, value - mixed)
+
+
+@pytest.mark.parametrize("merged", [True, False])
+def test_what_a_value_does_not_contain_is_carried_on(*, merged: bool) -> None:
+    """Local becomes value + (local − sent), or value + (local − base); the base is the value."""
+    trainer = made(carries=True)
+    bases = values(trainer)
+    train(trainer, 1)
+    taken = [base - local for base, local in zip(bases, values(trainer), strict=True)]
+    train(trainer, 1)
+    for index, (base, sent) in enumerate(zip(bases, taken, strict=True)):
+        local, value = trainer.value(index), np.zeros_like(base)
+        trainer.carry_on(index, value, sent if merged else None)
+        known = base - sent if merged else base
+        wanted, rounding = local + (value - known), 2.0**-8  # some leaves are in bfloat16
+        np.testing.assert_allclose(trainer.value(index), wanted, rtol=rounding, atol=1e-6)
+        assert np.abs(wanted).max() > 1e-4
+        left = np.frombuffer(trainer.snapshot(index, "float32").buffer(), np.float32)
+        np.testing.assert_array_equal(left, value - trainer.value(index))
 
 
 def test_a_broken_learner_heals() -> None:

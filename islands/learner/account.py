@@ -1,12 +1,16 @@
 """A learner's own account of one fragment: what it holds, sent, discarded, and is not sure about.
 
-Adopting a published value overwrites the local one. Of the tokens done since the base was adopted,
-those in a contribution that the new version contains were merged; the rest is overwritten.
+Adopting a published value overwrites the local one, or carries on what it does not contain
+(`config.Adoption`). Of the tokens done since the base was adopted, those in a contribution that the
+new version contains were merged; the rest is overwritten, or still pending.
 
 There is one subtlety. A contribution may still be under way to a later round when an older version
 is adopted. Its tokens are no longer in the local value, but they are not overwritten either: they
 are **in doubt** until an update tells. The syncer decides each round once, so an update of round r
-decides every ticket up to r, and an update from a later epoch decides every older ticket.
+decides every ticket up to r, and an update from a later epoch decides every older ticket. Where
+work is carried on there is no doubt: it stays in the local value, and pending, until it is merged.
+
+Reference: the carrying rule is SPEC §14, delay-corrected adoption (LOSCAR, arXiv 2605.20866).
 """
 
 from dataclasses import dataclass, field
@@ -63,6 +67,29 @@ class Account:
             group[:] = [sent for sent in group if sent.ticket != ticket]
             self.overwritten_tokens += before - _largest(group)
         self.doubtful = [group for group in self.doubtful if group]
+
+    def can_carry(self, merged: Merged | None) -> bool:
+        """Whether all that a value contains of ours is known, so that the rest can be carried on.
+
+        That is, of our contributions it contains none but those that an earlier one contained, or
+        one that was sent since.
+        """
+        if self.version is None:
+            return False
+        old = merged is None or (merged.epoch, merged.round) <= self.merged_newest
+        return old or self._contains(self.sent, merged)
+
+    def carry_on(self, update: FragmentUpdate) -> None:
+        """The base was replaced; what was done since the contribution in the new one stays.
+
+        What was sent and not decided yet is still part of what is pending, and still known.
+        """
+        merged = self._news(update.merged)
+        if merged is not None:
+            self.base_steps += merged.steps
+            self.base_tokens += merged.tokens
+        self.sent = [sent for sent in self.sent if not sent.decided_by(update)]
+        self.version, self.digest = update.version, update.digest
 
     def adopt(self, update: FragmentUpdate, *, steps: int, tokens: int) -> None:
         """The local value was overwritten at a boundary with these totals."""

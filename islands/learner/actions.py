@@ -11,6 +11,7 @@ from islands.messages import (
     Hello,
     Join,
     Leave,
+    Merged,
     Progress,
     StateOffer,
     StateRequest,
@@ -62,10 +63,11 @@ class OfferSeed:
 
 @dataclass(frozen=True, slots=True)
 class AdoptValue:
-    """Overwrite a fragment at the next boundary with the value that arrived for this version.
+    """Take over the value that arrived for this version at the next boundary.
 
     A newer one for the same fragment replaces it, if it comes before that boundary. `clock` is the
-    fleet's when the syncer of `epoch` sent it.
+    fleet's when the syncer of `epoch` sent it. `merged` is the newest contribution in it; with
+    `carry` what was done since that one stays, or since the base if it was in the base already.
     """
 
     fragment: FragmentIndex
@@ -73,6 +75,8 @@ class AdoptValue:
     clock: float
     epoch: int
     incarnation: Incarnation
+    carry: bool = False
+    merged: Merged | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.config import Adoption
 from islands.errors import RefusedError
 from islands.identities import Incarnation, LearnerName, Phase
 from islands.learner.actions import (
@@ -144,6 +145,7 @@ class LearnerActor(RoleActor[Item]):
         self._greeted: Link | None = None
         self._value: NDArray[np.float32] | None = None
         self._snapshots: dict[int, SnapshotReady] = {}
+        self._sent: dict[int, dict[tuple[int, int], memoryview]] = {}
         self._pieces = Pieces(
             send=self._send_up,
             command=compute.command,
@@ -251,6 +253,9 @@ class LearnerActor(RoleActor[Item]):
         ready = self._snapshots.get(event.fragment)
         if ready is not None and ready.event.base != account.version:
             del self._snapshots[event.fragment]  # it is worthless, and may be large
+        open_ = {sent.ticket for sent in account.sent}
+        kept = self._sent.get(event.fragment, {})
+        self._sent[event.fragment] = {key: kept[key] for key in kept if key in open_}
         fields: dict[str, object] = {
             "incarnation": str(self.state.incarnation),
             "fragment": event.fragment,
@@ -283,10 +288,8 @@ class LearnerActor(RoleActor[Item]):
                 self._contribute(action)
             case OfferSeed(request, incarnation):
                 self._offer_seed(request, incarnation)
-            case AdoptValue(fragment, version, clock, epoch, incarnation):
-                assert self._value is not None, "an update is adopted when it arrives"
-                adopt = Adopt(fragment, version, self._value, clock, incarnation, epoch)
-                self._compute.command(adopt)
+            case AdoptValue():
+                self._adopt(action)
             case PlanSnapshots(fragments):
                 self._compute.command(Plan(fragments))
             case AllowSteps(until_tokens, leases, order):
@@ -314,6 +317,24 @@ class LearnerActor(RoleActor[Item]):
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
+
+    def _adopt(self, action: AdoptValue) -> None:
+        assert self._value is not None, "an update is adopted when it arrives"
+        sent, merged = None, action.merged
+        if merged is not None:
+            sent = self._sent.get(action.fragment, {}).get((merged.epoch, merged.round))
+        adopt = Adopt(
+            action.fragment,
+            action.version,
+            self._value,
+            action.clock,
+            action.incarnation,
+            action.epoch,
+            carry=action.carry,
+            merged=merged,
+            sent=sent,
+        )
+        self._compute.command(adopt)
 
     def _record_progress(self, told: Progress) -> None:
         leases = [(lease.pass_index, lease.shard, lease.position) for lease in told.leases]
@@ -359,6 +380,9 @@ class LearnerActor(RoleActor[Item]):
         message = action.message
         ready = self._snapshots[message.fragment]
         link = self._link(self._syncer)
+        if self.around.settings.adoption is Adoption.DELAY_CORRECTED:
+            ticket = message.ticket.epoch, message.ticket.round
+            self._sent.setdefault(message.fragment, {})[ticket] = ready.buffer
 
         def send(computed: str) -> None:
             complete = replace(message, digest=computed)

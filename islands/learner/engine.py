@@ -24,8 +24,12 @@ from islands.errors import InvariantError
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.learner.events import MomentsLoaded, ValueAdopted
 from islands.learner.fleet_clock import FleetClock
+from islands.messages import Merged
+from islands.numerics.quantize import decode
 from islands.schedule import learning_rate
 from islands.trainer import PendingStep, Snapshot, Trainer
+
+NEVER = (-1, -1)
 
 PIECES_PER_BOUNDARY = 2
 """Pieces of moments that one boundary copies: a large state takes many boundaries."""
@@ -33,9 +37,11 @@ PIECES_PER_BOUNDARY = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adopt:
-    """Overwrite a fragment with a published value (flat float32).
+    """Take over a published value (flat float32).
 
-    `clock` is the fleet's when the syncer of `epoch` sent it.
+    `clock` is the fleet's when the syncer of `epoch` sent it, `merged` this learner's newest
+    contribution in the value. With `carry` what was done since that one stays; `sent` are its
+    bytes as they went over the wire, as long as they are kept.
     """
 
     fragment: FragmentIndex
@@ -44,6 +50,9 @@ class Adopt:
     clock: float
     incarnation: Incarnation
     epoch: int = 0
+    carry: bool = False
+    merged: Merged | None = None
+    sent: memoryview | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +187,8 @@ class Engine:
         self._leases: tuple[Lease, ...] = ()
         self._plan: tuple[FragmentIndex, ...] = ()
         self._bases: dict[int, Version] = {}
-        self._based_at: dict[int, int] = {}
+        self._began_at: dict[int, int] = {}
+        self._merged: dict[int, tuple[int, int]] = {}
         self._taken_at: dict[int, tuple[int, Version]] = {}
         self._reader: Iterator[tuple[object, int]] | None = None
         self._reading: Lease | None = None
@@ -221,13 +231,8 @@ class Engine:
 
     def _perform(self, command: Command) -> None:
         match command:
-            case Adopt(fragment, version, value, clock, incarnation, epoch):
-                self.trainer.adopt(fragment, value)
-                self._bases[fragment] = version
-                self._based_at[fragment] = self.steps
-                self._clock.carried(clock, epoch=epoch, steps=self.steps)
-                steps, tokens = self.steps, self.tokens
-                self._report(ValueAdopted(fragment, version, steps, tokens, incarnation))
+            case Adopt():
+                self._adopt(command)
             case Plan(fragments):
                 self._plan = fragments
             case Allow(until_tokens, leases, order):
@@ -244,6 +249,42 @@ class Engine:
             case _:
                 assert_never(command)
 
+    def _adopt(self, adopt: Adopt) -> None:
+        """Replace the base of a fragment, and what of the local value the new one contains."""
+        fragment = adopt.fragment
+        news = adopt.merged if self._is_news(fragment, adopt.merged) else None
+        if adopt.carry:
+            self._carry_on(adopt, news)
+        else:
+            self.trainer.adopt(fragment, adopt.value)
+            self._began_at[fragment] = self.steps
+        self._bases[fragment] = adopt.version
+        self._clock.carried(adopt.clock, epoch=adopt.epoch, steps=self.steps)
+        told = ValueAdopted(
+            *(fragment, adopt.version, self.steps, self.tokens, adopt.incarnation), adopt.carry
+        )
+        self._report(told)
+
+    def _is_news(self, fragment: FragmentIndex, merged: Merged | None) -> bool:
+        """Whether no value before contained it: two that do may come before a report of either."""
+        if merged is None or (merged.epoch, merged.round) <= self._merged.get(fragment, NEVER):
+            return False
+        self._merged[fragment] = merged.epoch, merged.round
+        return True
+
+    def _carry_on(self, adopt: Adopt, merged: Merged | None) -> None:
+        """Replace the base, and take from the local value what the new base contains of it."""
+        fragment, sent = adopt.fragment, None
+        if merged is not None:
+            self._began_at[fragment] += merged.steps
+            assert adopt.sent is not None, "what is merged was sent, and is kept until then"
+            size = self.trainer.layout.fragments[fragment].size
+            sent = decode(adopt.sent, size, self._settings.precision)
+        if self._began_at[fragment] == self.steps:  # nothing is left, so let nothing be rounded
+            self.trainer.adopt(fragment, adopt.value)
+        else:
+            self.trainer.carry_on(fragment, adopt.value, sent)
+
     def _load(self, pieces: tuple[memoryview, ...]) -> bool:
         """Take over a peer's moments, unless they are not what they should be."""
         try:
@@ -256,11 +297,11 @@ class Engine:
         return True
 
     def _take(self, fragment: FragmentIndex) -> None:
-        """Snapshot a fragment unless nothing changed since the last one, or since its base."""
+        """Snapshot a fragment unless nothing changed since the last one, or nothing is unsent."""
         base = self._bases.get(fragment)
         if base is None or self._taken_at.get(fragment) == (self.steps, base):
             return
-        if self._based_at[fragment] == self.steps:
+        if self._began_at[fragment] == self.steps:
             return
         if not self._may_snapshot(fragment, self.steps):
             return

@@ -185,9 +185,10 @@ class SnapshotTaken:
 
 @dataclass(frozen=True, slots=True)
 class ValueAdopted:
-    """A published value has become base and local value, at a boundary with these totals.
+    """A published value has become the base, at a boundary with these totals.
 
-    `incarnation` is the one that asked for it.
+    `incarnation` is the one that asked for it. The value is the local one too, unless what was done
+    since the newest contribution in it was `carried` over.
     """
 
     fragment: FragmentIndex
@@ -195,6 +196,7 @@ class ValueAdopted:
     steps: int
     tokens: int
     incarnation: Incarnation
+    carried: bool = False
 
 
 @dataclass(frozen=True, slots=True)

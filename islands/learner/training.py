@@ -4,6 +4,7 @@ It may step once every fragment is adopted, on the leases it holds, until its qu
 the run closes; nothing else stops it.
 """
 
+from islands.config import Adoption
 from islands.identities import Lease, Phase
 from islands.learner.actions import AdoptValue
 from islands.learner.asking import go_fresh
@@ -106,10 +107,15 @@ def take_update(core: Core, event: UpdateArrived) -> None:
     if not event.intact or old or update.epoch < core.epoch_seen or core.incarnation is None:
         return
     core.adopting[update.fragment] = [*queue[1 - ADOPTING_MAX :], update]
-    adopt = AdoptValue(
-        update.fragment, update.version, update.clock, update.epoch, core.incarnation
+    corrected = core.settings.adoption is Adoption.DELAY_CORRECTED
+    carry = corrected and core.accounts[update.fragment].can_carry(update.merged)
+    core.actions.append(
+        AdoptValue(
+            *(update.fragment, update.version, update.clock, update.epoch, core.incarnation),
+            carry=carry,
+            merged=update.merged,
+        )
     )
-    core.actions.append(adopt)
 
 
 def take_adoption(core: Core, event: ValueAdopted) -> None:
@@ -129,11 +135,12 @@ def take_adoption(core: Core, event: ValueAdopted) -> None:
     whole = core.phase is not Phase.HEALING
     move_origin(core)
     core.pulls.adopted(event.fragment)
-    core.accounts[event.fragment].adopt(
-        adopted[0],
-        steps=event.steps - core.origin_steps,
-        tokens=event.tokens - core.origin_tokens,
-    )
+    account = core.accounts[event.fragment]
+    if event.carried:
+        account.carry_on(adopted[0])
+    else:
+        steps, tokens = event.steps - core.origin_steps, event.tokens - core.origin_tokens
+        account.adopt(adopted[0], steps=steps, tokens=tokens)
     core.report_due |= whole or core.phase is not Phase.HEALING
     if not whole:
         allow(core)

@@ -20,10 +20,11 @@ then: everything is healed and started, and the run must come to its end.
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from islands.config import (
+    Adoption,
     Anchor,
     MergeRule,
     OuterSettings,
@@ -228,6 +229,8 @@ def draw(seed: int) -> Scenario:
     heal_s = rng.uniform(3.0, 9.0)
     fleet = sum(host.batch_tokens / host.step_s for host in hosts.values())
     settings = _draw_settings(rng, len(hosts), budget_tokens=int(fleet * (heal_s + 10.0)))
+    adoption = random.Random(f"adoption {seed}").choice(tuple(Adoption))
+    settings = replace(settings, adoption=adoption)
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),

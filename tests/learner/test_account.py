@@ -33,6 +33,45 @@ def figures(account: Account, tokens: int) -> tuple[int, int]:
     return tokens - told.settled_tokens, told.overwritten_tokens
 
 
+def test_what_is_carried_on_stays_pending() -> None:
+    """Of 70 tokens 50 were merged; the 20 of the overlap are there to be sent."""
+    account = adopted()
+    account.answered(1, 0, 50)
+    merged = Merged(1, 0, 5, 50)
+    assert account.can_carry(merged)
+    account.carry_on(update(1, 0, merged))
+    assert figures(account, 75) == (25, 0)
+    assert (account.base_steps, account.sent) == (5, [])
+    account.carry_on(update(2, 4, merged))
+    assert figures(account, 75) == (25, 0)
+
+
+def test_what_was_refused_stays_pending_too() -> None:
+    """A value without it takes nothing away."""
+    account = adopted()
+    account.answered(1, 0, 50)
+    account.carry_on(update(1, 0))
+    assert figures(account, 70) == (70, 0)
+
+
+def test_what_is_under_way_is_still_known_when_it_is_carried_on() -> None:
+    """An older value comes in between; the next one contains it."""
+    account = adopted()
+    account.answered(1, 5, 50)
+    account.carry_on(update(1, 3))
+    assert figures(account, 80) == (80, 0)
+    assert account.can_carry(Merged(1, 5, 5, 50))
+    account.carry_on(update(2, 5, Merged(1, 5, 5, 50)))
+    assert figures(account, 90) == (40, 0)
+
+
+def test_what_is_not_known_cannot_be_carried_on() -> None:
+    """Neither before the first base, nor past a contribution that this incarnation did not send."""
+    assert not Account().can_carry(None)
+    assert adopted().can_carry(None)
+    assert not adopted().can_carry(Merged(1, 0, 5, 50))
+
+
 def test_what_is_not_sent_is_pending() -> None:
     """Steps since the base are pending; before the first base there are none."""
     assert figures(adopted(), 70) == (70, 0)

@@ -22,6 +22,7 @@ from islands.learner.engine import (
     enqueue,
 )
 from islands.learner.events import MomentsLoaded, ValueAdopted
+from islands.messages import Merged
 from islands.toy import NumpyTrainer
 
 WHO = Incarnation(1, 1)
@@ -84,6 +85,37 @@ def test_a_newer_value_replaces_one_that_waits() -> None:
         (0, 99),
         (1, 99),
     ]
+
+
+def test_what_is_merged_is_taken_from_the_local_value_once() -> None:
+    """Two values that contain it may come before the state has heard of the first."""
+    bench = Bench()
+    bench.do(bench.adopt(0), Plan((FIRST,)), Allow(10 * BATCH, (Lease(0, 0, 0),)))
+    bench.step()
+    bench.do()
+    sent = bench.taken[0].snapshot.buffer()
+    bench.step()
+    left = bench.engine.trainer.value(0) + np.frombuffer(sent, np.float32)
+    merged = Merged(epoch=1, round=0, steps=1, tokens=BATCH)
+    for number in (1, 2):
+        bench.do(replace(bench.adopt(number), carry=True, merged=merged, sent=sent))
+    np.testing.assert_allclose(bench.engine.trainer.value(0), 2 + left, rtol=1e-5, atol=1e-6)
+    assert np.abs(left).max() > 1e-4
+    assert [event.carried for event in bench.adopted] == [False, True, True]
+
+
+def test_where_nothing_is_left_the_value_is_taken_as_it_is() -> None:
+    """All that was done is in it: nothing is added and subtracted that would only be rounded."""
+    bench = Bench()
+    bench.do(bench.adopt(0), Plan((FIRST,)), Allow(10 * BATCH, (Lease(0, 0, 0),)))
+    bench.step()
+    bench.do()
+    merged = Merged(epoch=1, round=0, steps=1, tokens=BATCH)
+    sent = bench.taken[0].snapshot.buffer()
+    bench.do(replace(bench.adopt(7), carry=True, merged=merged, sent=sent))
+    assert set(bench.engine.trainer.value(0)) == {7.0}
+    bench.do()
+    assert len(bench.taken) == 1  # and there is nothing to send
 
 
 def test_other_commands_keep_their_order() -> None:

@@ -3,11 +3,20 @@
 from dataclasses import replace
 from functools import cache
 
-from islands.config import Anchor, MergeRule, OuterSettings, Precision, RunSettings, Weighting
+from islands.config import (
+    Adoption,
+    Anchor,
+    MergeRule,
+    OuterSettings,
+    Precision,
+    RunSettings,
+    Weighting,
+)
 from tests.oracle.rules import Replay
 from tests.oracle.run import HOSTS, SETTINGS, Case, play
 from tests.oracle.wire import Disturbances
 
+BF16, CARRY = Precision.BFLOAT16, Adoption.DELAY_CORRECTED
 PAIR = {name: HOSTS[name] for name in ("ana", "ben")}
 SLOW_COPIES = {name: replace(host, copy_s=1.6 * host.step_s) for name, host in HOSTS.items()}
 
@@ -25,12 +34,16 @@ CASES = {
         _case("quorum-all", quorum=None, fragments=3, interval_steps=6),
         _case("average", merge=MergeRule.AVERAGE, quorum=2),
         _case("anchor-base", anchor=Anchor.BASE),
-        _case("bfloat16", precision=Precision.BFLOAT16),
+        _case("bfloat16", precision=BF16),
         _case("weights-are-tokens", weighting=Weighting.TOKENS, quorum=2),
         _case("weights-are-equal", weighting=Weighting.UNIFORM),
         _case("no-momentum", outer=OuterSettings(learning_rate=1.0, momentum=0.0), quorum=2),
         _case(
             "no-look-ahead", outer=OuterSettings(learning_rate=0.7, momentum=0.6, nesterov=False)
+        ),
+        _case("carried-on", adoption=CARRY),
+        _case(
+            "carried-on-in-bfloat16", adoption=Adoption.DELAY_CORRECTED, quorum=2, precision=BF16
         ),
         Case("slow-copies", SETTINGS, SLOW_COPIES),
         Case("clipped", replace(SETTINGS, norm_limit=1.05), PAIR, Disturbances(twice={"ana": 6})),

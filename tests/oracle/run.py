@@ -54,17 +54,21 @@ class RecordingTrainer(NumpyTrainer):
     Attributes:
         after: The weights after so many steps, before anything was adopted at that boundary.
         adopted: Of each adoption: the fragment, the value and the steps done before it.
+        carried: Of each adoption that carried work on, by its place in `adopted`: the local value
+            before and after it, the base before it, and what was merged (None for nothing).
         tokens_after: Tokens of all steps so far, by number of steps.
         began_s: When each step began.
     """
 
     after: list[NDArray[np.float32]]
     adopted: list[tuple[int, NDArray[np.float32], int]]
+    carried: dict[int, tuple[NDArray[np.float32] | None, ...]]
     tokens_after: list[int]
     began_s: list[float]
 
     def setup(self) -> None:
         super().setup()
+        self.carried = {}
         self.after, self.adopted, self.tokens_after, self.began_s = [], [], [0], []
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
@@ -77,6 +81,15 @@ class RecordingTrainer(NumpyTrainer):
     def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
         self.adopted.append((fragment, value.copy(), len(self.tokens_after) - 1))
         super().adopt(fragment, value, keep)
+
+    def carry_on(
+        self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
+    ) -> None:
+        where, merged = self._ranges[fragment], None if sent is None else sent.copy()
+        before, base = self._local[where].copy(), self._base[where].copy()
+        super().carry_on(fragment, value, sent)
+        self.carried[len(self.adopted)] = (before, self._local[where].copy(), base, merged)
+        self.adopted.append((fragment, value.copy(), len(self.tokens_after) - 1))
 
     def done_by(self, at_s: float) -> int:
         """Steps that were done at a time: each ends when the next one begins."""

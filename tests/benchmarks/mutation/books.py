@@ -357,8 +357,8 @@ BOOKS = (
     Mutation(
         "a snapshot is taken before commands are carried out",
         "islands/learner/engine.py",
-        "self._bases[fragment] = version",
-        "self._bases.setdefault(fragment, version)",
+        "self._bases[fragment] = adopt.version",
+        "self._bases.setdefault(fragment, adopt.version)",
         (LEARNER_ENGINE,),
     ),
     Mutation(

@@ -2,20 +2,59 @@
 
 from tests.benchmarks.mutation.kind import Mutation
 
+LEARNER_ACCOUNT = "tests/learner/test_account.py"
 LEARNER_ACTOR = "tests/learner/test_actor.py"
+LEARNER_ENGINE = "tests/learner/test_engine.py"
 LEARNER_FLEET_CLOCK = "tests/learner/test_fleet_clock.py"
 LEARNER_SNAPSHOTS = "tests/learner/test_snapshots.py"
 LEARNER_OLD_NEWS = "tests/learner/test_old_news.py"
 LEARNER_STATE = "tests/learner/test_state.py"
 MESSAGING_WEBSOCKET_NETWORK = "tests/messaging/test_websocket_network.py"
+ORACLE_CARRYING_ON = "tests/oracle/test_carrying_on.py"
 ORACLE_CONTRIBUTIONS = "tests/oracle/test_contributions.py"
 ORACLE_VALUES = "tests/oracle/test_values.py"
 SUPERVISOR_VIEW = "tests/supervisor/test_view_of_the_ended.py"
+SYNCER_CLAIMS = "tests/syncer/test_claims.py"
 SYNCER_LATE_ANSWERS = "tests/syncer/test_late_answers.py"
 SYNCER_VAULT = "tests/syncer/test_vault.py"
 LEDGER = "tests/test_ledger.py"
 
 GLUE = (
+    Mutation(
+        "what is merged stays in what is carried on",
+        "islands/learner/engine.py",
+        "sent = decode(adopt.sent, size, self._settings.precision)",
+        "sent = None",
+        (LEARNER_ENGINE, ORACLE_CARRYING_ON),
+    ),
+    Mutation(
+        "a contribution in two values is taken from the local one twice",
+        "islands/learner/engine.py",
+        "        self._merged[fragment] = merged.epoch, merged.round\n",
+        "",
+        (LEARNER_ENGINE,),
+    ),
+    Mutation(
+        "a contribution begins at its base where work is carried on",
+        "islands/learner/account.py",
+        "            self.base_tokens += merged.tokens\n",
+        "",
+        (LEARNER_ACCOUNT, ORACLE_CARRYING_ON),
+    ),
+    Mutation(
+        "an earlier stop counts",
+        "islands/learner/training.py",
+        "if event.order == core.order:",
+        "if True:",
+        (LEARNER_STATE,),
+    ),
+    Mutation(
+        "a decided answer is decided again over the next link",
+        "islands/syncer/scheduling.py",
+        "if known or _admitted(core, ticket) is not None:",
+        "if copies > 1 or _admitted(core, ticket) is not None:",
+        (SYNCER_CLAIMS,),
+    ),
     Mutation(
         "momentum not carried to the next merge",
         "islands/syncer/vault.py",
@@ -89,8 +128,8 @@ GLUE = (
     Mutation(
         "an older incarnation's ticket admitted",
         "islands/syncer/scheduling.py",
-        "if learner is None or not known or learner.incarnation != ticket.incarnation:",
-        "if learner is None or not known:",
+        "if learner is None or observing or learner.incarnation != ticket.incarnation:",
+        "if learner is None or observing:",
         (SYNCER_VAULT, SYNCER_LATE_ANSWERS),
     ),
     Mutation(
