@@ -291,10 +291,10 @@ class Living:
         self._ended = asyncio.Event()
         self._running = 0
 
-    def start(self, actor: RoleActor[Any]) -> None:
-        """Run an actor."""
+    def start(self, actor: RoleActor[Any]) -> asyncio.Task[object]:
+        """Run an actor; returns what is done when it has ended."""
         self._running += 1
-        self.scope.spawn(self._run(actor), actor.name)
+        return self.scope.spawn(self._run(actor), actor.name)
 
     async def wait(self) -> None:
         """Wait until all actors have ended, or one has failed; leave nothing behind.

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from islands.credentials import Credentials
 from islands.errors import IslandsError, JournalError, RefusedError, UserError
 from islands.evaluation import attempt
+from islands.export import FINAL_FILE
 from islands.folder_lock import lock_folder
 from islands.hosting import (
     KEY_FILE,
@@ -52,7 +53,7 @@ from islands.summary import Share, Summary, summarise
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.liveness import MemberRecord
 from islands.syncer.actor import SyncerActor
-from islands.syncer_host import FINAL_FILE, journal_disk, make_syncer
+from islands.syncer_host import journal_disk, make_syncer
 from islands.telemetry import RunFolder
 from islands.wire_limits import check_told, limits_of
 from islands.workload import Workload
@@ -167,6 +168,7 @@ class Hub:
         self._scope = Scope("hub-network", lambda _, error: self.give_up("the network", error))
         self._began_s = 0.0
         self._goodbye: asyncio.Task[None] | None = None
+        self._merged = asyncio.Event()
         self._ready: Callable[[], object] | None = None
         self._disk = journal_disk(settings.folder) if settings.syncer_here else None
 
@@ -269,13 +271,14 @@ class Hub:
                 SYNCER,
                 around,
                 folder=self.settings.folder,
+                spec=self.spec,
                 disk=self._disk,
                 shards=self.plan.shards,
                 credentials=self._credentials,
                 start_from=self.settings.start_from,
                 ready=self._ready,
             )
-            self._living.start(self.syncer)
+            self._living.start(self.syncer).add_done_callback(lambda _: self._merged.set())
         elif self._ready is not None:
             self._ready()
         if self.settings.evaluate_every_s is not None:
@@ -398,6 +401,7 @@ class Hub:
         await self.end_children()
         if self.syncer is not None:
             self.syncer.ref.stop(reason)
+            await self._merged.wait()  # it leaves the parameters behind
         self._living.end()
 
     async def _conclude(self, share: Share) -> Summary:

@@ -37,6 +37,20 @@ class Version(Compact, frozen=True, order=True):
         return f"{self.epoch}.{self.number}"
 
 
+class Cut(msgspec.Struct, frozen=True):
+    """All that is published at one moment.
+
+    Args:
+        reason: why the run ended there, or was stopped.
+        tokens: processed until then.
+        versions: of the fragments, in order.
+    """
+
+    reason: str
+    tokens: int
+    versions: tuple[Version, ...]
+
+
 class Incarnation(msgspec.Struct, frozen=True, order=True, gc=False):
     """One admission of a learner: the supervisor's epoch and its counter of admissions.
 

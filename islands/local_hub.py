@@ -19,12 +19,15 @@ from islands.hub import SUPERVISOR, SYNCER, Claim, Hub, HubSettings
 from islands.identities import Role, Status
 from islands.launcher import ProcessLauncher
 from islands.option_groups import ConnectOptions, ListenOptions
+from islands.process_memory import VALUE_BYTES
 from islands.process_output import LIMIT_BYTES
 from islands.supervisor.core import Core
 from islands.workload import Workload
 
 GOODBYE_S = 10.0
 LEAVE_S = 10.0
+EXPORT_BYTES_PER_S = 50e6
+"""How fast a syncer that is stopped can write what is published, on a slow disk."""
 HOPELESS = "exit code 2"
 """How a process ends whose user must mend something: starting it again is in vain."""
 FAILED = "exit code 1: "
@@ -134,7 +137,8 @@ class LocalHub(Hub):
             await self._children.wait_ended(GOODBYE_S)
         self._leaving = True
         await self._end_learners()
-        await self._children.terminate_all(LEAVE_S)
+        written_s = VALUE_BYTES * self.plan.layout.size / EXPORT_BYTES_PER_S
+        await self._children.terminate_all(LEAVE_S + written_s)
 
     async def _end_learners(self) -> None:
         for name in self._running_learners():

@@ -13,19 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.credentials import Credentials
+from islands.export import FINAL_FILE, metadata_of, write_model
 from islands.folder_lock import lock_folder
-from islands.layout import Layout
+from islands.identities import Cut
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import Sgd
 from islands.ports import Disk, RealDisk
 from islands.role import Surroundings
+from islands.run_spec import RunSpec
 from islands.summary import share_of
 from islands.syncer.actor import SyncerActor
 from islands.syncer_hooks import Hooks
 from islands.syncer_workers import worker_threads
 from islands.warm_start import read_values
 
-FINAL_FILE = "final.safetensors"
 JOURNAL = "journal"
 LOCK_FILE = "lock"
 
@@ -51,6 +52,7 @@ def make_syncer(
     around: Surroundings,
     *,
     folder: Path,
+    spec: RunSpec,
     shards: int,
     disk: Disk,
     credentials: Credentials,
@@ -63,6 +65,7 @@ def make_syncer(
         name: its name in the run.
         around: where it lives.
         folder: of the run.
+        spec: what the run is.
         disk: the journal's, from `journal_disk`; it is closed when the syncer has ended.
         shards: virtual shards of one pass over the data.
         credentials: to check admissions.
@@ -74,6 +77,16 @@ def make_syncer(
     def initial() -> Sequence[NDArray[np.float32]]:
         assert start_from is not None, "asked for only if there is a file"
         return read_values(start_from, around.layout)
+
+    def export(values: list[NDArray[np.float32]], cut: Cut) -> None:
+        metadata = metadata_of(spec, around.layout, cut)
+        write_model(folder / FINAL_FILE, around.layout, values, metadata)
+
+    def leave_behind(values: list[NDArray[np.float32]], cut: Cut) -> None:
+        try:
+            export(values, cut)
+        except OSError as error:  # the journal has it all: nothing is lost but this copy
+            around.tape.write(0.0, name, "disk", {"error": f"{FINAL_FILE}: {error.strerror}"})
 
     syncer: SyncerActor = SyncerActor(
         name,
@@ -87,18 +100,10 @@ def make_syncer(
         initial=None if start_from is None else initial,
         hooks=Hooks(
             ready=ready,
-            export=lambda values: write_values(around.layout, values, folder / FINAL_FILE),
+            export=export,
+            stopped=leave_behind,
             report=lambda: msgspec.json.encode(share_of(syncer.state)),
         ),
     )
     workers.merging.submit(warm_up, lambda _: None)
     return syncer
-
-
-def write_values(layout: Layout, values: list[NDArray[np.float32]], path: Path) -> None:
-    """Write what a syncer published last: float32 tensors by their paths."""
-    from safetensors.numpy import save_file
-
-    fresh = path.with_suffix(".new")
-    save_file(layout.assemble(values), fresh)
-    fresh.replace(path)

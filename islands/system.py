@@ -31,6 +31,7 @@ from islands.errors import (
     UserError,
 )
 from islands.evaluation import attempt
+from islands.export import FINAL_FILE, metadata_of, write_model
 from islands.jax_settings import cpu_environment
 from islands.jax_trainer import JaxTrainer
 from islands.learner.actor import LearnerActor
@@ -43,6 +44,7 @@ from islands.observer.actor import ObserverActor
 from islands.ports import RealDisk, ThreadWorker
 from islands.processes import Process, ProcessTable
 from islands.role import Surroundings
+from islands.run_spec import RunSpec
 from islands.summary import Summary, share_of, summarise
 from islands.supervisor.actor import SupervisorActor
 from islands.syncer.actor import SyncerActor
@@ -110,6 +112,7 @@ class LocalSystem:
         self.model = self._trainer(0, None)
         self.folder: RunFolder
         self.values: list[NDArray[np.float32]] = []
+        self.reason = ""
         self.failure: IslandsError | None = None
         self._outer = outer or Sgd.of(settings.outer)
         self._evaluate_every_s = evaluate_every_s
@@ -158,6 +161,10 @@ class LocalSystem:
                 raise self.failure
             await self._processes.wait_ended(GOODBYE_S)
             return self._conclude()
+        except asyncio.CancelledError:  # Ctrl-C: what was published until now is not lost
+            if self._keep_values():
+                self._export("stopped")
+            raise
         finally:
             for timer in self._away.values():
                 timer.cancel()
@@ -338,26 +345,41 @@ class LocalSystem:
 
     def _cut(self, reason: str) -> None:
         """The final state is durable: keep its values before the syncer ends."""
-        syncer = self._syncer
-        assert syncer is not None, "a syncer made the cut"
-        versions = [
-            syncer.state.version(index) for index in range(len(self.model.layout.fragments))
-        ]
-        self.values = syncer.vault.published([v for v in versions if v is not None])
+        kept = self._keep_values()
+        assert kept, "a syncer made the cut"
+        self.reason = reason
         self._wall_s = self.elapsed_s
         self._finished.set()
 
+    def _export(self, reason: str) -> None:
+        """Write the values that are kept, with what they are."""
+        syncer, layout = self._syncer, self.model.layout
+        assert syncer is not None, "values are a syncer's"
+        kind = type(self.task)
+        spec = RunSpec(self.settings, f"{kind.__module__}:{kind.__qualname__}")
+        cut = syncer.state.cut(reason)
+        assert cut is not None, "values are of versions"
+        path = self.folder.path / FINAL_FILE
+        write_model(path, layout, self.values, metadata_of(spec, layout, cut))
+
+    def _keep_values(self) -> bool:
+        """Take what is published from the syncer; False if something has no version yet."""
+        syncer = self._syncer
+        cut = syncer.state.cut("") if syncer is not None and syncer.begun else None
+        if syncer is None or cut is None:
+            return False
+        self.values = syncer.vault.published(list(cut.versions))
+        return True
+
     def _conclude(self) -> Summary:
         """Evaluate and export what was published last, and sum up."""
-        from safetensors.numpy import save_file
-
         found = attempt(self.model.evaluate, self.values)
         if isinstance(found, IslandsError):
             told: dict[str, object] = {"error": str(found), "detail": found.detail}
             self.folder.write(self.elapsed_s, "system", "evaluation_failed", told)
             found = {}
         self.folder.evaluation(self.elapsed_s, 0.0, found)
-        save_file(self.model.layout.assemble(self.values), self.folder.path / "final.safetensors")
+        self._export(self.reason)
         assert self._syncer is not None, "a syncer made the cut"
         summary = summarise(
             self.folder.figures,

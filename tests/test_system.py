@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from tensorboardX.proto.event_pb2 import Event as BoardEvent
 
+from islands import described, load
 from islands.config import OuterSettings, Precision, RunSettings, Timing
 from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import IslandsError, JournalError, TaskError, UserError
@@ -270,6 +271,24 @@ async def begun(system: LocalSystem, folder: Path) -> asyncio.Task[Summary]:
     asyncio.get_running_loop().call_soon(turn.set_result, None)
     await turn
     return running
+
+
+def test_a_run_that_is_cancelled_leaves_its_parameters_behind(tmp_path: Path) -> None:
+    """As by Ctrl-C; the file says that the run was stopped, and after how many tokens."""
+    system = LocalSystem(Linear(), settings(budget_tokens=None), learners=1)
+
+    async def main() -> None:
+        run = await begun(system, tmp_path)
+        await reached(system, lambda: system.folder.figures.merges > 1)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    asyncio.run(main())
+    told = described(tmp_path)
+    assert told["reason"] == "stopped"
+    assert cast("int", told["tokens"]) > 0
+    assert load(tmp_path, like=system.task.init(jax.random.key(0)).params)
 
 
 def test_a_learner_that_is_killed_comes_back(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
             options.name,
             around,
             folder=options.folder,
+            spec=spec,
             disk=disk,
             shards=plan.shards,
             credentials=credentials_of(spec.settings.run, key_file),

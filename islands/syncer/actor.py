@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from islands.credentials import Credentials
 from islands.enrolment import Enrolment
 from islands.errors import DiskError, IslandsError, RefusedError
-from islands.identities import Phase, Role, Version
+from islands.identities import Cut, Phase, Role, Version
 from islands.inspections import Inspections
 from islands.journal import Journal, Recovered, encode
 from islands.journal_writer import JournalWriter
@@ -343,23 +343,31 @@ class SyncerActor(RoleActor[Event]):
     def _write_journal(self, action: WriteJournal) -> None:
         """Metadata is taken now, with everything that this record promises."""
         metadata = encode(self.state.durable)
-        sequence, fragment, version = action.sequence, action.fragment, action.version
-        arrays = (
-            {}
-            if fragment is None or version is None
-            else self.vault.journal_arrays(fragment, version)
-        )
-        self._writer.write((sequence, metadata, fragment, version, arrays))
+        fragment, version = action.fragment, action.version
+        held = self.vault.journal_arrays
+        arrays = {} if fragment is None or version is None else held(fragment, version)
+        self._writer.write((action.sequence, metadata, fragment, version, arrays))
 
     def _finish(self, reason: str) -> None:
         """The final cut is durable: it is exported, then told with every heartbeat until heard."""
         if self._hooks.export is None:
             self._tell_finished(reason)
             return
-        export, fragments = self._hooks.export, range(len(self.around.layout.fragments))
-        versions = [self.state.version(index) for index in fragments]
-        values = self.vault.published([version for version in versions if version is not None])
-        self._workers.writing.submit(lambda: export(values), lambda _: self._tell_finished(reason))
+        export, held = self._hooks.export, self._published(reason)
+        assert held is not None, "it has begun"
+        self._workers.writing.submit(lambda: export(*held), lambda _: self._tell_finished(reason))
+
+    def _published(self, reason: str) -> tuple[list[NDArray[np.float32]], Cut] | None:
+        """What is published now, and what that is; None before everything has a version."""
+        cut = self.state.cut(reason) if self.begun else None
+        return None if cut is None else (self.vault.published(list(cut.versions)), cut)
+
+    async def on_stop(self, reason: str) -> None:
+        """End; what is published then is left behind as a file."""
+        held = self._published(f"stopped: {reason}") if self._end is None else None
+        await super().on_stop(reason)
+        if held is not None and self._hooks.stopped is not None:
+            await asyncio.to_thread(self._hooks.stopped, *held)
 
     def _tell_finished(self, reason: str) -> None:
         share = b"" if self._hooks.report is None else self._hooks.report()

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from islands.config import RunSettings
 from islands.errors import UNFORESEEN, InvariantError
-from islands.identities import LearnerName, Version
+from islands.identities import Cut, LearnerName, Version
 from islands.ledger import Ledger, Row
 from islands.messages import RUN_OVER, Refused, Stop
 from islands.syncer.actions import Action, Dismiss
@@ -149,6 +149,12 @@ class SyncerState:
         """The committed version of a fragment, if there is one."""
         published = self._core.published[fragment]
         return None if published is None else published.version
+
+    def cut(self, reason: str) -> Cut | None:
+        """What is published now; None before every fragment has a version."""
+        versions = [each.version for each in self._core.published if each is not None]
+        whole = len(versions) == len(self._core.published)
+        return Cut(reason, self.durable.ledger.processed, tuple(versions)) if whole else None
 
     def handle(self, event: Event, *, now_s: float) -> list[Action]:
         """Take in one event.

@@ -84,7 +84,7 @@ class Room:
             rng=random.Random(0),
             initial=zeros if seeded else None,
             hooks=Hooks(
-                export=lambda _: self.exported.append(asyncio.get_running_loop().time()),
+                export=lambda *_: self.exported.append(asyncio.get_running_loop().time()),
                 finished=lambda _: self.ended.append(asyncio.get_running_loop().time()),
             ),
         )
