@@ -5,6 +5,11 @@ with fresh moments, a process that ends as it should), what another entry says a
 that are shown as long as they are true.
 """
 
+from messaging.plain_text import plain
+
+ENDS = {"tokens": "its budget of tokens is spent", "time": "its time is over"}
+"""Why a run ends, for a person."""
+
 WORDS = {
     "evicted": "{name} was evicted: {reason}",
     "left": "{name} left: {reason}",
@@ -69,5 +74,12 @@ def sentence(actor: str, kind: str, fields: dict[str, object], *, known: bool = 
             template = "the process of {name} ended: {reason}"
         case _:
             pass
+    if kind == "closing":
+        fields = {**fields, "reason": why_ended(str(fields.get("reason")))}
     told = template.format_map(_Fields(fields, actor=actor))
-    return told.rstrip(": ")
+    return plain(told.rstrip(": "))
+
+
+def why_ended(reason: str) -> str:
+    """Why a run has ended, for a person."""
+    return ENDS.get(reason, reason)

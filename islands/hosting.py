@@ -22,7 +22,7 @@ from islands.run_spec import RunPlan, RunSpec
 from islands.spool import Spool
 from islands.tape import FileTape, Tape
 from islands.watchdog import Watchdog
-from messaging.clock import LoopClock, WallClock
+from messaging.clock import Clock, LoopClock, WallClock
 from messaging.limits import Limits
 from messaging.link import Network
 from messaging.scope import Scope
@@ -33,6 +33,8 @@ TOKEN_FILE = "token"  # noqa: S105  the name of a file
 KEY_FILE = "key"
 GOODBYE_S = 15.0
 SIGNALLED = 130
+STALLS_TOLD_S = 60.0
+"""A person is told at most so often that the event loop stood still."""
 FAILURES_SAID = 32
 """Different failures that are told; more of them, such as one for each record, tell nothing new."""
 
@@ -98,9 +100,40 @@ def allow_open_files() -> int:
     return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
 
 
+class Stalls:
+    """Tells a person that the event loop stood still, and what to do about it; once in a while.
+
+    Args:
+        say: told so.
+        clock: says when.
+    """
+
+    def __init__(self, say: Callable[[str], object], clock: Clock) -> None:
+        self._say = say
+        self._clock = clock
+        self._told_s = -STALLS_TOLD_S
+        self._untold_s: list[float] = []
+
+    def stalled(self, for_s: float) -> None:
+        """The loop goes on after a stall."""
+        self._untold_s.append(for_s)
+        now_s = self._clock.now_s()
+        if now_s - self._told_s < STALLS_TOLD_S:
+            return
+        times = f"{len(self._untold_s)} times, " * (len(self._untold_s) > 1)
+        self._say(
+            f"this process heard and sent nothing for {times}{max(self._untold_s):.1f} s"
+            f"{' at most' if times else ''}: the machine is too busy, or was asleep; if it goes on "
+            "for seconds, members are evicted: give it a core that learners do not use (fewer "
+            "learners on this machine, or --threads 1 for each), or a larger run.timing.patience"
+        )
+        self._told_s = now_s
+        self._untold_s.clear()
+
+
 async def _watched(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
     """A service manager hears that the loop turns; a person, when it did not."""
-    watchdog = Watchdog(lambda for_s: say(f"event loop stalled {for_s:.1f} s"))
+    watchdog = Watchdog(Stalls(say, LoopClock()).stalled)
     watchdog.begin("starting")
     try:
         return await main(watchdog)

@@ -40,3 +40,16 @@ def test_who_was_here_before_is_back() -> None:
 def test_an_entry_without_fields_harms_nothing(kind: str) -> None:
     """Whoever wrote it, whatever it lacks."""
     assert "{" not in sentence("s", kind, {})
+
+
+def test_an_end_is_told_in_words() -> None:
+    """The word by which the program knows it is none for a person."""
+    told = sentence("s", "closing", {"reason": "tokens"})
+    assert told == "the run is ending: its budget of tokens is spent"
+    assert sentence("s", "closing", {"reason": "enough"}) == "the run is ending: enough"
+
+
+def test_text_from_afar_is_one_plain_line() -> None:
+    """A peer's note moves no cursor and makes no line of its own."""
+    assert "\x1b" not in sentence("s", "left", {"name": "a\x1b[2J", "reason": "x\ny"})
+    assert "\n" not in sentence("s", "left", {"name": "a", "reason": "x\ny"})

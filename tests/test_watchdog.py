@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from islands.hosting import run_service
+from islands.hosting import STALLS_TOLD_S, Stalls, run_service
 from islands.watchdog import EXTENSION_S, Notifier, Watchdog
 from messaging.virtual_time import run_virtual
 
@@ -257,3 +257,26 @@ def test_a_stall_is_told_once_with_its_length(manager: Manager) -> None:
     with asyncio.Runner(loop_factory=LateLoop) as runner:
         runner.run(main())
     assert 900.0 < told[0] < 1300.0
+
+
+class HandClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+
+    def now_s(self) -> float:
+        return self.at_s
+
+
+def test_stalls_come_with_advice_and_once_a_minute() -> None:
+    """A loop that stands still often fills no terminal; how often and how long is told together."""
+    clock, told = HandClock(), list[str]()
+    stalls = Stalls(told.append, clock)
+    for at_s, for_s in ((0.0, 0.6), (1.0, 2.0), (2.0, 0.7), (STALLS_TOLD_S, 0.9)):
+        clock.at_s = at_s
+        stalls.stalled(for_s)
+    first, second = told
+    assert "nothing for 0.6 s: the machine is too busy" in first
+    assert "nothing for 3 times, 2.0 s at most: the machine" in second
+    assert "run.timing.patience" in second

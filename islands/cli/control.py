@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common
 from islands.errors import RefusedError, UnreachableError
+from islands.figures import in_order
 from islands.hub_file import read_place
 from islands.identities import OPERATOR, Role
 from islands.messages import Refused
@@ -152,7 +153,7 @@ def show(members: tuple[MemberFigures, ...]) -> None:
     table = Table(box=None, pad_edge=False)
     for title in ("name", "role", "status", "phase", "step", "silent", "incarnation"):
         table.add_column(title, justify="right" if title in ("step", "silent") else "left")
-    for each in members:
+    for each in sorted(members, key=lambda member: (member.role.value, in_order(member.name))):
         table.add_row(
             each.name,
             each.role.value,

@@ -42,7 +42,8 @@ def new_folder(name: str) -> Path:
 
 async def _run(hub: "LocalHub") -> int:
     from islands.cli.screen import Screen
-    from islands.cli.serve import exit_code, why_ended
+    from islands.cli.serve import exit_code
+    from islands.happenings import why_ended
     from islands.hub import banner
 
     await hub.open()
@@ -53,7 +54,7 @@ async def _run(hub: "LocalHub") -> int:
         screen.say(f"stopped; the same command with --folder {hub.settings.folder} goes on")
         return 0
     screen.conclude(hub.folder.figures, summary)
-    screen.say(f"\nThe run has ended: {why_ended(summary)}")
+    screen.say(f"\nThe run has ended: {why_ended(str(summary['reason']))}")
     screen.say(f"Everything is in {hub.settings.folder}")
     return exit_code(summary)
 

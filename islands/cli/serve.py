@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from islands.happenings import why_ended
 from islands.hosting import run_service, say
 from islands.hub import Hub, HubSettings, banner, settle
 from islands.option_groups import RunFile
@@ -11,8 +12,6 @@ from islands.syncer.divergence import DIVERGED
 from islands.watchdog import Watchdog
 from islands.workload import load_workload
 
-ENDS = {"tokens": "its budget of tokens is spent", "time": "its time is over"}
-"""Why a run ends, for a person."""
 OF_NO_USE = 2
 """Exit code of a run that its user must mend: starting the hub again is in vain."""
 
@@ -39,15 +38,9 @@ async def _serve(hub: Hub, watchdog: Watchdog) -> int:
     if summary is None:
         say("stopped; the same command in the same folder goes on")
     else:
-        reason = why_ended(summary)
+        reason = why_ended(str(summary["reason"]))
         say(f"the run has ended: {reason}; see {hub.settings.folder / 'summary.json'}")
     return exit_code(summary)
-
-
-def why_ended(summary: Summary) -> str:
-    """Why a run has ended, for a person."""
-    reason = str(summary["reason"])
-    return ENDS.get(reason, reason)
 
 
 def exit_code(summary: Summary | None) -> int:

@@ -13,6 +13,7 @@ whom it gives its moments              `donating.py`
 how it departs                         `leaving.py`
 what it did with one fragment          `account.py`
 what time it is in the fleet           `fleet_clock.py`
+what it tells on its own terminal      `narration.py`
 what it knows                          `core.py`
 all of them together                   `state.py`
 =====================================  ===============

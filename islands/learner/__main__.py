@@ -31,6 +31,7 @@ def entry(options: LearnerOptions, _: Common) -> int:
 
 async def _learn(options: LearnerOptions, name: str) -> int:
     from islands.enquiry import Asker, check_same, enquire
+    from islands.happenings import why_ended
     from islands.hosting import (
         SpokenTape,
         around_in,
@@ -68,6 +69,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
             compute,
             ThreadWorker(name, lambda error: learner.fail("worker", error), finish=False),
             random.Random(os.urandom(8)),
+            tell=lambda told: say(f"{name}: {told}"),
         )
         say(f"{name}: joining run {spec.settings.run!r} at {addresses[0]}")
         await live([learner], learner.leave, tape)
@@ -76,7 +78,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     finally:
         await network.close()
     if learner.exit is not None:
-        say(f"{name}: {learner.exit.reason}")
+        say(f"{name}: it ends: {why_ended(learner.exit.reason)}")
     return 0
 
 

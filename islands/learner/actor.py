@@ -63,6 +63,7 @@ from islands.learner.events import (
     ValueAdopted,
 )
 from islands.learner.figures import Figures
+from islands.learner.narration import Narrator, Seen
 from islands.learner.peers import PieceMeasured, Pieces
 from islands.learner.state import LearnerState
 from islands.messages import (
@@ -117,6 +118,7 @@ class LearnerActor(RoleActor[Item]):
         worker: for digests.
         rng: jitter of its dialling.
         observe: receives every finished step, for the metrics.
+        tell: is told what happens to it, for the person at its terminal.
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class LearnerActor(RoleActor[Item]):
         worker: Worker,
         rng: random.Random,
         observe: Callable[[StepReport], None] | None = None,
+        tell: Callable[[str], object] | None = None,
     ) -> None:
         """Prepare; `run` begins."""
         super().__init__(name, around)
@@ -139,6 +142,8 @@ class LearnerActor(RoleActor[Item]):
         self._worker = worker
         self._rng = rng
         self._observe = observe
+        self._tell = tell
+        self._narrator = Narrator(around.settings.timing)
         self._supervisor: Dialer | None = None
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
@@ -224,6 +229,22 @@ class LearnerActor(RoleActor[Item]):
         for action in self.state.handle(event, now_s=self.now_s()):
             self._perform(action)
         self._tell_last_figures()
+        if self._tell is not None:
+            for sentence in self._narrator.follow(event, self._seen(), self.now_s()):
+                self._tell(sentence)
+
+    def _seen(self) -> Seen:
+        """What a person may be told of."""
+        core = self.state.core
+        return Seen(
+            core.incarnation,
+            core.phase,
+            core.supervisor_up,
+            core.syncer_up,
+            core.steps,
+            core.tokens,
+            self._figures.loss,
+        )
 
     def _take_value(self, event: UpdateArrived, value: NDArray[np.float32]) -> None:
         """The state says at once whether to adopt; if not, the value is forgotten."""

@@ -25,6 +25,11 @@ class Figures:
         self._data_wait_s = 0.0
         self._gaps = GapHistogram()
 
+    @property
+    def loss(self) -> float:
+        """Mean of the steps since it was told last, or what was told then."""
+        return self._loss_sum / self._losses if self._losses else self._loss
+
     def stepped(self, step: StepFinished, loss: float, gap_s: float, data_wait_s: float) -> None:
         """A step is complete; its totals are over the life of the process."""
         self.steps, self._tokens = step.steps, step.tokens
@@ -36,9 +41,7 @@ class Figures:
 
     def told(self, *, bytes_up: int, bytes_down: int) -> StepFigures:
         """All of it, as a message; without a step since the last one, its loss is that one's."""
-        if self._losses:
-            self._loss = self._loss_sum / self._losses
-            self._loss_sum, self._losses = 0.0, 0
+        self._loss, self._loss_sum, self._losses = self.loss, 0.0, 0
         return StepFigures(
             process=self._process,
             steps=self.steps,

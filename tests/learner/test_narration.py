@@ -1,0 +1,108 @@
+"""What a learner tells on its own terminal."""
+
+from dataclasses import replace
+
+from islands.config import Timing
+from islands.identities import Incarnation, LearnerName, Phase
+from islands.learner.events import Event, FromSupervisor, FromSyncer, StepFinished, Ticked
+from islands.learner.narration import PROGRESS_S, Narrator, Seen
+from islands.messages import Evicted
+
+ANA = LearnerName("ana")
+FIRST, SECOND = Incarnation(1, 1), Incarnation(1, 2)
+STEPPING = Seen(
+    FIRST, Phase.STEPPING, supervisor_up=True, syncer_up=True, steps=3, tokens=30, loss=2.5
+)
+
+
+class Terminal:
+    """A narrator that has told of the first step already, and what it said since."""
+
+    def __init__(self) -> None:
+        self.narrator = Narrator(Timing())
+        self.now_s = 0.0
+        self.seen = STEPPING
+        self.told: list[str] = []
+        self.follow(STEPPING)
+        self.told.clear()
+
+    def follow(self, seen: Seen, event: Event | None = None, after_s: float = 0.0) -> None:
+        """An event, so much later, led to this state."""
+        self.now_s += after_s
+        self.told += self.narrator.follow(event or Ticked(), seen, self.now_s)
+
+
+def test_a_first_start_is_told_step_by_step() -> None:
+    """Who waits at the terminal sees why nothing is trained yet."""
+    narrator = Narrator(Timing())
+    joining = replace(STEPPING, incarnation=None, phase=Phase.JOINING, steps=0, tokens=0)
+    states = [
+        joining,
+        replace(joining, incarnation=FIRST, phase=Phase.COMPILING),
+        replace(joining, incarnation=FIRST, phase=Phase.HEALING),
+        STEPPING,
+        STEPPING,
+    ]
+    told = [sentence for seen in states for sentence in narrator.follow(Ticked(), seen, 1.0)]
+    assert told == [
+        "admitted, as incarnation 1.1",
+        "it reads its data, and compiles its step",
+        "its first step is done",
+    ]
+
+
+def test_a_hub_that_is_away_is_told_once_and_so_is_its_return() -> None:
+    """A link that comes back at once is no news: the dialler does what there is to do."""
+    terminal = Terminal()
+    away = replace(STEPPING, supervisor_up=False, syncer_up=False)
+    terminal.follow(away)
+    terminal.follow(STEPPING, after_s=1.0)
+    assert terminal.told == []
+    for _ in range(10):
+        terminal.follow(away, after_s=1.0)
+    terminal.follow(STEPPING, after_s=1.0)
+    assert terminal.told == [
+        "the supervisor cannot be reached; it is dialled until it is back",
+        "the syncer cannot be reached; steps go on, as far as tokens were granted",
+        "the supervisor is back after 10 s",
+        "the syncer is back after 10 s",
+    ]
+
+
+def test_an_eviction_and_the_admission_after_it_are_told() -> None:
+    """With the reason, whoever says it; of an incarnation that ended before, nothing."""
+    terminal = Terminal()
+    nobody = replace(STEPPING, incarnation=None, phase=Phase.JOINING)
+    terminal.follow(nobody, FromSupervisor(Evicted(ANA, FIRST, "silent\x1b[2J")))
+    terminal.follow(nobody, FromSyncer(Evicted(ANA, FIRST, "silent")))
+    terminal.follow(replace(STEPPING, incarnation=SECOND))
+    terminal.follow(replace(STEPPING, incarnation=SECOND), FromSyncer(Evicted(ANA, FIRST, "old")))
+    ended, admitted = terminal.told
+    assert ended.startswith("its incarnation has ended (silent")
+    assert "\x1b" not in ended
+    assert admitted == "admitted again, as incarnation 1.2"
+
+
+def test_a_loss_that_is_no_number_is_told() -> None:
+    """Its incarnation ends by its own word: nobody else says why."""
+    terminal = Terminal()
+    step = StepFinished(4, 40, 0.1, finite=False, leases=())
+    terminal.follow(replace(STEPPING, incarnation=None, phase=Phase.JOINING), step)
+    terminal.follow(replace(STEPPING, incarnation=None, phase=Phase.JOINING), step)
+    assert len(terminal.told) == 1
+    assert "not a finite number" in terminal.told[0]
+
+
+def test_pauses_and_progress_are_told() -> None:
+    """How far it is, once a minute, while it steps."""
+    terminal = Terminal()
+    paused = replace(STEPPING, phase=Phase.PAUSED)
+    terminal.follow(paused)
+    terminal.follow(paused, after_s=PROGRESS_S)
+    terminal.follow(STEPPING)
+    terminal.follow(replace(STEPPING, steps=1234, tokens=12_340), after_s=PROGRESS_S)
+    assert terminal.told == [
+        "the run is paused",
+        "the run goes on",
+        "1,234 steps, 12,340 tokens, loss 2.5",
+    ]
