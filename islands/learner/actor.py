@@ -63,7 +63,7 @@ from islands.learner.events import (
     ValueAdopted,
 )
 from islands.learner.figures import Figures
-from islands.learner.narration import Narrator, Seen
+from islands.learner.narration import Narrator, seen_of
 from islands.learner.peers import PieceMeasured, Pieces
 from islands.learner.state import LearnerState
 from islands.messages import (
@@ -230,21 +230,9 @@ class LearnerActor(RoleActor[Item]):
             self._perform(action)
         self._tell_last_figures()
         if self._tell is not None:
-            for sentence in self._narrator.follow(event, self._seen(), self.now_s()):
+            seen = seen_of(self.state.core, self._figures.loss)
+            for sentence in self._narrator.follow(event, seen, self.now_s()):
                 self._tell(sentence)
-
-    def _seen(self) -> Seen:
-        """What a person may be told of."""
-        core = self.state.core
-        return Seen(
-            core.incarnation,
-            core.phase,
-            core.supervisor_up,
-            core.syncer_up,
-            core.steps,
-            core.tokens,
-            self._figures.loss,
-        )
 
     def _take_value(self, event: UpdateArrived, value: NDArray[np.float32]) -> None:
         """The state says at once whether to adopt; if not, the value is forgotten."""

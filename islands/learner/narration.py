@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from islands.config import Timing
 from islands.identities import Incarnation, Phase
+from islands.learner.core import Core
 from islands.learner.events import Event, FromSupervisor, FromSyncer, StepFinished
 from islands.learner.membership import NOT_FINITE
 from islands.messages import Evicted
@@ -27,6 +28,19 @@ class Seen:
     steps: int
     tokens: int
     loss: float
+
+
+def seen_of(core: Core, loss: float) -> Seen:
+    """What a person may be told of a learner that knows this."""
+    return Seen(
+        core.incarnation,
+        core.phase,
+        core.supervisor_up,
+        core.syncer_up,
+        core.steps,
+        core.tokens,
+        loss,
+    )
 
 
 @dataclass(slots=True)
