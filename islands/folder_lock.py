@@ -1,10 +1,24 @@
-"""A folder that only one process may use: its lock ends with its holder, however that ends."""
+"""Folders of a run: for their owner's eyes, and for one process at a time.
+
+The lock of a folder ends with its holder, however that ends.
+"""
 
 import fcntl
 from pathlib import Path
 from typing import IO
 
 from islands.errors import UserError, unusable
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that its owner alone can enter, for it holds the model and the secrets.
+
+    One that is there stays as it is: whoever made it knows who is to read it.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def lock_folder(folder: Path, name: str, user: str) -> IO[bytes]:
@@ -22,7 +36,7 @@ def lock_folder(folder: Path, name: str, user: str) -> IO[bytes]:
         UserError: the folder cannot be used, or somebody else uses it.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         file = (folder / name).open("ab")
     except OSError as error:
         raise unusable(f"the folder {folder} cannot be used", error) from error

@@ -15,6 +15,7 @@ from typing import Any
 
 from islands.credentials import Credentials
 from islands.errors import FULL_OR_FAILING, IslandsError, UserError, unusable
+from islands.folder_lock import make_private
 from islands.messages import MESSAGE_TYPES
 from islands.option_groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.role import RoleActor, Surroundings
@@ -170,7 +171,7 @@ def make_secret(path: Path) -> None:
         LocalFault: the file cannot be written.
     """
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         Secret.generate().write(path)
 
 
@@ -181,7 +182,10 @@ def credentials_of(run_name: str, path: Path) -> Credentials:
         UserError: the file is missing, unreadable, or too short for a key.
     """
     try:
-        return Credentials(run_name, path.read_bytes().strip())
+        key = path.read_bytes().strip()
+        if path.stat().st_mode & 0o077:
+            say(f"others can read or write the run's key {path}: run chmod 600 {path}")
+        return Credentials(run_name, key)
     except OSError as error:
         raise UserError(
             f"the run's key {path} cannot be read: {error.strerror}; copy it from the folder of "
@@ -253,7 +257,8 @@ def tape_in(folder: Path, name: str, keeping: KeepOptions) -> FileTape:
     place = folder / "processes" / name
     path = place / "tape.jsonl"
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
+        make_private(place)
         path.open("ab").close()
     except OSError as error:
         if error.errno not in FULL_OR_FAILING:

@@ -18,7 +18,6 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 from urllib.parse import urlsplit
 
 import msgspec
@@ -29,7 +28,6 @@ from islands.credentials import Credentials
 from islands.errors import IslandsError, JournalError, RefusedError, UserError
 from islands.evaluation import attempt
 from islands.export import FINAL_FILE
-from islands.folder_lock import lock_folder
 from islands.hosting import (
     KEY_FILE,
     Living,
@@ -48,24 +46,23 @@ from islands.operation import Note, StepFigures
 from islands.option_groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.ports import Launcher, RealDisk, ThreadWorker
 from islands.role import Surroundings
-from islands.run_spec import RunPlan, RunSpec, read, write
+from islands.run_claim import Claim, unless_it_fails
+from islands.run_spec import RunSpec, write
 from islands.summary import Share, Summary, summarise
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.liveness import MemberRecord
 from islands.syncer.actor import SyncerActor
 from islands.syncer_host import journal_disk, make_syncer
 from islands.telemetry import RunFolder
-from islands.wire_limits import check_told, limits_of
+from islands.wire_limits import limits_of
 from islands.workload import Workload
 from messaging.errors import LocalFault
 from messaging.joint_network import JointNetwork
 from messaging.scope import Scope
-from messaging.websocket_network import WebsocketNetwork
 
 SUPERVISOR = "supervisor"
 SYNCER = "syncer"
 OBSERVER = "observer"
-LOCK_FILE = "hub.lock"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -100,22 +97,6 @@ class HubSettings:
     evaluate_every_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The folder of a run, which is this hub's alone until it closes the lock.
-
-    Args:
-        plan: of the run.
-        changed: whether the run went on with other settings before, which processes of an earlier
-            start still have.
-        lock: the file that is locked.
-    """
-
-    plan: RunPlan
-    changed: bool
-    lock: IO[bytes]
-
-
 class NoLauncher:
     """A hub that starts no processes: learners are started by hand, or by their hosts."""
 
@@ -148,7 +129,6 @@ class Hub:
         self.spec = settings.spec
         self.claim = claim
         self.plan = claim.plan
-        self.network: WebsocketNetwork
         self.supervisor: SupervisorActor
         self.syncer: SyncerActor | None = None
         self.share: Share | None = None
@@ -162,7 +142,12 @@ class Hub:
         )
         self.workload = workload
         self.say_once = SaidOnce(say)
-        self._token = token_of(settings.connecting)
+        self.network = network_of(
+            settings.connecting,
+            settings.listening,
+            token=token_of(settings.connecting),
+            limits=limits_of(claim.plan.layout),
+        )
         self._credentials = self._key()
         self._living = Living("hub", self._signalled, self.kill_children)
         self._scope = Scope("hub-network", lambda _, error: self.give_up("the network", error))
@@ -210,13 +195,18 @@ class Hub:
             LocalFault: the address cannot be bound.
             UserError: the folder cannot be written to.
         """
+        with unless_it_fails(self.claim):
+            try:
+                await self._open()
+            except BaseException:
+                await self.network.close()
+                self.folder.close()
+                if self._disk is not None:
+                    self._disk.close()
+                raise
+
+    async def _open(self) -> None:
         self._began_s = asyncio.get_running_loop().time()
-        self.network = network_of(
-            self.settings.connecting,
-            self.settings.listening,
-            token=self._token,
-            limits=limits_of(self.plan.layout),
-        )
         earlier = self._earlier_place()
         await self._bind(earlier)
         token_file, key_file = self.settings.connecting.token_file, self.settings.key_file
@@ -432,48 +422,6 @@ class Hub:
         from safetensors.numpy import load_file
 
         return self.plan.layout.disassemble(load_file(self._final))
-
-
-def settle(
-    folder: Path, spec: RunSpec, workload: Workload | None, start_from: Path | None = None
-) -> Claim:
-    """Take a run's folder for this process, with the plan it was begun with, or a new one.
-
-    What cannot be is refused before a folder is made. The spec is written down by the hub, once
-    nobody is left who has another one.
-
-    Args:
-        folder: of the run.
-        spec: as it is wanted now.
-        workload: to plan a new run; may be None where the folder holds one.
-        start_from: file with the initial values of a new run, if they are not the task's.
-
-    Raises:
-        UserError: the folder is in use, or holds a run that differs in what cannot change, or a
-            new run has nothing to start from, or its members could not tell each other of it.
-    """
-    earlier = read(folder)
-    if earlier is not None:
-        changed = spec.changed_from(earlier[0])
-        if changed is not None:
-            raise UserError(
-                f"{folder} holds another run, with {changed}: choose another folder, or go on "
-                "with the settings that it was begun with"
-            )
-        plan = earlier[1]
-    else:
-        assert workload is not None, "a new run is planned from its workload"
-        if start_from is not None and not start_from.is_file():
-            raise UserError(f"start_from is {start_from}; there is no such file")
-        plan = workload.plan(spec.settings)
-    limits_of(plan.layout)
-    check_told(spec.encode(), plan.encode())
-    lock = lock_folder(folder, LOCK_FILE, "hub")
-    if read(folder) != earlier:
-        lock.close()
-        raise UserError(f"the folder {folder} was taken by another hub just now; choose another")
-    differs = earlier is not None and RunSpec.decode(spec.encode()) != earlier[0]
-    return Claim(plan, differs, lock)
 
 
 def banner(hub: Hub) -> None:

@@ -15,12 +15,13 @@ from pathlib import Path
 from islands.addresses import split_address
 from islands.errors import IslandsError, UserError
 from islands.hosting import KEY_FILE, TOKEN_FILE, make_secret, say, token_of
-from islands.hub import SUPERVISOR, SYNCER, Claim, Hub, HubSettings
+from islands.hub import SUPERVISOR, SYNCER, Hub, HubSettings
 from islands.identities import Role, Status
 from islands.launcher import ProcessLauncher
 from islands.option_groups import ConnectOptions, ListenOptions
 from islands.process_memory import VALUE_BYTES
 from islands.process_output import LIMIT_BYTES
+from islands.run_claim import Claim
 from islands.supervisor.core import Core
 from islands.workload import Workload
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Protocol, TypeVar
 
 from islands.errors import DiskError, JournalError
+from islands.folder_lock import make_private
 from messaging.clock import MonotonicClock
 
 T = TypeVar("T")
@@ -297,7 +298,7 @@ class RealDisk:
         self._folder = folder
         self._lock = lock
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
         except OSError as error:
             raise JournalError(f"the folder {folder} cannot be made: {error}") from error
 

@@ -13,6 +13,7 @@ import msgspec
 
 from islands.config import RunSettings
 from islands.errors import RefusedError, UserError, unusable
+from islands.folder_lock import make_private
 from islands.layout import Layout, layout_of
 
 SPEC_FILE = "run.json"
@@ -105,7 +106,7 @@ def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:
         UserError: the folder cannot be written to.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         text = msgspec.json.format(spec.encode().encode(), indent=2)
         _replace(folder / SPEC_FILE, text + b"\n")
         _replace(folder / PLAN_FILE, plan.encode())

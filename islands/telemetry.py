@@ -19,6 +19,7 @@ import msgspec
 from islands.config import RunSettings
 from islands.errors import UserError, unusable
 from islands.figures import STEP_ROW_INTERVAL_S, Curve, LearnerFigures, RunFigures
+from islands.folder_lock import make_private
 from islands.happenings import sentence
 from islands.identities import Role
 from islands.notes import NoteBudget
@@ -101,7 +102,7 @@ class RunFolder:
                 "larger run.budget_tokens and --extend"
             )
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_private(path)
             (path / "settings.json").write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
             (path / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
             for name in GROWING:

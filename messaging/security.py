@@ -104,8 +104,13 @@ class Secret:
             LocalFault: The file is there already, or cannot be written.
         """
         try:
-            path.touch(mode=0o600, exist_ok=False)
-            path.write_text(self._value + "\n", encoding="utf-8")
+            if path.exists():
+                raise FileExistsError(f"{path} is there already")
+            fresh = path.with_name(path.name + ".new")  # half a secret is none
+            fresh.unlink(missing_ok=True)
+            fresh.touch(mode=0o600)
+            fresh.write_text(self._value + "\n", encoding="utf-8")
+            fresh.replace(path)
         except OSError as error:
             raise LocalFault(f"the secret cannot be written to {path}: {error}") from error
 

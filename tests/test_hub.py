@@ -1,6 +1,7 @@
 """What a hub says and refuses before anything runs."""
 
 import asyncio
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 
 from islands.config import RunSettings
 from islands.errors import UserError
-from islands.hub import settle
+from islands.hosting import credentials_of
+from islands.hub import Hub, HubSettings
 from islands.hub_file import HUB_FILE, HubPlace, read_place, write_place
 from islands.identities import LearnerName, Role
 from islands.local_hub import (
@@ -20,10 +22,12 @@ from islands.local_hub import (
     when_vacant,
 )
 from islands.messages import Leave
-from islands.option_groups import ListenOptions
+from islands.option_groups import ConnectOptions, ListenOptions
+from islands.run_claim import settle
 from islands.run_spec import RunSpec, write
 from islands.supervisor.events import LeaveArrived
 from islands.workload import load_workload
+from messaging.errors import LocalFault
 from messaging.virtual_time import run_virtual
 from tests.supervisor.desk import Desk
 
@@ -96,6 +100,57 @@ def test_where_the_hub_is_is_replaced_at_once(tmp_path: Path) -> None:
         assert b":1/" in old.read()
     assert read_place(tmp_path).supervisor == "ws://127.0.0.1:2/supervisor"
     assert [path.name for path in tmp_path.iterdir()] == [HUB_FILE]
+
+
+def hub_settings(folder: Path, listen: str) -> HubSettings:
+    """A hub on loopback, without learners."""
+    return HubSettings(folder, toy(), ListenOptions(listen), ConnectOptions(), syncer_here=True)
+
+
+async def test_a_port_in_use_leaves_no_folder(tmp_path: Path) -> None:
+    """A start that came to nothing takes away what it made, and leaves alone what was there."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        mine = tmp_path / "mine"
+        mine.mkdir()
+        for folder in (tmp_path / "runs" / "one", mine):
+            settings = hub_settings(folder, address)
+            hub = Hub(settings, settle(folder, toy(), load_workload(toy())), None)
+            with pytest.raises(LocalFault, match="in use"):
+                await hub.open()
+    assert not (tmp_path / "runs" / "one").exists()
+    assert mine.is_dir()
+    settle(mine, toy(), load_workload(toy())).lock.close()
+
+
+async def test_what_a_run_leaves_is_for_its_owner_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder has the model and the secrets; one that was there stays as its owner made it."""
+    folder, shared = tmp_path / "one", tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    for place in (folder, shared):
+        hub = Hub(
+            hub_settings(place, "127.0.0.1:0"), settle(place, toy(), load_workload(toy())), None
+        )
+        await hub.open()
+        await hub.close()
+        modes = {
+            path.name: path.stat().st_mode & 0o777
+            for path in (place, place / "journal", place / "key")
+        }
+        assert modes == {
+            place.name: 0o755 if place is shared else 0o700,
+            "journal": 0o700,
+            "key": 0o600,
+        }
+    assert "key" not in capsys.readouterr().err
+    (folder / "key").chmod(0o666)
+    credentials_of("run", folder / "key")
+    said = (
+        f"others can read or write the run's key {folder / 'key'}: run chmod 600 {folder / 'key'}"
+    )
+    assert said in capsys.readouterr().err
 
 
 # --- children -------------------------------------------------------------------------------------

@@ -67,8 +67,9 @@ def make_hub(options: RunOptions) -> "LocalHub":
     """
     from islands.cli.serve import spec_of
     from islands.hosting import compiled_folder
-    from islands.hub import HubSettings, settle
+    from islands.hub import HubSettings
     from islands.local_hub import LearnerSettings, LocalHub
+    from islands.run_claim import settle, unless_it_fails
     from islands.workload import load_workload
 
     spec = spec_of(options.file)
@@ -93,7 +94,8 @@ def make_hub(options: RunOptions) -> "LocalHub":
         threads=options.threads,
         cache=compiled_folder(),
     )
-    return LocalHub(settings, claim, workload, learners)
+    with unless_it_fails(claim):
+        return LocalHub(settings, claim, workload, learners)
 
 
 async def watch(

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from islands.happenings import why_ended
 from islands.hosting import run_service, say
-from islands.hub import Hub, HubSettings, banner, settle
+from islands.hub import Hub, HubSettings, banner
 from islands.option_groups import RunFile
+from islands.run_claim import settle, unless_it_fails
 from islands.run_spec import RunSpec, read
 from islands.summary import Summary
 from islands.syncer.divergence import DIVERGED
@@ -27,7 +28,8 @@ def serve(file: RunFile, told: Callable[[RunSpec], HubSettings]) -> int:
     planned = read(settings.folder) is not None  # a restart needs neither JAX nor the task
     workload = None if planned else load_workload(settings.spec)
     claim = settle(settings.folder, settings.spec, workload, settings.start_from)
-    hub = Hub(settings, claim, None)  # before the loop, which hears nobody while it plans
+    with unless_it_fails(claim):
+        hub = Hub(settings, claim, None)  # before the loop, which hears nobody while it plans
     return run_service(lambda watchdog: _serve(hub, watchdog))
 
 

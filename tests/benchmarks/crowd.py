@@ -30,12 +30,13 @@ import msgspec
 from islands.config import RunSettings, Timing
 from islands.enquiry import Asker, enquire
 from islands.hosting import allow_open_files, around_in, live, network_of
-from islands.hub import SUPERVISOR, Hub, HubSettings, settle
+from islands.hub import SUPERVISOR, Hub, HubSettings
 from islands.identities import Role
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread
 from islands.option_groups import ConnectOptions, ListenOptions
 from islands.ports import ThreadWorker
+from islands.run_claim import settle
 from islands.run_spec import RunSpec
 from islands.tape import MemoryTape
 from islands.wire_limits import limits_of

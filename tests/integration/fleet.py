@@ -12,11 +12,12 @@ from pathlib import Path
 import msgspec
 
 from islands.config import RunSettings
-from islands.hub import Claim, HubSettings, settle
+from islands.hub import HubSettings
 from islands.identities import Role
 from islands.local_hub import LearnerSettings, LocalHub
 from islands.operation import Note, StepFigures
 from islands.option_groups import ConnectOptions, ListenOptions
+from islands.run_claim import Claim, settle
 from islands.run_spec import RunSpec
 from islands.summary import Summary
 from islands.workload import Workload, load_workload

@@ -1,0 +1,95 @@
+"""The folder of a run, taken by one hub: what cannot be is refused before anything is made."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from islands.errors import UserError
+from islands.folder_lock import lock_folder
+from islands.run_spec import RunPlan, RunSpec, read
+from islands.wire_limits import check_told, limits_of
+from islands.workload import Workload
+
+LOCK_FILE = "hub.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The folder of a run, which is this hub's alone until it closes the lock.
+
+    Args:
+        plan: of the run.
+        changed: whether the run went on with other settings before, which processes of an earlier
+            start still have.
+        lock: the file that is locked.
+        folder: of the run.
+        made: whether this start made the folder.
+    """
+
+    plan: RunPlan
+    changed: bool
+    lock: IO[bytes]
+    folder: Path
+    made: bool
+
+    def give_back(self) -> None:
+        """Nothing came of this start: a folder that it made is taken away again."""
+        self.lock.close()
+        if self.made:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def unless_it_fails(claim: Claim) -> Iterator[None]:
+    """Keep what was claimed, unless what is done meanwhile fails."""
+    try:
+        yield
+    except BaseException:
+        claim.give_back()
+        raise
+
+
+def settle(
+    folder: Path, spec: RunSpec, workload: Workload | None, start_from: Path | None = None
+) -> Claim:
+    """Take a run's folder for this process, with the plan it was begun with, or a new one.
+
+    What cannot be is refused before a folder is made. The spec is written down by the hub, once
+    nobody is left who has another one.
+
+    Args:
+        folder: of the run.
+        spec: as it is wanted now.
+        workload: to plan a new run; may be None where the folder holds one.
+        start_from: file with the initial values of a new run, if they are not the task's.
+
+    Raises:
+        UserError: the folder is in use, or holds a run that differs in what cannot change, or a
+            new run has nothing to start from, or its members could not tell each other of it.
+    """
+    earlier = read(folder)
+    if earlier is not None:
+        changed = spec.changed_from(earlier[0])
+        if changed is not None:
+            raise UserError(
+                f"{folder} holds another run, with {changed}: choose another folder, or go on "
+                "with the settings that it was begun with"
+            )
+        plan = earlier[1]
+    else:
+        assert workload is not None, "a new run is planned from its workload"
+        if start_from is not None and not start_from.is_file():
+            raise UserError(f"start_from is {start_from}; there is no such file")
+        plan = workload.plan(spec.settings)
+    limits_of(plan.layout)
+    check_told(spec.encode(), plan.encode())
+    made = not folder.exists()
+    lock = lock_folder(folder, LOCK_FILE, "hub")
+    if read(folder) != earlier:
+        lock.close()
+        raise UserError(f"the folder {folder} was taken by another hub just now; choose another")
+    differs = earlier is not None and RunSpec.decode(spec.encode()) != earlier[0]
+    return Claim(plan, differs, lock, folder, made)
