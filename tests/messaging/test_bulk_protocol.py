@@ -26,6 +26,13 @@ class RecordingTransport(asyncio.Transport):
         super().__init__()
         self.written = bytearray()
         self.closing = False
+        self.reading = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -161,9 +168,13 @@ async def test_what_links_never_send_is_refused(data: bytes, fault: type[RemoteF
     assert [type(found) for found in session.faults] == [fault]
 
 
-async def test_messages_before_the_session_end_the_connection() -> None:
-    """Without an owner nothing is taken in."""
-    transport = RecordingTransport()
+async def test_nothing_is_read_before_the_session_begins() -> None:
+    """What comes before it has an owner waits in the system; what comes all the same is refused."""
+    transport, session = RecordingTransport(), Session()
+    protocol = BulkProtocol(transport, asyncio.Protocol(), masks=True)
+    assert not transport.reading
+    protocol.attach(session, 0, Assembler(CODEC), LIMITS.frame_bytes)
+    assert transport.reading
     protocol = BulkProtocol(transport, asyncio.Protocol(), masks=True)
     feed(protocol, b"\x82\x05junk!", iter(lambda: 100, 0))
     assert transport.closing
