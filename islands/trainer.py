@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 
 from islands.data.shards import ShardKey
 from islands.layout import Layout
+from islands.wire_limits import STATE_PIECE_BYTES
 
 WirePrecision = Literal["float32", "bfloat16"]
 
-MOMENT_PIECE_BYTES = 8 * 2**20
+MOMENT_PIECE_BYTES = STATE_PIECE_BYTES
 """Most bytes of one piece of moments: what a boundary may copy without making the step late."""
 
 

@@ -7,8 +7,11 @@ as it is; it must do for telling what the run is (`RunTold`), and `check_told` s
 
 from islands.errors import SettingsError, UserError
 from islands.layout import Layout
+from islands.messages import Contribution, FragmentSeed, FragmentUpdate, RunTold, StateOffer
+from islands.operation import RunEnded
 from messaging.limits import Limits
 
+VALUES = (Contribution, FragmentSeed, FragmentUpdate)
 VALUE_BYTES = 4
 """Of an element of a published value; a contribution's never has more."""
 
@@ -26,6 +29,12 @@ SPEC_BYTES_MAX = 1 << 15
 
 FRAME_PREFIX_BYTES = 64
 
+STATE_PIECE_BYTES = 8 * 2**20
+"""Of an inner optimizer's state, as peers give it to one another."""
+
+SHARE_BYTES_MAX = 2**26
+"""Of what a syncer adds to the summary: some rows for each fragment and learner."""
+
 
 def limits_of(layout: Layout) -> Limits:
     """The most that a member of a run of this layout may send.
@@ -41,12 +50,19 @@ def limits_of(layout: Layout) -> Limits:
         )
     least = Limits()
     header_bytes = least.header_bytes + REPORT_BYTES * fragments
-    largest = max(fragment.size for fragment in layout.fragments)
+    value_bytes = VALUE_BYTES * max(fragment.size for fragment in layout.fragments)
+    payloads = {kind.__name__: value_bytes for kind in VALUES}
+    payloads |= {
+        StateOffer.__name__: STATE_PIECE_BYTES,
+        RunEnded.__name__: SHARE_BYTES_MAX,
+        RunTold.__name__: least.payload_bytes,
+    }
     return Limits(
         frame_bytes=max(least.frame_bytes, header_bytes + FRAME_PREFIX_BYTES),
         header_bytes=header_bytes,
         items=least.items + REPORT_ITEMS * fragments,
-        payload_bytes=max(least.payload_bytes, VALUE_BYTES * largest),
+        payload_bytes=max(payloads.values()),
+        payloads=payloads,
     )
 
 

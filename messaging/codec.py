@@ -236,10 +236,11 @@ class Codec:
             raise FrameError(f"a name of {longest} characters")
         if len(header.payload) > limits.payload_buffers:
             raise FrameError(f"a payload of {len(header.payload)} buffers")
-        if sum(header.payload) > limits.payload_bytes:
+        allowed = limits.payload_of(header.type)
+        if sum(header.payload) > allowed:
             raise FrameError(
-                f"a payload of {sum(header.payload)} bytes; at most {limits.payload_bytes} are "
-                "allowed"
+                f"a payload of {sum(header.payload)} bytes; at most {allowed} are allowed with a "
+                f"{header.type!r}"
             )
 
 

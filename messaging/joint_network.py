@@ -58,11 +58,11 @@ class JointNetwork:
         network: Network = self._outer if "://" in address else self._inner
         return await network.dial(address, local=local)
 
-    def listen(self, address: str) -> JointListener:
+    def listen(self, address: str, *, guests: bool = False) -> JointListener:
         """Let others dial `address`, from inside by this name.
 
         Raises:
             LocalFault: The address is taken.
         """
-        outer = self._outer.listen(address)
+        outer = self._outer.listen(address, guests=guests)
         return JointListener(self._inner.listen(address), outer, self._scope)

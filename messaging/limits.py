@@ -5,6 +5,7 @@ deep as it is told: a few kilobytes can claim gigabytes. `check_document` theref
 first. It allocates nothing but a stack of at most `depth` counters and stops at the first breach.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from messaging.errors import FrameError
@@ -26,6 +27,7 @@ class Limits:
         name_characters: Length of the name of an actor or of a message type.
         payload_buffers: Number of bulk buffers of one envelope.
         payload_bytes: Size of all of them together.
+        payloads: The same for each type of message that may have any; None: all may.
     """
 
     frame_bytes: int = (1 << 20) + 64
@@ -35,6 +37,13 @@ class Limits:
     name_characters: int = 256
     payload_buffers: int = 64
     payload_bytes: int = 1 << 26
+    payloads: Mapping[str, int] | None = None
+
+    def payload_of(self, kind: str) -> int:
+        """Return the most bytes that may come with a message of this type."""
+        if self.payloads is None:
+            return self.payload_bytes
+        return min(self.payload_bytes, self.payloads.get(kind, 0))
 
 
 # What follows a type byte: how many bytes of length, how many fixed bytes, and whether the length

@@ -61,7 +61,7 @@ class Link(Protocol):
 
         Args:
             envelope: What to send.
-            lane: Which queue it takes.
+            lane: Which queue it takes; bulk, if it has a payload.
             topic: It replaces a bulk envelope of the same topic that waits and has not begun to
                 be sent: a newer value supersedes it. Links inside one process may send both.
 
@@ -80,6 +80,13 @@ class Link(Protocol):
 
         Raises:
             LinkClosed: The session is over and everything that arrived has been received.
+        """
+        ...
+
+    def admit(self) -> None:
+        """Take in bulk from now on: the peer has shown who it is.
+
+        Needed once for each session that a listener with guests accepted; see `Network.listen`.
         """
         ...
 
@@ -120,8 +127,13 @@ class Network(Protocol):
         """
         ...
 
-    def listen(self, address: str) -> Listener:
+    def listen(self, address: str, *, guests: bool = False) -> Listener:
         """Let others dial `address`.
+
+        Args:
+            address: What is dialled.
+            guests: Whether peers are guests until `Link.admit` is called: across hosts, sessions
+                of guests give way to others, and no bulk is read from them.
 
         Raises:
             LocalFault: The address is taken.

@@ -97,6 +97,9 @@ class MemoryLink:
         self.bytes_received += self._measure(envelope)
         return envelope
 
+    def admit(self) -> None:
+        """Nothing is kept from anybody inside a process."""
+
     def close(self, reason: str) -> None:
         """End the session; what waits here unread is forgotten."""
         if self.close_reason is None:
@@ -195,7 +198,7 @@ class MemoryNetwork:
         capacities = (self.control_capacity, self.bulk_capacity)
         return Way(source, target, capacities=capacities, conditions=self.conditions)
 
-    def listen(self, address: str) -> MemoryListener:
+    def listen(self, address: str, *, guests: bool = False) -> MemoryListener:
         """Let others dial `address`.
 
         Raises:

@@ -36,8 +36,10 @@ class BulkQueue:
     so a value is never skipped because others wait, however many fragments a model has.
     """
 
-    def __init__(self, capacity: int, sockets: int) -> None:
+    def __init__(self, capacity: int, capacity_bytes: int, *, sockets: int) -> None:
         self._capacity = capacity
+        self._capacity_bytes = capacity_bytes
+        self._topicless_bytes = 0
         self._waiting: deque[Waiting] = deque()
         self._topics: dict[str, Waiting] = {}
         self._turn = 0
@@ -49,14 +51,22 @@ class BulkQueue:
         if older is not None:
             older.header, older.envelope = header, envelope
             return True
-        if topic is None and len(self._waiting) - len(self._topics) >= self._capacity:
-            return False
+        if topic is None:
+            if self._full(envelope.size_bytes):
+                return False
+            self._topicless_bytes += envelope.size_bytes
         waiting = Waiting(header, envelope, topic)
         self._waiting.append(waiting)
         if topic is not None:
             self._topics[topic] = waiting
         self._wakes[self._turn].set()
         return True
+
+    def _full(self, more_bytes: int) -> bool:
+        """Whether one more without a topic would be too many, or too large beside another one."""
+        count = len(self._waiting) - len(self._topics)
+        too_large = self._topicless_bytes + more_bytes > self._capacity_bytes
+        return count >= self._capacity or (count > 0 and too_large)
 
     def holds(self, topic: str) -> bool:
         """Whether an envelope of this topic waits."""
@@ -71,6 +81,8 @@ class BulkQueue:
         waiting = self._waiting.popleft()
         if waiting.topic is not None:
             del self._topics[waiting.topic]
+        else:
+            self._topicless_bytes -= waiting.envelope.size_bytes
         self._turn = (self._turn + 1) % len(self._wakes)
         self._wakes[self._turn].set()
         return waiting
@@ -79,6 +91,7 @@ class BulkQueue:
         """Forget everything."""
         self._waiting.clear()
         self._topics.clear()
+        self._topicless_bytes = 0
 
 
 @dataclass(slots=True)

@@ -51,8 +51,9 @@ GREETING = "islands hub\n"
 GO, READY = "go", "ready"
 """The dialler says that its bulk sockets can take messages; the server that its own can."""
 
-Welcome = Callable[[str, str, Wire, list[BulkProtocol]], asyncio.Event]
-"""Takes a complete session (listener, peer, control, bulks); its event is set when it has ended."""
+Welcome = Callable[[tuple[str, str], Wire, list[BulkProtocol], Callable[[], None]], asyncio.Event]
+"""Takes a complete session: names of listener and peer, control, bulks, and what is to be called
+when the peer is admitted. Its event is set when it has ended."""
 
 
 class Room(Enum):
@@ -80,12 +81,18 @@ class Refused(Exception):  # noqa: N818 (it says what has happened)
 
 @dataclass(slots=True)
 class Session:
-    """A session whose bulk sockets have not all come."""
+    """A session, whose bulk sockets come one by one; each of its connections can rise."""
 
     path: str
     bulks: list[BulkProtocol | None]
     complete: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    risers: list[Callable[[], None]] = field(default_factory=list)
+
+    def admit(self) -> None:
+        """Its connections are a member's from now on."""
+        for rise in self.risers:
+            rise()
 
 
 class Complaints(logging.Logger):
@@ -331,8 +338,8 @@ class Door(web.Server):
                 return websocket
             await websocket.send_str(READY)
             bulks = [bulk for bulk in session.bulks if bulk is not None]
-            self._settle(request)
-            await self._welcome(path, peer, control, bulks).wait()
+            self._settle(request, session)
+            await self._welcome((path, peer), control, bulks, session.admit).wait()
         except (TimeoutError, *BROKEN):
             await self._give_up(session, control)
         finally:
@@ -374,15 +381,17 @@ class Door(web.Server):
         if session.ended.is_set() or session.bulks[int(index)] is not None:
             bulk.abort()
             return websocket
-        self._settle(request)
+        self._settle(request, session)
         session.bulks[int(index)] = bulk
         if all(session.bulks):
             session.complete.set()
         await session.ended.wait()
         return websocket
 
-    def _settle(self, request: web.BaseRequest) -> None:
+    def _settle(self, request: web.BaseRequest, session: Session) -> None:
+        """A connection belongs to a session, with which it rises."""
         self._visitors.settle(self._numbers.get(request.protocol, 0))
+        session.risers.append(lambda: self._rise(request, Standing.MEMBER))
 
 
 def _cut(connection: socket.socket) -> None:

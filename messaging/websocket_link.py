@@ -28,9 +28,10 @@ from aiohttp import ClientWebSocketResponse, WSCloseCode, WSMessage, WSMsgType
 from messaging.bulk_protocol import BulkProtocol, TooLarge
 from messaging.codec import Allocate, Assembler, Codec, chunk_frames, head_frame
 from messaging.envelope import Envelope
-from messaging.errors import LinkClosed, LocalFault, RemoteFault
+from messaging.errors import EncodeError, FrameError, LinkClosed, LocalFault, RemoteFault
 from messaging.link import Lane
 from messaging.plain_text import plain
+from messaging.reading_turns import ReadingTurns
 from messaging.scope import Scope
 from messaging.websocket_bulk import BulkQueue, BulkSocket
 from messaging.websocket_settings import WebsocketSettings
@@ -46,6 +47,11 @@ _MARK = re.compile(rb"\d{1,3} \d{1,18}")
 _ECHO = re.compile(rb"\d{1,3} \d{1,18} \d{1,18}")
 
 
+def _no_payload(envelope: Envelope, _: tuple[int, ...]) -> Sequence[memoryview]:
+    """Refuse a payload on the control socket, where nothing bounds how many of them wait."""
+    raise FrameError(f"a {type(envelope.body).__name__!r} with a payload on the control socket")
+
+
 class WebsocketLink:
     """One end of a session with a peer in another process."""
 
@@ -58,6 +64,8 @@ class WebsocketLink:
         codec: Codec,
         settings: WebsocketSettings,
         allocate: Allocate | None = None,
+        turns: ReadingTurns | None = None,
+        admitted: Callable[[], None] | None = None,
         report: Callable[[str], None] | None = None,
     ) -> None:
         """Make a link of sockets that are open; it lives once `run` does.
@@ -69,6 +77,8 @@ class WebsocketLink:
             codec: Knows the message types and the limits.
             settings: Bounds and times.
             allocate: Gives the buffers of payloads.
+            turns: Of all links of this process.
+            admitted: Called when the peer is admitted, before which no bulk is read; None: it is.
             report: Takes sentences about peers that misbehave.
         """
         self.local, self.remote = names
@@ -83,13 +93,18 @@ class WebsocketLink:
         self._codec = codec
         self._settings = settings
         self._allocate = allocate
+        self._turns = turns or ReadingTurns()
+        self._on_admitted = admitted
         self._report = report or (lambda _: None)
         self._control_out: deque[tuple[bytes, Envelope]] = deque()
-        self._bulk_out = BulkQueue(settings.bulk_capacity, len(self._bulks))
-        self._control_in: deque[Envelope] = deque()
+        self._bulk_out = BulkQueue(
+            settings.bulk_capacity, settings.outbox_bytes, sockets=len(self._bulks)
+        )
+        self._control_in: deque[tuple[Envelope, int]] = deque()
+        self._control_in_bytes = 0
         self._turn = 0  # the bulk socket from which the next envelope is received
         self._unread_bytes = 0
-        self._held = False  # whether the bulk sockets are not read, for want of room
+        self._held = admitted is not None  # whether the bulk sockets are not read, for want of room
         self._echoes: deque[bytes] = deque(maxlen=ECHOES_MAX)
         self._waiter: asyncio.Future[None] | None = None
         self._to_send = asyncio.Event()
@@ -133,6 +148,8 @@ class WebsocketLink:
         if self.close_reason is not None:
             return False
         header = self._codec.encode(envelope)
+        if envelope.payload and lane is not Lane.BULK:
+            raise EncodeError("a payload takes the bulk lane")
         if lane is Lane.BULK:
             return self._bulk_out.offer(header, envelope, topic)
         if len(self._control_out) >= self._settings.control_capacity:
@@ -167,6 +184,14 @@ class WebsocketLink:
             finally:
                 self._waiter = None
 
+    def admit(self) -> None:
+        """Read bulk from now on: the peer has shown who it is."""
+        if self._on_admitted is not None:
+            admitted, self._on_admitted = self._on_admitted, None
+            self._release()
+            if not self.closed:
+                admitted()
+
     def close(self, reason: str) -> None:
         """End the session; what waits here unread is forgotten, control that was sent is not."""
         self._close(reason, WSCloseCode.OK)
@@ -181,6 +206,8 @@ class WebsocketLink:
                     assembler = Assembler(self._codec, self._allocate)
                     limit_bytes = self._codec.limits.frame_bytes
                     bulk.socket.attach(self, bulk.index, assembler, limit_bytes)
+                    if self._held:
+                        bulk.socket.pause_reading()
                     scope.spawn(self._guarded(self._write_bulk(bulk)), f"write-{bulk.index}")
                 scope.spawn(self._watch(), "watch")
                 await self._over.wait()
@@ -225,7 +252,9 @@ class WebsocketLink:
     def _next_unread(self) -> Envelope | None:
         if self._control_in:
             self._space.set()
-            return self._control_in.popleft()
+            control, size_bytes = self._control_in.popleft()
+            self._control_in_bytes -= size_bytes
+            return control
         inbox = self._bulks[self._turn].inbox
         if not inbox:
             return None
@@ -237,7 +266,7 @@ class WebsocketLink:
 
     def _release(self) -> None:
         """Read on, if there is room again."""
-        if self._held and not self._bulk_full():
+        if self._held and self._on_admitted is None and not self._bulk_full():
             self._held = False
             for bulk in self._bulks:
                 bulk.socket.resume_reading()
@@ -246,6 +275,7 @@ class WebsocketLink:
         if self.close_reason is None:
             self._told = (code, reason)
             self._control_in.clear()
+            self._control_in_bytes = 0
             for bulk in self._bulks:
                 bulk.inbox.clear()
             self._unread_bytes = 0
@@ -295,16 +325,19 @@ class WebsocketLink:
         asyncio.get_running_loop().call_exception_handler(context)
 
     async def _read_control(self) -> None:
-        assembler = Assembler(self._codec, self._allocate)
+        assembler = Assembler(self._codec, _no_payload)
         while True:  # until the socket ends
             message = await self._control.receive()
             self._quiet = 0
-            if isinstance(message.data, bytes):
-                self._control_received += frame_bytes(len(message.data), masked=not self._masks)
+            size_bytes = len(message.data) if isinstance(message.data, bytes) else 0
+            if size_bytes:
+                self._control_received += frame_bytes(size_bytes, masked=not self._masks)
+            await self._turns.wait(size_bytes, member=self._on_admitted is None)
             if message.type is WSMsgType.BINARY:
                 envelope = assembler.feed(message.data)
                 if envelope is not None and not self.closed:
-                    self._control_in.append(envelope)
+                    self._control_in.append((envelope, size_bytes))
+                    self._control_in_bytes += size_bytes
                     self._wake()
                     await self._wait_space(self._control_full)
             elif message.type is WSMsgType.PING:
@@ -352,7 +385,11 @@ class WebsocketLink:
             await self._space.wait()
 
     def _control_full(self) -> bool:
-        return len(self._control_in) >= self._settings.control_capacity
+        if not self._control_in:
+            return False
+        bytes_max = self._settings.control_inbox_bytes
+        waiting = len(self._control_in)
+        return waiting >= self._settings.control_capacity or self._control_in_bytes > bytes_max
 
     def _bulk_full(self) -> bool:
         count = sum(len(bulk.inbox) for bulk in self._bulks)

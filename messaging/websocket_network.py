@@ -16,6 +16,7 @@ from messaging.backlog import BacklogListener
 from messaging.bulk_protocol import BulkProtocol
 from messaging.codec import CHUNK_PREFIX_BYTES, Codec, Limits
 from messaging.errors import DialFailed, LocalFault
+from messaging.reading_turns import ReadingTurns
 from messaging.scope import Scope
 from messaging.security import Secret, only_loopback
 from messaging.tensors import BufferPool
@@ -37,10 +38,20 @@ class WebsocketListener(BacklogListener[WebsocketLink]):
 
     Attributes:
         name: The name given to `listen`.
+        guests: Whether peers are guests until they are admitted.
     """
 
-    def __init__(self, name: str, address: str, network: "WebsocketNetwork", backlog: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        network: "WebsocketNetwork",
+        backlog: int,
+        *,
+        guests: bool,
+    ) -> None:
         super().__init__(address, backlog)
+        self.guests = guests
         self.name = name
         self._network = network
 
@@ -85,6 +96,7 @@ class WebsocketNetwork:
         self.allow(limits or Limits())
         self._report = report or (lambda _: None)
         self._pool = BufferPool()
+        self._turns = ReadingTurns()
         self._caller = Caller(self._settings, secret, client_tls, self._codec)
         self._listeners: dict[str, WebsocketListener] = {}
         self._ended: set[str] = set()  # names at which somebody listened and nobody does
@@ -158,15 +170,21 @@ class WebsocketNetwork:
         scheme = "ws" if self._server_tls is None else "wss"
         return f"{scheme}://{self._place}{path_of(name)}"
 
-    def listen(self, address: str) -> WebsocketListener:
+    def listen(self, address: str, *, guests: bool = False) -> WebsocketListener:
         """Let others dial a name of this process, at `url(address)`.
+
+        Args:
+            address: The name.
+            guests: See `messaging.link.Network`.
 
         Raises:
             LocalFault: The name is taken, or `open` was not called.
         """
         if address in self._listeners:
             raise LocalFault(f"somebody listens at {address!r} already")
-        listener = WebsocketListener(address, self.url(address), self, self._settings.backlog)
+        listener = WebsocketListener(
+            address, self.url(address), self, self._settings.backlog, guests=guests
+        )
         self._listeners[address] = listener
         self._ended.discard(address)
         return listener
@@ -224,16 +242,27 @@ class WebsocketNetwork:
         return Room.FREE if listener.room else Room.FULL
 
     def _welcome(
-        self, name: str, peer: str, control: Wire, bulks: list[BulkProtocol]
+        self,
+        names: tuple[str, str],
+        control: Wire,
+        bulks: list[BulkProtocol],
+        admitted: Callable[[], None],
     ) -> asyncio.Event:
-        link = self._link(name, peer, control, bulks)
-        listener = self._listeners.get(name)
+        listener = self._listeners.get(names[0])
+        link = self._link(*names, control, bulks, admitted)
         if listener is None or not listener.offer(link):
-            link.close(f"nobody accepts sessions at {name!r}")
+            link.close(f"nobody accepts sessions at {names[0]!r}")
+        elif not listener.guests:
+            link.admit()
         return link.ended
 
     def _link(
-        self, local: str, remote: str, control: Wire, bulks: list[BulkProtocol]
+        self,
+        local: str,
+        remote: str,
+        control: Wire,
+        bulks: list[BulkProtocol],
+        admitted: Callable[[], None] | None = None,
     ) -> WebsocketLink:
         link = WebsocketLink(
             (local, remote),
@@ -242,6 +271,8 @@ class WebsocketNetwork:
             codec=self._codec,
             settings=self._settings,
             allocate=self._pool.allocate,
+            turns=self._turns,
+            admitted=admitted,
             report=self._report,
         )
         self._links[link] = None

@@ -20,6 +20,8 @@ class WebsocketSettings:
         bulk_sockets: Bulk sockets per session, beside the one for control; the listener decides.
         control_capacity: Control envelopes that may wait to be sent, and to be received.
         bulk_capacity: The same for bulk envelopes.
+        control_inbox_bytes: Once so many bytes of control wait unread, no more is read.
+        outbox_bytes: Of bulk without a topic that may wait to be sent beside another envelope.
         inbox_bytes: Once so many bytes of bulk wait unread, no more is read from the sockets.
         queue_delay_s: How much longer than the least possible bulk may make the way to the peer;
             None sends as fast as the system takes it.
@@ -41,6 +43,8 @@ class WebsocketSettings:
     bulk_sockets: int = 1
     control_capacity: int = 1024
     bulk_capacity: int = 64
+    control_inbox_bytes: int = 1 << 18
+    outbox_bytes: int = 1 << 25
     inbox_bytes: int = 1 << 26
     queue_delay_s: float | None = 0.1
     handshake_s: float = 5.0

@@ -40,6 +40,7 @@ class StrictLink:
         self._inner = inner
         self.local, self.remote = inner.local, inner.remote
         self.receive, self.close, self.holds = inner.receive, inner.close, inner.holds
+        self.admit = inner.admit
 
     @property
     def closed(self) -> bool:

@@ -115,7 +115,7 @@ class SupervisorActor(RoleActor[Event]):
     async def on_start(self) -> None:
         """Take a new epoch, then let others in."""
         epoch = take_epoch(Slots(self._disk))
-        listener = self.around.network.listen(self.name)
+        listener = self.around.network.listen(self.name, guests=True)
         self.state = SupervisorState(
             self.around.settings,
             self.around.layout.fingerprint,
@@ -268,6 +268,9 @@ class SupervisorActor(RoleActor[Event]):
     def _name(self, connection: int, name: str) -> None:
         """Whoever is at the other end is this member; what it noted before is its own."""
         self._names[connection] = name
+        link = self._link(connection)
+        if link is not None:
+            link.admit()
         for note in self._early.pop(connection, ()):
             self._note(connection, note)
 

@@ -182,7 +182,7 @@ class SyncerActor(RoleActor[Event]):
         durable = self.state.durable
         taken_up = {"resumed": recovered is not None, "sequence": durable.sequence}
         self.record("started", {"epoch": durable.epoch, **taken_up})
-        listener = self.around.network.listen(self.name)
+        listener = self.around.network.listen(self.name, guests=True)
         self.address = listener.address
         self._reception = Reception(
             listener,
@@ -487,13 +487,13 @@ class SyncerActor(RoleActor[Event]):
                 self._journal.begin_epoch(hello.epoch_seen)
         if not genuine:
             return  # it is dismissed, and whatever it says until then is not heard
+        if (link := self._link(connection)) is not None:
+            link.admit()
         earlier = self._callers.greet(connection, hello.name)
         if earlier is not None and earlier != connection:
             self._drop(earlier, "replaced by a newer link")
 
     def _take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> None:
-        seeding = self.state.core.seeding
-        if seeding is None:
-            return
-        if (seeding.name, seeding.incarnation) == (seed.name, seed.incarnation):  # it was asked
+        asked, who = self.state.core.seeding, (seed.name, seed.incarnation)
+        if asked is not None and (asked.name, asked.incarnation) == who:
             self._inspections.take_seed(seed, payload, len(self.around.layout.fragments))

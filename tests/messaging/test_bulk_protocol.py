@@ -172,9 +172,9 @@ async def test_nothing_is_read_before_the_session_begins() -> None:
     """What comes before it has an owner waits in the system; what comes all the same is refused."""
     transport, session = RecordingTransport(), Session()
     protocol = BulkProtocol(transport, asyncio.Protocol(), masks=True)
-    assert not transport.reading
+    states = [transport.reading]
     protocol.attach(session, 0, Assembler(CODEC), LIMITS.frame_bytes)
-    assert transport.reading
+    assert [*states, transport.reading] == [False, True]
     protocol = BulkProtocol(transport, asyncio.Protocol(), masks=True)
     feed(protocol, b"\x82\x05junk!", iter(lambda: 100, 0))
     assert transport.closing

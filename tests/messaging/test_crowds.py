@@ -17,7 +17,9 @@ import uvloop
 from messaging import acceptor
 from messaging.acceptor import Acceptor, bind
 from messaging.codec import Codec
-from messaging.errors import DialFailed, LinkClosed
+from messaging.envelope import Envelope
+from messaging.errors import DialFailed, EncodeError, LinkClosed
+from messaging.link import Lane
 from messaging.security import client_tls, server_tls
 from messaging.testing import Probe, probe
 from messaging.websocket_network import WebsocketNetwork, WebsocketSettings
@@ -99,13 +101,69 @@ async def test_a_crowd_of_one_address_keeps_nobody_of_another_out() -> None:
 
 
 async def test_sessions_that_nobody_admits_give_way_to_newer_ones() -> None:
-    """Whoever holds many of them leaves places to others."""
-    async with Hub(WebsocketSettings(guests_max=8)) as hub, hub.session() as old:
-        held = [await hub.network.dial(hub.listener.address, local="held") for _ in range(10)]
+    """Whoever holds many of them leaves places to others; who was admitted keeps its own."""
+    async with Hub(WebsocketSettings(guests_max=8), guests=True) as hub, hub.session() as member:
+        member[1].admit()
+        held = [await hub.network.dial(hub.listener.address, local="held") for _ in range(20)]
         with pytest.raises(LinkClosed):
-            await old[0].receive()
+            await held[0].receive()
         assert not held[-1].closed
         assert any("nobody has admitted" in sentence for sentence in hub.told)
+        await still_works(member)
+
+
+async def test_bulk_of_a_guest_waits_at_its_own_host() -> None:
+    """What somebody sends who has not shown who it is takes no memory here, and is not lost."""
+    payload = (memoryview(bytes(1 << 20)),)
+    async with Hub(guests=True) as hub, hub.session() as (near, far):
+        for number in range(20):
+            assert near.send(probe(number, payload), Lane.BULK)
+        assert near.send(probe(99))
+        assert (await far.receive()).id == 99
+        assert far.bytes_received < 1000
+        far.admit()
+        assert [(await far.receive()).id for _ in range(20)] == [*range(20)]
+
+
+async def test_a_payload_on_the_control_socket_ends_its_session() -> None:
+    """Nothing would bound how much of it waits."""
+    codec = Codec([Probe])
+    frames = [*codec.frames(probe(7, (memoryview(b"x" * 5000),)), 1 << 16)]
+    async with Hub() as hub, hub.session() as ends:
+        control, _ = await hub.raw_session()
+        far = await hub.listener.accept()
+        control[1].write(b"".join(map(masked, frames)))
+        with pytest.raises(LinkClosed, match="payload on the control socket"):
+            await far.receive()
+        with pytest.raises(EncodeError, match="bulk lane"):
+            ends[0].send(probe(1, (memoryview(b"x"),)))
+        await still_works(ends)
+
+
+async def test_control_that_nobody_receives_is_bounded_by_bytes() -> None:
+    """A peer that sends long messages waits once so many bytes of them are here."""
+    settings = WebsocketSettings(control_inbox_bytes=10_000)
+    async with Hub(settings) as hub, hub.session() as (near, far):
+        text = "x" * 5000
+        for number in range(100):
+            assert near.send(Envelope("near", "far", number, Probe(number, text)))
+        for number in range(50):  # so many times both ends had the loop
+            far.send(probe(number))
+            await near.receive()
+        assert far.bytes_received < 30_000
+        assert [(await far.receive()).id for _ in range(100)] == [*range(100)]
+
+
+async def test_what_is_relayed_to_who_does_not_read_is_bounded_by_bytes() -> None:
+    """Without a topic nothing replaces it: it is skipped once there is too much."""
+    settings = WebsocketSettings(outbox_bytes=1 << 20)
+    payload = (memoryview(bytes(300_000)),)
+    async with Hub(settings, guests=True) as hub, hub.session() as (near, _):
+        taken = [near.send(probe(number, payload), Lane.BULK) for number in range(60)]
+        assert 3 <= sum(taken) <= 5
+        large = (memoryview(bytes(5 << 20)),)
+        assert near.send(probe(99, large), Lane.BULK, "a topic")
+        assert not near.send(probe(99, large), Lane.BULK)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,10 @@ class Hub:
         settings: WebsocketSettings | None = None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
+        *,
+        guests: bool = False,
     ) -> None:
+        self.guests = guests
         self.told: list[str] = []
         self.streams: list[Streams] = []
         self.network = WebsocketNetwork(
@@ -62,7 +65,7 @@ class Hub:
 
     async def __aenter__(self) -> Self:
         await self.network.open(LOOPBACK, 0)
-        self.listener = self.network.listen("far")
+        self.listener = self.network.listen("far", guests=self.guests)
         return self
 
     async def __aexit__(self, *_: object) -> None:
