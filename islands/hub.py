@@ -217,6 +217,8 @@ class Hub:
             key_file="" if key_file is None else str(key_file.absolute()),
         )
         moved = earlier is not None and earlier.supervisor != place.supervisor
+        if self.claim.changed:
+            say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
         await self.end_outdated(moved=moved)
         write(self.settings.folder, self.spec, self.plan)
         write_place(self.settings.folder, place)

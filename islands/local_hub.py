@@ -27,8 +27,9 @@ from islands.workload import Workload
 
 GOODBYE_S = 10.0
 LEAVE_S = 10.0
-EXPORT_BYTES_PER_S = 50e6
-"""How fast a syncer that is stopped can write what is published, on a slow disk."""
+WRITE_BYTES_PER_S = 50e6
+"""How fast a child that is stopped writes what it leaves behind, on a slow disk."""
+MOMENTS_OF_ADAM = 2
 HOPELESS = "exit code 2"
 """How a process ends whose user must mend something: starting it again is in vain."""
 FAILED = "exit code 1: "
@@ -138,12 +139,16 @@ class LocalHub(Hub):
             await self._children.wait_ended(GOODBYE_S)
         self._leaving = True
         await self._end_learners()
-        written_s = VALUE_BYTES * self.plan.layout.size / EXPORT_BYTES_PER_S
-        await self._children.terminate_all(LEAVE_S + written_s)
+        await self._children.terminate_all(LEAVE_S + self._write_s)
+
+    @property
+    def _write_s(self) -> float:
+        """How long a child may take to leave all parameters behind on a slow disk."""
+        return VALUE_BYTES * self.plan.layout.size / WRITE_BYTES_PER_S
 
     async def _end_learners(self) -> None:
         for name in self._running_learners():
-            self._children.stop(name, LEAVE_S)
+            self._children.stop(name, LEAVE_S + MOMENTS_OF_ADAM * self._write_s)
         if self._running_learners():
             self._learners_gone.clear()  # all may have been gone before, and started again
             await self._learners_gone.wait()

@@ -22,15 +22,15 @@ class Claim:
 
     Args:
         plan: of the run.
-        changed: whether the run went on with other settings before, which processes of an earlier
-            start still have.
+        changed: settings that were others before, as sentences; processes of an earlier start
+            still have those.
         lock: the file that is locked.
         folder: of the run.
         made: whether this start made the folder.
     """
 
     plan: RunPlan
-    changed: bool
+    changed: tuple[str, ...]
     lock: IO[bytes]
     folder: Path
     made: bool
@@ -91,5 +91,5 @@ def settle(
     if read(folder) != earlier:
         lock.close()
         raise UserError(f"the folder {folder} was taken by another hub just now; choose another")
-    differs = earlier is not None and RunSpec.decode(spec.encode()) != earlier[0]
-    return Claim(plan, differs, lock, folder, made)
+    other = () if earlier is None else spec.differences(earlier[0])
+    return Claim(plan, other, lock, folder, made)

@@ -6,6 +6,7 @@ supervisor's host; a syncer that is told it needs neither JAX nor the task. A le
 plan from its own task, and compares: whoever would train something else finds out before it joins.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,6 +69,24 @@ class RunSpec:
             if name not in RESUMABLE and getattr(self.settings, name) != before:
                 return f"{name} = {before}"
         return None
+
+    def differences(self, earlier: "RunSpec") -> tuple[str, ...]:
+        """Each setting that is another one now, as `name: before -> now`, parts of parts too."""
+        return tuple(_differences("", _plain(earlier.settings), _plain(self.settings)))
+
+
+def _plain(settings: RunSettings) -> dict[str, object]:
+    """As it is told to others: numbers that are equal there are equal."""
+    return msgspec.json.decode(msgspec.json.encode(settings), type=dict[str, object])
+
+
+def _differences(prefix: str, before: dict[str, object], now: dict[str, object]) -> Iterator[str]:
+    for name, new in now.items():
+        old = before.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(f"{prefix}{name}.", old, new)
+        elif old != new:
+            yield f"{prefix}{name}: {old} -> {new}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def test_a_hub_knows_that_its_run_had_other_settings(tmp_path: Path) -> None:
     first = settle(tmp_path, spec, load_workload(spec))
     write(tmp_path, spec, first.plan)
     first.lock.close()
-    changes: list[bool] = []
+    changes: list[tuple[str, ...]] = []
     for wanted in (spec, other, other):
         claim = settle(tmp_path, wanted, None)
         changes.append(claim.changed)
@@ -88,7 +88,8 @@ def test_a_hub_knows_that_its_run_had_other_settings(tmp_path: Path) -> None:
     write(tmp_path, other, first.plan)
     last = settle(tmp_path, other, None)
     last.lock.close()
-    assert (first.changed, changes, last.changed) == (False, [False, True, True], False)
+    told = ("budget_tokens: 10 -> 20",)
+    assert (first.changed, changes, last.changed) == ((), [(), told, told], ())
 
 
 def test_where_the_hub_is_is_replaced_at_once(tmp_path: Path) -> None:

@@ -167,6 +167,8 @@ def _same_run(found: Findings, spec: RunSpec, *, extend: bool) -> None:
     earlier = read(found.folder)
     if earlier is None and extend:
         raise UserError(f"extend is set, and {found.folder} holds no run that could go on")
+    if earlier is not None:
+        found.doubts += tuple(f"goes on with {told}" for told in spec.differences(earlier[0]))
     changed = None if earlier is None else spec.changed_from(earlier[0])
     if changed is not None:
         raise UserError(f"{found.folder} holds another run, with {changed}")

@@ -11,12 +11,21 @@ from islands.option_groups import default_name
 from islands.options import LearnerOptions
 
 if TYPE_CHECKING:  # at run time they are imported where they are needed, for --help has no time
+    from pathlib import Path
+
+    from islands.kept_moments import MomentFile
     from islands.layout import Layout
     from islands.run_spec import RunSpec
     from islands.workload import Workload
 
 COMPUTE_END_S = 10.0
 """How long a step that was dispatched may still take when the learner ends."""
+
+KEEP_BYTES_PER_S = 50e6
+"""How fast moments can be left on a slow disk."""
+
+MOMENTS_OF_ADAM = 2
+VALUE_BYTES = 4
 
 
 def entry(options: LearnerOptions, _: Common) -> int:
@@ -62,7 +71,10 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         place = Place(name, options.devices, options.model_parallel)
         tape = tape_in(options.folder, name, options.keeping)
         around = around_in(network, addresses, spec, plan, SpokenTape(tape, say))
-        compute = ComputeThread(lambda: workload.trainer(spec.settings, place), spec.settings, name)
+        kept = moments_of(options.folder, options.name, spec.settings.run)
+        compute = ComputeThread(
+            lambda: workload.trainer(spec.settings, place), spec.settings, name, kept
+        )
         learner = LearnerActor(
             name,
             around,
@@ -70,16 +82,25 @@ async def _learn(options: LearnerOptions, name: str) -> int:
             ThreadWorker(name, lambda error: learner.fail("worker", error), finish=False),
             random.Random(os.urandom(8)),
             tell=lambda told: say(f"{name}: {told}"),
+            kept=kept,
         )
         say(f"{name}: joining run {spec.settings.run!r} at {addresses[0]}")
         await live([learner], learner.leave, tape)
-        if not compute.join(COMPUTE_END_S):  # a device that hangs does not end the process
+        keep_s = MOMENTS_OF_ADAM * VALUE_BYTES * layout.size / KEEP_BYTES_PER_S
+        if not compute.join(COMPUTE_END_S + keep_s):  # a device that hangs does not end the process
             os._exit(0)
     finally:
         await network.close()
     if learner.exit is not None:
         say(f"{name}: it ends: {why_ended(learner.exit.reason)}")
     return 0
+
+
+def moments_of(folder: "Path", name: str | None, run_name: str) -> "MomentFile | None":
+    """Where moments are left for a restart; nowhere without a name, which no restart would have."""
+    from islands.kept_moments import MomentFile
+
+    return None if name is None else MomentFile(folder / "processes" / name, run_name)
 
 
 def _prepare(spec: "RunSpec", own: dict[str, object]) -> "tuple[Workload, Layout]":

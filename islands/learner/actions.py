@@ -129,6 +129,11 @@ class LoadMoments:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadKept:
+    """Replace the inner optimizer's state by what lies on disk, before the first step."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadMoments:
     """Copy a piece of the inner optimizer's state for a peer, at one of the next boundaries."""
 
@@ -182,6 +187,7 @@ Action = (
     | KeepPiece
     | ForgetPieces
     | LoadMoments
+    | LoadKept
     | ReadMoments
     | OfferMoments
     | Remind

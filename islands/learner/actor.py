@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from islands.config import Adoption
 from islands.errors import RefusedError
 from islands.identities import Incarnation, LearnerName, Phase
+from islands.kept_moments import MomentFile
 from islands.learner.actions import (
     Action,
     AdoptValue,
@@ -26,6 +27,7 @@ from islands.learner.actions import (
     Exit,
     ForgetPieces,
     KeepPiece,
+    LoadKept,
     LoadMoments,
     OfferMoments,
     OfferSeed,
@@ -42,6 +44,7 @@ from islands.learner.compute import (
     Compute,
     ComputeEvent,
     ComputeFailed,
+    MomentsKept,
     PieceReady,
     SnapshotReady,
     StepReport,
@@ -62,7 +65,7 @@ from islands.learner.events import (
     UpdateArrived,
     ValueAdopted,
 )
-from islands.learner.figures import Figures
+from islands.learner.figures import Figures, progress_noted
 from islands.learner.narration import Narrator, seen_of
 from islands.learner.peers import PieceMeasured, Pieces
 from islands.learner.state import LearnerState
@@ -119,6 +122,7 @@ class LearnerActor(RoleActor[Item]):
         rng: jitter of its dialling.
         observe: receives every finished step, for the metrics.
         tell: is told what happens to it, for the person at its terminal.
+        kept: where an earlier process of this name left its moments.
     """
 
     def __init__(
@@ -130,13 +134,13 @@ class LearnerActor(RoleActor[Item]):
         rng: random.Random,
         observe: Callable[[StepReport], None] | None = None,
         tell: Callable[[str], object] | None = None,
+        kept: MomentFile | None = None,
     ) -> None:
         """Prepare; `run` begins."""
         super().__init__(name, around)
         layout = around.layout
-        self.state = LearnerState(
-            around.settings, LearnerName(name), layout.fingerprint, len(layout.fragments)
-        )
+        facts = (LearnerName(name), layout.fingerprint, len(layout.fragments))
+        self.state = LearnerState(around.settings, *facts, None if kept is None else kept.find())
         self.exit: Exit | None = None
         self._compute = compute
         self._worker = worker
@@ -154,8 +158,10 @@ class LearnerActor(RoleActor[Item]):
         self._pieces = Pieces(
             send=self._send_up,
             command=compute.command,
-            measure=worker.submit,
+            submit=worker.submit,
             record=self.record,
+            post=self.post,
+            read_kept=(lambda: None) if kept is None else kept.read,
         )
         self._figures = Figures(f"{rng.getrandbits(64):016x}")
         self._contributed = 0
@@ -195,6 +201,8 @@ class LearnerActor(RoleActor[Item]):
                 self._pieces.decide(event, buffer, self._handle)
             case ComputeFailed(error):
                 raise error
+            case MomentsKept():
+                self.record("moments_kept", {"error": message.error})
             case ValueReady(event, value):
                 self._take_value(event, value)
             case ValueAdopted():
@@ -285,7 +293,7 @@ class LearnerActor(RoleActor[Item]):
             case ToSyncer(message):
                 if isinstance(message, Progress | Hello):
                     told = message.progress if isinstance(message, Hello) else message
-                    self._record_progress(told)
+                    self.record("progress", progress_noted(told))
                 self._send_up(message)
             case DialSyncer(address):
                 self._dial_syncer(address)
@@ -317,6 +325,7 @@ class LearnerActor(RoleActor[Item]):
                 | KeepPiece()
                 | ForgetPieces()
                 | LoadMoments()
+                | LoadKept()
             ):
                 self._pieces.perform(action)
             case Exit(reason, failed):
@@ -344,17 +353,6 @@ class LearnerActor(RoleActor[Item]):
             sent=sent,
         )
         self._compute.command(adopt)
-
-    def _record_progress(self, told: Progress) -> None:
-        leases = [(lease.pass_index, lease.shard, lease.position) for lease in told.leases]
-        fields: dict[str, object] = {
-            "incarnation": str(told.incarnation),
-            "phase": told.phase.value,
-            "tokens": told.tokens,
-            "quota": told.quota_tokens,
-            "leases": leases,
-        }
-        self.record("progress", fields)
 
     @staticmethod
     def _link(dialer: Dialer | None) -> Link | None:
@@ -466,7 +464,7 @@ class LearnerActor(RoleActor[Item]):
         elif isinstance(body, StateRequest):
             self.post(StateRequested(envelope.sender, body))
         elif isinstance(body, StateOffer):
-            self._pieces.receive(envelope, body, self.post)
+            self._pieces.receive(envelope, body)
         elif isinstance(
             body,
             Welcome

@@ -7,13 +7,26 @@ was ready, whichever is later, it steps with fresh moments. It does so at once w
 none to give.
 
     open ──▶ asking ──▶ loading ──▶ settled
-      └─────────┴──────────┴── fresh ──▲
+      ├─────────┤  kept ───▲ │         ▲
+      └─────────┴───▲─ fresh ┴─────────┘
+
+Where no peer gives any, those come in question that an earlier process of this name has left on
+this host's disk, such as after a stop of the whole run. They are taken up once every fragment is
+adopted, and only if the run has what they belong to: versions that are no older.
 
 Once settled, this process keeps its moments, whatever becomes of its incarnations.
 """
 
-from islands.identities import LearnerName
-from islands.learner.actions import ForgetPieces, KeepPiece, LoadMoments, Record, Remind, ToPeer
+from islands.identities import LearnerName, Version
+from islands.learner.actions import (
+    ForgetPieces,
+    KeepPiece,
+    LoadKept,
+    LoadMoments,
+    Record,
+    Remind,
+    ToPeer,
+)
 from islands.learner.core import Core
 from islands.learner.events import MomentsLoaded, PieceArrived, TrainerMade
 from islands.learner.moments import Stage
@@ -134,13 +147,14 @@ def take_loaded(core: Core, event: MomentsLoaded) -> None:
     """Compute has taken the moments over, or found that they are no good."""
     moments = core.moments
     if not event.taken:
-        go_fresh(core, f"those of {moments.donor} are of other sizes, or not finite")
+        owner = moments.donor or "this host's disk"
+        go_fresh(core, f"those of {owner} are of other sizes, damaged, or not finite")
         return
     moments.stage = Stage.SETTLED
     fields: dict[str, object] = {
-        "from": moments.donor,
+        "from": moments.donor or "disk",
         "pieces": moments.pieces,
-        "bytes": sum(moments.arrived.values()),
+        **({"bytes": sum(moments.arrived.values())} if moments.donor else {}),
         "seconds": round(core.now_s - moments.began_s, 6),
         "waited_s": round(moments.waited_s(core.now_s), 6),
     }
@@ -148,13 +162,40 @@ def take_loaded(core: Core, event: MomentsLoaded) -> None:
 
 
 def go_fresh(core: Core, reason: str) -> None:
-    """Settle for the moments with which every optimizer begins."""
+    """Settle for the moments with which every optimizer begins, unless some lie on disk."""
     moments = core.moments
+    if moments.kept is not None:
+        moments.stage = Stage.KEPT
+        _forget(core)
+        return
     waited_s = moments.waited_s(core.now_s) if moments.waiting else 0.0
     moments.stage = Stage.SETTLED
     _forget(core)
     fields: dict[str, object] = {"reason": reason, "waited_s": round(waited_s, 6)}
     core.actions.append(Record("moments_fresh", fields))
+
+
+def take_up_kept(core: Core) -> None:
+    """Every fragment is adopted: what lies on disk is loaded, if it belongs to them."""
+    moments = core.moments
+    kept, moments.kept = moments.kept, None
+    assert kept is not None, "something lies on disk"
+    if kept.schema != moments.schema or kept.pieces != moments.pieces:
+        go_fresh(core, "those on disk are of another optimizer")
+    elif not _belongs(core, kept.versions):
+        go_fresh(core, "those on disk are of another run, or of versions that it has lost")
+    else:
+        moments.stage, moments.donor = Stage.LOADING, None
+        moments.began_s = core.now_s
+        core.actions.append(LoadKept())
+
+
+def _belongs(core: Core, versions: tuple[Version, ...]) -> bool:
+    """Whether a run holds what moments were left with, or what came after it."""
+    adopted = [account.version for account in core.accounts]
+    return len(versions) == len(adopted) and all(
+        now is not None and now >= before for now, before in zip(adopted, versions, strict=True)
+    )
 
 
 def start_anew(core: Core) -> None:

@@ -20,6 +20,7 @@ from islands.code_place import failure, mistake
 from islands.config import RunSettings
 from islands.errors import IslandsError, TaskError
 from islands.identities import FragmentIndex
+from islands.kept_moments import MomentFile, MomentKeeper
 from islands.learner.copies import Copies
 from islands.learner.engine import Command, Engine, PieceTaken, Running, Taken, enqueue
 from islands.learner.events import (
@@ -76,6 +77,13 @@ class StepReport:
 
 
 @dataclass(frozen=True, slots=True)
+class MomentsKept:
+    """A write of moments to this host's disk has come to its end; `error` is empty if it did."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class ComputeFailed:
     """The trainer raised; the learner cannot go on."""
 
@@ -91,6 +99,7 @@ ComputeEvent = (
     | ValueAdopted
     | PieceReady
     | MomentsLoaded
+    | MomentsKept
     | ComputeFailed
 )
 Post = Callable[[ComputeEvent], object]
@@ -120,10 +129,15 @@ class ComputeThread:
         make_trainer: called on that thread.
         settings: of the run.
         name: of the learner, for the thread's name.
+        kept: where to leave moments for a later process of this name; None: nowhere.
     """
 
     def __init__(
-        self, make_trainer: Callable[[], Trainer], settings: RunSettings, name: str
+        self,
+        make_trainer: Callable[[], Trainer],
+        settings: RunSettings,
+        name: str,
+        kept: MomentFile | None = None,
     ) -> None:
         """Prepare; `start` begins."""
         self._make_trainer = make_trainer
@@ -136,6 +150,7 @@ class ComputeThread:
         self._copier = ThreadPoolExecutor(1, thread_name_prefix=f"copy-{name}")
         self._copies = Copies()
         self._copied = False
+        self._kept = kept
         self._trainer: Trainer | None = None
         self._post: Post = _nobody
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -186,11 +201,14 @@ class ComputeThread:
 
     def _work(self) -> None:
         engine = self._set_up()
+        keeper = self._keeper()
         running: Running | None = None
         ready_s = self._clock.now_s()
         while not self._stopping:  # each turn is one boundary
             self._take_commands(engine)
             allowed = engine.boundary()
+            if keeper is not None:
+                keeper.at_boundary(engine.trainer, engine.versions, engine.steps)
             before_data_s = self._clock.now_s()
             if engine.has_work():
                 data_wait_s = self._clock.now_s() - before_data_s
@@ -209,6 +227,13 @@ class ComputeThread:
             if allowed:
                 self._tell(Idled(engine.steps, engine.tokens, engine.leases, engine.order))
             self._sleep(engine)
+        if keeper is not None:
+            keeper.at_the_end(engine.trainer, engine.versions, engine.steps)
+
+    def _keeper(self) -> MomentKeeper | None:
+        if self._kept is None:
+            return None
+        return MomentKeeper(self._kept, self._clock, lambda error: self._tell(MomentsKept(error)))
 
     def _set_up(self) -> Engine:
         """Build and compile; what fails now fails at every start: the user's to mend.

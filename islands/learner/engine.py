@@ -200,6 +200,13 @@ class Engine:
         """Leases with the positions reached by the steps dispatched so far."""
         return self._leases
 
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """The versions of all fragments held, in order; none before every one was adopted."""
+        count = len(self.trainer.layout.fragments)
+        whole = len(self._bases) == count
+        return tuple(self._bases[index] for index in range(count)) if whole else ()
+
     def probe_batch(self) -> object:
         """A batch like those to come, for compiling and for counting its tokens.
 

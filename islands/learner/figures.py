@@ -2,6 +2,7 @@
 
 from islands.histogram import GapHistogram
 from islands.learner.events import StepFinished
+from islands.messages import Progress
 from islands.operation import StepFigures
 
 
@@ -56,3 +57,14 @@ class Figures:
             bytes_up=bytes_up,
             bytes_down=bytes_down,
         )
+
+
+def progress_noted(told: Progress) -> dict[str, object]:
+    """What the tape keeps of a report."""
+    return {
+        "incarnation": str(told.incarnation),
+        "phase": told.phase.value,
+        "tokens": told.tokens,
+        "quota": told.quota_tokens,
+        "leases": [(lease.pass_index, lease.shard, lease.position) for lease in told.leases],
+    }

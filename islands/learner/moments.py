@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from islands.identities import LearnerName
+from islands.identities import LearnerName, Version
 
 
 class Stage(StrEnum):
@@ -12,8 +12,21 @@ class Stage(StrEnum):
 
     OPEN = "open"
     ASKING = "asking"
+    KEPT = "kept"
     LOADING = "loading"
     SETTLED = "settled"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptMoments:
+    """Moments that an earlier process of this name left on its host's disk.
+
+    `versions` are those of the fragments that it held when it left them.
+    """
+
+    schema: str
+    pieces: int
+    versions: tuple[Version, ...]
 
 
 @dataclass(slots=True)
@@ -21,11 +34,13 @@ class Moments:
     """The moments of one process.
 
     `schema` and `pieces` are those of its own trainer; None until there is one. `asked` counts
-    how often the pieces under way were asked for, `arrived` holds the sizes of those that are here.
+    how often the pieces under way were asked for, `arrived` holds the sizes of those that are here,
+    `kept` is what lies on disk and has not been tried.
     """
 
     stage: Stage = Stage.OPEN
     donor: LearnerName | None = None
+    kept: KeptMoments | None = None
     schema: str | None = None
     pieces: int = 0
     asked: dict[int, int] = field(default_factory=dict)

@@ -5,23 +5,26 @@ The state decides about each of them by its number; here are the bytes.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, assert_never
+from typing import Protocol, TypeVar, assert_never
 
 from islands.learner.actions import (
     ForgetPieces,
     KeepPiece,
+    LoadKept,
     LoadMoments,
     OfferMoments,
     ReadMoments,
     ToPeer,
 )
 from islands.learner.engine import Command, Load, ReadPiece
-from islands.learner.events import MomentsRead, PieceArrived
+from islands.learner.events import MomentsLoaded, MomentsRead, PieceArrived
 from islands.messages import StateOffer
 from messaging.envelope import Envelope
 from messaging.tensors import digest
 
-PeerAction = ToPeer | OfferMoments | ReadMoments | KeepPiece | ForgetPieces | LoadMoments
+T = TypeVar("T")
+
+PeerAction = ToPeer | OfferMoments | ReadMoments | KeepPiece | ForgetPieces | LoadMoments | LoadKept
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,13 @@ class PieceMeasured:
 
     event: PieceArrived
     buffer: memoryview
+
+
+class Submit(Protocol):
+    """Does work elsewhere."""
+
+    def __call__(self, work: Callable[[], T], done: Callable[[T], object]) -> object:
+        """Do it, then call `done` with its result on the loop."""
 
 
 class SendToPeer(Protocol):
@@ -47,8 +57,10 @@ class Pieces:
     Args:
         send: through the syncer.
         command: to compute.
-        measure: does work off the loop, then calls the second argument with its result.
+        submit: does work off the loop, then calls the second argument with its result.
         record: on the tape.
+        post: to the actor's own state.
+        read_kept: reads what an earlier process left on disk; None if it is damaged.
     """
 
     def __init__(
@@ -56,14 +68,18 @@ class Pieces:
         *,
         send: SendToPeer,
         command: Callable[[Command], object],
-        measure: Callable[[Callable[[], str], Callable[[str], object]], object],
+        submit: Submit,
         record: Callable[[str, dict[str, object]], object],
+        post: Callable[[PieceArrived | PieceMeasured | MomentsLoaded], object],
+        read_kept: Callable[[], tuple[memoryview, ...] | None],
     ) -> None:
         """Hold nothing."""
         self._send = send
         self._command = command
-        self._measure = measure
+        self._submit = submit
         self._record = record
+        self._post = post
+        self._read_kept = read_kept
         self._kept: dict[int, memoryview] = {}
         self._at_hand: memoryview | None = None
 
@@ -78,24 +94,19 @@ class Pieces:
         handle(event)
         self._at_hand = None
 
-    def receive(
-        self,
-        envelope: Envelope,
-        offer: StateOffer,
-        post: Callable[[PieceArrived | PieceMeasured], object],
-    ) -> None:
+    def receive(self, envelope: Envelope, offer: StateOffer) -> None:
         """Measure a peer's piece off the loop; an offer without one says that there is none."""
         sender = envelope.sender
         if len(envelope.payload) != 1:
-            post(PieceArrived(sender, replace(offer, pieces=0), 0, intact=False))
+            self._post(PieceArrived(sender, replace(offer, pieces=0), 0, intact=False))
             return
         buffer = envelope.payload[0]
 
         def arrive(computed: str) -> None:
             event = PieceArrived(sender, offer, buffer.nbytes, intact=computed == offer.digest)
-            post(PieceMeasured(event, buffer))
+            self._post(PieceMeasured(event, buffer))
 
-        self._measure(lambda: digest(buffer), arrive)
+        self._submit(lambda: digest(buffer), arrive)
 
     def perform(self, action: PeerAction) -> None:
         """Do what the state decided."""
@@ -115,8 +126,21 @@ class Pieces:
                 pieces = tuple(self._kept[piece] for piece in sorted(self._kept))
                 self._kept.clear()
                 self._command(Load(pieces))
+            case LoadKept():
+                self._load_kept()
             case _:
                 assert_never(action)
+
+    def _load_kept(self) -> None:
+        """Read what lies on disk; a piece that is damaged spoils all."""
+
+        def arrive(pieces: tuple[memoryview, ...] | None) -> None:
+            if pieces is None:
+                self._post(MomentsLoaded(taken=False))
+            else:
+                self._command(Load(pieces))
+
+        self._submit(self._read_kept, arrive)
 
     def _offer(self, asker: str, offer: StateOffer) -> None:
         """Send the piece that was read for a peer, with its digest."""
@@ -127,4 +151,4 @@ class Pieces:
             if self._send(replace(offer, digest=computed), (buffer,), recipient=asker):
                 self._record("moments_given", {"to": asker, "piece": offer.piece})
 
-        self._measure(lambda: digest(buffer), send)
+        self._submit(lambda: digest(buffer), send)

@@ -64,6 +64,7 @@ from islands.learner.membership import (
     take_syncer_link,
     take_welcome,
 )
+from islands.learner.moments import KeptMoments, Moments
 from islands.learner.pulls import Pulls
 from islands.learner.training import (
     allow,
@@ -103,10 +104,16 @@ class LearnerState:
         name: of the learner, unique in the run.
         fingerprint: of its layout.
         fragments: P of the plan.
+        kept: moments that an earlier process of this name left on disk, if there are any.
     """
 
     def __init__(
-        self, settings: RunSettings, name: LearnerName, fingerprint: str, fragments: int
+        self,
+        settings: RunSettings,
+        name: LearnerName,
+        fingerprint: str,
+        fragments: int,
+        kept: KeptMoments | None = None,
     ) -> None:
         """Nothing is known yet, nobody has admitted it."""
         self._core = Core(
@@ -114,6 +121,7 @@ class LearnerState:
             name=name,
             fingerprint=fingerprint,
             accounts=[Account() for _ in range(fragments)],
+            moments=Moments(kept=kept),
             pulls=Pulls(fragments, settings.open_rounds_max(fragments)),
         )
 

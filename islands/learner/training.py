@@ -7,7 +7,7 @@ the run closes; nothing else stops it.
 from islands.config import Adoption
 from islands.identities import Lease, Phase
 from islands.learner.actions import AdoptValue
-from islands.learner.asking import go_fresh
+from islands.learner.asking import go_fresh, take_up_kept
 from islands.learner.core import Core
 from islands.learner.events import Idled, StepFinished, UpdateArrived, ValueAdopted
 from islands.learner.moments import Stage
@@ -34,6 +34,10 @@ def allow(core: Core) -> None:
     if whole and not (core.closing or core.paused or core.leaving):
         if core.moments.stage is Stage.OPEN:
             go_fresh(core, "no donor")
+        if core.moments.stage is Stage.KEPT:
+            take_up_kept(core)
+        if core.moments.waiting:
+            return
         core.allowed = core.allowed or core.quota_tokens > 0
         until_tokens = core.origin_tokens + core.quota_tokens
         core.allow_steps(until_tokens, core.leases)

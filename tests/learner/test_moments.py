@@ -7,6 +7,7 @@ from islands.learner.actions import (
     AllowSteps,
     ForgetPieces,
     KeepPiece,
+    LoadKept,
     LoadMoments,
     OfferMoments,
     ReadMoments,
@@ -30,6 +31,7 @@ from islands.learner.events import (
     TrainerReady,
     ValueAdopted,
 )
+from islands.learner.moments import KeptMoments
 from islands.messages import Evicted, FinalRound, StateOffer, StateRequest, Welcome
 from tests.learner.test_state import ANA, BATCH, LEASES, Bench, phase_of, stepping
 
@@ -401,3 +403,86 @@ def test_few_pieces_wait_at_a_donor() -> None:
     assert request(bench) == declined()
     bench.do(MomentsRead(0, BEN))
     assert request(bench) == []
+
+
+# --- what an earlier process left on disk ---------------------------------------------------------
+
+HELD = (Version(1, 0),) * 2
+
+
+class Resumed(Fresh):
+    """A process that finds moments on its host's disk."""
+
+    def __init__(self, kept: KeptMoments) -> None:
+        super().__init__()
+        self.state.core.moments.kept = kept
+
+
+def test_after_a_stop_of_everybody_moments_come_from_disk() -> None:
+    """No peer has any: what this host kept is loaded before the first step."""
+    bench = Resumed(KeptMoments(SCHEMA, PIECES, HELD))
+    bench.welcome(None)
+    bench.heal()
+    assert bench.of(LoadKept) == [LoadKept()]
+    assert bench.of(AllowSteps) == []
+    assert phase_of(bench) is Phase.HEALING
+    bench.do(MomentsLoaded(taken=True))
+    assert bench.noted() == [("moments_taken", "disk")]
+    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+
+
+def test_a_peers_are_newer_than_those_on_disk() -> None:
+    """A learner that was away while others trained takes what they have."""
+    bench = Resumed(KeptMoments(SCHEMA, PIECES, HELD))
+    bench.welcome(BEN)
+    bench.heal()
+    for piece in range(PIECES):
+        bench.piece(piece)
+    assert (bench.of(LoadMoments), bench.of(LoadKept)) == ([LoadMoments()], [])
+
+
+def test_those_on_disk_serve_where_a_peer_gives_none() -> None:
+    """The donor had just begun itself, or did not answer."""
+    bench = Resumed(KeptMoments(SCHEMA, PIECES, HELD))
+    bench.welcome(BEN)
+    bench.piece(0, pieces=0)
+    assert bench.of(LoadKept) == []
+    bench.heal()
+    assert bench.of(LoadKept) == [LoadKept()]
+
+
+@pytest.mark.parametrize(
+    ("kept", "reason"),
+    [
+        (KeptMoments("sgd", PIECES, HELD), "those on disk are of another optimizer"),
+        (KeptMoments(SCHEMA, PIECES + 1, HELD), "those on disk are of another optimizer"),
+        (
+            KeptMoments(SCHEMA, PIECES, (Version(1, 0), Version(1, 9))),
+            "those on disk are of another run, or of versions that it has lost",
+        ),
+        (
+            KeptMoments(SCHEMA, PIECES, HELD[:1]),
+            "those on disk are of another run, or of versions that it has lost",
+        ),
+    ],
+)
+def test_what_does_not_belong_to_the_run_is_left(kept: KeptMoments, reason: str) -> None:
+    """A new run of the same name begins with fresh moments, and steps at once."""
+    bench = Resumed(kept)
+    bench.welcome(None)
+    bench.heal()
+    assert bench.of(LoadKept) == []
+    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
+    assert ("moments_fresh", reason) in bench.noted()
+
+
+def test_what_is_damaged_on_disk_is_told_and_costs_no_step() -> None:
+    """It is tried once."""
+    bench = Resumed(KeptMoments(SCHEMA, PIECES, HELD))
+    bench.welcome(None)
+    bench.heal()
+    bench.do(MomentsLoaded(taken=False))
+    assert bench.noted() == [
+        ("moments_fresh", "those of this host's disk are of other sizes, damaged, or not finite")
+    ]
+    assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
