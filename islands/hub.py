@@ -410,7 +410,10 @@ class Hub:
         if found:
             self.folder.evaluation(self.elapsed_s, 0.0, found)
         wall_s = self.folder.earlier_s + self.elapsed_s
-        summary = summarise(self.folder.figures, share, wall_s=wall_s, figures=found)
+        settings = self.spec.settings
+        summary = summarise(
+            self.folder.figures, share, settings=settings, wall_s=wall_s, figures=found
+        )
         text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
         (self.settings.folder / "summary.json").write_bytes(text + b"\n")
         return summary

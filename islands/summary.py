@@ -6,6 +6,8 @@ The syncer's share travels to the supervisor when a run ends; both may be on dif
 from dataclasses import asdict
 from typing import Any
 
+from islands.advice import Outcome, advice
+from islands.config import RunSettings
 from islands.figures import RunFigures, in_order
 from islands.syncer.state import SyncerState
 
@@ -45,6 +47,7 @@ def summarise(
     telemetry: RunFigures,
     share: Share,
     *,
+    settings: RunSettings,
     wall_s: float,
     figures: dict[str, float],
 ) -> Summary:
@@ -56,6 +59,7 @@ def summarise(
     Args:
         telemetry: what learners did.
         share: the syncer's.
+        settings: of the run.
         wall_s: seconds from the first start to the end.
         figures: of the final evaluation.
 
@@ -85,5 +89,12 @@ def summarise(
         for name, learner in sorted(telemetry.learners.items(), key=lambda item: in_order(item[0]))
     }
     ledger = share["ledger"]
+    outcome = Outcome.of(
+        ledger.get("fragments", []),
+        yield_share=share.get("yield", 0.0),
+        merges=share.get("merges", 0),
+        learner_steps=[learner.steps for learner in telemetry.learners.values() if learner.steps],
+    )
+    told = advice(outcome, settings)
     rest = {key: value for key, value in share.items() if key != "ledger"}
-    return {**figures, **rest, **counted, "ledger": ledger, "learners": learners}
+    return {**figures, **rest, **counted, "advice": told, "ledger": ledger, "learners": learners}

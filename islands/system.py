@@ -384,6 +384,7 @@ class LocalSystem:
         summary = summarise(
             self.folder.figures,
             share_of(self._syncer.state),
+            settings=self.settings,
             wall_s=self._wall_s,
             figures=found,
         )

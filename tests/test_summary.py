@@ -2,6 +2,7 @@
 
 from typing import cast
 
+from islands.config import RunSettings
 from islands.figures import LearnerFigures, RunFigures
 from islands.summary import Share, summarise
 
@@ -9,13 +10,15 @@ from islands.summary import Share, summarise
 def test_evictions_are_those_of_the_supervisor_over_all_its_starts() -> None:
     """Nobody else evicts: a learner that left, and came back at once, was not evicted."""
     share: Share = {"ledger": {}}
-    summary = summarise(RunFigures(evictions=3), share, wall_s=1.0, figures={})
+    summary = summarise(
+        RunFigures(evictions=3), share, settings=RunSettings(), wall_s=1.0, figures={}
+    )
     assert summary["evictions"] == 3
 
 
 def test_learners_are_listed_as_a_person_counts() -> None:
     """The tenth comes after the second."""
     figures = RunFigures({f"learner-{index}": LearnerFigures() for index in (10, 2, 1)})
-    summary = summarise(figures, {"ledger": {}}, wall_s=1.0, figures={})
+    summary = summarise(figures, {"ledger": {}}, settings=RunSettings(), wall_s=1.0, figures={})
     learners = cast("dict[str, object]", summary["learners"])
     assert [*learners] == ["learner-1", "learner-2", "learner-10"]

@@ -40,7 +40,7 @@ BUDGET = 4000
 SUMMARY_KEYS = {
     *("tokens", "wall_s", "goodput", "yield", "merges", "participation", "staleness_mean"),
     *("evictions", "rejoins", "step_gap_p999_s", "longest_stall_s", "bytes_up", "bytes_down"),
-    *("reason", "ledger", "learners"),
+    *("reason", "advice", "ledger", "learners"),
 }
 
 

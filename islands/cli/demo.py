@@ -68,6 +68,8 @@ async def _demo(hub: "LocalHub", options: DemoOptions) -> int:
     if summary is None:
         return 0
     screen.conclude(hub.folder.figures, summary)
+    if summary["advice"]:
+        screen.say(f"\n{summary['advice']}")
     sample = await asyncio.to_thread(_sample, hub)
     screen.say(f"\nWhat the model writes after {PROMPT.decode()!r}:\n")
     screen.console.print(sample, markup=False, highlight=False)

@@ -54,6 +54,8 @@ async def _run(hub: "LocalHub") -> int:
         screen.say(f"stopped; the same command with --folder {hub.settings.folder} goes on")
         return 0
     screen.conclude(hub.folder.figures, summary)
+    if summary["advice"]:
+        screen.say(f"\n{summary['advice']}")
     screen.say(f"\nThe run has ended: {why_ended(str(summary['reason']))}")
     screen.say(f"Everything is in {hub.settings.folder}")
     return exit_code(summary)

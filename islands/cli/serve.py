@@ -42,6 +42,8 @@ async def _serve(hub: Hub, watchdog: Watchdog) -> int:
     else:
         reason = why_ended(str(summary["reason"]))
         say(f"the run has ended: {reason}; see {hub.settings.folder / 'summary.json'}")
+        if summary["advice"]:
+            say(str(summary["advice"]))
     return exit_code(summary)
 
 
