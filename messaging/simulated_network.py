@@ -88,6 +88,7 @@ class SimulatedNetwork(MemoryNetwork):
         self.route = route or Route()
         self.rng = rng
         self.ways: dict[Way, None] = {}  # in the order of their opening
+        self._ways_to: dict[str, dict[Way, None]] = {}  # the same, by the host where they end
         self._routes: dict[tuple[str, str], Route] = {}
         self._cuts: dict[tuple[str, str], None] = {}
 
@@ -133,9 +134,22 @@ class SimulatedNetwork(MemoryNetwork):
         for listener in self.listeners():
             if host_of(listener.address) == host:
                 listener.close()
-        for way in tuple(self.ways):
-            if host_of(way.target) == host:
-                way.receiver.die(silent=silent)
+        for way in tuple(self._ways_to.get(host, ())):
+            way.receiver.die(silent=silent)
+
+    def opened(self, way: Way) -> None:
+        """Know a direction of a new session."""
+        self.ways[way] = None
+        self._ways_to.setdefault(host_of(way.target), {})[way] = None
+
+    def ended(self, way: Way) -> None:
+        """Forget a direction: nothing travels on it any more."""
+        self.ways.pop(way, None)
+        host = host_of(way.target)
+        remaining = self._ways_to.get(host, {})
+        remaining.pop(way, None)
+        if not remaining:
+            self._ways_to.pop(host, None)
 
     def _release_healed(self) -> None:
         for way in tuple(self.ways):
@@ -160,11 +174,11 @@ class _SimulatedConditions:
             raise DialFailed(f"no answer from {target!r} within {route.connect_timeout_s} s")
 
     def opened(self, there: Way, back: Way) -> None:
-        self._network.ways[there] = None
-        self._network.ways[back] = None
+        self._network.opened(there)
+        self._network.opened(back)
 
     def ended(self, way: Way) -> None:
-        self._network.ways.pop(way, None)
+        self._network.ended(way)
 
     def arrivals(self, way: Way, queue: LaneQueue, envelope: Envelope) -> tuple[float, ...]:
         route, rng = self._route_of(way), self._network.rng

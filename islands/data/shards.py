@@ -8,9 +8,13 @@ what lies before, and all shards of a pass together hold every record exactly on
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+KEPT_RECORDS = 1 << 20
+"""The order of a pass over so many records at most is kept for the next shard: it takes 8 MB."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,7 +55,8 @@ class ShardPlan:
         """
         if not 0 <= key.shard < self.shards or key.pass_index < 0:
             raise IndexError(f"no shard {key} among {self.shards}")
-        order = np.random.default_rng((self.seed, key.pass_index)).permutation(self.records)
+        find = _kept_order if self.records <= KEPT_RECORDS else _order
+        order = find(self.records, self.seed, key.pass_index)
         return order[self._start(key.shard) : self._start(key.shard + 1)]
 
     def groups(
@@ -75,3 +80,12 @@ class ShardPlan:
 
     def _start(self, shard: int) -> int:
         return shard * self.records // self.shards
+
+
+def _order(records: int, seed: int, pass_index: int) -> NDArray[np.int64]:
+    order = np.random.default_rng((seed, pass_index)).permutation(records)
+    order.flags.writeable = False
+    return order
+
+
+_kept_order = lru_cache(maxsize=2)(_order)

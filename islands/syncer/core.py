@@ -274,9 +274,13 @@ class Core:
 
     def touch(self, name: LearnerName) -> None:
         """A learner came, went, reported or was judged: whatever is kept about it follows."""
+        self.touch_answers(name)
+        self.ungranted[name] = None
+
+    def touch_answers(self, name: LearnerName) -> None:
+        """A learner answered a pull: what it needs next does not follow from that."""
         self.changed[name] = None
         self.touched[name] = None
-        self.ungranted[name] = None
 
     def take_in(self) -> None:
         """Bring the census and the ranking up to date with who changed."""

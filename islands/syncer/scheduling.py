@@ -119,7 +119,7 @@ def take_decline(core: Core, ticket: Ticket, fragment: int, reason: str) -> None
     if learner is not None and learner.incarnation == ticket.incarnation:
         learner.unanswered.pop(ticket.round, None)
         learner.exchange.declined(ticket.round)
-        core.touch(learner.name)
+        core.touch_answers(learner.name)
     round_ = core.rounds.get(fragment)
     if round_ is not None and round_.asked.get(ticket.name) == ticket:
         excuse(round_, ticket.name, reason)
@@ -164,7 +164,7 @@ def take_contribution(
         learner.exchange.answer(ticket.round, now_s, core.fragments)
         abandoned_s = core.abandoned_s.get(ticket.round)
         learner.exchange.late_s = None if abandoned_s is None else now_s - abandoned_s
-        core.touch(learner.name)
+        core.touch_answers(learner.name)
     refused = _refusal(core, learner, contribution, check, round_)
     if refused is not None or round_ is None:
         assert refused is not None, "without a round the ticket is not open"
