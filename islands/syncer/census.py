@@ -73,12 +73,15 @@ def may_donate(learner: LearnerRecord) -> bool:
 
 
 def donor_rank(learner: LearnerRecord) -> DonorRank:
-    """The least is the best: most steps, then the first by name."""
-    return -learner.progress.steps, learner.name
+    """The least is the best: most tokens, then the first by name.
+
+    Tokens were granted, and steps are its own word: a liar would be everybody's donor.
+    """
+    return -learner.progress.tokens, learner.name
 
 
 def best_donor(learners: Mapping[LearnerName, LearnerRecord]) -> LearnerName | None:
-    """Of these, who has most steps in its incarnation: its moments have seen most."""
+    """Of these, who has most tokens in its incarnation: its moments have seen most."""
     able = (donor_rank(learner) for learner in learners.values() if may_donate(learner))
     best = min(able, default=None)
     return None if best is None else best[1]

@@ -16,7 +16,7 @@ from islands.syncer.core import Core
 def donor_for(core: Core, hello: Hello) -> LearnerName | None:
     """The healthiest other learner, for one that holds nothing while the run goes on.
 
-    It is the one with most steps in its incarnation: its moments have seen most; ties by name.
+    It is the one with most tokens in its incarnation: its moments have seen most; ties by name.
     """
     holds_nothing = all(told.version is None for told in hello.progress.fragments)
     if hello.role is not Role.LEARNER or not holds_nothing:

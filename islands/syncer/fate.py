@@ -15,8 +15,15 @@ not finite                             rejected   yes
 norm per step, when its round closes   rejected   yes
 =====================================  =========  ======
 
-The norm is judged last, in `excessive`, when the round closes: if half of a round exceeds the
-limit, the regime has changed; then contributions are scaled down to the limit, not refused.
+The norm is judged last, by `NormGauge.judge`, when the round closes: against the median over
+learners of each one's own median, so that nobody has more than one voice, however often it answers.
+If more than half of those that contributed lately exceed the limit, the regime has changed; then
+contributions are scaled down to the limit, not refused. What was merged enters, as it was scaled,
+and nothing else: a norm that was refused moves nothing.
+
+Deviation: SPEC §6 lets every finite norm enter, and clips if half of a round exceeds. One of two,
+or one that was alone in its round, was so never refused, and entered until it passed whole. Of two
+learners nobody can tell which one is right where they part slowly; of three a liar is alone.
 
 Deviation: SPEC §6 divides the norm by steps × learning rate. Local progress grows between √steps
 (noise) and steps (drift), so that rate of a learner with one step (slow, or just back) is up to
@@ -24,14 +31,20 @@ Deviation: SPEC §6 divides the norm by steps × learning rate. Local progress g
 makes few steps look large, and a contribution with 1000 times its norm is as visible.
 """
 
-from collections import deque
 from dataclasses import dataclass
 from statistics import median
 
 from islands.identities import Fate
 
 NORM_SAMPLES_MIN = 8
-NORM_SAMPLES_KEPT = 64
+"""Norms that were merged before any is refused."""
+
+NORMS_KEPT = 8
+NORM_LEARNERS_KEPT = 64
+"""Newest norms of a learner, and learners that contributed last, by which norms are judged."""
+
+LATELY = 16
+"""Newest contributions to a fragment, by which it is seen whether a regime has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,32 +104,61 @@ def refusal(
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Of the contributors to a round: by how many times those to refuse exceed, and the scales."""
+
+    refused: dict[str, float]
+    scales: dict[str, float]
+
+
 class NormGauge:
-    """Running median of norm/(√steps·learning rate) of one fragment; every finite norm enters."""
-
-    def __init__(self, limit: float) -> None:
-        """Judge by `limit` times the median."""
-        self._limit = limit
-        self._samples: deque[float] = deque(maxlen=NORM_SAMPLES_KEPT)
-
-    def excess(self, rate: float) -> float:
-        """How many times over the limit a rate is; at most 1 is fine. Then take it in."""
-        allowed = self._limit * median(self._samples) if self._samples else 0.0
-        known = len(self._samples) >= NORM_SAMPLES_MIN
-        self._samples.append(rate)
-        return rate / allowed if known and allowed > 0 else 0.0
-
-
-def excessive(excesses: dict[str, float]) -> tuple[list[str], dict[str, float]]:
-    """Judge the norms of a closing round.
+    """What norm/(√steps·learning rate) is usual for one fragment, by what was merged of it.
 
     Args:
-        excesses: per contributor, how many times over the limit its norm is (at most 1 is fine).
-
-    Returns:
-        The contributors to refuse, and the factor by which to scale each other one.
+        limit: how many times the usual is allowed.
     """
-    over = [name for name, excess in excesses.items() if excess > 1]
-    if 2 * len(over) >= len(excesses):
-        return [], {name: 1 / max(1.0, excess) for name, excess in excesses.items()}
-    return over, {name: 1.0 for name in excesses if name not in over}
+
+    def __init__(self, limit: float) -> None:
+        """Nothing is known."""
+        self._limit = limit
+        self._kept: dict[
+            str, tuple[float, ...]
+        ] = {}  # newest rates, who contributed last at the end
+        self._medians: dict[str, float] = {}
+        self._lately: list[tuple[str, bool]] = []  # who contributed, and whether it was too long
+
+    @property
+    def usual(self) -> float:
+        """The median over learners of each one's own; 0 until enough is known."""
+        known = sum(len(rates) for rates in self._kept.values())
+        return median(self._medians.values()) if known >= NORM_SAMPLES_MIN else 0.0
+
+    @property
+    def known(self) -> tuple[int, int]:
+        """How many learners and contributions are remembered."""
+        return len(self._kept), len(self._lately)
+
+    def judge(self, rates: dict[str, float]) -> Judgement:
+        """Judge the contributions of a closing round, of which some may be alone in it.
+
+        Args:
+            rates: by contributor.
+        """
+        allowed = self._limit * self.usual
+        excesses = {name: rate / allowed if allowed > 0 else 0.0 for name, rate in rates.items()}
+        over = {name: excess for name, excess in excesses.items() if excess > 1}
+        self._lately += [(name, name in over) for name in excesses]
+        del self._lately[: -max(LATELY, len(excesses))]
+        exceeds = dict(self._lately)
+        if 2 * sum(exceeds.values()) > len(exceeds):
+            return Judgement({}, {name: 1 / max(1.0, excess) for name, excess in excesses.items()})
+        return Judgement(over, {name: 1.0 for name in excesses if name not in over})
+
+    def merged(self, name: str, rate: float) -> None:
+        """Take in what is merged, as it was scaled."""
+        rates = (*self._kept.pop(name, ()), rate)[-NORMS_KEPT:]
+        self._kept[name], self._medians[name] = rates, median(rates)
+        if len(self._kept) > NORM_LEARNERS_KEPT:
+            first = next(iter(self._kept))
+            del self._kept[first], self._medians[first]

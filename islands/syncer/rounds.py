@@ -25,14 +25,14 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A contribution that passed its checks; `excess` is its norm over the limit.
+    """A contribution that passed its checks; `rate` is what `NormGauge` judges of its norm.
 
     It came over the link `connection`.
     """
 
     contribution: Contribution
     connection: int
-    excess: float
+    rate: float
     arrived_s: float
 
 

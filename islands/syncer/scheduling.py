@@ -10,7 +10,7 @@ from islands.syncer.actions import BeginMerge, DropContribution, MergePart, Send
 from islands.syncer.claims import COPIES_MAX, wrong_steps
 from islands.syncer.core import Core
 from islands.syncer.eligibility import stale_because
-from islands.syncer.fate import Check, Refusal, excessive, refusal
+from islands.syncer.fate import Check, Refusal, refusal
 from islands.syncer.grace import grace_s
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Admitted, Round, Stage
@@ -173,11 +173,9 @@ def take_contribution(
             excuse(round_, ticket.name, refused.reason)
         return
     rate = max(learning_rate(core.settings, core.clock), LEARNING_RATE_MIN)
-    excess = core.gauges[contribution.fragment].excess(
-        check.norm / (sqrt(contribution.steps) * rate)
-    )
+    norm_rate = check.norm / (sqrt(contribution.steps) * rate)
     round_.excused.pop(ticket.name, None)
-    round_.arrived[ticket.name] = Admitted(contribution, connection, excess, now_s)
+    round_.arrived[ticket.name] = Admitted(contribution, connection, norm_rate, now_s)
     core.record("arrived", ticket=str(ticket), tokens=contribution.tokens)
     core.went_forward(learner)
     if round_.quorum_s is None and round_.quorum_complete:
@@ -398,6 +396,9 @@ def _close(core: Core, round_: Round, now_s: float) -> None:
     if len(admitted) < (round_.quorum or 1):
         round_.quorum_s = None
         return
+    for one, scale in admitted:
+        name = one.contribution.ticket.name
+        core.gauges[round_.fragment].merged(name, scale * one.rate)
     round_.stage = Stage.MERGING
     round_.closed_s = now_s
     _record_closing(core, round_)
@@ -418,15 +419,15 @@ def _close(core: Core, round_: Round, now_s: float) -> None:
 
 def _still_admitted(core: Core, round_: Round, now_s: float) -> list[tuple[Admitted, float]]:
     """What is merged, by name, each with the factor that clips its norm."""
-    excesses = {str(name): round_.arrived[name].excess for name in sorted(round_.arrived)}
-    over, scales = excessive(excesses)
-    for text in over:
+    rates = {str(name): round_.arrived[name].rate for name in sorted(round_.arrived)}
+    judged = core.gauges[round_.fragment].judge(rates)
+    for text, excess in judged.refused.items():
         name = LearnerName(text)
         contribution = round_.arrived.pop(name).contribution
         round_.excused[name] = "norm"
-        reason = Refusal(Fate.REJECTED, f"norm {excesses[text]:.1f} times over", strike=True)
+        reason = Refusal(Fate.REJECTED, f"norm {excess:.1f} times over", strike=True)
         refuse(core, contribution, reason, now_s, None)
-    return [(round_.arrived[name], scales[str(name)]) for name in sorted(round_.arrived)]
+    return [(round_.arrived[name], judged.scales[str(name)]) for name in sorted(round_.arrived)]
 
 
 def _record_closing(core: Core, round_: Round) -> None:

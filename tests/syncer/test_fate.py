@@ -6,11 +6,13 @@ import pytest
 
 from islands.identities import Fate
 from islands.syncer.fate import (
+    LATELY,
+    NORM_LEARNERS_KEPT,
     NORM_SAMPLES_MIN,
     Check,
+    Judgement,
     NormGauge,
     Refusal,
-    excessive,
     refusal,
 )
 
@@ -73,41 +75,105 @@ def test_the_first_failing_check_decides() -> None:
     assert verdict.fate is Fate.LATE
 
 
-def test_norms_are_judged_against_their_running_median() -> None:
-    """Nothing is over the limit before 8 samples; then 1000 times the median is 100 times over."""
-    gauge = NormGauge(limit=10.0)
+def gauge(**learners: float) -> NormGauge:
+    """One by which each of these learners had many norms of this size merged."""
+    made = NormGauge(limit=10.0)
     for _ in range(NORM_SAMPLES_MIN):
-        assert gauge.excess(1000.0) == 0.0
-    assert gauge.excess(9_000.0) == pytest.approx(0.9)
-    assert gauge.excess(1_000_000.0) == pytest.approx(100.0)
+        for name, rate in learners.items():
+            made.merged(name, rate)
+    return made
 
 
-def test_a_new_regime_becomes_the_median() -> None:
-    """Every norm enters, so a change that stays is not refused for ever."""
-    gauge = NormGauge(limit=10.0)
+def test_nothing_is_refused_or_clipped_before_a_few_were_merged() -> None:
+    """Then 1000 times the usual is 100 times over."""
+    made = NormGauge(limit=10.0)
+    for index in range(NORM_SAMPLES_MIN):
+        assert made.judge({"a": 1.0, "b": 1.0, "c": 1e6}).refused == {}
+        made.merged("abc"[index % 3], 1.0)
+    judged = made.judge({"a": 9.0, "b": 1.0, "c": 1000.0})
+    assert judged == Judgement({"c": 100.0}, {"a": 1.0, "b": 1.0})
+
+
+def test_one_of_two_is_refused() -> None:
+    """It was clipped, never struck, and entered the median until it passed whole."""
+    made = gauge(a=1.0, b=1.0)
+    for _ in range(100):
+        judged = made.judge({"a": 1.0, "b": 1000.0})
+        assert (list(judged.refused), judged.scales) == (["b"], {"a": 1.0})
+        made.merged("a", 1.0)
+    assert made.usual == 1.0
+
+
+def test_a_liar_that_is_alone_in_its_round_is_refused() -> None:
+    """With K = 1 most rounds have one contribution: what others sent lately counts as well."""
+    made = gauge(a=1.0, b=1.0, c=1.0)
+    for name in "ab":
+        assert not made.judge({name: 1.0}).refused
+    for _ in range(3):
+        assert list(made.judge({"c": 1000.0}).refused) == ["c"]
+
+
+def test_who_answers_often_has_one_voice() -> None:
+    """A flood of small norms of one learner does not make those of the others too large."""
+    made = gauge(a=1.0, b=1.0, c=1.0)
+    for _ in range(1000):
+        made.merged("c", 1e-9)
+    assert made.usual == 1.0
+    assert made.judge({"a": 1.0, "b": 1.0}).refused == {}
+
+
+def test_a_norm_that_grows_slowly_moves_nothing_from_three_learners_on() -> None:
+    """Each time within the limit of what it had merged before: the others' median stays."""
+    made = gauge(a=1.0, b=1.0, c=1.0)
+    rate, refused = 1.0, False
+    for _ in range(20):
+        rate *= 5
+        judged = made.judge({"a": 1.0, "b": 1.0, "c": rate})
+        refused = "c" in judged.refused
+        for name, scale in judged.scales.items():
+            made.merged(name, scale * (rate if name == "c" else 1.0))
+    assert refused
+    assert made.usual == 1.0
+
+
+def test_a_new_regime_is_clipped_and_becomes_usual() -> None:
+    """More than half exceed: all are scaled to the limit, nobody is struck, until they pass."""
+    made = gauge(a=1.0, b=1.0, c=1.0)
+    judged = made.judge(dict.fromkeys("abc", 50.0))
+    assert judged == Judgement({}, dict.fromkeys("abc", 0.2))
     for _ in range(64):
-        gauge.excess(1.0)
-    verdicts = [gauge.excess(50.0) for _ in range(64)]
-    assert verdicts[0] > 1
-    assert verdicts[-1] <= 1
+        judged = made.judge(dict.fromkeys("abc", 50.0))
+        for name, scale in judged.scales.items():
+            made.merged(name, 50.0 * scale)
+    assert judged.scales == dict.fromkeys("abc", 1.0)
+
+
+def test_a_regime_changes_for_one_learner_alone_too() -> None:
+    """When the others have gone, what they sent long ago does not count as another voice."""
+    made = gauge(a=1.0, b=1.0, c=1.0)
+    for name in "bc":
+        made.judge({name: 1.0})
+    for _ in range(LATELY):
+        made.judge({"a": 1.0})
+    assert made.judge({"a": 50.0}).refused == {}
 
 
 def test_zero_norms_refuse_nothing() -> None:
     """Where nothing has moved yet, there is no scale to judge by."""
-    gauge = NormGauge(limit=10.0)
-    assert [gauge.excess(0.0) for _ in range(20)] == [0.0] * 20
-    assert gauge.excess(1.0) == 0.0
+    assert gauge(a=0.0, b=0.0).judge({"a": 1.0, "b": 0.0}).refused == {}
 
 
 def test_one_excess_is_refused_and_the_others_stay() -> None:
     """A minority above the limit is refused; the others are not scaled."""
-    over, scales = excessive({"a": 0.5, "b": 100.0, "c": 0.9})
-    assert over == ["b"]
-    assert scales == {"a": 1.0, "c": 1.0}
+    judged = gauge(a=1.0, b=1.0, c=1.0).judge({"a": 0.5, "b": 1000.0, "c": 9.0})
+    assert list(judged.refused) == ["b"]
+    assert judged.scales == {"a": 1.0, "c": 1.0}
 
 
-def test_half_a_round_over_the_limit_is_clipped() -> None:
-    """If half of a round exceeds the limit the regime has changed: scale down, refuse nobody."""
-    over, scales = excessive({"a": 4.0, "b": 0.5})
-    assert over == []
-    assert scales == {"a": 0.25, "b": 1.0}
+def test_what_is_known_of_learners_is_bounded() -> None:
+    """Names come and go for weeks."""
+    made = NormGauge(limit=10.0)
+    for number in range(10_000):
+        made.judge({f"n{number}": 1.0})
+        made.merged(f"n{number}", 1.0)
+    assert made.known == (NORM_LEARNERS_KEPT, LATELY)

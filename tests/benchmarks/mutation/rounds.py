@@ -235,28 +235,21 @@ ROUNDS = (
     Mutation(
         "the limit on norms is told from no sample on",
         "islands/syncer/fate.py",
-        "known = len(self._samples) >= NORM_SAMPLES_MIN",
-        "known = True",
+        "if known >= NORM_SAMPLES_MIN else 0.0",
+        "if known else 0.0",
         (SYNCER_FATE,),
     ),
     Mutation(
-        "norms enter the median only when they are small",
+        "one of two whose norms are too long is clipped",
         "islands/syncer/fate.py",
-        (
-            "        self._samples.append(rate)\n"
-            "        return rate / allowed if known and allowed > 0 else 0.0"
-        ),
-        (
-            "        if not allowed or rate <= allowed:\n"
-            "            self._samples.append(rate)\n"
-            "        return rate / allowed if known and allowed > 0 else 0.0"
-        ),
+        "if 2 * sum(exceeds.values()) > len(exceeds):",
+        "if 2 * sum(exceeds.values()) >= len(exceeds):",
         (SYNCER_FATE,),
     ),
     Mutation(
         "a changed regime is refused, not clipped",
         "islands/syncer/fate.py",
-        "if 2 * len(over) >= len(excesses):",
+        "if 2 * sum(exceeds.values()) > len(exceeds):",
         "if False:",
         (SYNCER_FATE,),
     ),
