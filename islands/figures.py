@@ -23,6 +23,7 @@ PROCESSES_KEPT = 8
 FOLDED_KEPT = 64
 """Of one name: processes that are counted, and of which no later word is."""
 EVENTS_KEPT = 8
+STATES_KEPT = 256
 SPEED_SAMPLES = 32
 SPEED_WINDOW_S = 15.0
 SPEED_SAMPLES_LEAST = 3
@@ -36,6 +37,7 @@ class LearnerFigures:
     `processes` are the last words of its newest processes on other hosts, the newest of them last;
     `earlier` is what was counted before those, `folded` the newest processes in it. `loss` is the
     smoothed one since it was admitted last, `diverged` tells whether the last one was no number.
+    `states` are the times at which it began to be something else, since the run's first start.
     """
 
     steps: int = 0
@@ -56,6 +58,14 @@ class LearnerFigures:
     processes: dict[str, StepFigures] = field(default_factory=dict)
     earlier: "LearnerFigures | None" = None
     folded: list[str] = field(default_factory=list)
+    states: list[tuple[float, str]] = field(default_factory=list)
+
+    def enter(self, at_s: float, state: str) -> None:
+        """It is in this state from now on; of very many changes the oldest are forgotten."""
+        if not self.states or self.states[-1][1] != state:
+            self.states.append((at_s, state))
+        if len(self.states) > STATES_KEPT:
+            del self.states[: STATES_KEPT // 2]
 
     def told(self, told: StepFigures) -> None:
         """A report of one of its processes, cumulative since that process began.
@@ -91,17 +101,18 @@ class LearnerFigures:
                 gaps.merge(part.gaps.bins, part.gaps.largest_s)
         self.gaps = gaps
 
-    def smooth(self, loss: float) -> None:
-        """Take in the mean loss of the steps that were counted since the last time."""
+    def smooth(self, loss: float) -> bool:
+        """Take in the mean loss of the steps since the last time; returns whether there are any."""
         stepped, self.smoothed_steps = self.steps - self.smoothed_steps, self.steps
         if stepped <= 0:
-            return
+            return False
         self.diverged = not isfinite(loss)
         before = self.loss
         if before is None or not isfinite(before):
             self.loss = loss
         else:
             self.loss = before + (1 - (1 - LOSS_SMOOTHING) ** stepped) * (loss - before)
+        return True
 
 
 @dataclass(slots=True)

@@ -136,6 +136,7 @@ class Hub:
         self.folder = RunFolder(
             settings.folder,
             settings.spec.settings,
+            fragments=len(claim.plan.layout.fragments),
             extend=settings.extend,
             limit_bytes=settings.keeping.file_bytes,
             say=say,

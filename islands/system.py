@@ -174,7 +174,7 @@ class LocalSystem:
     def begin(self, folder: Path) -> None:
         """Start all processes."""
         loop = asyncio.get_running_loop()
-        self.folder = RunFolder(folder, self.settings)
+        self.folder = RunFolder(folder, self.settings, fragments=len(self.model.layout.fragments))
         self._around = Surroundings(
             settings=self.settings,
             layout=self.model.layout,

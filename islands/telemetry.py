@@ -25,6 +25,7 @@ from islands.identities import Role
 from islands.notes import NoteBudget
 from islands.operation import Note, StepFigures
 from islands.rotation import LIMIT_BYTES, RotatingFile
+from islands.schedule import learning_rate
 from islands.spool import Spool, nobody
 from islands.tape import LOGGED, FileTape
 from messaging.clock import WallClock
@@ -36,6 +37,12 @@ PACKAGES = ("islands", "jax", "jaxlib", "flax", "optax", "numpy", "numba", "msgp
 KEEP_INTERVAL_S = 5.0
 FIGURES_FILE = "figures.json"
 GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
+
+MERGE_CURVES = ("contributions", "direction_norm", "cosine")
+
+STARTING, STEPPING, PAUSED, DIVERGED, AWAY = "starting", "stepping", "paused", "diverged", "away"
+STATES = {"suspect": AWAY, "evicted": AWAY, "left": AWAY, "live": STEPPING, "stalled": AWAY}
+"""What a learner is by the supervisor's word, as a picture shows it."""
 
 WARNINGS = {"swinging": "fragments", "overloaded": "worker"}
 """Entries that say what is wrong with a run, and the field that is empty once that is over."""
@@ -65,6 +72,7 @@ class RunFolder:
     Args:
         path: of the folder; made if missing.
         settings: of the run, written at once.
+        fragments: P of the plan, to which merged tokens are compared.
         extend: go on with a run that has ended.
         limit_bytes: at which a file that grows with the run is turned over.
         say: told what cannot be written, and that it can again, also from another thread.
@@ -75,6 +83,7 @@ class RunFolder:
         path: Path,
         settings: RunSettings,
         *,
+        fragments: int = 1,
         extend: bool = False,
         limit_bytes: int = LIMIT_BYTES,
         say: Callable[[str], object] = nobody,
@@ -84,9 +93,11 @@ class RunFolder:
         Raises:
             UserError: the folder cannot be made or written to, or holds a run that has ended.
         """
-        from islands.event_files import EventFiles
+        from islands.board import Board
 
         self.path = path
+        self._settings = settings
+        self._fragments = fragments
         self.earlier_s, self.figures = _restored(path)
         self._warnings: dict[str, str] = {}
         self._told = ""
@@ -113,7 +124,7 @@ class RunFolder:
         self._tape = FileTape(path / "tape.jsonl", self._spool, limit_bytes=limit_bytes)
         self._metrics = self._spool.inlet(RotatingFile(path / "metrics.jsonl", limit_bytes))
         self._log = self._spool.inlet(RotatingFile(path / "run.log", limit_bytes))
-        self._board = EventFiles(path / "tensorboard", self._spool, limit_bytes)
+        self._board = Board(path / "tensorboard", self._spool, settings, limit_bytes)
         self._wall = WallClock()
 
     # --- the tape -----------------------------------------------------------------------------
@@ -125,13 +136,13 @@ class RunFolder:
             self._log_entry(at_s, actor, kind, fields)
             self._happened(at_s, actor, kind, fields)
         if kind == "admitted" and fields["role"] == "learner":
-            self._admitted(str(fields["name"]))
+            self._admitted(str(fields["name"]), at_s)
         elif kind in ("status", "evicted", "left", "diverged"):
-            self._changed(str(fields["name"]), kind, fields)
+            self._changed(str(fields["name"]), at_s, kind, fields)
         elif kind == "merged":
             self._merge(at_s, fields)
         elif kind in ("paused", "resumed") and "gap_s" not in fields:
-            self.figures.work.pause(at_s, paused=kind == "paused")
+            self._pause(at_s, paused=kind == "paused")
         elif kind == "closing":
             self.figures.ending = str(fields["reason"])
         elif kind in WARNINGS:
@@ -146,21 +157,32 @@ class RunFolder:
             self._told = told
             self.figures.events.append(f"{at_s:7.1f} s  {told}")
 
-    def _admitted(self, name: str) -> None:
+    def _pause(self, at_s: float, *, paused: bool) -> None:
+        self.figures.work.pause(at_s, paused=paused)
+        for learner in self.figures.learners.values() if paused else ():
+            if learner.status == "live":
+                learner.enter(self.earlier_s + at_s, PAUSED)
+
+    def _admitted(self, name: str, at_s: float) -> None:
         figures = self._learner(name)
+        figures.enter(self.earlier_s + at_s, STARTING)
         figures.incarnations += 1
         figures.status, figures.loss = "live", None  # the last one is of long ago
         self.figures.take_loss(name)
 
-    def _changed(self, name: str, kind: str, fields: dict[str, object]) -> None:
+    def _changed(self, name: str, at_s: float, kind: str, fields: dict[str, object]) -> None:
         """How a learner is, by the word of the supervisor or of the syncer."""
         figures = self.figures.learners.get(name)
         if figures is None:
             return
         if kind == "diverged":
             figures.diverged = True
+            figures.enter(self.earlier_s + at_s, DIVERGED)
             return
         figures.status = str(fields.get("status", kind))
+        state = STATES.get(figures.status)
+        if state is not None:
+            figures.enter(self.earlier_s + at_s, state)
         self.figures.evictions += kind == "evicted"
         if kind != "status":
             self.figures.last_losses.pop(name, None)
@@ -194,11 +216,16 @@ class RunFolder:
             "direction_norm": float(fields["direction_norm"]),  # type: ignore[arg-type]
             "cosine": float(fields["cosine"]),  # type: ignore[arg-type]
         }
-        self.figures.merges = merges
-        self.figures.merged_tokens += int(fields["merged_tokens"])  # type: ignore[call-overload]
-        self.figures.clock = float(fields["clock"])  # type: ignore[arg-type]
+        tokens = int(fields["merged_tokens"])  # type: ignore[call-overload]  # as above
+        clock = float(fields["clock"])  # type: ignore[arg-type]
+        self.figures.merges, self.figures.clock = merges, clock
+        self.figures.merged_tokens += tokens
         self._row(row)
-        self._scalars("merge", merges, row, ("contributions", "direction_norm", "cosine"))
+        curves = {f"merge/{name}": row[name] for name in MERGE_CURVES}
+        rate = learning_rate(self._settings, self.figures.clock)
+        share = self.figures.yield_of(self._fragments, self._tokens)
+        told = {**curves, "learning_rate": rate, "yield": share}
+        self._board.run(self._tokens, told)  # type: ignore[arg-type]  # rows hold numbers
 
     # --- learners and evaluations -------------------------------------------------------------
 
@@ -279,14 +306,14 @@ class RunFolder:
         data_wait_s: float,
     ) -> None:
         """At most one row a second for each learner, and one point for the run."""
-        figures.smooth(loss)
+        if figures.smooth(loss):
+            figures.enter(self.earlier_s + at_s, DIVERGED if figures.diverged else STEPPING)
         self.figures.take_loss(name)
         self.figures.work.begin(at_s)
         self.figures.speed.add(at_s, self._tokens)
-        mean = self.figures.loss
-        if at_s - self._point_s >= STEP_ROW_INTERVAL_S and mean is not None:
+        if at_s - self._point_s >= STEP_ROW_INTERVAL_S:
             self._point_s = at_s
-            self.figures.losses.add(self._tokens, mean)
+            self._run_point(at_s)
         if at_s - figures.row_s >= STEP_ROW_INTERVAL_S:
             figures.row_s = at_s
             row = {
@@ -295,6 +322,7 @@ class RunFolder:
                 "learner": name,
                 "steps": figures.steps,
                 "tokens": figures.tokens,
+                "run_tokens": self._tokens,
                 "loss": loss,
                 "loss_smoothed": figures.loss,
                 "step_time_s": figures.step_time_s,
@@ -302,8 +330,18 @@ class RunFolder:
                 "data_wait_s": data_wait_s,
             }
             self._row(row)
-            self._scalars(name, figures.steps, row, ("loss", "step_time_s", "gap_s"))
+            curves = {"loss": loss, "step_time_s": figures.step_time_s, "gap_s": gap_s}
+            self._board.learner(name, self._tokens, curves)
         self._tell()
+
+    def _run_point(self, at_s: float) -> None:
+        """What is true of all learners together; this asks each of them, so not at each report."""
+        mean = self.figures.loss
+        if mean is None:
+            return
+        self.figures.losses.add(self._tokens, mean)
+        speed = self.figures.speed.per_s(at_s)
+        self._board.run(self._tokens, {"loss": mean, "tokens_per_s": speed})
 
     def traffic(self, name: str, *, bytes_up: int, bytes_down: int) -> None:
         """A learner's process has ended; it had sent and received so much."""
@@ -317,16 +355,11 @@ class RunFolder:
         row: dict[str, float] = {"at_s": round(at_s, 3), "clock": clock, "tokens": tokens, **found}
         self.figures.evaluations.append(row)
         self._row({"kind": "evaluation", **row})
-        self._scalars("evaluation", tokens, row, tuple(found))
+        curves = {f"evaluation/{name}": value for name, value in found.items()}
+        self._board.run(tokens, curves)
 
     def _row(self, row: Mapping[str, object]) -> None:
         self._metrics.add(msgspec.json.encode(row) + b"\n")  # no number is null
-
-    def _scalars(
-        self, group: str, step: int, row: Mapping[str, object], names: tuple[str, ...]
-    ) -> None:
-        for name in names:
-            self._board.add(f"{group}/{name}", row[name], step)  # type: ignore[arg-type]  # rows hold numbers
 
     @property
     def lost(self) -> int:

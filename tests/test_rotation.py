@@ -128,6 +128,8 @@ def test_a_month_fits_into_what_is_allowed(tmp_path: Path) -> None:
             "contributions": 1,
             "direction_norm": 2.0,
             "cosine": 0.5,
+            "merged_tokens": 2 * told,
+            "clock": float(told),
         }
         folder.write(at_s, "s", "merged", merged)
         sizes.append(held(tmp_path) - first)

@@ -17,7 +17,6 @@ import pytest
 from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
-from tensorboardX.proto.event_pb2 import Event as BoardEvent
 
 from islands import described, load
 from islands.config import OuterSettings, Precision, RunSettings, Timing
@@ -30,6 +29,7 @@ from islands.supervisor.restarts import RESTARTS_MAX
 from islands.system import LocalSystem
 from islands.task import Task, TaskState
 from messaging.tensors import as_buffer, digest
+from tests.board_reader import curves_in
 
 Floats = NDArray[np.float32]
 Summary = dict[str, object]
@@ -210,19 +210,9 @@ def test_the_run_folder_is_whole(whole: tuple[LocalSystem, Path, Summary]) -> No
     assert merges == list(range(1, cast("int", summary["merges"]) + 1))
     log = rows(folder / "run.log")
     assert {"admitted", "finished"} <= {str(entry["event"]) for entry in log}
-    tags = board_tags(next((folder / "tensorboard").iterdir()))
-    assert {"merge/contributions", "learner-0/loss", "evaluation/distance"} <= tags
-
-
-def board_tags(path: Path) -> set[str]:
-    """Names of the scalars in a file of TensorBoard events: length, crc, event, crc."""
-    content, tags, start = path.read_bytes(), set(), 0
-    while start < len(content):
-        length = int.from_bytes(content[start : start + 8], "little")
-        event = BoardEvent.FromString(content[start + 12 : start + 12 + length])
-        tags |= {value.tag for value in event.summary.value}
-        start += 16 + length
-    return tags
+    curves = curves_in(folder / "tensorboard" / "run")
+    assert {"merge/contributions", "loss", "evaluation/distance", "yield"} <= curves.keys()
+    assert curves_in(folder / "tensorboard" / "learner-0").keys() >= {"loss", "step_time_s"}
 
 
 def test_what_is_exported_is_what_was_published_last(
