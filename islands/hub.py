@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.credentials import Credentials
+from islands.epochs import COPY
 from islands.errors import IslandsError, JournalError, RefusedError, UserError
 from islands.evaluation import attempt
 from islands.export import FINAL_FILE
@@ -327,7 +328,7 @@ class Hub:
         return SupervisorActor(
             SUPERVISOR,
             around,
-            disk=RealDisk(self.settings.folder / "supervisor"),
+            disk=supervisor_disk(self.settings.folder),
             credentials=self._credentials,
             launcher=self.launcher,
             launched=self.launched,
@@ -428,6 +429,11 @@ class Hub:
         from safetensors.numpy import load_file
 
         return self.plan.layout.disassemble(load_file(self._final))
+
+
+def supervisor_disk(folder: Path) -> RealDisk:
+    """Where the supervisor of a run keeps its epoch; a copy of it lies beside."""
+    return RealDisk(folder / SUPERVISOR, elsewhere={COPY: folder / f"{SUPERVISOR}.epoch"})
 
 
 def banner(hub: Hub) -> None:

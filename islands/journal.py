@@ -19,10 +19,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.epochs import EPOCH, known_epochs, newest_epoch, take_epoch
 from islands.errors import DamagedError, FencedError, JournalError
 from islands.identities import Version
 from islands.ports import Disk
-from islands.slots import EPOCH, MAGIC, Arrays, Head, Record, Slots, newest_epoch, take_epoch
+from islands.slots import MAGIC, Arrays, Head, Record, Slots
 from islands.syncer.core import Durable
 
 
@@ -40,6 +41,9 @@ class Journal:
     Args:
         disk: where it lies.
         fragments: P of the plan.
+
+    Attributes:
+        damaged: Files that were found missing or not whole, for whoever starts to name them.
     """
 
     def __init__(self, disk: Disk, fragments: int) -> None:
@@ -48,6 +52,8 @@ class Journal:
         self._names = [f"fragment-{index:05d}" for index in range(fragments)]
         self.epoch = 0
         self.sequence = 0
+        self.damaged: list[str] = []
+        self._torn: list[str] = []
 
     def take_over(self) -> Recovered | None:
         """Take a new epoch, which fences an older syncer, then read what was committed.
@@ -59,11 +65,28 @@ class Journal:
         if other is not None:
             raise _written_by_another(f"its records are {other}, not {MAGIC.decode()}")
         if not self.epoch:
-            self.begin_epoch(1)
+            self._begin_first()
         recovered = self.recover()
         if recovered is not None and recovered.durable.epoch >= self.epoch:
             self.begin_epoch(recovered.durable.epoch + 1)  # the files of the epoch were lost
+        for file in self._torn:  # of no use to anybody, and named once
+            self._slots.void(file)
         return recovered
+
+    def _begin_first(self) -> None:
+        """Take this start's epoch, unless what it would begin with is gone."""
+        known = known_epochs(self._slots)
+        names = ["metadata", *self._names]
+        if known.gone and not any(self._slots.look(name).there for name in names):
+            raise DamagedError(
+                "the journal is gone: its folder held a run, and is empty now; restore it from a "
+                "copy, or begin the run anew with --restart"
+            )
+        if known.epochs or not known.damaged:
+            self.begin_epoch(1)
+            return
+        recovered = self.recover()  # the records tell of the last start that wrote one
+        self.begin_epoch(1 if recovered is None else recovered.durable.epoch + 2)
 
     def recover(self) -> Recovered | None:
         """Read what was committed; None if the run has no complete version yet.
@@ -72,13 +95,23 @@ class Journal:
         from now on must be newer.
 
         Raises:
-            DamagedError: a fragment's committed version is in neither of its slots.
+            DamagedError: a fragment's committed version is in neither of its slots, or nothing is
+                whole where there was a run.
             DiskError: the disk is broken.
             JournalError: the journal is that of another run.
         """
-        heads = {name: self._slots.heads(name) for name in ["metadata", *self._names]}
+        looked = {name: self._slots.look(name) for name in ["metadata", *self._names]}
+        heads = {name: one.heads for name, one in looked.items()}
+        self._torn = [file for one in looked.values() for file in one.damaged]
+        try:
+            return self._read(heads)
+        finally:
+            self.damaged = sorted({*self.damaged, *self._torn})
+
+    def _read(self, heads: dict[str, list[Head]]) -> Recovered | None:
         found = self._newest([head for name in heads for head in heads[name]])
         if found is None:
+            self._require_new()
             return None
         newest, record = found
         self.sequence = record.sequence
@@ -93,6 +126,7 @@ class Journal:
         fragments: list[dict[str, NDArray[np.generic]]] = []
         for name, published in zip(self._names, durable.published, strict=True):
             if published is None:
+                self._require_new()
                 return None
             arrays = record.arrays if newest in heads[name] else None
             if arrays is None or newest.version != published.version:
@@ -107,27 +141,42 @@ class Journal:
     def _newest(self, heads: list[Head]) -> tuple[Head, Record] | None:
         """The newest record that is whole; what lies beside it is not read."""
         for head in sorted(heads, key=lambda head: head.sequence, reverse=True):
-            record = self._slots.load(head)
+            record = self._load(head)
             if record is not None:
                 return head, record
         return None
+
+    def _load(self, head: Head) -> Record | None:
+        record = self._slots.load(head)
+        if record is None:
+            self._torn.append(head.file)
+        return record
+
+    def _require_new(self) -> None:
+        """No complete version is there: a run that never had one has torn one record at most."""
+        if len(self._torn) > 1:
+            raise DamagedError(
+                f"the journal holds no run any more, and {', '.join(sorted(self._torn))} are not "
+                "whole; restore its folder from a copy, or begin the run anew with --restart"
+            )
 
     def _of_version(
         self, name: str, heads: list[Head], version: Version
     ) -> dict[str, NDArray[np.generic]]:
         for head in heads:
-            record = self._slots.load(head) if head.version == version else None
+            record = self._load(head) if head.version == version else None
             if record is not None:
                 self._slots.keep(name, head)
                 return record.arrays
         raise DamagedError(
             f"{name}: version {version} is committed and in neither slot; "
-            "restore the journal's folder from a copy"
+            "restore the journal's folder from a copy, or begin the run anew with --restart"
         )
 
     def begin_epoch(self, at_least: int) -> int:
         """Take a new epoch, higher than all on the disk; durable when this returns."""
-        self.epoch = take_epoch(self._slots, at_least)
+        self.epoch, known = take_epoch(self._slots, at_least)
+        self.damaged = sorted({*self.damaged, *known.damaged})
         return self.epoch
 
     def write(

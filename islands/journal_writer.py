@@ -41,6 +41,7 @@ class JournalWriter:
         written: called with a record's sequence number once it is durable.
         delayed: called each time the disk fails.
         failed: called once with the reason why nothing can be written any more.
+        damaged: called with the files that were found missing or not whole, if there are any.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class JournalWriter:
         written: Callable[[int], object],
         delayed: Callable[[DiskError], object],
         failed: Callable[[JournalError], object],
+        damaged: Callable[[list[str]], object],
     ) -> None:
         """Nothing is written yet."""
         self._journal = journal
@@ -58,6 +60,7 @@ class JournalWriter:
         self._written = written
         self._delayed = delayed
         self._failed = failed
+        self._damaged = damaged
         self._unwritten: deque[JournalRecord] = deque()
         self._retry: asyncio.TimerHandle | None = None
         self._owned = False
@@ -87,6 +90,8 @@ class JournalWriter:
                 self._fail(result)
             else:
                 self._owned = True
+                if self._journal.damaged:
+                    self._damaged(self._journal.damaged)
                 done(result)
 
         self._worker.submit(work, arrive)

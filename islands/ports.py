@@ -15,7 +15,7 @@ chance     `random.Random`, seeded by the run       the same
 import asyncio
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -287,9 +287,15 @@ class RealDisk:
     Args:
         folder: that they lie in.
         lock: keeps other processes out of it until this disk is closed; None: nobody is kept out.
+        elsewhere: files that do not lie in the folder, by name.
     """
 
-    def __init__(self, folder: Path, lock: IO[bytes] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        lock: IO[bytes] | None = None,
+        elsewhere: Mapping[str, Path] | None = None,
+    ) -> None:
         """Use a folder, which is made if it is missing.
 
         Raises:
@@ -297,6 +303,7 @@ class RealDisk:
         """
         self._folder = folder
         self._lock = lock
+        self._elsewhere = elsewhere or {}
         try:
             make_private(folder)
         except OSError as error:
@@ -304,16 +311,18 @@ class RealDisk:
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
         """Replace a file's content."""
+        path = self._path(name)
         try:
-            with (self._folder / name).open("wb") as file:
+            with path.open("wb") as file:
                 for part in parts:
                     file.write(part)
         except OSError as error:
-            raise DiskError(f"{self._folder / name} cannot be written: {error}") from error
+            raise DiskError(f"{path} cannot be written: {error}") from error
 
     def sync(self, name: str) -> None:
         """Flush a file and its folder's entry to the device."""
-        for path, flags in ((self._folder / name, os.O_RDWR), (self._folder, os.O_RDONLY)):
+        file = self._path(name)
+        for path, flags in ((file, os.O_RDWR), (file.parent, os.O_RDONLY)):
             try:
                 _flush(path, flags)
             except OSError as error:
@@ -321,13 +330,16 @@ class RealDisk:
 
     def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
         """A file, to be read from a place on; None if there is no such file."""
-        path = self._folder / name
+        path = self._path(name)
         try:
             return RealFile(path, at_bytes)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise DiskError(f"{path} cannot be read: {error}") from error
+
+    def _path(self, name: str) -> Path:
+        return self._elsewhere.get(name, self._folder / name)
 
     def close(self) -> None:
         """Free the folder."""

@@ -1,7 +1,8 @@
 """Records that survive a crash: two slots per name, of which a torn write costs only the older.
 
 A record goes to the slot that holds the older of the two, so what was being written when the host
-died is lost, and never the record before it. A slot is taken only if its digest is right.
+died is lost, and never the record before it. A slot is taken only if its digest is right. The first
+record of a name makes both slots, one of them void: whichever is missing later has been lost.
 
     slot = magic · header length · header (JSON) · metadata · arrays · 128 bits of BLAKE3 of it all
 
@@ -33,7 +34,8 @@ CHUNK_BYTES = 2**22
 """What is read at once: the digest finds it still in the cache."""
 HEADER_BYTES_MAX = 2**20
 SLOTS = ("a", "b")
-EPOCH = "epoch"
+VOID = -1
+"""The sequence of a slot that was made and never written: one that is missing later was lost."""
 _START = len(MAGIC) + 8
 
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -111,6 +113,36 @@ class Record:
     arrays: dict[str, NDArray[np.generic]]
 
 
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What the two files of a name look like.
+
+    Attributes:
+        files: Their names.
+        heads: Of those that claim to hold a record.
+        damaged: Those that are there and hold none, or are missing and were there.
+        missing: Those that are not there.
+    """
+
+    files: tuple[str, ...]
+    heads: list[Head]
+    damaged: list[str]
+    missing: list[str]
+
+    @property
+    def there(self) -> bool:
+        """Whether there is one of them at all."""
+        return len(self.missing) < len(self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A record without a second slot: the record if it is whole, and whether there is a file."""
+
+    record: Record | None
+    there: bool
+
+
 class Slots:
     """The records on one disk."""
 
@@ -119,6 +151,7 @@ class Slots:
         self._disk = disk
         self._given_up = False
         self._sequences: dict[str, dict[str, int]] = {}
+        self._paired: dict[str, None] = {}
 
     def heads(self, name: str) -> list[Head]:
         """What the one or two slots of a name claim to hold.
@@ -126,7 +159,55 @@ class Slots:
         Raises:
             DiskError: the disk is broken.
         """
-        return [head for head in map(self._head, _files(name)) if head is not None]
+        return self.look(name).heads
+
+    def look(self, name: str) -> Looked:
+        """See what is there of a name, without reading what may be large.
+
+        Raises:
+            DiskError: the disk is broken.
+        """
+        files = _files(name)
+        heads = {file: self._head(file) for file in files}
+        missing = [file for file in files if heads[file] is None and not self._is_there(file)]
+        begun = [file for file, head in heads.items() if head is None or head.sequence != VOID]
+        lost = missing if len(missing) == 1 and begun != missing else []
+        torn = [file for file, head in heads.items() if head is None and file not in missing]
+        held = [head for head in heads.values() if head is not None and head.sequence != VOID]
+        return Looked(files, held, [*torn, *lost], missing)
+
+    def alone(self, file: str) -> Alone:
+        """A record that has no second slot.
+
+        Raises:
+            DiskError: the disk is broken.
+        """
+        head = self._head(file)
+        record = None if head is None else self.load(head)
+        return Alone(record, self._is_there(file))
+
+    def write_alone(self, file: str, sequence: int, metadata: bytes = b"") -> None:
+        """Write a record that has no second slot; durable when this returns.
+
+        Raises:
+            DiskError: the disk is full, read-only or broken.
+        """
+        self._disk.write(file, _parts(sequence, metadata, None, {}))
+        self._disk.sync(file)
+
+    def void(self, file: str) -> None:
+        """Make a slot that holds nothing, and is whole; durable when this returns.
+
+        Raises:
+            DiskError: the disk is full, read-only or broken.
+        """
+        self.write_alone(file, VOID)
+
+    def _is_there(self, name: str) -> bool:
+        file = self._disk.open(name)
+        if file is not None:
+            file.close()
+        return file is not None
 
     def other_format(self, names: Iterable[str]) -> str | None:
         """What the slots of these names begin with, if another version wrote all that there are.
@@ -184,7 +265,7 @@ class Slots:
         So a first write need not find out which one is older.
         """
         kept = {} if head is None else {head.file: head.sequence}
-        self._sequences[name] = {file: kept.get(file, -1) for file in _files(name)}
+        self._sequences[name] = {file: kept.get(file, VOID) for file in _files(name)}
 
     def give_up(self) -> None:
         """Whoever reads on another thread is to end soon."""
@@ -203,27 +284,24 @@ class Slots:
         Raises:
             DiskError: the disk is full, read-only or broken.
         """
-        named = sorted((arrays or {}).items())
-        described = tuple(_Array(key, array.dtype.str, array.shape) for key, array in named)
-        header = msgspec.json.encode(_Header(sequence, len(metadata), version, described))
-        parts: list[bytes | memoryview] = [MAGIC, struct.pack("<Q", len(header)), header, metadata]
-        parts += [_bytes_of(np.ascontiguousarray(array)) for _, array in named]
-        digest = blake3()
-        for part in parts:
-            digest.update(part)
         known = self._known(name)
         older = min(known, key=lambda file: (known[file], file))
-        known[older] = -1
-        self._disk.write(older, [*parts, digest.digest(length=DIGEST_BYTES)])
+        if name not in self._paired:
+            for file in _files(name):
+                if file != older and not self._is_there(file):
+                    self.void(file)
+            self._paired[name] = None
+        known[older] = VOID
+        self._disk.write(older, _parts(sequence, metadata, version, arrays or {}))
         self._disk.sync(older)
         known[older] = sequence
 
     def _known(self, name: str) -> dict[str, int]:
-        """Sequence numbers in the two files of a name; −1 where there is nothing whole."""
+        """Sequence numbers in the two files of a name; `VOID` where there is nothing whole."""
         if name not in self._sequences:
             heads = self.heads(name)
             whole = {head.file: head.sequence for head in heads if self.load(head) is not None}
-            self._sequences[name] = {file: whole.get(file, -1) for file in _files(name)}
+            self._sequences[name] = {file: whole.get(file, VOID) for file in _files(name)}
         return self._sequences[name]
 
     def _head(self, name: str) -> Head | None:
@@ -260,20 +338,23 @@ class Slots:
         return True
 
 
-def newest_epoch(slots: Slots) -> int:
-    """The highest epoch on a disk; 0 if there is none."""
-    return max((record.sequence for record in slots.held(EPOCH)), default=0)
-
-
-def take_epoch(slots: Slots, at_least: int = 1) -> int:
-    """Take a new epoch, higher than all on the disk; durable when this returns."""
-    epoch = max(at_least, newest_epoch(slots) + 1)
-    slots.write(EPOCH, epoch)
-    return epoch
-
-
 def _files(name: str) -> tuple[str, ...]:
     return tuple(f"{name}.{slot}" for slot in SLOTS)
+
+
+def _parts(
+    sequence: int, metadata: bytes, version: Version | None, arrays: Arrays
+) -> list[bytes | memoryview]:
+    """A slot's content."""
+    named = sorted(arrays.items())
+    described = tuple(_Array(key, array.dtype.str, array.shape) for key, array in named)
+    header = msgspec.json.encode(_Header(sequence, len(metadata), version, described))
+    parts: list[bytes | memoryview] = [MAGIC, struct.pack("<Q", len(header)), header, metadata]
+    parts += [_bytes_of(np.ascontiguousarray(array)) for _, array in named]
+    digest = blake3()
+    for part in parts:
+        digest.update(part)
+    return [*parts, digest.digest(length=DIGEST_BYTES)]
 
 
 def _bytes_of(array: NDArray[np.generic]) -> memoryview:

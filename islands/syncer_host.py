@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.credentials import Credentials
+from islands.epochs import COPY
 from islands.export import FINAL_FILE, metadata_of, write_model
 from islands.folder_lock import lock_folder
 from islands.identities import Cut
@@ -44,7 +45,8 @@ def journal_disk(folder: Path) -> RealDisk:
         UserError: another syncer uses it, or it cannot be used.
     """
     place = folder / JOURNAL
-    return RealDisk(place, lock_folder(place, LOCK_FILE, "syncer"))
+    lock = lock_folder(place, LOCK_FILE, "syncer")
+    return RealDisk(place, lock, {COPY: folder / f"{JOURNAL}.epoch"})
 
 
 def make_syncer(

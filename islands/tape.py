@@ -21,7 +21,14 @@ LOGGED = frozenset(
         *("paused", "resumed", "commanded", "process_started", "process_ended", "started"),
         *("seeded", "closing", "finished", "extended", "grace_zero", "swinging", "disk"),
         *("failed", "gave_up", "unsendable", "killed", "overloaded", "diverged"),
-        *("abandoned", "nothing_merged", "seed_late", "evaluation_failed", "notes_dropped"),
+        *(
+            "abandoned",
+            "nothing_merged",
+            "seed_late",
+            "evaluation_failed",
+            "notes_dropped",
+            "damaged",
+        ),
     )
 )
 """Kinds of entries that a person wants to know about."""

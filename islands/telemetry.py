@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -120,6 +120,7 @@ class RunFolder:
                 (path / name).touch()
         except OSError as error:
             raise unusable(f"the run folder {path} cannot be written", error) from error
+        self._say = say
         self._spool = Spool(path, say)
         self._tape = FileTape(path / "tape.jsonl", self._spool, limit_bytes=limit_bytes)
         self._metrics = self._spool.inlet(RotatingFile(path / "metrics.jsonl", limit_bytes))
@@ -145,6 +146,9 @@ class RunFolder:
             self._pause(at_s, paused=kind == "paused")
         elif kind == "closing":
             self.figures.ending = str(fields["reason"])
+        elif kind == "damaged":
+            files = cast("list[str]", fields["files"])
+            self._say(f"{actor}: damaged or missing: {', '.join(files)}; the run goes on without")
         elif kind in WARNINGS:
             self._warn(kind, str(fields["told"]) if fields[WARNINGS[kind]] else "")
         self._tell()

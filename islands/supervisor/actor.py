@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from islands.credentials import Credentials
+from islands.epochs import take_epoch
 from islands.identities import OPERATOR, Role
 from islands.messages import (
     Enquiry,
@@ -22,7 +23,7 @@ from islands.operation import Command, Note, RunEnded, StepFigures
 from islands.ports import Disk, Launcher
 from islands.reception import Reception
 from islands.role import RoleActor, Surroundings
-from islands.slots import Slots, take_epoch
+from islands.slots import Slots
 from islands.supervisor.actions import (
     Action,
     CountFigures,
@@ -114,7 +115,7 @@ class SupervisorActor(RoleActor[Event]):
 
     async def on_start(self) -> None:
         """Take a new epoch, then let others in."""
-        epoch = take_epoch(Slots(self._disk))
+        epoch, known = take_epoch(Slots(self._disk))
         listener = self.around.network.listen(self.name, guests=True)
         self.state = SupervisorState(
             self.around.settings,
@@ -126,6 +127,8 @@ class SupervisorActor(RoleActor[Event]):
             now_s=self.now_s(),
         )
         self.record("started", {"epoch": epoch})
+        if known.damaged:
+            self.record("damaged", {"files": list(known.damaged)})
         self._reception = Reception(
             listener,
             self.scope,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from islands.credentials import Credentials
 from islands.enrolment import Enrolment
-from islands.errors import DiskError, IslandsError, RefusedError
+from islands.errors import IslandsError, JournalError, RefusedError
 from islands.identities import Cut, Phase, Role, Version
 from islands.inspections import Inspections
 from islands.journal import Journal, Recovered, encode
@@ -129,6 +129,7 @@ class SyncerActor(RoleActor[Event]):
             written=lambda sequence: self.post(JournalFinished(sequence)),
             delayed=lambda error: self.record("disk", {"error": str(error)}),
             failed=lambda error: self.fail("the journal", error),
+            damaged=lambda files: self.record("damaged", {"files": files}),
         )
         self._workers = workers
         self._credentials = credentials
@@ -483,7 +484,7 @@ class SyncerActor(RoleActor[Event]):
         fenced = genuine and self._credentials.another_start(seen, own)
         self.post(LinkOpened(hello, connection, trusted=genuine, fenced=fenced))
         if fenced:  # the next start on this journal comes after that one, or is told so once more
-            with suppress(DiskError):
+            with suppress(JournalError):
                 self._journal.begin_epoch(hello.epoch_seen)
         if not genuine:
             return  # it is dismissed, and whatever it says until then is not heard

@@ -1,0 +1,106 @@
+"""Epochs of a role that is started again and again: each start takes one, higher than all before.
+
+    epoch.a, epoch.b   two slots in the folder: the newest epoch, and the one before it
+    epoch.c            a copy of the newest; a `RealDisk` keeps it beside its folder, so it tells of
+                       a folder that is gone
+
+A start that uses an epoch which another one used before is taken for that one, so a record that is
+missing or not whole counts as one higher than what is known: it may have been the newest. Whatever
+was damaged is named by whoever starts.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from islands.errors import DamagedError
+from islands.slots import Slots
+
+EPOCH = "epoch"
+COPY = "epoch.c"
+ANEW = b"anew"
+"""In the copy: the folder was put aside on purpose, and begins anew under higher epochs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the records of a disk tell.
+
+    Attributes:
+        epochs: Those of the records that are whole.
+        damaged: Files that are missing or not whole; empty where nothing was ever written.
+        gone: The folder held a role's files, and holds none of its epochs now.
+    """
+
+    epochs: tuple[int, ...]
+    damaged: tuple[str, ...]
+    gone: bool = False
+
+
+def known_epochs(slots: Slots) -> Known:
+    """Read all records of the epoch.
+
+    Raises:
+        DiskError: the disk is broken.
+    """
+    found = slots.look(EPOCH)
+    records = [(head.file, slots.load(head)) for head in found.heads]
+    epochs = [record.sequence for _, record in records if record is not None]
+    damaged = [*found.damaged, *(file for file, record in records if record is None)]
+    copy = slots.alone(COPY)
+    if copy.record is not None and copy.record.metadata != ANEW and not found.there:
+        return Known((copy.record.sequence,), found.files, gone=True)
+    if copy.record is not None:
+        epochs.append(copy.record.sequence)
+        damaged += found.missing if copy.record.metadata != ANEW else []
+    elif copy.there or found.there:
+        damaged.append(COPY)
+    return Known(tuple(epochs), tuple(sorted({*damaged})))
+
+
+def next_epoch(known: Known, at_least: int = 1) -> int:
+    """The epoch that the next start takes.
+
+    Raises:
+        DamagedError: no record is whole, and `at_least` is no help.
+    """
+    if known.damaged and not known.epochs and at_least <= 1:
+        raise DamagedError(
+            f"none of {', '.join(known.damaged)} is whole, so nobody knows which epochs were used"
+        )
+    step = 2 if known.damaged else 1
+    return max(at_least, max(known.epochs, default=0) + step)
+
+
+def take_epoch(slots: Slots, at_least: int = 1) -> tuple[int, Known]:
+    """Take a new epoch; durable when this returns.
+
+    Returns:
+        It, and what was known before.
+
+    Raises:
+        DamagedError: as of `next_epoch`.
+        DiskError: the disk is full or broken.
+    """
+    known = known_epochs(slots)
+    epoch = next_epoch(known, at_least)
+    slots.write(EPOCH, epoch)
+    slots.write_alone(COPY, epoch)
+    return epoch, known
+
+
+def newest_epoch(slots: Slots) -> int:
+    """The highest epoch in the folder; 0 if there is none."""
+    return max((record.sequence for record in slots.held(EPOCH)), default=0)
+
+
+def begin_anew(disks: Iterable[Slots], at_least: int) -> None:
+    """Let the next start begin in an empty folder, under epochs that nobody has used.
+
+    Args:
+        disks: of the roles; their folders were put aside.
+        at_least: of an epoch, where none is known any more.
+    """
+    for slots in disks:
+        known = slots.alone(COPY).record
+        epoch = at_least if known is None else known.sequence + 1
+        slots.write_alone(COPY, epoch, ANEW)
