@@ -66,7 +66,7 @@ class Line(Task[Points]):
         """Points."""
         return int(batch.shape[1])
 
-    def evaluate(self, params: PyTree) -> dict[str, float]:
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         """The line that was found."""
         slope, offset = params
         return {"slope": float(slope), "offset": float(offset)}

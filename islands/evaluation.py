@@ -3,6 +3,7 @@
 A run does not end because an evaluation fails: what is trained is not touched by it.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -33,16 +34,19 @@ def attempt(
         return mistake(error, "the task's evaluation failed, training goes on")
 
 
-def figures_of(found: object, evaluate: Callable[..., object]) -> Figures:
-    """What an evaluation gave, as plain numbers.
+def evaluated(evaluate: Callable[..., object], params: object, state: object) -> Figures:
+    """The figures of a task's own evaluation, as plain numbers.
 
     Args:
-        found: that it returned.
-        evaluate: the task's own, whose line the sentence names.
+        evaluate: the task's own; it may leave `state` out.
+        params: that are evaluated.
+        state: that goes with them.
 
     Raises:
         TaskError: it is no dictionary, or one of its values is no number; names the value.
     """
+    alone = len(inspect.signature(evaluate).parameters) == 1
+    found = evaluate(params) if alone else evaluate(params, state)
     place = place_of_return(evaluate)
     if not isinstance(found, Mapping):
         what = f"evaluate returned a {type(found).__name__}, not a dictionary of figures"

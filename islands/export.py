@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from islands.errors import UserError
 from islands.identities import Cut
-from islands.layout import Layout
+from islands.layout import STATE_PREFIX, Layout
 from islands.run_spec import RunSpec
 
 if TYPE_CHECKING:
@@ -90,18 +90,29 @@ def load_model(path: Path | str, like: "PyTree" = None) -> "PyTree":
 
     Args:
         path: of the file, or of the folder of a run.
-        like: a tree of parameters, or of their shapes, as the task's `init` gives it; leaves that
-            the file lacks, since they are frozen, are kept. None: a dictionary by path.
+        like: a tree of parameters, or of their shapes, as the task's `init` gives it; or a whole
+            `TaskState`. Leaves that the file lacks, since they are frozen or each learner's own,
+            are kept. None: a dictionary by path.
 
     Returns:
-        Arrays of the types of `like`, in a tree as `like` is; without it, float32 arrays by path.
+        Arrays of the types of `like`, in a tree as `like` is; without it, float32 arrays by path,
+        those of the state after `state:`.
 
     Raises:
         UserError: there is no such file, or it is of another model; names the first difference.
     """
     with _opened(path) as file:
         arrays = {name: file.get_tensor(name) for name in sorted(file.keys())}
-    return arrays if like is None else _filled(arrays, like, _file(path))
+    if like is None:
+        return arrays
+    from islands.task import TaskState
+
+    place = _file(path)
+    params = {name: x for name, x in arrays.items() if not name.startswith(STATE_PREFIX)}
+    if not isinstance(like, TaskState):
+        return _filled(params, like, place)
+    state = {name.removeprefix(STATE_PREFIX): x for name, x in arrays.items() if name not in params}
+    return TaskState(_filled(params, like.params, place), _filled(state, like.state, place))
 
 
 def _filled(arrays: Mapping[str, NDArray[np.generic]], like: "PyTree", path: Path) -> "PyTree":

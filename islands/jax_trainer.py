@@ -35,7 +35,7 @@ from islands.boundary import (
 )
 from islands.data.shards import ShardKey
 from islands.errors import InvariantError
-from islands.evaluation import figures_of
+from islands.evaluation import evaluated
 from islands.fragments import MIN_PIECE_BYTES
 from islands.layout import Layout, Pattern
 from islands.mesh import Placement, placed
@@ -84,7 +84,7 @@ class _Model:
 
     local: Leaves
     optimizer_state: PyTree
-    state: PyTree
+    carried: Leaves
     frozen: Leaves
     base: list[Array]
 
@@ -166,7 +166,7 @@ class JaxTrainer:
                 self._shift(model, fragment, base, sent)
         self._moment_likes = [
             jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)  # type: ignore[no-untyped-call]
-            for x in jax.tree.leaves(model.optimizer_state)
+            for x in jax.tree.leaves((model.optimizer_state, model.carried))
         ]
 
     @property
@@ -192,7 +192,7 @@ class JaxTrainer:
         """Dispatch one inner step."""
         model = self._ready()
         compiled, arguments = self._step(model, batch, learning_rate)
-        model.local, model.optimizer_state, model.state, loss = compiled(*arguments)
+        model.local, model.optimizer_state, model.carried, loss = compiled(*arguments)
         self._steps += 1
         return JaxStep(loss)
 
@@ -243,16 +243,14 @@ class JaxTrainer:
     def finite(self) -> bool:
         """Whether parameters, moments and state are finite; waits for the device."""
         model = self._ready()
-        tree = (model.local, model.optimizer_state, model.state)
+        tree = (model.local, model.optimizer_state, model.carried)
         return bool(self._compile("finite", all_finite, (tree,))(tree))
 
     def reset_moments(self) -> None:
-        """Dispatch a fresh state of the inner optimizer, and of the task: it may be as broken."""
+        """Dispatch a fresh state of the inner optimizer, and of what is carried: as broken."""
         model = self._ready()
         model.optimizer_state = self._fresh_moments(model.local)
-        if jax.tree.leaves(model.state):
-            key = jax.device_put(jax.random.key(self._seed), self._place.whole)
-            model.state = self._compile("state", self._program.state, (key,))(key)
+        model.carried = self._first_carried()
 
     @property
     def moments_schema(self) -> str:
@@ -266,7 +264,8 @@ class JaxTrainer:
 
     def read_moments(self, piece: int) -> Snapshot:
         """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
-        leaves = jax.tree.leaves(self._ready().optimizer_state)
+        model = self._ready()
+        leaves = jax.tree.leaves((model.optimizer_state, model.carried))
         parts = self._program.moments.pieces[piece]
         calls = [self._copy(leaves[part.leaf], part) for part in parts]
         arrays = tuple(compiled(*arguments) for compiled, arguments in calls)
@@ -281,32 +280,46 @@ class JaxTrainer:
             InvariantError: Number or lengths differ from this trainer's own; nothing was changed.
         """
         model = self._ready()
-        leaves, tree = jax.tree.flatten(model.optimizer_state)
+        leaves, tree = jax.tree.flatten((model.optimizer_state, model.carried))
         arrays = []
         for old, values in zip(leaves, joined(self._program.moments, pieces), strict=True):
             new = jax.device_put(values, self._place.tensor(values.shape))
             if is_key(old):
                 new = jax.random.wrap_key_data(new, impl=jax.random.key_impl(old))
             arrays.append(jax.device_put(new, old.sharding))
-        model.optimizer_state = jax.tree.unflatten(tree, arrays)
+        model.optimizer_state, model.carried = jax.tree.unflatten(tree, arrays)
 
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
         """The task's figures of merit for a whole model; needs no `setup`."""
-        found: object = self._task.evaluate(self.params_of(values))
-        return figures_of(found, self._task.evaluate)
+        return evaluated(self._task.evaluate, *self._trees(values))
 
     def params_of(self, values: Sequence[NDArray[np.float32]]) -> PyTree:
         """The task's tree of parameters for a whole model, one flat value per fragment."""
+        return self._trees(values)[0]
+
+    def state_of(self, values: Sequence[NDArray[np.float32]]) -> PyTree:
+        """The task's state for a whole model; what is not merged is as it is in the beginning."""
+        return self._trees(values)[1]
+
+    def _trees(self, values: Sequence[NDArray[np.float32]]) -> tuple[PyTree, PyTree]:
         if self._model is not None:
-            frozen = self._model.frozen
+            frozen, carried = self._model.frozen, self._model.carried
         else:  # an observer: it needs neither moments nor a base
             if self._frozen is None:  # initial values are computed only for what is frozen
                 self._frozen = self._start()[1] if self._program.freezes else ()
-            frozen = self._frozen
+            frozen, carried = self._frozen, self._first_carried()
         arrays = self.layout.assemble(values).values()
         pairs = zip(arrays, self.layout.leaves, strict=True)
-        leaves = [self._place.put(x.astype(leaf.dtype)) for x, leaf in pairs]
-        return self._program.join(leaves, frozen)
+        local = [self._place.put(x.astype(leaf.dtype)) for x, leaf in pairs]
+        return self._program.tree(local, frozen), self._program.state_tree(local, carried)
+
+    def _first_carried(self) -> Leaves:
+        """What is carried along, as it is in the beginning; computed only if there is something."""
+        if not self._program.carries:
+            return ()
+        key = jax.device_put(jax.random.key(self._seed), self._place.whole)
+        carried: Leaves = self._compile("carried", self._program.carried, (key,))(key)
+        return carried
 
     def _ready(self) -> _Model:
         if self._model is None:
@@ -315,19 +328,19 @@ class JaxTrainer:
 
     def _initialised(self) -> _Model:
         if self._model is None:
-            local, frozen, state = self._start()
+            local, frozen, carried = self._start()
             self._key = jax.device_put(jax.random.key(self._learner_seed), self._place.whole)
             moments = self._fresh_moments(local)
             base = [self._gather(local, index) for index in range(len(self.layout.fragments))]
-            self._model = _Model(local, moments, state, frozen, base)
+            self._model = _Model(local, moments, carried, frozen, base)
         return self._model
 
-    def _start(self) -> tuple[Leaves, Leaves, PyTree]:
-        """Initial parameters, frozen ones and state, where they live."""
+    def _start(self) -> tuple[Leaves, Leaves, Leaves]:
+        """Initial local leaves, frozen and carried ones, where they live."""
         with jax.default_device(self._place.birthplace):
             start = self._program.init(jax.random.key(self._seed))
-        local, frozen, state = self._place.put(start)
-        return local, frozen, state
+        local, frozen, carried = self._place.put(start)
+        return local, frozen, carried
 
     def _fresh_moments(self, local: Leaves) -> PyTree:
         return self._compile("moments", self._program.optimizer_state, (local,))(local)
@@ -336,7 +349,7 @@ class JaxTrainer:
         shapes = tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(batch))
         count, rate = np.uint32(self._steps), np.float32(learning_rate)
         arguments = (
-            *(model.local, model.optimizer_state, model.state, model.frozen),
+            *(model.local, model.optimizer_state, model.carried, model.frozen),
             *(batch, self._key, count, rate),
         )
         name, function = ("step", shapes), self._program.step

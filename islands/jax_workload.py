@@ -52,13 +52,13 @@ class JaxWorkload(Workload):
     def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
         """Parameters, base, moments and gradients, by their shapes."""
         program = program_for(self.task, settings.fragments, "balanced", MIN_PIECE_BYTES)
-        trainable, frozen, _ = jax.eval_shape(program.init, jax.random.key(0))
-        moments = jax.eval_shape(program.optimizer_state, trainable)
-        trained = _bytes_of(trainable)
+        local, frozen, carried = jax.eval_shape(program.init, jax.random.key(0))
+        moments = jax.eval_shape(program.optimizer_state, local)
+        trained = _bytes_of(local)
         return TrainerMemory(
             parameters=trained + _bytes_of(frozen),
             base=VALUE_BYTES * program.layout.size,
-            moments=_bytes_of(moments),
+            moments=_bytes_of((moments, carried)),
             gradients=trained,
             jax=True,
         )

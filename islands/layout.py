@@ -29,13 +29,20 @@ Pattern = Literal["balanced", "strided", "layers"]
 Rule = Literal["average", "rda"]
 
 MIN_RDA_ELEMENTS = 64
+STATE_PREFIX = "state:"
+"""Before the path of a leaf of the task's state, where it stands beside parameters."""
 
 
 class Role(StrEnum):
-    """What a tensor is to the merge: embeddings are averaged, all others merged by direction."""
+    """What a tensor is to the merge.
+
+    Embeddings are averaged, matrices merged by direction; either way the outer step follows. What
+    a loss carries as state is averaged, and the average is what is published.
+    """
 
     EMBEDDING = "embedding"
     MATRIX = "matrix"
+    STATE = "state"
 
 
 def default_role(path: str) -> Role:
@@ -133,11 +140,15 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A range of a fragment's buffer that the merge treats as one tensor."""
+    """A range of a fragment's buffer that the merge treats as one tensor.
+
+    Where it is not `stepped`, no outer optimizer acts on it: what is merged is published.
+    """
 
     offset: int
     size: int
     rule: Rule
+    stepped: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,9 +256,9 @@ def _units(piece: Piece) -> Iterator[Unit]:
     while row < piece.row_stop:
         stop = min(piece.row_stop, (row // piece.entry_rows + 1) * piece.entry_rows)
         size = (stop - row) * row_size
-        small = piece.role is Role.EMBEDDING or size < MIN_RDA_ELEMENTS
+        small = piece.role is not Role.MATRIX or size < MIN_RDA_ELEMENTS
         offset = piece.offset + (row - piece.row_start) * row_size
-        yield Unit(offset, size, "average" if small else "rda")
+        yield Unit(offset, size, "average" if small else "rda", piece.role is not Role.STATE)
         row = stop
 
 

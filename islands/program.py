@@ -4,8 +4,10 @@ Functions are compiled ahead of time, under a lock: three learners that start to
 once, and a step never finds itself compiling because another thread was first. What a function
 donates is written beside it.
 
-The parameters are handled as a flat tuple of trainable leaves and a flat tuple of frozen ones.
-Where an optimizer needs a tree it gets the task's own, with `None` in the place of frozen leaves.
+Parameters and state are handled as flat tuples: the *local* leaves, which are those of the layout
+(trainable parameters, then the leaves of the state that are merged), the frozen parameters, and
+what of the state is only carried along. Where an optimizer needs a tree it gets the task's own,
+with `None` in the place of frozen leaves.
 """
 
 import threading
@@ -21,7 +23,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt
 
 from islands.boundary import Leaves
 from islands.fragments import plan
-from islands.layout import Layout, Leaf, Pattern
+from islands.layout import STATE_PREFIX, Layout, Leaf, Pattern
+from islands.layout import Role as LeafRole
 from islands.moment_pieces import MomentPlan, plan_moments, words_of
 from islands.task import Task, TaskState, path_of
 from islands.task_trace import checked_loss, refuse_integers, start_of
@@ -58,27 +61,38 @@ class Program:
             )
             if trains
         ]
+        self._trained = len(leaves)
+        flat, self._state_treedef = jax.tree_util.tree_flatten_with_path(shapes[1])
+        self._averages = [_merges(task, path_of(keys), leaf) for keys, leaf in flat]
+        leaves += [
+            Leaf(STATE_PREFIX + path_of(keys), tuple(x.shape), str(x.dtype), LeafRole.STATE)
+            for (keys, x), averages in zip(flat, self._averages, strict=True)
+            if averages
+        ]
         labels = {"task": type(task).__name__, **task.labels()}
         self.layout: Layout = plan(
             leaves, count=count, pattern=pattern, min_piece_bytes=min_piece_bytes, labels=labels
         )
-        self._shapes: PyTree = shapes[0]
+        self._shapes: tuple[PyTree, PyTree] = shapes
         self._lock = threading.Lock()
         self._compiled: dict[object, Compiled] = {}
 
     @cached_property
     def moments(self) -> MomentPlan:
-        """How the inner optimizer's state is cut into pieces, by its shapes alone."""
-        state = jax.eval_shape(
-            lambda params: words_of(self.optimizer_state(self.split(params)[0])), self._shapes
-        )
-        return plan_moments(state, MOMENT_PIECE_BYTES)
+        """How the inner optimizer's state, and what is carried, are cut into pieces; by shapes."""
 
-    def init(self, key: PRNGKeyArray) -> tuple[Leaves, Leaves, PyTree]:
-        """Trainable leaves, frozen leaves and state, each in a buffer of its own."""
+        def held(params: PyTree, state: PyTree) -> PyTree:
+            moments = self.optimizer_state(self.split(params)[0])
+            return words_of((moments, self.split_state(state)[1]))
+
+        return plan_moments(jax.eval_shape(held, *self._shapes), MOMENT_PIECE_BYTES)
+
+    def init(self, key: PRNGKeyArray) -> tuple[Leaves, Leaves, Leaves]:
+        """Local leaves, frozen leaves and carried ones, each in a buffer of its own."""
         params, state = _copied(_tree(self.task.init(key)))
         trainable, frozen = self.split(params)
-        return trainable, frozen, state
+        averaged, carried = self.split_state(state)
+        return (*trainable, *averaged), frozen, carried
 
     @property
     def freezes(self) -> bool:
@@ -96,10 +110,33 @@ class Program:
         leaves = [next(one if trains else other) for trains in self._trains]
         return jax.tree.unflatten(self._treedef, leaves)
 
-    def state(self, key: PRNGKeyArray) -> PyTree:
-        """The initial state alone; traced, so that nobody computes the parameters for it."""
-        state: PyTree = _copied(_tree(self.task.init(key))[1])
-        return state
+    @property
+    def carries(self) -> bool:
+        """Whether some of the state is carried along without being merged."""
+        return not all(self._averages)
+
+    def split_state(self, state: PyTree) -> tuple[Leaves, Leaves]:
+        """A state as leaves that are merged, and leaves that are only carried."""
+        pairs = list(zip(jax.tree.leaves(state), self._averages, strict=True))
+        return tuple(x for x, merged in pairs if merged), tuple(x for x, m in pairs if not m)
+
+    def join_state(self, averaged: Sequence[PyTree], carried: Sequence[PyTree]) -> PyTree:
+        """The state that `split_state` took apart."""
+        one, other = iter(averaged), iter(carried)
+        leaves = [next(one if merged else other) for merged in self._averages]
+        return jax.tree.unflatten(self._state_treedef, leaves)
+
+    def tree(self, local: Sequence[PyTree], frozen: Sequence[PyTree]) -> PyTree:
+        """The tree of parameters, of which local leaves are a part."""
+        return self.join(local[: self._trained], frozen)
+
+    def state_tree(self, local: Sequence[PyTree], carried: Sequence[PyTree]) -> PyTree:
+        """The state, of which local leaves are a part."""
+        return self.join_state(local[self._trained :], carried)
+
+    def carried(self, key: PRNGKeyArray) -> Leaves:
+        """What is carried, initially; traced, so that nobody computes the parameters for it."""
+        return self.split_state(_copied(_tree(self.task.init(key))[1]))[1]
 
     @property
     def compiling(self) -> bool:
@@ -134,24 +171,26 @@ class Program:
                 self._compiled[key] = jitted.lower(*arguments).compile()
             return self._compiled[key]
 
-    def optimizer_state(self, trainable: Leaves) -> PyTree:
+    def optimizer_state(self, local: Leaves) -> PyTree:
         """A fresh state of the inner optimizer. Nothing is donated."""
         with _optax_promotion():
-            return self.task.optimizer(0.0).init(self._trainable_tree(trainable))
+            return self.task.optimizer(0.0).init(self._trainable_tree(local[: self._trained]))
 
     def step(
         self,
-        trainable: Leaves,
+        local: Leaves,
         optimizer_state: PyTree,
-        state: PyTree,
+        carried: Leaves,
         frozen: Leaves,
         batch: PyTree,
         key: PRNGKeyArray,
         count: UInt[Array, ""],
         learning_rate: Float[Array, ""],
-    ) -> tuple[Leaves, PyTree, PyTree, Float[Array, ""]]:
+    ) -> tuple[Leaves, PyTree, Leaves, Float[Array, ""]]:
         """One inner step. The first three arguments are donated."""
         key = jax.random.fold_in(key, count)
+        state = self.state_tree(local, carried)
+        trainable = local[: self._trained]
 
         def loss_of(leaves: Leaves) -> tuple[Float[Array, ""], PyTree]:
             return checked_loss(self.task, self.join(leaves, frozen), state, batch, key)
@@ -163,7 +202,8 @@ class Program:
                 self._trainable_tree(gradients), optimizer_state, tree
             )
             stepped = optax.apply_updates(tree, updates)
-        return tuple(jax.tree.leaves(stepped)), optimizer_state, next_state, loss
+        averaged, carried = self.split_state(next_state)
+        return (*jax.tree.leaves(stepped), *averaged), optimizer_state, carried, loss
 
     def _trainable_tree(self, trainable: Leaves) -> PyTree:
         return self.join(trainable, [None] * self._trains.count(False))
@@ -196,6 +236,11 @@ def _copied(tree: PyTree) -> PyTree:
 def copied_words(leaf: Array) -> Array:
     """A leaf in a new buffer; random keys as the words they are made of."""
     return jnp.copy(words_of(leaf))
+
+
+def _merges(task: Task[PyTree], path: str, leaf: jax.ShapeDtypeStruct) -> bool:
+    """Whether a leaf of the state is merged: only what has an average can be."""
+    return bool(jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size and task.averaged(path))
 
 
 def _tree(start: TaskState) -> tuple[PyTree, PyTree]:

@@ -33,7 +33,9 @@ class TaskState:
 
     Attributes:
         params: Parameters; those that `Task.trainable` lets through are trained and merged.
-        state: What the loss carries from step to step without training it; never merged.
+        state: What the loss carries from step to step without training it, such as running
+            averages. Floating leaves are merged by average, unless `Task.averaged` says otherwise;
+            the others are each learner's own.
     """
 
     params: PyTree
@@ -80,8 +82,12 @@ class Task(ABC, Generic[Batch]):
     def tokens(self, batch: Batch) -> int:
         """Tokens that a step on this batch counts as processed; at least 1."""
 
-    def evaluate(self, params: PyTree) -> dict[str, float]:
-        """Figures of merit of a set of parameters; none by default."""
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
+        """Figures of merit of what is published; none by default.
+
+        `state` has the averages of those leaves that are merged, and the initial values of the
+        others. A task without a state may leave the argument out.
+        """
         return {}
 
     def trainable(self, path: str) -> bool:
@@ -91,6 +97,15 @@ class Task(ABC, Generic[Batch]):
     def role(self, path: str) -> Role:
         """How the parameter at a path is merged; by default by its name."""
         return default_role(path)
+
+    def averaged(self, path: str) -> bool:
+        """Whether the floating leaf of the state at a path is merged, by average; all by default.
+
+        What is merged is part of the model's size, of what travels, and of what is exported; a
+        large leaf that `evaluate` does not need, such as an average of parameters, may be left
+        out, and is then handed on from learner to learner with the optimizer's moments.
+        """
+        return True
 
     def stack(self, path: str) -> int:
         """How many tensors are stacked along the leading axes at a path; 1 by default."""

@@ -30,7 +30,7 @@ from jaxtyping import Array, PyTree
 from islands.code_place import CodePlace, mistake, place_of_return, place_of_yield, told_as
 from islands.data.shards import ShardKey
 from islands.errors import IslandsError, TaskError, UserError
-from islands.evaluation import figures_of
+from islands.evaluation import evaluated
 from islands.jax_trainer import JaxTrainer
 from islands.moment_pieces import words_of
 from islands.program import Program, program_for
@@ -149,8 +149,11 @@ class TaskCheck:
 
     def _check_values(self) -> str:
         """The initial values are finite."""
-        trainable, frozen, state = self._program.init(_key())
-        tree = {"params": self._program.join(trainable, frozen), "state": state}
+        local, frozen, carried = self._program.init(_key())
+        tree = {
+            "params": self._program.tree(local, frozen),
+            "state": self._program.state_tree(local, carried),
+        }
         for keys, leaf in jax.tree_util.tree_leaves_with_path(tree):
             floating = jnp.issubdtype(leaf.dtype, jnp.inexact)
             if floating and not bool(jnp.isfinite(leaf).all()):
@@ -269,11 +272,11 @@ class TaskCheck:
         return shapes
 
     def _trace_step(self) -> tuple[jax.ShapeDtypeStruct, PyTree, PyTree]:
-        trainable, frozen, state = self._shapes()
-        moments = jax.eval_shape(self._program.optimizer_state, trainable)
+        local, frozen, carried = self._shapes()
+        moments = jax.eval_shape(self._program.optimizer_state, local)
         leaves, after, _, loss = jax.eval_shape(
             self._program.step,
-            *(trainable, moments, state, frozen, self._batch, _key()),
+            *(local, moments, carried, frozen, self._batch, _key()),
             *(np.uint32(0), np.float32(self._learning_rate)),
         )
         return loss, after, leaves
@@ -283,28 +286,30 @@ class TaskCheck:
         trainer.setup()
         losses = [trainer.step(self._batch, self._learning_rate).loss() for _ in range(STEPS_TAKEN)]
         if not isfinite(losses[0]):
-            trainable, frozen, state = self._shapes()
-            arguments = (self._program.join(trainable, frozen), state, self._batch, _key())
+            arguments = (*self._trees(self._shapes()), self._batch, _key())
             place = place_of_output(self._task.loss, arguments, "0", self._task.loss)
             raise TaskError(told_as(place, f"the loss of the first batch is {losses[0]}"))
         return "loss " + ", then ".join(f"{loss:.5g}" for loss in losses)
 
     def _check_evaluate(self) -> str:
-        trainable, frozen, _ = self._program.init(_key())
-        found = self._task.evaluate(self._program.join(trainable, frozen))
-        figures = figures_of(found, self._task.evaluate)
+        figures = evaluated(self._task.evaluate, *self._trees(self._program.init(_key())))
         return ", ".join(f"{name} {value:.4g}" for name, value in figures.items()) or "no figures"
 
     def _trace_evaluate(self) -> str:
-        trainable, frozen, _ = self._shapes()
         try:
-            jax.eval_shape(
-                lambda params: _nothing(self._task.evaluate(params)),
-                self._program.join(trainable, frozen),
-            )
+            jax.eval_shape(self._evaluated, *self._trees(self._shapes()))
         except NOT_TRACEABLE:
             return "traced to where it leaves JAX"
         return "traced"
+
+    def _evaluated(self, params: PyTree, state: PyTree) -> int:
+        evaluated(self._task.evaluate, params, state)
+        return 0
+
+    def _trees(self, leaves: tuple[PyTree, PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        """Parameters and state, from local, frozen and carried leaves."""
+        local, frozen, carried = leaves
+        return self._program.tree(local, frozen), self._program.state_tree(local, carried)
 
 
 def refuse_chance(task: Task[PyTree]) -> None:
@@ -374,10 +379,6 @@ def _init(task: Task[PyTree]) -> Callable[[Array], PyTree]:
 
 def _key() -> Array:
     return jax.random.key(0)
-
-
-def _nothing(_: object) -> int:
-    return 0
 
 
 def _largest(traced: ClosedJaxpr) -> tuple[CodePlace | None, str]:

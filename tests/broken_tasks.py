@@ -37,7 +37,7 @@ class Sound(Task[PyTree]):
     def tokens(self, batch: PyTree) -> int:
         return len(batch["y"])
 
-    def evaluate(self, params: PyTree) -> dict[str, float]:
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         return {"norm": float(jnp.linalg.norm(params["w"]))}
 
 
@@ -69,7 +69,7 @@ class ChangedAux(Sound):
 class EvaluateRaises(Sound):
     """A key that is not there."""
 
-    def evaluate(self, params: PyTree) -> dict[str, float]:
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         return {"norm": float(params["weights"].sum())}  # here
 
 

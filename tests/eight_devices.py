@@ -109,7 +109,7 @@ class Stacks(Task[Floats]):
     def tokens(self, batch: Floats) -> int:
         return len(batch)
 
-    def evaluate(self, params: PyTree) -> dict[str, float]:
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         return {"sum": float(sum(x.astype(jnp.float32).sum() for x in jax.tree.leaves(params)))}
 
 
@@ -159,7 +159,7 @@ class Line(Stacks):
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
         return optax.sgd(0.02 * learning_rate, momentum=0.5)
 
-    def evaluate(self, params: PyTree) -> dict[str, float]:
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         return {"distance": float(jnp.linalg.norm(params["weight"] - 1))}
 
 
@@ -227,7 +227,7 @@ def test_stacks_keep_donation_on_a_mesh() -> None:
     trainer = made(Stacks(), 6, 2)
     model = trainer._model  # noqa: SLF001  (buffers are no part of the interface)
     assert model is not None
-    before = (model.local, model.optimizer_state, model.state)
+    before = (model.local, model.optimizer_state, model.carried)
     held = [trainer.snapshot(f, "bfloat16").buffer() for f in range(len(model.base))]
     train(trainer, 1)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before))
@@ -235,7 +235,7 @@ def test_stacks_keep_donation_on_a_mesh() -> None:
     trainer.adopt(0, trainer.value(0))
     pieces = trainer.layout.fragments[0].pieces
     assert all(local[piece.leaf].is_deleted() for piece in pieces)
-    halved = [x for x in jax.tree.leaves((model.local, model.state)) if x.size >= 2**14]
+    halved = [x for x in jax.tree.leaves((model.local, model.carried)) if x.size >= 2**14]
     shares = [x.addressable_shards[0].data.size * 2 == x.size for x in halved]
     assert shares.count(False) == 1  # the one that does not divide
     for fragment, base, bytes_ in zip(trainer.layout.fragments, model.base, held, strict=True):

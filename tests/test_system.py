@@ -72,7 +72,7 @@ class Linear(Task[Floats]):
     def tokens(self, batch: Floats) -> int:
         return len(batch)
 
-    def evaluate(self, params: PyTree) -> dict[str, float]:
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         weight = np.asarray(params["weight"])
         return {"distance": float(np.linalg.norm(weight - 2 * np.eye(self.width)))}
 
@@ -97,7 +97,7 @@ class Odd(Linear):
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
         return optax.adam(0.01 * learning_rate)
 
-    def evaluate(self, params: PyTree) -> dict[str, float]:
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         return {"gain": float(params[1])}
 
 
@@ -237,7 +237,7 @@ def test_training_goes_somewhere(whole: tuple[LocalSystem, Path, Summary]) -> No
     """The published model is much nearer to the optimum at the end than it was at the start."""
     system, _, summary = whole
     start = system.task.init(jax.random.key(system.settings.seed))
-    before = system.task.evaluate(start.params)["distance"]
+    before = system.task.evaluate(start.params, start.state)["distance"]
     assert cast("float", summary["distance"]) < 0.5 * before
 
 
@@ -353,7 +353,7 @@ def test_a_task_that_raises_ends_the_run_with_one_sentence(
 class EvaluatesWrongly(Linear):
     """Its evaluation never works."""
 
-    def evaluate(self, params: PyTree) -> dict[str, float]:
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         raise KeyError("weights")
 
 

@@ -97,6 +97,9 @@ def merge_with(
             nesterov=optimizer.nesterov,
             out=out,
         )
+        if optimizer != Sgd() and any(not unit.stepped for unit in units):
+            direction = result.momentum - np.float32(optimizer.momentum) * momentum
+            _publish_merged(result.value, value, direction, units)
         return OuterStep(
             value=result.value,
             state={"momentum": result.momentum},
@@ -106,9 +109,25 @@ def merge_with(
         )
     measured = [one if isinstance(one, Measured) else measure(one, units) for one in contributions]
     direction = combine(measured, weights, units)
-    value, state = optimizer.update(direction, state, value)
+    stepped, state = optimizer.update(direction, state, value)
+    if any(not unit.stepped for unit in units):
+        stepped = np.array(stepped)
+        _publish_merged(stepped, value, direction, units)
     norms = tuple(one.norm for one in measured)
-    return OuterStep(value, state, norms, float(np.linalg.norm(direction)), 0.0)
+    return OuterStep(stepped, state, norms, float(np.linalg.norm(direction)), 0.0)
+
+
+def _publish_merged(
+    stepped: NDArray[np.float32],
+    value: NDArray[np.float32],
+    direction: NDArray[np.float32],
+    units: Sequence[Unit],
+) -> None:
+    """Undo the outer step where there is to be none: running averages have no momentum."""
+    for unit in units:
+        if not unit.stepped:
+            here = slice(unit.offset, unit.offset + unit.size)
+            stepped[here] = value[here] - direction[here]
 
 
 @dataclass(frozen=True, slots=True)

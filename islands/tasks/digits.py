@@ -91,7 +91,7 @@ class Digits(Task[DigitBatch]):
         """Images that count."""
         return int(batch.weight.sum())
 
-    def evaluate(self, params: PyTree) -> dict[str, float]:
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         """Share of unseen images that are recognised."""
         images, labels = _load()[1]
         found = np.argmax(_scores_jitted(params, images), axis=-1)

@@ -66,7 +66,7 @@ class StdlibBytes(Task[ByteBatch]):
         """Bytes predicted."""
         return batch.predicted
 
-    def evaluate(self, params: PyTree) -> dict[str, float]:
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         """Bits per byte on files that were never trained on."""
         return {"val_bits_per_byte": bits_per_byte(self.decoder, params, _validation(self))}
 
