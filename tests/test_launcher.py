@@ -26,6 +26,7 @@ from islands.process_identity import (
     send_signal,
     write_records,
 )
+from islands.process_output import TOLD_CHARACTERS
 
 pytestmark = pytest.mark.integration
 
@@ -176,7 +177,7 @@ async def wait_gone(pid: int) -> None:
         ("print('done')", ""),
         ("print('first'); sys.exit('no such task\\n\\n')", "exit code 1: no such task"),
         ("sys.exit(2)", "exit code 2"),
-        ("raise ValueError('x' * 400)", "exit code 1: " + ("ValueError: " + "x" * 400)[:300]),
+        ("raise ValueError('x' * 999)", f"exit code 1: ValueError: {'x' * (TOLD_CHARACTERS - 12)}"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV"),
         ("os.kill(os.getpid(), 40)", "killed by signal 40"),
         ("os._exit(3)", "exit code 3"),
