@@ -24,13 +24,6 @@ LEDGER = "tests/test_ledger.py"
 
 BOOKS = (
     Mutation(
-        "adoption told before is counted again",
-        "islands/syncer/reports.py",
-        "if newly and (held_before is None or held_before < adoption.version):",
-        "if newly:",
-        (SYNCER_ROUND_EDGES,),
-    ),
-    Mutation(
         "an older report is taken",
         "islands/syncer/reports.py",
         (
@@ -99,17 +92,14 @@ BOOKS = (
     Mutation(
         "the lost are counted without what was discarded",
         "islands/ledger.py",
-        "totals.lost += book.processed - account.applied - account.overwritten",
+        "totals.lost += book.processed - account.applied - account.told.overwritten_tokens",
         "totals.lost += book.processed - account.applied",
         (LEDGER,),
     ),
     Mutation(
         "tokens that were applied may be contributed again",
         "islands/ledger.py",
-        (
-            "return contribution.tokens <= max(book.processed, processed) - settled - "
-            "account.overwritten"
-        ),
+        "return contribution.tokens <= max(book.processed, processed) - settled",
         "return True",
         (LEDGER,),
     ),
@@ -392,8 +382,8 @@ BOOKS = (
     Mutation(
         "a name that is taken is given again",
         "islands/supervisor/membership.py",
-        "if not same and member.status is not Status.SUSPECT:",
-        "if False:",
+        "        if taken is not None:\n",
+        "        if False:\n",
         (SUPERVISOR_STATE,),
     ),
     Mutation(

@@ -130,8 +130,8 @@ ROUNDS = (
     Mutation(
         "contributions merged in the order of arrival",
         "islands/syncer/scheduling.py",
-        "return [(round_.arrived[name], scales[str(name)]) for name in sorted(round_.arrived)]",
-        "return [(round_.arrived[name], scales[str(name)]) for name in round_.arrived]",
+        "judged.scales[str(name)]) for name in sorted(round_.arrived)]",
+        "judged.scales[str(name)]) for name in round_.arrived]",
         (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
     ),
     Mutation(
