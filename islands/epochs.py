@@ -9,10 +9,12 @@ missing or not whole counts as one higher than what is known: it may have been t
 was damaged is named by whoever starts.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
 from islands.errors import DamagedError
+from islands.ports import RealDisk
 from islands.slots import Slots
 
 EPOCH = "epoch"
@@ -93,14 +95,22 @@ def newest_epoch(slots: Slots) -> int:
     return max((record.sequence for record in slots.held(EPOCH)), default=0)
 
 
-def begin_anew(disks: Iterable[Slots], at_least: int) -> None:
+def begin_anew(slots: Slots, used: Known, at_least: int) -> None:
     """Let the next start begin in an empty folder, under epochs that nobody has used.
 
     Args:
-        disks: of the roles; their folders were put aside.
-        at_least: of an epoch, where none is known any more.
+        slots: of the folder, of which all else was put aside.
+        used: epochs that were known before that.
+        at_least: of an epoch, where none was known.
     """
-    for slots in disks:
-        known = slots.alone(COPY).record
-        epoch = at_least if known is None else known.sequence + 1
-        slots.write_alone(COPY, epoch, ANEW)
+    epoch = next_epoch(used, 1 if used.epochs else at_least)
+    slots.write_alone(COPY, epoch, ANEW)
+
+
+def epoch_disk(folder: Path, role: str, lock: IO[bytes] | None = None) -> RealDisk:
+    """The disk of a role in a run's folder; the copy of its epoch lies beside.
+
+    Raises:
+        JournalError: it cannot be made.
+    """
+    return RealDisk(folder / role, lock, {COPY: folder / f"{role}.epoch"})

@@ -14,6 +14,7 @@ from math import fsum, isfinite
 from islands.histogram import GapHistogram
 from islands.operation import StepFigures
 
+FIGURES_FILE = "figures.json"
 STEP_ROW_INTERVAL_S = 1.0
 LOSS_SMOOTHING = 0.05
 """Weight of one step's loss in the smoothed one."""

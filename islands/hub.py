@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.credentials import Credentials
-from islands.epochs import COPY
+from islands.epochs import epoch_disk
 from islands.errors import IslandsError, JournalError, RefusedError, UserError
 from islands.evaluation import attempt
 from islands.export import FINAL_FILE
@@ -39,13 +39,13 @@ from islands.hosting import (
     say,
     token_of,
 )
-from islands.hub_file import HubPlace, read_place, write_place
+from islands.hub_file import HubPlace, outlived_by, read_place, write_place
 from islands.identities import Role
 from islands.messages import SyncerAddress
 from islands.observer.actor import ObserverActor
 from islands.operation import Note, StepFigures
 from islands.option_groups import ConnectOptions, KeepOptions, ListenOptions
-from islands.ports import Launcher, RealDisk, ThreadWorker
+from islands.ports import Launcher, ThreadWorker
 from islands.role import Surroundings
 from islands.run_claim import Claim, unless_it_fails
 from islands.run_spec import RunSpec, write
@@ -212,24 +212,42 @@ class Hub:
         earlier = self._earlier_place()
         await self._bind(earlier)
         token_file, key_file = self.settings.connecting.token_file, self.settings.key_file
+        token = token_of(self.settings.connecting)
         place = HubPlace(
             self.network.url(SUPERVISOR),
             self.spec.settings.run,
             token_file="" if token_file is None else str(token_file.absolute()),
             key_file="" if key_file is None else str(key_file.absolute()),
+            key_mark=self._credentials.mark(),
+            token_mark="" if token is None else self._credentials.mark(token.header()),
         )
-        moved = earlier is not None and earlier.supervisor != place.supervisor
+        self._compare_secrets(earlier, place)
         if self.claim.changed:
             say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
-        await self.end_outdated(moved=moved)
+        await self.end_outdated(outlived_by(earlier, place))
         write(self.settings.folder, self.spec, self.plan)
         write_place(self.settings.folder, place)
 
     def _earlier_place(self) -> HubPlace | None:
         try:
             return read_place(self.settings.folder)
-        except UserError:
+        except UserError as error:
+            if self.claim.resumed:
+                say(f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was")
             return None
+
+    def _compare_secrets(self, earlier: HubPlace | None, place: HubPlace) -> None:
+        """A secret that was lost or damaged is another one now, and hosts have copies of it."""
+        if earlier is None or not earlier.key_mark:
+            return
+        other = "key" if earlier.key_mark != place.key_mark else ""
+        if not other and earlier.token_mark != place.token_mark:
+            other = "token"
+        if other:
+            say(
+                f"the run's {other} is not that of the last start: members of that start are "
+                "admitted anew, and hosts that have a copy of it need this one"
+            )
 
     async def _bind(self, earlier: HubPlace | None) -> None:
         """Listen; if any port will do, where an earlier start did: its members look there."""
@@ -289,8 +307,12 @@ class Hub:
             self._disk.close()
         self.claim.lock.close()
 
-    async def end_outdated(self, *, moved: bool) -> None:
-        """End the processes of an earlier start that have other settings or another address."""
+    async def end_outdated(self, why: str) -> None:
+        """End the processes of an earlier start that are of no use to this one.
+
+        Args:
+            why: they are not, as far as their hub goes; "" if they may go on.
+        """
 
     @property
     def now_s(self) -> float:
@@ -328,7 +350,7 @@ class Hub:
         return SupervisorActor(
             SUPERVISOR,
             around,
-            disk=supervisor_disk(self.settings.folder),
+            disk=epoch_disk(self.settings.folder, SUPERVISOR),
             credentials=self._credentials,
             launcher=self.launcher,
             launched=self.launched,
@@ -429,11 +451,6 @@ class Hub:
         from safetensors.numpy import load_file
 
         return self.plan.layout.disassemble(load_file(self._final))
-
-
-def supervisor_disk(folder: Path) -> RealDisk:
-    """Where the supervisor of a run keeps its epoch; a copy of it lies beside."""
-    return RealDisk(folder / SUPERVISOR, elsewhere={COPY: folder / f"{SUPERVISOR}.epoch"})
 
 
 def banner(hub: Hub) -> None:

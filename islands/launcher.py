@@ -19,9 +19,9 @@ Rules:
 5. Whatever a child leaves behind in its process group is killed when the child ends.
 
 Processes are spawned and reaped here rather than by asyncio, since its children cannot be adopted,
-and since a start that awaits nothing leaves no moment in which the loop could forget it. A child
-that was spawned in the instant before its launcher died may still be missing from the records; the
-supervisor then refuses its name to a second one.
+and since a start that awaits nothing leaves no moment in which the loop could forget it. A child is
+found by its environment if it is missing from the records: it was spawned in the instant before
+its launcher died, or they were lost.
 """
 
 import asyncio
@@ -34,9 +34,13 @@ from pathlib import Path
 
 from islands.folder_lock import lock_folder
 from islands.process_identity import (
+    MARK,
     Identity,
     facts,
+    is_damaged,
     lives,
+    mark_of,
+    marked,
     open_pidfd,
     read_records,
     send_signal,
@@ -79,6 +83,9 @@ class ProcessLauncher:
         log_limit_bytes: beyond which a log file is turned over; one full file is kept.
         log_check_s: interval at which the sizes are looked at.
 
+    Attributes:
+        damaged: Name of the file of records if it was damaged when children were adopted.
+
     Raises:
         UserError: the folder cannot be used, or another launcher uses it.
     """
@@ -103,6 +110,7 @@ class ProcessLauncher:
         self._log_limit_bytes = log_limit_bytes
         self._log_check_s = log_check_s
         self._records = folder / "processes.json"
+        self.damaged = ""
         self._children: dict[str, _Child] = {}
         self._starts: dict[str, asyncio.TimerHandle] = {}
         self._held_s: dict[str, float] = {}
@@ -168,7 +176,8 @@ class ProcessLauncher:
         Returns:
             The names that were adopted; `start` does nothing for them.
         """
-        for name, identity in read_records(self._records).items():
+        self.damaged = self._records.name if is_damaged(self._records) else ""
+        for name, identity in {**marked(self._folder), **read_records(self._records)}.items():
             found = facts(identity.pid)
             if name not in self._children and found is not None and lives(identity):
                 self._watch(name, _Child(identity, ours=found.parent == os.getpid()))
@@ -192,6 +201,7 @@ class ProcessLauncher:
         inherited = {key: os.environ[key] for key in os.environ if key not in _NOT_INHERITED}
         # Unbuffered, so that the last words of a child that is killed are in its log.
         environment = {"PYTHONUNBUFFERED": "1", **inherited, **self._environment(name)}
+        environment[MARK] = mark_of(name, self._folder)
         log = self.log(name)
         if self._rotation is None or self._rotation.done():
             rotate(log, self._log_limit_bytes)

@@ -101,17 +101,18 @@ class LocalHub(Hub):
         """Start what lives here, then the children; those that outlived a hub go on."""
         super().start_actors()
         self._children.adopt()
+        if self._children.damaged:
+            files: dict[str, object] = {"files": [self._children.damaged]}
+            self.folder.write(self.elapsed_s, "hub", "damaged", files)
         for name in self.launched:
             self._children.start(name, 0.0)
 
-    async def end_outdated(self, *, moved: bool) -> None:
+    async def end_outdated(self, why: str) -> None:
         """End children that outlived a hub but have other settings, or look for it elsewhere."""
-        if not moved and not self.claim.changed:
-            return
-        found = self._children.adopt()
+        why = why or ("have the settings of before" if self.claim.changed else "")
+        found = self._children.adopt() if why else []
         if not found:
             return
-        why = "look for the hub where it was before" if moved else "have the settings of before"
         say(f"{', '.join(found)} {why}: they end, and are started anew")
         self._leaving = True
         await self._end_learners()

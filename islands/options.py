@@ -69,6 +69,8 @@ class RunOptions:
         folder: of the run; by default a new one under runs/.
         evaluate_every_s: least seconds between two evaluations of what is published.
         extend: go on with the run in `folder` that has ended, with the budget given now.
+        restart: begin the run anew in a folder that lost its journal or its settings, or has them
+            damaged; what is left of it is moved to earlier/ in the folder. For one start only.
     """
 
     file: RunFile = field(default_factory=RunFile, metadata=FLAT)
@@ -82,6 +84,7 @@ class RunOptions:
     folder: Path | None = None
     evaluate_every_s: float = 10.0
     extend: bool = False
+    restart: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.
@@ -121,6 +124,8 @@ class SyncerOptions:
         key_file: file with the run's key, which proves admissions and commands; by default `key`
             in the folder, made if the supervisor is hosted here and it is missing.
         extend: go on with the run in `folder` that has ended, with the budget given now.
+        restart: begin the run anew in a folder that lost its journal or its settings, or has them
+            damaged; what is left of it is moved to earlier/ in the folder. For one start only.
     """
 
     file: RunFile = field(default_factory=RunFile, metadata=FLAT)
@@ -132,6 +137,7 @@ class SyncerOptions:
     folder: Path = Path("runs/run")
     key_file: Path | None = None
     extend: bool = False
+    restart: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.
@@ -161,6 +167,8 @@ class SupervisorOptions:
         folder: of the run; a restart in the same folder goes on.
         key_file: file with the run's key; by default `key` in the folder, made if it is missing.
         extend: go on with the run in `folder` that has ended, with the budget given now.
+        restart: begin the run anew in a folder that lost its journal or its settings, or has them
+            damaged; what is left of it is moved to earlier/ in the folder. For one start only.
     """
 
     file: RunFile = field(default_factory=RunFile, metadata=FLAT)
@@ -171,6 +179,7 @@ class SupervisorOptions:
     folder: Path = Path("runs/run")
     key_file: Path | None = None
     extend: bool = False
+    restart: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.

@@ -17,6 +17,10 @@ from pathlib import Path
 
 import msgspec
 
+from islands.errors import IslandsError
+from islands.seals import read_sealed, write_sealed
+
+MARK = "CHILD_OF_ISLANDS"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -39,11 +43,15 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the kernel says of a pid at this moment; a zombie has ended and is not yet reaped."""
+    """What the kernel says of a pid at this moment; a zombie has ended and is not yet reaped.
+
+    `leads` says whether it leads a session of its own, as each child does.
+    """
 
     zombie: bool
     parent: int
     started_ticks: int
+    leads: bool = False
 
 
 def facts(pid: int) -> Facts | None:
@@ -53,7 +61,7 @@ def facts(pid: int) -> Facts | None:
     except OSError:
         return None
     state, *fields = stat.rpartition(")")[2].split()  # the name may hold spaces and brackets
-    return Facts(state in ("Z", "X"), int(fields[0]), int(fields[18]))
+    return Facts(state in ("Z", "X"), int(fields[0]), int(fields[18]), int(fields[2]) == pid)
 
 
 def lives(identity: Identity) -> bool:
@@ -112,15 +120,51 @@ def boot_id() -> str:
         return ""
 
 
+def mark_of(name: str, folder: Path) -> str:
+    """What the environment of a child says, by which it is found whatever became of its record."""
+    return f"{name}:{folder.absolute()}"
+
+
+def marked(folder: Path) -> dict[str, Identity]:
+    """The children of a folder's launchers that live, by what their environments say.
+
+    Processes that a child started inherit its environment; they are none of the launcher's.
+    """
+    found: dict[str, Identity] = {}
+    wanted = f"{MARK}=".encode()
+    for place in sorted(Path("/proc").glob("[0-9]*")):
+        try:
+            words = (place / "environ").read_bytes().split(b"\0")
+        except OSError:  # it has ended, or is somebody else's
+            continue
+        told = next((word for word in words if word.startswith(wanted)), b"")
+        name, _, where = told.removeprefix(wanted).decode(errors="replace").partition(":")
+        known = facts(int(place.name)) if told and where == str(folder.absolute()) else None
+        if known is None or known.zombie or not known.leads:
+            continue
+        identity = Identity(int(place.name), known.started_ticks)
+        if name not in found or identity.started_ticks < found[name].started_ticks:
+            found[name] = identity
+    return found
+
+
+def is_damaged(path: Path) -> bool:
+    """Whether there is a file of records that is not what was written."""
+    try:
+        read_sealed(path)
+    except IslandsError:
+        return True
+    return False
+
+
 def read_records(path: Path) -> dict[str, Identity]:
     """The processes of this boot that a file tells of; none if it tells of another boot.
 
-    A file that cannot be read counts as none: it is replaced whole, so only a crash of the machine
-    can have torn it, and no process outlives that.
+    A file that cannot be read counts as none: `marked` finds the processes all the same.
     """
     try:
-        records = msgspec.json.decode(path.read_bytes(), type=Records)
-    except (OSError, msgspec.MsgspecError):
+        records = msgspec.json.decode(read_sealed(path) or b"", type=Records)
+    except (IslandsError, msgspec.MsgspecError):
         return {}
     return records.processes if records.boot == boot_id() else {}
 
@@ -131,7 +175,5 @@ def write_records(path: Path, processes: dict[str, Identity]) -> None:
     A full disk leaves the old ones: what they then tell of too much, the start times give away.
     """
     text = msgspec.json.format(msgspec.json.encode(Records(boot_id(), processes)), indent=2)
-    fresh = path.with_suffix(".fresh")
     with contextlib.suppress(OSError):
-        fresh.write_bytes(text + b"\n")
-        fresh.replace(path)
+        write_sealed(path, text)

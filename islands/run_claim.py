@@ -7,13 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from islands.errors import UserError
+from islands.epochs import ANEW, COPY, begin_anew, epoch_disk, known_epochs
+from islands.errors import DamagedError, UserError, unusable
+from islands.figures import FIGURES_FILE
 from islands.folder_lock import lock_folder
-from islands.run_spec import RunPlan, RunSpec, read
+from islands.run_spec import MEND, PLAN_FILE, SPEC_FILE, RunPlan, RunSpec, read
+from islands.slots import Slots
 from islands.wire_limits import check_told, limits_of
 from islands.workload import Workload
+from messaging.clock import WallClock
 
 LOCK_FILE = "hub.lock"
+JOURNAL = "journal"
+JOURNAL_LOCK = "lock"
+ROLES = (JOURNAL, "supervisor")
+"""Folders of the roles that count their starts."""
+SET_ASIDE = (JOURNAL, SPEC_FILE, PLAN_FILE, FIGURES_FILE, "summary.json", "final.safetensors")
+"""What a run that is begun anew in the same folder must not find there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +37,7 @@ class Claim:
         lock: the file that is locked.
         folder: of the run.
         made: whether this start made the folder.
+        resumed: whether the folder holds a run that goes on.
     """
 
     plan: RunPlan
@@ -34,6 +45,7 @@ class Claim:
     lock: IO[bytes]
     folder: Path
     made: bool
+    resumed: bool
 
     def give_back(self) -> None:
         """Nothing came of this start: a folder that it made is taken away again."""
@@ -81,6 +93,7 @@ def settle(
         plan = earlier[1]
     else:
         assert workload is not None, "a new run is planned from its workload"
+        _require_new(folder)
         if start_from is not None and not start_from.is_file():
             raise UserError(f"start_from is {start_from}; there is no such file")
         plan = workload.plan(spec.settings)
@@ -92,4 +105,48 @@ def settle(
         lock.close()
         raise UserError(f"the folder {folder} was taken by another hub just now; choose another")
     other = () if earlier is None else spec.differences(earlier[0])
-    return Claim(plan, other, lock, folder, made)
+    return Claim(plan, other, lock, folder, made, earlier is not None)
+
+
+def _require_new(folder: Path) -> None:
+    """See whether nothing is there of a run whose settings are gone.
+
+    Raises:
+        DamagedError: a role has counted its starts there.
+    """
+    for role in ROLES:
+        if (folder / f"{role}.epoch").exists():
+            copy = Slots(epoch_disk(folder, role)).alone(COPY)
+            if copy.record is None or copy.record.metadata != ANEW:
+                raise DamagedError(
+                    f"{folder} holds the {role} of a run, but {SPEC_FILE} and {PLAN_FILE} are "
+                    f"missing; {MEND}"
+                )
+
+
+def set_aside(folder: Path) -> None:
+    """Make room for a run that is begun anew: what is left of the last one is moved to `earlier/`.
+
+    Its epochs are not begun anew: members of the last one may live.
+
+    Raises:
+        UserError: somebody uses the folder, or it cannot be written to.
+    """
+    if not folder.exists():
+        return
+    with (
+        contextlib.closing(lock_folder(folder, LOCK_FILE, "hub")),
+        contextlib.closing(lock_folder(folder / JOURNAL, JOURNAL_LOCK, "syncer")),
+    ):
+        used = {role: known_epochs(Slots(epoch_disk(folder, role))) for role in ROLES}
+        try:
+            place = folder / "earlier" / str(1 + len(list(folder.glob("earlier/*"))))
+            place.mkdir(parents=True)
+            for name in SET_ASIDE:
+                with contextlib.suppress(FileNotFoundError):
+                    (folder / name).rename(place / name)
+        except OSError as error:
+            raise unusable(f"the run folder {folder} cannot be written", error) from error
+        for role in ROLES:
+            slots = Slots(epoch_disk(folder, role))
+            begin_anew(slots, used[role], int(WallClock().now_s()))

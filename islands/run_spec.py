@@ -13,12 +13,14 @@ from pathlib import Path
 import msgspec
 
 from islands.config import RunSettings
-from islands.errors import RefusedError, UserError, unusable
+from islands.errors import DamagedError, RefusedError, UserError, unusable
 from islands.folder_lock import make_private
 from islands.layout import Layout, layout_of
+from islands.seals import read_sealed, write_sealed
 
 SPEC_FILE = "run.json"
 PLAN_FILE = "plan.json"
+MEND = "restore it from a copy, or begin the run anew with --restart"
 
 RESUMABLE = frozenset(
     (
@@ -127,8 +129,8 @@ def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:
     try:
         make_private(folder)
         text = msgspec.json.format(spec.encode().encode(), indent=2)
-        _replace(folder / SPEC_FILE, text + b"\n")
-        _replace(folder / PLAN_FILE, plan.encode())
+        write_sealed(folder / SPEC_FILE, text)
+        write_sealed(folder / PLAN_FILE, plan.encode())
     except OSError as error:
         raise unusable(f"the run folder {folder} cannot be written", error) from error
 
@@ -138,19 +140,16 @@ def read(folder: Path) -> tuple[RunSpec, RunPlan] | None:
 
     Raises:
         UserError: a file cannot be read.
-        RefusedError: a file is damaged.
+        DamagedError: a file is damaged, or missing though others of a run are there.
+        RefusedError: a file is of another version of islands.
     """
     try:
-        spec = (folder / SPEC_FILE).read_bytes()
-        plan = (folder / PLAN_FILE).read_bytes()
-    except FileNotFoundError:
+        spec, plan = read_sealed(folder / SPEC_FILE), read_sealed(folder / PLAN_FILE)
+    except DamagedError as error:
+        raise DamagedError(f"{error}; {MEND}") from error
+    if spec is not None and plan is not None:
+        return RunSpec.decode(spec), RunPlan.decode(plan)
+    if spec is None and plan is None:
         return None
-    except OSError as error:
-        raise unusable(f"the run folder {folder} cannot be read", error) from error
-    return RunSpec.decode(spec), RunPlan.decode(plan)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    fresh = path.with_suffix(".new")
-    fresh.write_bytes(content)
-    fresh.replace(path)
+    lost, found = (SPEC_FILE, PLAN_FILE) if spec is None else (PLAN_FILE, SPEC_FILE)
+    raise DamagedError(f"{folder} holds the {found} of a run, but {lost} is missing; {MEND}")

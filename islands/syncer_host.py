@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.credentials import Credentials
-from islands.epochs import COPY
+from islands.epochs import epoch_disk
 from islands.export import FINAL_FILE, metadata_of, write_model
 from islands.folder_lock import lock_folder
 from islands.identities import Cut
@@ -21,15 +21,13 @@ from islands.numerics.merge import warm_up
 from islands.numerics.outer import Sgd
 from islands.ports import Disk, RealDisk
 from islands.role import Surroundings
+from islands.run_claim import JOURNAL, JOURNAL_LOCK
 from islands.run_spec import RunSpec
 from islands.summary import share_of
 from islands.syncer.actor import SyncerActor
 from islands.syncer_hooks import Hooks
 from islands.syncer_workers import worker_threads
 from islands.warm_start import read_values
-
-JOURNAL = "journal"
-LOCK_FILE = "lock"
 
 
 def journal_disk(folder: Path) -> RealDisk:
@@ -45,8 +43,8 @@ def journal_disk(folder: Path) -> RealDisk:
         UserError: another syncer uses it, or it cannot be used.
     """
     place = folder / JOURNAL
-    lock = lock_folder(place, LOCK_FILE, "syncer")
-    return RealDisk(place, lock, {COPY: folder / f"{JOURNAL}.epoch"})
+    lock = lock_folder(place, JOURNAL_LOCK, "syncer")
+    return epoch_disk(folder, JOURNAL, lock)
 
 
 def make_syncer(

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from islands.config import RunSettings
-from islands.errors import UserError, unusable
-from islands.figures import STEP_ROW_INTERVAL_S, Curve, LearnerFigures, RunFigures
+from islands.errors import IslandsError, UserError, unusable
+from islands.figures import FIGURES_FILE, STEP_ROW_INTERVAL_S, Curve, LearnerFigures, RunFigures
 from islands.folder_lock import make_private
 from islands.happenings import sentence
 from islands.identities import Role
@@ -26,6 +26,7 @@ from islands.notes import NoteBudget
 from islands.operation import Note, StepFigures
 from islands.rotation import LIMIT_BYTES, RotatingFile
 from islands.schedule import learning_rate
+from islands.seals import read_sealed, sealed
 from islands.spool import Spool, nobody
 from islands.tape import LOGGED, FileTape
 from messaging.clock import WallClock
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 PACKAGES = ("islands", "jax", "jaxlib", "flax", "optax", "numpy", "numba", "msgpack", "aiohttp")
 KEEP_INTERVAL_S = 5.0
-FIGURES_FILE = "figures.json"
 GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
 
 MERGE_CURVES = ("contributions", "direction_norm", "cosine")
@@ -98,7 +98,7 @@ class RunFolder:
         self.path = path
         self._settings = settings
         self._fragments = fragments
-        self.earlier_s, self.figures = _restored(path)
+        self.earlier_s, self.figures, lost = _restored(path)
         self._warnings: dict[str, str] = {}
         self._told = ""
         self._point_s = -STEP_ROW_INTERVAL_S
@@ -127,6 +127,9 @@ class RunFolder:
         self._log = self._spool.inlet(RotatingFile(path / "run.log", limit_bytes))
         self._board = Board(path / "tensorboard", self._spool, settings, limit_bytes)
         self._wall = WallClock()
+        if lost:
+            self.write(0.0, "hub", "damaged", {"files": [FIGURES_FILE]})
+        self.keep(0.0)
 
     # --- the tape -----------------------------------------------------------------------------
 
@@ -285,7 +288,7 @@ class RunFolder:
             learners=learners,
             evaluations=list(figures.evaluations),
         )
-        self._spool.replace(self.path / FIGURES_FILE, msgspec.json.encode(kept))
+        self._spool.replace(self.path / FIGURES_FILE, sealed(msgspec.json.encode(kept)))
 
     def noted(self, name: str, role: Role, at_s: float, note: Note) -> None:
         """Another process wrote something notable on its tape; the time is this host's own."""
@@ -375,12 +378,15 @@ class RunFolder:
         self._spool.close()
 
 
-def _restored(path: Path) -> tuple[float, RunFigures]:
-    """Seconds of earlier starts, and what they counted; nothing if there were none."""
+def _restored(path: Path) -> tuple[float, RunFigures, bool]:
+    """Seconds of earlier starts, what they counted, and whether that is lost."""
+    kept, tape = KeptFigures(), path / "tape.jsonl"
     try:
-        kept = msgspec.json.decode((path / FIGURES_FILE).read_bytes(), type=KeptFigures)
-    except (OSError, msgspec.MsgspecError):  # figures are for people: a run goes on without
-        kept = KeptFigures()
+        content = read_sealed(path / FIGURES_FILE)
+        lost = content is None and tape.exists() and tape.stat().st_size > 0
+        kept = kept if content is None else msgspec.json.decode(content, type=KeptFigures)
+    except (IslandsError, msgspec.MsgspecError):  # figures are for people: a run goes on without
+        lost = True
     figures = RunFigures(
         learners=kept.learners,
         merges=kept.merges,
@@ -391,7 +397,7 @@ def _restored(path: Path) -> tuple[float, RunFigures]:
     )
     figures.work.counted_s = kept.work_s
     figures.evaluations.extend(kept.evaluations)
-    return kept.wall_s, figures
+    return kept.wall_s, figures, lost
 
 
 def versions() -> dict[str, str]:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from islands.config import RunSettings
-from islands.errors import UserError
+from islands.epochs import epoch_disk, take_epoch
+from islands.errors import DamagedError, UserError
 from islands.hosting import credentials_of
 from islands.hub import Hub, HubSettings
-from islands.hub_file import HUB_FILE, HubPlace, read_place, write_place
+from islands.hub_file import HUB_FILE, HubPlace, outlived_by, read_place, write_place
 from islands.identities import LearnerName, Role
 from islands.local_hub import (
     dialled,
@@ -23,8 +24,9 @@ from islands.local_hub import (
 )
 from islands.messages import Leave
 from islands.option_groups import ConnectOptions, ListenOptions
-from islands.run_claim import settle
-from islands.run_spec import RunSpec, write
+from islands.run_claim import ROLES, set_aside, settle
+from islands.run_spec import RunSpec, read, write
+from islands.slots import Slots
 from islands.supervisor.events import LeaveArrived
 from islands.workload import load_workload
 from messaging.errors import LocalFault
@@ -152,6 +154,60 @@ async def test_what_a_run_leaves_is_for_its_owner_alone(
         f"others can read or write the run's key {folder / 'key'}: run chmod 600 {folder / 'key'}"
     )
     assert said in capsys.readouterr().err
+
+
+def test_a_run_is_begun_anew_where_it_was(tmp_path: Path) -> None:
+    """What is left of the last one is kept, and epochs that were used are not used again."""
+    folder = tmp_path / "run"
+    claim = settle(folder, toy(), load_workload(toy()))
+    write(folder, toy(), claim.plan)
+    for role in ROLES:
+        for _ in range(3):
+            take_epoch(Slots(epoch_disk(folder, role)))
+    with pytest.raises(UserError, match="in use by another hub"):
+        set_aside(folder)
+    claim.lock.close()
+    set_aside(folder)
+    assert read(folder) is None
+    assert sorted(path.name for path in (folder / "earlier" / "1").iterdir()) == [
+        *("journal", "plan.json", "run.json"),
+    ]
+    for role in ROLES:
+        epoch, known = take_epoch(Slots(epoch_disk(folder, role)))
+        assert epoch > 3
+        assert known.damaged == ()
+    with pytest.raises(DamagedError, match=r"holds the journal of a run, but run\.json and plan"):
+        settle(folder, toy(), load_workload(toy()))
+    set_aside(folder)
+    assert (folder / "earlier" / "2" / "journal").is_dir()
+    settle(folder, toy(), load_workload(toy())).lock.close()
+
+
+def test_nothing_is_set_aside_where_nothing_is(tmp_path: Path) -> None:
+    """A new run may be started with the option too."""
+    set_aside(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+PLACE = HubPlace("ws://a:1/supervisor", "test", key_mark="k", token_mark="t")  # noqa: S106  no secret
+
+
+@pytest.mark.parametrize(
+    ("earlier", "why"),
+    [
+        (PLACE, ""),
+        (None, "look for the hub"),
+        (replace(PLACE, supervisor="ws://a:2/supervisor"), "look for the hub"),
+        (replace(PLACE, key_mark="other"), "key or the token"),
+        (replace(PLACE, token_mark=""), "key or the token"),
+    ],
+)
+def test_children_that_could_not_take_part_do_not_outlive_their_hub(
+    earlier: HubPlace | None, why: str
+) -> None:
+    """They would look for it elsewhere, or show it credentials of another key."""
+    found = outlived_by(earlier, PLACE)
+    assert found == why if not why else why in found
 
 
 # --- children -------------------------------------------------------------------------------------

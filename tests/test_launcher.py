@@ -476,6 +476,50 @@ def test_who_closes_without_ending_its_children_leaves_them_to_the_next(run: Run
     run(body)
 
 
+@pytest.mark.parametrize("damage", ["removed", "cut", "flipped"])
+def test_children_are_adopted_whatever_became_of_their_records(run: Run, damage: str) -> None:
+    """Their environments tell whose they are: a second one would take the name of the first."""
+
+    async def body(room: Room) -> None:
+        room.start("a", OBEDIENT)
+        pid = await room.ready()
+        room.launcher.close()
+        records = room.folder / "processes.json"
+        content = bytearray(records.read_bytes())
+        content[content.index(b'"pid"') + 7] ^= 1
+        if damage == "removed":
+            records.unlink()
+        else:
+            records.write_bytes(content if damage == "flipped" else content[:20])
+        room.launcher = room.make()
+        assert room.launcher.adopt() == ["a"]
+        assert room.launcher.damaged == ("" if damage == "removed" else "processes.json")
+        assert room.launcher.pid("a") == pid
+        assert list(read_records(records)) == ["a"]
+        room.launcher.kill("a")
+        assert await room.ended() == ("a", "killed by SIGKILL")
+
+    run(body)
+
+
+def test_what_a_child_started_is_not_adopted(run: Run) -> None:
+    """It has the child's environment, and is none of the launcher's."""
+
+    async def body(room: Room) -> None:
+        room.programs["a"] = f"if os.fork() == 0: signal.pause()\n{OBEDIENT}"
+        room.launcher.start("a", 0.0)
+        pid = await room.ready()
+        room.launcher.close()
+        (room.folder / "processes.json").unlink()
+        room.launcher = room.make()
+        assert room.launcher.adopt() == ["a"]
+        assert room.launcher.pid("a") == pid
+        room.launcher.kill("a")
+        assert await room.ended() == ("a", "killed by SIGKILL")
+
+    run(body)
+
+
 def test_a_reused_pid_is_never_signalled(run: Run, bystander: "subprocess.Popen[bytes]") -> None:
     """A record whose start time is another's is forgotten; the bearer of the pid hears nothing."""
     found = facts(bystander.pid)

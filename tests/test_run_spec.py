@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from islands.config import OuterSettings, Precision, RunSettings, Timing
-from islands.errors import RefusedError, UserError
+from islands.errors import DamagedError, RefusedError, UserError
 from islands.run_spec import RunPlan, RunSpec, read, write
 from islands.toy_workload import Sleeping
 
@@ -58,6 +58,24 @@ def test_a_folder_keeps_both(tmp_path: Path) -> None:
     assert read(tmp_path) is None
     write(tmp_path / "run", SPEC, plan())
     assert read(tmp_path / "run") == (SPEC, plan())
+
+
+@pytest.mark.parametrize("name", ["run.json", "plan.json"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])
+def test_a_run_whose_settings_are_damaged_is_named(tmp_path: Path, name: str, damage: str) -> None:
+    """It is neither taken for another run nor begun anew in silence."""
+    write(tmp_path, SPEC, plan())
+    path = tmp_path / name
+    content = bytearray(path.read_bytes())
+    if damage == "removed":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    else:
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    with pytest.raises(DamagedError, match=rf"{name} is .*begin the run anew with --restart"):
+        read(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

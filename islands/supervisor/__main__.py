@@ -23,6 +23,7 @@ def entry(options: SupervisorOptions, _: Common) -> int:
             extend=options.extend,
             syncers=options.syncer_urls,
         ),
+        restart=options.restart,
     )
 
 

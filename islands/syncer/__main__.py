@@ -35,6 +35,7 @@ def entry(options: SyncerOptions, _: Common) -> int:
             extend=options.extend,
             syncer_here=True,
         ),
+        restart=options.restart,
     )
 
 
@@ -52,11 +53,14 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         token_of,
     )
     from islands.identities import Role
+    from islands.run_claim import set_aside
     from islands.syncer_host import journal_disk, make_syncer
     from islands.wire_limits import limits_of
 
     connecting, listening = options.connecting, options.listening
     network = network_of(connecting, listening, token=token_of(connecting))
+    if options.restart:
+        set_aside(options.folder)
     disk = journal_disk(options.folder)  # before anybody hears of this start
     try:
         await network.open(listening.host, listening.port, advertise=listening.advertise)

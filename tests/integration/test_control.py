@@ -1,7 +1,6 @@
 """An operator's wish reaches the supervisor, proved with the run's key, and its answer is shown."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ import pytest
 from islands.cli.control import show, target_of, tell
 from islands.credentials import Credentials
 from islands.errors import RefusedError, UnreachableError, UserError
+from islands.hub_file import HubPlace, write_place
 from islands.identities import Incarnation, Phase, Role, Status
 from islands.messages import MESSAGE_TYPES, Refused
 from islands.operation import Command, CommandAnswer, MemberFigures, Verb
@@ -48,8 +48,7 @@ class Hub:
         await self._network.open("127.0.0.1", 0)
         listener = self._network.listen("supervisor")
         self._tasks.append(asyncio.create_task(self._serve(listener)))
-        told = {"supervisor": self._network.url("supervisor"), "run": "line"}
-        (self.folder / "hub.json").write_text(json.dumps(told))
+        write_place(self.folder, HubPlace(self._network.url("supervisor"), "line"))
         (self.folder / "key").write_text(KEY + "\n")
 
     async def close(self) -> None:
@@ -144,13 +143,15 @@ async def test_of_several_addresses_the_first_that_answers_is_told(tmp_path: Pat
 def test_a_damaged_hub_file_is_named(text: str, tmp_path: Path) -> None:
     """The sentence says which file it is."""
     (tmp_path / "hub.json").write_text(text)
-    with pytest.raises(UserError, match=r"hub\.json does not say where the supervisor is"):
+    with pytest.raises(
+        UserError, match=r"hub\.json is damaged: it does not say where the supervisor is"
+    ):
         target_of(ControlOptions(folder=tmp_path))
 
 
 def test_an_option_goes_before_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a hub can be told by another address than the one it knows of itself."""
-    (tmp_path / "hub.json").write_text('{"supervisor": "ws://a:1/supervisor", "run": "line"}')
+    write_place(tmp_path, HubPlace("ws://a:1/supervisor", "line"))
     (tmp_path / "token").write_text(TOKEN)
     found = target_of(ControlOptions(folder=tmp_path, supervisor=("b:2",), key_file=Path("k")))
     assert (found.addresses, found.run) == (("ws://b:2/supervisor",), "line")
