@@ -408,21 +408,23 @@ class InlineCompute:
 
     def _wake(self) -> None:
         if self._ready and not self._stopped and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_soon(
-                lambda: self._boundary(was_running=False)
-            )
+            self._timer = asyncio.get_running_loop().call_soon(self._boundary, None)
 
-    def _boundary(self, *, was_running: bool) -> None:
+    def _boundary(self, finished: StepReport | None) -> None:
+        """Between two steps; as on the device's thread, the next one begins before one is told."""
         self._timer = None
         allowed = self._engine.boundary()
-        if self._stopped:
-            return
-        if self._engine.has_work():
+        working = not self._stopped and self._engine.has_work()
+        if working:
             duration_s = self._step_s()
             self._running = self._engine.dispatch()
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(duration_s, self._finish, duration_s)
-        elif was_running or allowed:
+        if finished is not None:
+            self._post(finished)
+        if self._stopped:
+            return
+        if not working and (finished is not None or allowed):
             engine = self._engine
             self._post(Idled(engine.steps, engine.tokens, engine.leases, engine.order))
         if self._engine.unread:
@@ -436,9 +438,7 @@ class InlineCompute:
         event = StepFinished(
             running.steps, running.tokens, duration_s, isfinite(loss), running.leases
         )
-        self._post(StepReport(event, loss, 0.0, 0.0))
-        if not self._stopped:
-            self._boundary(was_running=True)
+        self._boundary(StepReport(event, loss, 0.0, 0.0))
 
     def _report(self, event: ValueAdopted | MomentsLoaded) -> None:
         self._post(event)

@@ -61,10 +61,13 @@ class LearnerRecord:
         self.report(self.progress)
 
     def report(self, progress: Progress) -> None:
-        """Take in a report; `whole` tells whether it holds a version of every fragment."""
+        """Take in a report; `whole` tells whether it holds a version of every fragment.
+
+        An incarnation does not go back to holding none.
+        """
         self.progress = progress
         self.marks.add(progress.steps, progress.tokens)
-        self.whole = all(told.version is not None for told in progress.fragments)
+        self.whole = self.whole or all(told.version is not None for told in progress.fragments)
 
     @property
     def phase(self) -> Phase:
