@@ -104,7 +104,7 @@ def _late(outcome: Outcome, settings: RunSettings) -> str:
 def _overwritten(outcome: Outcome) -> str:
     """The interval in which what an update's way overwrites is a small share."""
     interval_steps = outcome.learner_steps / max(1.0, outcome.merges)
-    away_steps = outcome.shares["overwritten"] * interval_steps
+    away_steps = outcome.shares.get("overwritten", 0.0) * interval_steps
     advised = _rounded_up(away_steps / OVERWRITTEN_SHARE)
     told = f"about {away_steps:.0f} steps each time: set run.interval_steps to {advised}"
     if outcome.learner_steps < INTERVALS_LEAST * advised:

@@ -19,6 +19,8 @@ STEP_ROW_INTERVAL_S = 1.0
 LOSS_SMOOTHING = 0.05
 """Weight of one step's loss in the smoothed one."""
 POINTS_KEPT = 2048
+LARGEST_DRAWN = 1e100
+"""Beyond it a value is as good as infinite, and sums of such are no numbers any more."""
 PROCESSES_KEPT = 8
 """Of one name: while a process that was cut off lives on, there is its successor."""
 FOLDED_KEPT = 64
@@ -126,8 +128,8 @@ class Curve:
     waiting: int = 0
 
     def add(self, x: float, y: float) -> None:
-        """Go on to this point; one that is no number is none."""
-        if not isfinite(y):
+        """Go on to this point, if its value is one that can be drawn."""
+        if not drawable(y):
             return
         self.newest = x, y
         self.waiting += 1
@@ -256,6 +258,11 @@ class RunFigures:
     def yield_of(self, fragments: int, tokens: int) -> float:
         """The share of tokens that has reached the published parameters by now."""
         return self.merged_tokens / max(1, fragments * tokens)
+
+
+def drawable(value: float) -> bool:
+    """Whether a value has a place on an axis: what has diverged has none."""
+    return abs(value) <= LARGEST_DRAWN  # not so if it is no number
 
 
 def in_order(name: str) -> tuple[str | int, ...]:

@@ -18,7 +18,6 @@ WORDS = {
     "wrong_report": "{name} reports what cannot be true: {reason}",
     "diverged": "{name} begins again, with fresh moments: its loss is not a finite number",
     "moments_taken": "{actor} took its moments from {from}",
-    "commanded": "operator: {verb} {target}: {told}",
     "resumed": "the run goes on",
     "killed": "{name} was killed: {reason}",
     "gave_up": "{name} is not started again: {reason}",
@@ -70,6 +69,9 @@ def sentence(actor: str, kind: str, fields: dict[str, object], *, known: bool = 
         case "paused":
             stood = "gap_s" in fields  # by itself: its host was busy, or asleep
             template = "{actor} stood still for {gap_s:.1f} s" if stood else "the run is paused"
+        case "commanded":
+            whom = " {target}" if fields.get("target") else ""
+            template = "operator: {verb}" + whom + ": {told}"
         case "process_ended" if fields.get("reason"):
             template = "the process of {name} ended: {reason}"
         case _:

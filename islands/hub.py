@@ -301,7 +301,10 @@ class Hub:
         await self._scope.close()
         await self.network.close()
         self.folder.keep(self.elapsed_s)
-        await asyncio.to_thread(self.folder.close)
+        try:
+            await asyncio.to_thread(self.folder.draw, self.elapsed_s)
+        finally:
+            await asyncio.to_thread(self.folder.close)
         self._living.close()
         if self._disk is not None:
             self._disk.close()

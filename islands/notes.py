@@ -22,7 +22,7 @@ NAMES_MAX = 4096
 
 SUPERVISORS_OWN = frozenset(
     (
-        *("admitted", "recognised", "evicted", "left", "commanded", "resumed", "gave_up", "killed"),
+        *("admitted", "recognised", "evicted", "left", "commanded", "gave_up", "killed"),
         *("process_started", "process_ended", "evaluation_failed"),
     )
 )

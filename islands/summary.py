@@ -9,6 +9,7 @@ from typing import Any
 from islands.advice import Outcome, advice
 from islands.config import RunSettings
 from islands.figures import RunFigures, in_order
+from islands.syncer.divergence import DIVERGED
 from islands.syncer.state import SyncerState
 
 Summary = dict[str, object]
@@ -95,6 +96,7 @@ def summarise(
         merges=share.get("merges", 0),
         learner_steps=[learner.steps for learner in telemetry.learners.values() if learner.steps],
     )
-    told = advice(outcome, settings)
+    diverged = str(share.get("reason")).startswith(DIVERGED)
+    told = "" if diverged else advice(outcome, settings)  # that is said as the reason
     rest = {key: value for key, value in share.items() if key != "ledger"}
     return {**figures, **rest, **counted, "advice": told, "ledger": ledger, "learners": learners}

@@ -169,6 +169,7 @@ class LocalSystem:
             for timer in self._away.values():
                 timer.cancel()
             await self._processes.close()
+            self.folder.draw(self.elapsed_s)
             self.folder.close()
 
     def begin(self, folder: Path) -> None:

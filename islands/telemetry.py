@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 
 PACKAGES = ("islands", "jax", "jaxlib", "flax", "optax", "numpy", "numba", "msgpack", "aiohttp")
 KEEP_INTERVAL_S = 5.0
+PICTURE_FILE = "summary.png"
 GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
 
 MERGE_CURVES = ("contributions", "direction_norm", "cosine")
 
 STARTING, STEPPING, PAUSED, DIVERGED, AWAY = "starting", "stepping", "paused", "diverged", "away"
-STATES = {"suspect": AWAY, "evicted": AWAY, "left": AWAY, "live": STEPPING, "stalled": AWAY}
+STATES = {"suspect": AWAY, "evicted": AWAY, "stalled": AWAY, "left": "left", "live": STEPPING}
 """What a learner is by the supervisor's word, as a picture shows it."""
 
 WARNINGS = {"swinging": "fragments", "overloaded": "worker"}
@@ -159,6 +160,8 @@ class RunFolder:
     def _happened(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
         """Show an entry as a sentence; the same one again changes nothing."""
         known = self.figures.learners.get(str(fields.get("name")))
+        if kind in ("left", "admitted") and known is not None and known.diverged:
+            return  # it begins again, as it has said
         told = sentence(actor, kind, fields, known=known is not None and known.incarnations > 0)
         if told and told != self._told:
             self._told = told
@@ -290,6 +293,15 @@ class RunFolder:
         )
         self._spool.replace(self.path / FIGURES_FILE, sealed(msgspec.json.encode(kept)))
 
+    def draw(self, at_s: float) -> None:
+        """Make the picture of the run as it is now, or was in the end; it takes a second."""
+        from islands.picture import picture_of
+
+        end_s = self.earlier_s + at_s
+        share = self.figures.yield_of(self._fragments, self._tokens)
+        picture = picture_of(self.figures, self._settings, end_s, share)
+        self._spool.replace(self.path / PICTURE_FILE, picture)
+
     def noted(self, name: str, role: Role, at_s: float, note: Note) -> None:
         """Another process wrote something notable on its tape; the time is this host's own."""
         dropped = self._notes.take(name, role, note.kind, len(note.fields), at_s)
@@ -312,9 +324,11 @@ class RunFolder:
         gap_s: float,
         data_wait_s: float,
     ) -> None:
-        """At most one row a second for each learner, and one point for the run."""
-        if figures.smooth(loss):
-            figures.enter(self.earlier_s + at_s, DIVERGED if figures.diverged else STEPPING)
+        """At most one row a second for each learner that stepped, and one point for the run."""
+        if not figures.smooth(loss):
+            self._tell()
+            return
+        figures.enter(self.earlier_s + at_s, DIVERGED if figures.diverged else STEPPING)
         self.figures.take_loss(name)
         self.figures.work.begin(at_s)
         self.figures.speed.add(at_s, self._tokens)

@@ -31,6 +31,15 @@ def test_an_entry_is_told_if_a_person_acts_on_it(
     assert sentence("s", kind, fields) == told
 
 
+def test_an_operators_wish_is_told_with_its_answer() -> None:
+    """Most wishes are about the whole run, and name nobody."""
+    told = [
+        sentence("s", "commanded", {"verb": verb, "target": target, "told": "done"})
+        for verb, target in (("drain", "a"), ("pause", ""))
+    ]
+    assert told == ["operator: drain a: done", "operator: pause: done"]
+
+
 def test_who_was_here_before_is_back() -> None:
     """A restarted learner did not join for the first time."""
     assert sentence("s", "admitted", {"name": "a", "role": "learner"}, known=True) == "a is back"

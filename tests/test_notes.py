@@ -73,3 +73,9 @@ def test_each_kind_that_is_kept_is_somebodys() -> None:
     assert set().union(*NOTED.values()) <= NOTABLE
     assert NOTED[Role.LEARNER] <= LOGGED
     assert not NOTED[Role.LEARNER] & {"merged", "admitted", "status", "finished", "diverged"}
+
+
+def test_a_pause_begins_and_ends_by_the_syncers_word() -> None:
+    """The run's folder would else show a run as paused that goes on."""
+    budget = NoteBudget()
+    assert [budget.take("s", Role.SYNCER, kind, 2, 0.0) for kind in ("paused", "resumed")] == [0, 0]

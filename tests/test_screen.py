@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from islands.cli.screen import ECHO, LEARNERS_SHOWN, WIDEST, Screen
-from islands.cli.standing import Mood, Standing, count, duration, state_of
+from islands.cli.screen import ECHO, LEARNERS_SHOWN, WIDEST, Screen, sparkline
+from islands.cli.standing import Mood, Standing, state_of
 from islands.config import RunSettings
 from islands.figures import LearnerFigures, RunFigures
 from islands.identities import Incarnation, Phase, Role, Status
 from islands.supervisor.liveness import MemberRecord
+from islands.wording import count, duration
 
 SETTINGS = RunSettings(run="r", budget_tokens=1_000_000, learning_rate=0.5, warmup_steps=0)
 BOARD = Path("runs/r/tensorboard")
@@ -215,3 +216,14 @@ def test_names_from_afar_are_no_markup() -> None:
     """A learner may be called anything that its name allows, and shows as that."""
     figures = RunFigures({"[red]x[/red]": LearnerFigures(status="live")})
     assert "[red]x[/red]" in "\n".join(picture(standing(figures)))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e308])
+def test_an_evaluation_that_is_no_number_does_not_end_the_run(bad: float) -> None:
+    """It ended the hub: of a diverged run, the screen is what one looks at first."""
+    figures = busy()
+    figures.evaluations.extend({"at_s": 0.0, "bits": value} for value in (bad, -bad, bad))
+    figures.learners["learner-0"].loss = bad
+    assert "bits" in "\n".join(picture(standing(figures)))
+    assert sparkline([bad, 1.0, 2.0, bad]) == "▁█"
+    assert sparkline([bad]) == ""

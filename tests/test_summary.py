@@ -2,9 +2,12 @@
 
 from typing import cast
 
+import pytest
+
 from islands.config import RunSettings
 from islands.figures import LearnerFigures, RunFigures
 from islands.summary import Share, summarise
+from islands.syncer.divergence import end_reason
 
 
 def test_evictions_are_those_of_the_supervisor_over_all_its_starts() -> None:
@@ -22,3 +25,13 @@ def test_learners_are_listed_as_a_person_counts() -> None:
     summary = summarise(figures, {"ledger": {}}, settings=RunSettings(), wall_s=1.0, figures={})
     learners = cast("dict[str, object]", summary["learners"])
     assert [*learners] == ["learner-1", "learner-2", "learner-10"]
+
+
+@pytest.mark.parametrize("reason", ["tokens", end_reason(RunSettings())])
+def test_a_diverged_run_has_its_advice_in_its_reason(reason: str) -> None:
+    """That its tokens were lost is true, and not what to mend."""
+    row = {"processed": 100, "applied": 0, "lost": 100}
+    share: Share = {"reason": reason, "yield": 0.0, "merges": 1, "ledger": {"fragments": [row]}}
+    figures = RunFigures({"a": LearnerFigures(steps=10)})
+    summary = summarise(figures, share, settings=RunSettings(), wall_s=1.0, figures={})
+    assert bool(summary["advice"]) == (reason == "tokens")

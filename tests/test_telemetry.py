@@ -84,8 +84,8 @@ def test_steps_are_written_once_a_second(folder: RunFolder) -> None:
         folder.step("a", step / 128, report(step, loss=5 - step / 250, gap_s=1e-4))
     folder.close()
     written = rows(folder.path / "metrics.jsonl")
-    assert [row["kind"] for row in written] == ["step"] * 5
-    assert [row["steps"] for row in written] == [0, 128, 256, 384, 512]
+    assert [row["kind"] for row in written] == ["step"] * 4
+    assert [row["steps"] for row in written] == [1, 129, 257, 385]
     assert written[-1].keys() >= {"learner", "tokens", "loss", "loss_smoothed", "step_time_s"}
     losses = [loss for _, loss in folder.figures.losses.all()]
     assert losses == sorted(losses, reverse=True)
@@ -142,8 +142,10 @@ def test_a_learner_is_shown_as_diverged_until_a_step_goes_well(folder: RunFolder
     folder.write(0.1, "v", "admitted", admitted)
     assert shown() == "stepping"
     folder.write(0.2, "s", "diverged", {"name": "a", "incarnation": "1.1", "times": 1})
+    folder.write(0.3, "v", "left", {"name": "a", "incarnation": "1.1", "reason": "not finite"})
     folder.write(0.3, "v", "admitted", {**admitted, "incarnation": "1.2"})
     assert shown() == "diverged"
+    assert len(folder.figures.events) == 2, "it joined, and begins again: no more is told"
     folder.process_started("a")
     folder.step("a", 0.4, report(1, loss=float("nan")))
     assert shown() == "diverged"
@@ -419,3 +421,13 @@ def test_pauses_and_the_end_of_a_run_are_seen(folder: RunFolder) -> None:
     folder.write(4.0, "s", "closing", {"reason": "tokens"})
     assert folder.figures.ending == "tokens"
     folder.close()
+
+
+def test_a_heartbeat_between_two_steps_adds_nothing(folder: RunFolder) -> None:
+    """A step of five minutes has one row, and a pause bends no curve."""
+    for second in range(300):
+        folder.figures_told("a", float(second), told("p", 1))
+    folder.figures_told("a", 300.0, told("p", 2))
+    folder.close()
+    assert [row["steps"] for row in rows(folder.path / "metrics.jsonl")] == [1, 2]
+    assert len(folder.figures.losses.all()) == 2

@@ -10,7 +10,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from islands.cli.standing import LearnerLine, Mood, Standing, count, duration, metric
+from islands.cli.standing import LearnerLine, Mood, Standing
+from islands.figures import drawable
+from islands.wording import count, duration, metric
 
 if TYPE_CHECKING:
     from islands.figures import RunFigures
@@ -188,7 +190,7 @@ def _results(standing: Standing) -> str:
     figures = standing.figures
     return (
         f"{figures.merges:,} merges   yield {standing.yield_so_far:.2f}   "
-        f"learning rate {standing.rate:.3g}   {figures.evictions} evictions"
+        f"learning rate {standing.rate:.3g}   evictions {figures.evictions}"
     )
 
 
@@ -197,14 +199,16 @@ def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
     heard = ""
     if line.silent_s is not None:
         heard = duration(line.silent_s) if line.silent_s >= SLOWLY_S else "now"
+    here = line.silent_s is not None  # else what it did last is of the past
+    steps = here and done.step_time_s > 0
     cells: list[str | Text] = [
         Text(line.name),
         Text(line.state, STYLES[line.mood]),
         f"{done.steps:,}",
         count(done.tokens),
-        "" if done.loss is None else f"{done.loss:.3f}",
-        count(line.tokens_per_s) if done.step_time_s > 0 else "",
-        duration(done.step_time_s) if done.step_time_s > 0 else "",
+        f"{done.loss:.3f}" if here and done.loss is not None else "",
+        count(line.tokens_per_s) if steps else "",
+        duration(done.step_time_s) if steps else "",
         heard,
     ]
     if wide:
@@ -242,7 +246,11 @@ def _totals(learners: dict[str, dict[str, int]]) -> Table:
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """A curve in one line of text: the mean of each of `width` equal parts."""
+    """A curve in one line of text: the mean of each of `width` equal parts.
+
+    What has no place on an axis is left out: a diverged run is shown like any other.
+    """
+    values = [value for value in values if drawable(value)]
     width = min(width, len(values))
     if width < 1:
         return ""

@@ -296,7 +296,6 @@ def _end_absent(core: Core, now_s: float) -> None:
         if name in view.listed or (learner is not None and learner.connection is not None):
             core.absent.pop(name, None)
         elif now_s - core.absent.setdefault(name, now_s) >= patience_s:
-            core.record("evicted", name=name, reason="the supervisor does not know it")
             if learner is not None:
                 retire(core, name, "the supervisor does not know it")
             else:
