@@ -24,6 +24,7 @@ def answer(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "arguments",
     [
+        ("islands", "--help"),
         ("islands.cli", "--help"),
         *(("islands.cli", name, "--help") for name in COMMANDS),
         *((f"islands.{role}", "--help") for role in ROLES),
@@ -129,6 +130,16 @@ def test_a_mistake_ends_with_one_sentence(
     assert told.err.startswith(sentence)
     assert told.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_package_is_the_command(tmp_path: Path) -> None:
+    """Where scripts are not on the path, `python -m islands` does what `islands` does."""
+    for arguments in (("--help",), ("run", "--learners", "x"), ("nothing",)):
+        package, command = (
+            answer(name, *arguments, cwd=tmp_path) for name in ("islands", "islands.cli")
+        )
+        assert (package.returncode, package.stdout) == (command.returncode, command.stdout)
+        assert package.stderr == command.stderr
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
