@@ -466,6 +466,8 @@ def _fresh_buffers(_: Envelope, sizes: tuple[int, ...]) -> Sequence[memoryview]:
 
 def _map_of_unique_keys(pairs: list[tuple[object, object]]) -> dict[object, object]:
     """Build a map; msgpack would let the last of equal keys win without a word."""
+    if not pairs:
+        return {}
     result = dict(pairs)
     if len(result) != len(pairs):
         raise FrameError("a map with a repeated key")

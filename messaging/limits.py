@@ -3,6 +3,7 @@
 msgpack believes a length before it sees the bytes, makes a list of the claimed size, and nests as
 deep as it is told: a few kilobytes can claim gigabytes. `check_document` therefore walks the bytes
 first. It allocates nothing but a stack of at most `depth` counters and stops at the first breach.
+It is one loop without calls, for a peer decides how often it turns.
 """
 
 from collections.abc import Mapping
@@ -85,44 +86,39 @@ def check_document(data: bytes, limits: Limits) -> None:
     end = len(data)
     if end > limits.header_bytes:
         raise FrameError(f"a document of {end} bytes; at most {limits.header_bytes} are allowed")
-    position = 0
-    items = 0
-    open_counts = [1]  # values that are still to come, per nesting level
-    while open_counts:
-        if open_counts[-1] == 0:
-            open_counts.pop()
+    forms, most_items, most_depth = _FORMS, limits.items, limits.depth
+    position = items = 0
+    outer: list[int] = []
+    left = 1  # values to come in the list or map at hand, and in those around it
+    while left or outer:
+        if not left:
+            left = outer.pop()
             continue
-        open_counts[-1] -= 1
+        left -= 1
         items += 1
-        if items > limits.items:
-            raise FrameError(f"a document of more than {limits.items} values")
-        position, children = _step(data, position, end)
-        if children:
-            open_counts.append(children)
-            if len(open_counts) > limits.depth + 1:
-                raise FrameError(f"a document nested deeper than {limits.depth}")
-    if position != end:
-        raise FrameError(f"{end - position} bytes follow the document")
-
-
-def _step(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """Pass one value; return where the next begins and how many values it contains."""
-    if position >= end:
-        raise FrameError("a document that is cut short")
-    form = _FORMS[data[position]]
-    if form is None:
-        raise FrameError(f"a value of the unused type {data[position]:#04x}")
-    width, length, counted = form
-    position += 1
-    if width:
-        length = int.from_bytes(data[position : position + width], "big")
-        position += width
-    if counted:
-        length *= counted
-        if length > end - position:  # each value takes at least one byte
-            raise FrameError("a list or map that claims more values than there are bytes")
-        return position, length
-    position += length
+        if items > most_items:
+            raise FrameError(f"a document of more than {most_items} values")
+        if position >= end:
+            raise FrameError("a document that is cut short")
+        form = forms[data[position]]
+        if form is None:
+            raise FrameError(f"a value of the unused type {data[position]:#04x}")
+        width, length, counted = form
+        position += 1
+        if width:
+            length = int.from_bytes(data[position : position + width], "big")
+            position += width
+        if not counted:
+            position += length
+        elif length:
+            length *= counted
+            if length > end - position:  # each value takes at least one byte
+                raise FrameError("a list or map that claims more values than there are bytes")
+            outer.append(left)
+            left = length
+            if len(outer) > most_depth:
+                raise FrameError(f"a document nested deeper than {most_depth}")
     if position > end:
         raise FrameError("a document that is cut short")
-    return position, 0
+    if position != end:
+        raise FrameError(f"{end - position} bytes follow the document")

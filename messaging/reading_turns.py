@@ -3,14 +3,14 @@
 To read a document of many small values takes milliseconds, during which nobody else has the loop.
 So all links of a process share what may be read between two turns of the loop. Whoever asks waits
 in one of two rows, and each link asks for one message at a time: so every session has as much as
-every other one. Those that were admitted go first; of the others one is read in each turn.
+every other one. Those that were admitted go first; of the others one message is read in each turn.
 """
 
 import asyncio
 from collections import deque
 
-BYTES_AT_ONCE = 1 << 14
-"""Of messages, in one turn of the loop: ten milliseconds if every byte is a value."""
+BYTES_AT_ONCE = 1 << 13
+"""Of messages, in one turn of the loop: a few milliseconds if every byte is a value."""
 
 MESSAGE_BYTES = 64
 """What each message costs besides its bytes."""
@@ -41,7 +41,7 @@ class ReadingTurns:
         cost = size_bytes + MESSAGE_BYTES
         self._renew_later()
         if self._left > 0 and not self._members and (member or not self._guests):
-            self._left -= cost
+            self._left -= cost if member else self._at_once
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         (self._members if member else self._guests).append((turn, cost))
@@ -58,9 +58,7 @@ class ReadingTurns:
         self._left = self._at_once
         while self._left > 0 and self._members:
             self._give(self._members)
-        if self._guests:  # one in each turn, however many members wait
-            self._give(self._guests)
-        while self._left > 0 and self._guests:
+        if self._guests:
             self._give(self._guests)
         if self._members or self._guests:
             self._renew_later()

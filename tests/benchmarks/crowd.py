@@ -29,7 +29,7 @@ import msgspec
 
 from islands.config import RunSettings, Timing
 from islands.enquiry import Asker, enquire
-from islands.hosting import allow_open_files, around_in, live, network_of
+from islands.hosting import allow_open_files, around_in, live, network_of, token_of
 from islands.hub import SUPERVISOR, Hub, HubSettings
 from islands.identities import Role
 from islands.learner.actor import LearnerActor
@@ -197,7 +197,8 @@ def end_with_parent() -> None:
 
 async def learn(url: str, names: list[str]) -> None:
     """Several learners on their own sessions, in this process."""
-    network = network_of(ConnectOptions(), token=None)
+    connecting = ConnectOptions()
+    network = network_of(connecting, token=token_of(connecting))
     try:
         asker = Asker(Role.LEARNER, names[0])
         spec, plan = await enquire(network, (url,), asker, wait_s=WAIT_S, say=print)
