@@ -169,7 +169,8 @@ class Journal:
                 self._slots.keep(name, head)
                 return record.arrays
         raise DamagedError(
-            f"{name}: version {version} is committed and in neither slot; "
+            f"{name}: version {version} is committed and in neither slot, and "
+            f"{', '.join(sorted(self._torn)) or 'none'} is damaged or missing; "
             "restore the journal's folder from a copy, or begin the run anew with --restart"
         )
 

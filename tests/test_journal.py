@@ -1,5 +1,6 @@
 """The journal: what was committed survives torn, flipped and truncated records, and old writers."""
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.config import RunSettings
+from islands.epochs import COPY
 from islands.errors import DamagedError, DiskError, FencedError, JournalError
 from islands.identities import Version
 from islands.journal import Journal, Recovered, encode
@@ -220,6 +222,63 @@ def test_one_record_that_seems_of_another_version_is_damaged(tmp_path: Path) -> 
     newest = tmp_path / "epoch.a"
     newest.write_bytes(b"ISLJ0009" + newest.read_bytes()[8:])
     assert numbers(Journal(RealDisk(tmp_path), FRAGMENTS).take_over()) == [1, 1]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])
+def test_whichever_file_is_damaged_is_named_or_of_no_use(tmp_path: Path, damage: str) -> None:
+    """The same values come back and the damage is made good, or the start is refused."""
+    whole = tmp_path / "whole"
+    writer = Writer(whole)
+    for number in range(4):
+        writer.commit(0, number)
+        writer.commit(1, number)
+        writer.note()
+    for path in sorted(whole.iterdir()):
+        folder = tmp_path / path.name
+        shutil.copytree(whole, folder)
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        if damage == "removed":
+            (folder / path.name).unlink()
+        else:
+            (folder / path.name).write_bytes(
+                content[: len(content) // 2] if damage == "cut" else content
+            )
+        journal = Journal(RealDisk(folder), FRAGMENTS)
+        if path.name in ("fragment-00000.b", "fragment-00001.b"):  # what the metadata names
+            with pytest.raises(DamagedError, match=path.name):
+                journal.take_over()
+            continue
+        assert numbers(journal.take_over()) == [3, 3]
+        assert journal.epoch > writer.durable.epoch
+        unread = damage == "flipped" and path.suffix == ".a" and path.stem != "epoch"
+        assert journal.damaged == ([] if unread else [path.name])
+        again = Journal(RealDisk(folder), FRAGMENTS)
+        assert numbers(again.take_over()) == [3, 3]
+        assert again.damaged == []
+
+
+def test_a_journal_whose_folder_was_emptied_is_not_begun_anew(tmp_path: Path) -> None:
+    """The copy of its epoch beside the folder tells that there was one."""
+    folder, copies = tmp_path / "journal", {COPY: tmp_path / "journal.epoch"}
+    Journal(RealDisk(folder, elsewhere=copies), FRAGMENTS).take_over()
+    for path in folder.iterdir():
+        path.unlink()
+    for _ in range(2):
+        with pytest.raises(DamagedError, match=r"the journal is gone.*--restart"):
+            Journal(RealDisk(folder, elsewhere=copies), FRAGMENTS).take_over()
+        assert list(folder.iterdir()) == []
+
+
+def test_a_journal_of_which_much_is_damaged_is_not_begun_anew(tmp_path: Path) -> None:
+    """A run that never had a version has torn one record at most: two are damage."""
+    writer = Writer(tmp_path)
+    for fragment in range(FRAGMENTS):
+        writer.commit(fragment, 0)
+    for path in tmp_path.glob("fragment-*"):
+        path.write_bytes(path.read_bytes()[:9])
+    with pytest.raises(DamagedError, match=r"holds no run any more, and fragment-00000\.a, "):
+        Journal(RealDisk(tmp_path), FRAGMENTS).take_over()
 
 
 def test_a_committed_value_that_is_gone_is_named(tmp_path: Path) -> None:
