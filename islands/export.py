@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import UserError
+from islands.errors import DiskError, UserError
 from islands.identities import Cut
 from islands.layout import STATE_PREFIX, Layout
 from islands.run_spec import RunSpec
@@ -63,12 +63,20 @@ def metadata_of(spec: RunSpec, layout: Layout, cut: Cut) -> dict[str, str]:
 def write_model(
     path: Path, layout: Layout, values: list[NDArray[np.float32]], metadata: dict[str, str]
 ) -> None:
-    """Replace a file by these values, float32 tensors by their paths."""
+    """Replace a file by these values, float32 tensors by their paths.
+
+    Raises:
+        DiskError: the disk is full or broken; what was there stays.
+    """
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     fresh = path.with_suffix(".new")
-    save_file(layout.assemble(values), fresh, metadata)
-    fresh.replace(path)
+    try:
+        save_file(layout.assemble(values), fresh, metadata)
+        fresh.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise DiskError(f"{path} cannot be written: {error}") from error
 
 
 def described(path: Path | str) -> dict[str, object]:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from islands.credentials import Credentials
 from islands.epochs import epoch_disk
-from islands.errors import IslandsError, JournalError, RefusedError, UserError
+from islands.errors import IslandsError, JournalError, RefusedError, UserError, unusable
 from islands.evaluation import attempt
 from islands.export import FINAL_FILE
 from islands.hosting import (
@@ -41,6 +41,7 @@ from islands.hosting import (
 )
 from islands.hub_file import HubPlace, outlived_by, read_place, write_place
 from islands.identities import Role
+from islands.journal_writer import DISK_RETRY_S
 from islands.messages import SyncerAddress
 from islands.observer.actor import ObserverActor
 from islands.operation import Note, StepFigures
@@ -49,6 +50,7 @@ from islands.ports import Launcher, ThreadWorker
 from islands.role import Surroundings
 from islands.run_claim import Claim, unless_it_fails
 from islands.run_spec import RunSpec, write
+from islands.spool import replace_file
 from islands.summary import Share, Summary, summarise
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.liveness import MemberRecord
@@ -442,8 +444,23 @@ class Hub:
             self.folder.figures, share, settings=settings, wall_s=wall_s, figures=found
         )
         text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
-        (self.settings.folder / "summary.json").write_bytes(text + b"\n")
+        await self._keep_summary(text + b"\n")
         return summary
+
+    async def _keep_summary(self, text: bytes) -> None:
+        """Write it as soon as there is room; whoever does not wait for that ends this process."""
+        path = self.settings.folder / "summary.json"
+        while True:  # until it is written, or nobody waits for it
+            try:
+                await asyncio.to_thread(replace_file, path, text)
+            except OSError as error:
+                failure = unusable(f"{path} cannot be written", error)
+                if self._goodbye is not None:
+                    raise failure from error
+                self.say_once(failure)
+                await asyncio.sleep(DISK_RETRY_S)
+            else:
+                return
 
     @property
     def _final(self) -> Path:

@@ -102,6 +102,28 @@ class JournalWriter:
         if len(self._unwritten) == 1:
             self._write_first()
 
+    def attempt(self, work: Callable[[], object], done: Callable[[], object]) -> None:
+        """Write something else; a disk that is full is tried again, as with a record.
+
+        Args:
+            work: writes it; raises a DiskError if it cannot.
+            done: called when it is written.
+        """
+
+        def arrive(error: JournalError | None) -> None:
+            if self._closed:
+                return
+            if isinstance(error, DiskError):
+                self._delayed(error)
+                loop = asyncio.get_running_loop()
+                self._retry = loop.call_later(DISK_RETRY_S, self.attempt, work, done)
+            elif error is not None:
+                self._fail(error)
+            else:
+                done()
+
+        self._worker.submit(lambda: _attempt(work), arrive)
+
     def look(self) -> None:
         """Learn of a newer syncer; whoever has something to write learns of it by that."""
         if self._owned and not self._unwritten and not self._closed:
@@ -143,7 +165,7 @@ class JournalWriter:
         self._failed(error)
 
 
-def _attempt(work: Callable[[], None]) -> JournalError | None:
+def _attempt(work: Callable[[], object]) -> JournalError | None:
     try:
         work()
     except JournalError as error:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from islands.credentials import Credentials
 from islands.epochs import epoch_disk
+from islands.errors import DiskError
 from islands.export import FINAL_FILE, metadata_of, write_model
 from islands.folder_lock import lock_folder
 from islands.identities import Cut
@@ -85,8 +86,8 @@ def make_syncer(
     def leave_behind(values: list[NDArray[np.float32]], cut: Cut) -> None:
         try:
             export(values, cut)
-        except OSError as error:  # the journal has it all: nothing is lost but this copy
-            around.tape.write(0.0, name, "disk", {"error": f"{FINAL_FILE}: {error.strerror}"})
+        except DiskError as error:  # the journal has it all: nothing is lost but this copy
+            around.tape.write(0.0, name, "disk", {"error": str(error)})
 
     syncer: SyncerActor = SyncerActor(
         name,

@@ -356,7 +356,7 @@ class SyncerActor(RoleActor[Event]):
             return
         export, held = self._hooks.export, self._published(reason)
         assert held is not None, "it has begun"
-        self._workers.writing.submit(lambda: export(*held), lambda _: self._tell_finished(reason))
+        self._writer.attempt(lambda: export(*held), lambda: self._tell_finished(reason))
 
     def _published(self, reason: str) -> tuple[list[NDArray[np.float32]], Cut] | None:
         """What is published now, and what that is; None before everything has a version."""

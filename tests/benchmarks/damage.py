@@ -18,6 +18,7 @@ The last three must not be. Each row is one line, as soon as it is known.
 
 import argparse
 import asyncio
+import contextlib
 import fnmatch
 import shutil
 import signal
@@ -28,10 +29,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
 from islands.process_identity import lives, marked, send_signal
-from tests.integration.programs import Program, Room, logged, merges, open_room, write_config
+from tests.integration.programs import Entry, Program, Room, open_room, write_config
 
 FIRST_MERGES = 24
 MORE_MERGES = 6
@@ -73,6 +75,26 @@ def remove(path: Path) -> None:
 
 
 DAMAGES: dict[str, Callable[[Path], None]] = {"flipped": flip, "cut": cut, "removed": remove}
+
+
+def rows(path: Path) -> list[Entry]:
+    """The lines of a file that can be read: one of them may be the damaged one."""
+    found = []
+    for line in path.read_bytes().split(b"\n") if path.exists() else ():
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            found.append(msgspec.json.decode(line, type=Entry))
+    return found
+
+
+def merges(folder: Path) -> int:
+    """Merges that the hub has told of."""
+    return len([row for row in rows(folder / "metrics.jsonl") if row.get("kind") == "merge"])
+
+
+def logged(folder: Path, kind: str, **fields: object) -> list[Entry]:
+    """Entries of the log of a kind with these fields."""
+    found = rows(folder / "run.log")
+    return [row for row in found if row.get("event") == kind and fields.items() <= row.items()]
 
 
 @dataclass(frozen=True, slots=True)
