@@ -1,4 +1,4 @@
-"""How much memory this host has for a process: the machine's, or less where a group limits it."""
+"""How much memory this host has for a process, and how much a piece of work takes of it."""
 
 from pathlib import Path
 
@@ -16,17 +16,8 @@ def host_memory_bytes(machine: Path = MACHINE, groups: tuple[Path, ...] = GROUPS
         machine: file in which Linux tells what the machine has.
         groups: files in which it tells what a container may take.
     """
-    told = [_machine(machine), *(_limit(group) for group in groups)]
+    told = [_of_status(machine, "MemTotal"), *(_limit(group) for group in groups)]
     return min((each for each in told if each is not None), default=None)
-
-
-def _machine(path: Path) -> int | None:
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return None
-    sizes = [line.split()[1] for line in lines if line.startswith("MemTotal:")]
-    return int(sizes[0]) * 1024 if sizes else None
 
 
 def _limit(path: Path) -> int | None:
@@ -35,3 +26,40 @@ def _limit(path: Path) -> int | None:
     except OSError:
         return None
     return int(text) if text.isdecimal() else None
+
+
+class PeakMemory:
+    """Measures by how much this process grows at most while a block runs.
+
+    Attributes:
+        grown_bytes: Known when the block has ended; None where the system does not say.
+    """
+
+    def __init__(self, status: Path = Path("/proc/self/status")) -> None:
+        self.grown_bytes: int | None = None
+        self._status = status
+        self._before: int | None = None
+
+    def __enter__(self) -> "PeakMemory":  # noqa: PYI034  Self would hide the class from readers
+        """Forget earlier peaks."""
+        try:
+            self._status.with_name("clear_refs").write_text("5")
+        except OSError:
+            return self
+        self._before = _of_status(self._status, "VmRSS")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Look at the peak since then."""
+        peak = _of_status(self._status, "VmHWM")
+        if self._before is not None and peak is not None:
+            self.grown_bytes = max(0, peak - self._before)
+
+
+def _of_status(path: Path, name: str) -> int | None:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    sizes = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
+    return int(sizes[0]) * 1024 if sizes else None

@@ -16,6 +16,7 @@ from functools import partial
 import jax
 import numpy as np
 from jax.sharding import Sharding
+from jax.stages import Compiled
 from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
 
@@ -196,6 +197,10 @@ class JaxTrainer:
         self._steps += 1
         return JaxStep(loss)
 
+    def compiled_step(self, batch: object) -> Compiled | None:
+        """The step for a batch like this one, if it has been compiled."""
+        return self._program.compiled((self._step_name(batch), self._place.key))
+
     def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
         """Dispatch base − local of a fragment and its copy to the host."""
         compiled, arguments = self._difference(self._ready(), fragment, precision)
@@ -346,14 +351,17 @@ class JaxTrainer:
         return self._compile("moments", self._program.optimizer_state, (local,))(local)
 
     def _step(self, model: _Model, batch: object, learning_rate: float) -> _Call:
-        shapes = tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(batch))
         count, rate = np.uint32(self._steps), np.float32(learning_rate)
         arguments = (
             *(model.local, model.optimizer_state, model.carried, model.frozen),
             *(batch, self._key, count, rate),
         )
-        name, function = ("step", shapes), self._program.step
+        name, function = self._step_name(batch), self._program.step
         return self._compile(name, function, arguments, donate=(0, 1, 2), batch=4), arguments
+
+    @staticmethod
+    def _step_name(batch: object) -> tuple[object, ...]:
+        return "step", tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(batch))
 
     def _gather(self, local: Leaves, fragment: int) -> Array:
         name, arguments = self._pieces(local, fragment)

@@ -33,7 +33,7 @@ class LearnerMemory:
         parameters: trainable and frozen, in the model's own precision.
         base: the published value held last, float32.
         moments: the inner optimizer's state.
-        gradients: of one step.
+        gradients: of one step, with all else that it makes and gives back, where that is known.
         snapshots: differences on their way to the host, on the device and on the host.
     """
 
@@ -84,6 +84,7 @@ class Estimate:
         learners: M.
         step_time_s: seconds per step; None if not known.
         moments_known: whether the optimizer's state was measured, or taken to be Adam's.
+        activations_known: whether what a step makes and gives back was told by XLA.
         learner: memory on each learner.
         syncer: memory on the syncer.
         start_bytes: what each learner receives when it joins.
@@ -106,6 +107,7 @@ class Estimate:
     learners: int
     step_time_s: float | None
     moments_known: bool
+    activations_known: bool
     learner: LearnerMemory
     syncer: SyncerMemory
     start_bytes: int
@@ -169,11 +171,12 @@ def estimate(
         learners=learners,
         step_time_s=step_time_s,
         moments_known=trainer is not None,
+        activations_known=held.temporaries is not None,
         learner=LearnerMemory(
             parameters=held.parameters,
             base=held.base,
             moments=held.moments,
-            gradients=held.gradients,
+            gradients=held.of_a_step,
             snapshots=2 * SNAPSHOTS_PER_FRAGMENT * copied,
         ),
         syncer=SyncerMemory(

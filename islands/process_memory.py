@@ -2,7 +2,8 @@
 
 V is the whole published value (float32), F its largest fragment, w a contribution's share of a
 value (1, or 1/2 in bfloat16), M learners, R rounds open at once, s the oldest version that may be a
-base:
+base. What a step on CPU makes and gives back is what XLA says of the compiled step; what an
+evaluation takes is measured by one, where the dry run makes one:
 
 =========  ============================================================================
 syncer     (s + 2)·V kept versions, V outer state, at a merge the new version and the new state
@@ -47,6 +48,9 @@ WHOLE_VALUES_EVALUATED = 9
 WHOLE_VALUES_OF_XLA = 4
 """Of steps on CPU: temporary ones beside gradients, and what was freed and is not given back."""
 
+WHOLE_VALUES_NOT_GIVEN_BACK = 3
+"""The second part of these alone, where XLA has told what is temporary."""
+
 HEAP_BYTES_MAX = 1 << 25
 """Arrays below this lie in the heap, of which parts stay unused."""
 
@@ -64,6 +68,8 @@ class TrainerMemory:
         gradients: of one step.
         on_host: whether all that is in the host's memory.
         jax: whether it computes with JAX.
+        temporaries: of a step, gradients and activations among them; None if they are not known.
+        evaluation: that an evaluation takes beside the parameters, as far as it is known.
     """
 
     parameters: int
@@ -72,11 +78,18 @@ class TrainerMemory:
     gradients: int
     on_host: bool = True
     jax: bool = False
+    temporaries: int | None = None
+    evaluation: int = 0
+
+    @property
+    def of_a_step(self) -> int:
+        """What a step makes and gives back; of gradients alone, if no more is known."""
+        return max(self.gradients, self.temporaries or 0)
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.parameters + self.base + self.moments + self.gradients
+        return self.parameters + self.base + self.moments + self.of_a_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +130,7 @@ def processes(
     return Processes(
         hub=HUB_PROGRAM
         + (JAX_AT_THE_HUB if trainer.jax else 0)
-        + (WHOLE_VALUES_EVALUATED * whole if trainer.jax else 0)
+        + (WHOLE_VALUES_EVALUATED * whole + trainer.evaluation if trainer.jax else 0)
         + max(whole + FRAGMENTS_AT_THE_HUB * largest, WHOLE_VALUES_AT_THE_END * whole),
         syncer=SYNCER_PROGRAM + syncer_bytes(sizes, settings, learners),
         learner=LEARNER_PROGRAM
@@ -143,6 +156,7 @@ def learner_bytes(sizes: list[int], settings: RunSettings, trainer: TrainerMemor
     contributions = min(fragments, settings.open_rounds_max(fragments) + FRAGMENTS_DUE) + 1
     held = trainer.total if trainer.on_host else 0
     if trainer.jax and trainer.on_host:
-        held += WHOLE_VALUES_OF_XLA * sum(sizes)
+        known = trainer.temporaries is not None
+        held += (WHOLE_VALUES_NOT_GIVEN_BACK if known else WHOLE_VALUES_OF_XLA) * sum(sizes)
     kept = largest if fragments > 1 and largest <= POOL_BYTES else 0
     return held + max(largest + largest // 2 + kept + contributions * sent, sum(sizes))

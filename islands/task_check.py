@@ -25,12 +25,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal
+from jax.stages import Compiled
 from jaxtyping import Array, PyTree
 
 from islands.code_place import CodePlace, mistake, place_of_return, place_of_yield, told_as
 from islands.data.shards import ShardKey
 from islands.errors import IslandsError, TaskError, UserError
 from islands.evaluation import evaluated
+from islands.host_memory import PeakMemory
 from islands.jax_trainer import JaxTrainer
 from islands.moment_pieces import words_of
 from islands.program import Program, program_for
@@ -42,6 +44,9 @@ BATCHES_READ = 3
 STEPS_TAKEN = 2
 VALUES_ELEMENTS_MAX = 1 << 24
 """Parameters up to which a dry run computes values; more of them are only traced."""
+
+COMPILATION_BYTES = 130_000_000
+"""Of what a first evaluation takes, what XLA takes to compile it, which is counted apart."""
 
 NOT_TRACEABLE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
 """What an evaluation meets that leaves JAX for NumPy or Python, as most do in the end."""
@@ -58,11 +63,15 @@ class TaskReport:
         passed: parts that are as they should be, each with a remark.
         faults: what the user has to mend.
         skipped: parts that nothing is known of, each with the reason.
+        temporaries: bytes that a step makes and gives back, as XLA says; None if not known.
+        evaluation: bytes that an evaluation took at its peak; None if none was made.
     """
 
     passed: list[tuple[str, str]] = field(default_factory=list)
     faults: list[IslandsError] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    temporaries: int | None = None
+    evaluation: int | None = None
 
 
 class TaskCheck:
@@ -112,11 +121,13 @@ class TaskCheck:
             readable = self._part("batches", self._check_batches)
             sound = readable and self._part("loss", self._check_loss)
             sound = sound and self._part("optimizer", self._check_optimizer)
+            self._part("evaluate", self._check_evaluate if self._values else self._trace_evaluate)
             if sound and self._values:
                 self._part("step", self._check_steps)
             elif sound:
                 self.report.skipped.append(("step", "traced, not taken, nor an evaluation made"))
-            self._part("evaluate", self._check_evaluate if self._values else self._trace_evaluate)
+                if fits and self._room_bytes is not None:
+                    self._part("memory of a step", self._compile_step)
         return self.report
 
     @property
@@ -271,14 +282,29 @@ class TaskCheck:
         shapes: tuple[PyTree, PyTree, PyTree] = jax.eval_shape(self._program.init, _key())
         return shapes
 
-    def _trace_step(self) -> tuple[jax.ShapeDtypeStruct, PyTree, PyTree]:
+    def _compile_step(self) -> str:
+        """Ask XLA what a step takes that nobody takes; it allocates nothing."""
+        compiled = jax.jit(self._program.step, donate_argnums=(0, 1, 2)).lower(*self._arguments())
+        return self._note_temporaries(compiled.compile())
+
+    def _note_temporaries(self, compiled: Compiled | None) -> str:
+        analysis = None if compiled is None else compiled.memory_analysis()
+        if analysis is None:
+            return "not known"
+        self.report.temporaries = int(analysis.temp_size_in_bytes)
+        return size(self.report.temporaries)
+
+    def _arguments(self) -> tuple[PyTree, ...]:
+        """Of a step, by their shapes."""
         local, frozen, carried = self._shapes()
         moments = jax.eval_shape(self._program.optimizer_state, local)
-        leaves, after, _, loss = jax.eval_shape(
-            self._program.step,
+        return (
             *(local, moments, carried, frozen, self._batch, _key()),
             *(np.uint32(0), np.float32(self._learning_rate)),
         )
+
+    def _trace_step(self) -> tuple[jax.ShapeDtypeStruct, PyTree, PyTree]:
+        leaves, after, _, loss = jax.eval_shape(self._program.step, *self._arguments())
         return loss, after, leaves
 
     def _check_steps(self) -> str:
@@ -289,10 +315,15 @@ class TaskCheck:
             arguments = (*self._trees(self._shapes()), self._batch, _key())
             place = place_of_output(self._task.loss, arguments, "0", self._task.loss)
             raise TaskError(told_as(place, f"the loss of the first batch is {losses[0]}"))
+        self._note_temporaries(trainer.compiled_step(self._batch))
         return "loss " + ", then ".join(f"{loss:.5g}" for loss in losses)
 
     def _check_evaluate(self) -> str:
-        figures = evaluated(self._task.evaluate, *self._trees(self._program.init(_key())))
+        trees = jax.block_until_ready(self._trees(self._program.init(_key())))  # type: ignore[no-untyped-call]  # untyped in JAX
+        with PeakMemory() as peak:
+            figures = evaluated(self._task.evaluate, *trees)
+        if peak.grown_bytes is not None:
+            self.report.evaluation = max(0, peak.grown_bytes - COMPILATION_BYTES)
         return ", ".join(f"{name} {value:.4g}" for name, value in figures.items()) or "no figures"
 
     def _trace_evaluate(self) -> str:

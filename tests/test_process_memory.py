@@ -90,3 +90,15 @@ def test_accelerators_are_seen(device: str, tmp_path: Path) -> None:
     assert accelerated({}, tmp_path)
     assert accelerated({"JAX_PLATFORMS": "cuda,cpu"}, tmp_path)
     assert not accelerated({"JAX_PLATFORMS": "cpu"}, tmp_path)
+
+
+def test_what_xla_says_of_a_step_takes_the_place_of_gradients() -> None:
+    """On a host's own processor; activations may be many times the model."""
+    settings = RunSettings(interval_steps=16)
+    guessed = replace(TRAINER, jax=True)
+    known = replace(guessed, temporaries=50 * F, evaluation=7 * F)
+    before, after = (processes(layout(4), settings, t, learners=1) for t in (guessed, known))
+    assert after.learner - before.learner == (50 - 3) * F - 4 * F
+    assert after.hub - before.hub == 7 * F
+    few = replace(guessed, temporaries=F)
+    assert processes(layout(4), settings, few, learners=1).learner == before.learner - 4 * F

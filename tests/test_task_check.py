@@ -7,12 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from islands.cli.__main__ import main
 from islands.cli.dry_run import examine
 from islands.cli.parsing import Common
+from islands.config import RunSettings
 from islands.jax_settings import cpu_environment
+from islands.jax_workload import JaxWorkload
 from islands.options import ListenOptions, RunFile, RunOptions
 from tests import broken_tasks
 
@@ -93,6 +97,27 @@ def test_a_sound_task_has_nothing_to_mend(capsys: pytest.CaptureFixture[str]) ->
     assert "nothing to mend" in told
     for part in ("init", "memory", "batches", "loss", "optimizer", "step", "evaluate"):
         assert re.search(rf"^  {part} ", told, re.MULTILINE), part
+
+
+class Wide(broken_tasks.Sound):
+    """A step makes 16 MiB beside its sixteen bytes of parameters."""
+
+    def loss(
+        self, params: PyTree, state: PyTree, batch: PyTree, key: PRNGKeyArray
+    ) -> tuple[Array, PyTree]:
+        wide = jnp.outer(jnp.arange(1 << 20, dtype=jnp.float32), params["w"])
+        wide = jnp.sin(wide @ jnp.ones((4, 4)))
+        loss, state = super().loss(params, state, batch, key)
+        return loss + 1e-30 * jnp.square(wide).mean(), state
+
+
+@pytest.mark.parametrize("values", [True, False], ids=["taken", "traced"])
+def test_activations_are_known_without_a_guess(*, values: bool) -> None:
+    """XLA tells them of the compiled step, whether one is taken or not."""
+    report = JaxWorkload(Wide()).check(RunSettings(), values=values, room_bytes=1 << 40)
+    assert report.faults == []
+    assert report.temporaries is not None
+    assert 16 << 20 <= report.temporaries <= 160 << 20
 
 
 def test_a_check_reads_the_file_of_a_run(

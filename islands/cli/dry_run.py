@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, one_line
 from islands.config import RunSettings
@@ -25,10 +26,14 @@ from islands.options import (
     default_name,
 )
 from islands.planner import Estimate, estimate
+from islands.quantities import size
 from islands.run_spec import RunPlan, RunSpec, read
 from islands.wire_limits import check_told, limits_of
 from islands.workload import Workload, load_workload
 from messaging.errors import LinkLost, LocalFault
+
+if TYPE_CHECKING:  # at run time it is imported with JAX, where a task is looked at
+    from islands.task_check import TaskReport
 
 REFUSED = (IslandsError, LocalFault, LinkLost)
 
@@ -47,6 +52,7 @@ class Findings:
         refused: sentences.
         details: what belongs to a sentence, such as the traceback of the user's own code.
         doubts: what was not looked at, and why.
+        report: on the task, if it was looked at.
         accelerated: whether learners here compute on devices with a memory of their own.
     """
 
@@ -59,6 +65,7 @@ class Findings:
     refused: tuple[str, ...] = ()
     details: dict[str, str] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
+    report: "TaskReport | None" = None
     accelerated: bool = False
 
     def check(self, step: Callable[[], object]) -> None:
@@ -85,12 +92,18 @@ class Findings:
             for fault in report.faults:
                 self.refuse(fault)
             self.doubts += tuple(f"the task's {part}: {reason}" for part, reason in report.skipped)
+            self.report = report
 
     def reckon(self, spec: RunSpec, plan: RunPlan, workload: Workload | None) -> None:
         """Compute what a run of this plan needs."""
         trainer = None if workload is None else workload.trainer_memory(spec.settings)
         if trainer is not None and self.accelerated:
             trainer = replace(trainer, on_host=not trainer.jax)
+        elif trainer is not None and self.report is not None:
+            report = self.report
+            trainer = replace(
+                trainer, temporaries=report.temporaries, evaluation=report.evaluation or 0
+            )
         self.overlap_steps = spec.settings.overlap_steps
         self.estimate = estimate(
             plan.layout,
@@ -99,6 +112,12 @@ class Findings:
             step_time_s=self.step_time_s,
             trainer=trainer,
         )
+        room_bytes = None if self.accelerated else host_memory_bytes()
+        needed = self.estimate.processes.total
+        if room_bytes is not None and needed > room_bytes:
+            self.doubts += (
+                f"all processes here take {size(needed)}, and this host has {size(room_bytes)}",
+            )
 
 
 def dry_run(options: object, common: Common) -> int:

@@ -64,15 +64,16 @@ def _plan(found: "Findings", made: "Estimate") -> Rows:
 
 def _learner(made: "Estimate") -> Rows:
     memory = made.learner
+    whole = made.activations_known
     known = "of the inner optimizer" if made.moments_known else "taken as twice the parameters"
     return (
         ("Memory of a learner", "", ""),
         ("  parameters", size(memory.parameters), ""),
         ("  base", size(memory.base), "published value held last, float32"),
         ("  moments", size(memory.moments), known),
-        ("  gradients", size(memory.gradients), ""),
+        ("  gradients", size(memory.gradients), "and activations" if whole else ""),
         ("  snapshots", size(memory.snapshots), "device and host, at most"),
-        ("  total", size(memory.total), "and the activations of a step"),
+        ("  total", size(memory.total), "" if whole else "and the activations of a step"),
     )
 
 
@@ -88,13 +89,13 @@ def _syncer(made: "Estimate") -> Rows:
 
 
 def _processes(made: "Estimate") -> Rows:
-    host = made.processes
+    host, whole = made.processes, made.activations_known
     count = "1 learner" if host.learners == 1 else f"{host.learners} learners"
     return (
         ("Peak on the hosts", "", ""),
         ("  hub", size(host.hub), "supervisor and evaluation"),
         ("  syncer", size(host.syncer), "merges and program as well"),
-        ("  learner", size(host.learner), "each, beside activations"),
+        ("  learner", size(host.learner), "each" + ", beside activations" * (not whole)),
         ("  all here", size(host.total), f"hub, syncer, {count}"),
     )
 
