@@ -1,8 +1,8 @@
 """A Task of one's own in a file beside its config: fits a line through noisy points.
 
-`islands run line.yaml`, started in this folder, finds it as `line:Line`: the folder that a command
-is started in is searched for tasks. A learner on another host needs this file too, in the folder it
-is started in or installed as a package.
+`islands run examples/line.yaml` finds it as `line:Line`: the folder of the file that a command
+reads is searched for tasks, and so is the one it is started in. A learner on another host needs
+this file too, in the folder it is started in or installed as a package.
 """
 
 from collections.abc import Iterator

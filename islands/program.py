@@ -198,8 +198,10 @@ class Program:
         (loss, next_state), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
         tree = self._trainable_tree(trainable)
         with _optax_promotion():
-            updates, optimizer_state = self.task.optimizer(learning_rate).update(
-                self._trainable_tree(gradients), optimizer_state, tree
+            optimizer = optax.with_extra_args_support(self.task.optimizer(learning_rate))
+            slopes = self._trainable_tree(gradients)
+            updates, optimizer_state = optimizer.update(
+                slopes, optimizer_state, tree, value=loss, grad=slopes
             )
             stepped = optax.apply_updates(tree, updates)
         averaged, carried = self.split_state(next_state)

@@ -66,7 +66,10 @@ class Task(ABC, Generic[Batch]):
 
     @abstractmethod
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
-        """The inner optimizer. The rate is passed in, so no step count hides in the chain."""
+        """The inner optimizer. The rate is passed in, so no step count hides in the chain.
+
+        One whose `update` asks for the loss (`value`) or for the gradient (`grad`) is given them.
+        """
 
     @abstractmethod
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[Batch, int]]:

@@ -36,12 +36,12 @@ def _beside_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
 
 
-def islands(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m islands.cli` in the folder of the examples."""
+def islands(*arguments: str, cwd: Path = EXAMPLES) -> subprocess.CompletedProcess[str]:
+    """`python -m islands.cli`, by default in the folder of the examples."""
     environment = {**os.environ, **cpu_environment(1), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, "-m", "islands.cli", *arguments],
-        cwd=EXAMPLES,
+        cwd=cwd,
         env=environment,
         capture_output=True,
         text=True,
@@ -111,6 +111,15 @@ def test_it_runs_to_its_end(name: str, tmp_path: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["ledger"]["imbalance"] == 0
     assert summary["merges"] > 0
+
+
+@pytest.mark.integration
+def test_a_task_beside_its_file_is_found_from_any_folder(tmp_path: Path) -> None:
+    """By the command, and by the learners that it starts."""
+    arguments = ("run", str(EXAMPLES / "line.yaml"), *QUICK["line.yaml"], "--folder", "run")
+    found = islands(*arguments, "--listen", "127.0.0.1:0", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert (tmp_path / "run" / "summary.json").exists()
 
 
 @pytest.mark.integration

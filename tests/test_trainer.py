@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import optax
+import optax.contrib
 import pytest
 from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
@@ -508,3 +509,27 @@ def test_a_learner_that_is_ready_to_give_compiles_nothing_to_give() -> None:
     for piece in range(trainer.moment_pieces):
         trainer.read_moments(piece).buffer()
     assert trainer._program._compiled == compiled  # noqa: SLF001
+
+
+class Watched(OddTask):
+    """Its optimizer asks for the loss, as those do that look for a length of their own."""
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.chain(
+            optax.sgd(learning_rate), optax.contrib.reduce_on_plateau(patience=2, cooldown=0)
+        )
+
+
+class Polyak(OddTask):
+    """Its step is as long as the loss says."""
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.polyak_sgd(max_learning_rate=1e-3)
+
+
+@pytest.mark.parametrize("task", [Watched(), Polyak()])
+def test_optimizers_that_ask_for_the_loss_work(task: OddTask) -> None:
+    """They are given it as `value`, as optax names it."""
+    trainer = JaxTrainer(task, 4, min_piece_bytes=64)
+    trainer.setup()
+    assert np.isfinite(train(trainer, 3)).all()

@@ -32,6 +32,9 @@ Options = TypeVar("Options")
 MENDED_BY_THE_USER = (UserError, RefusedError, JournalError, LocalFault)
 """After these, starting the same command again is in vain; whoever restarts processes need not."""
 
+TASK_PATH = "ISLANDS_TASK_PATH"
+"""Environment variable with further folders in which tasks are searched for."""
+
 REPLACED = 3
 """Exit code of a process whose disk a newer one has taken."""
 
@@ -105,13 +108,18 @@ def main(
 ) -> int:
     """Parse, run, and turn a user's mistake into one sentence; returns the exit code.
 
-    The folder that the command was started in is searched for the user's task.
+    The folder that the command was started in is searched for the user's task, then those of the
+    YAML files that it reads; processes that it starts search them as well.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    if not {"", os.getcwd()} & set(sys.path):  # noqa: PTH109  (compared with the texts of the path)
-        sys.path.append("")
+    search("", os.getcwd())  # noqa: PTH109  (compared with the texts of the path)
     try:
         options, common = parse(options_class, arguments, program=program, description=description)
+        folders = [str(file.absolute().parent) for file in common.config]
+        told = os.environ.get(TASK_PATH, "")
+        os.environ[TASK_PATH] = os.pathsep.join(filter(None, [*folders, told]))
+        for folder in os.environ[TASK_PATH].split(os.pathsep):
+            search(folder, folder)
         if common.dry_run:
             from islands.cli.dry_run import dry_run
 
@@ -132,6 +140,12 @@ def main(
         return 2 if isinstance(error, MENDED_BY_THE_USER) else 1
     except KeyboardInterrupt:
         return 130
+
+
+def search(folder: str, also_known_as: str) -> None:
+    """Search a folder for modules, after all others, unless it is searched already."""
+    if folder not in sys.path and also_known_as not in sys.path:
+        sys.path.append(folder)
 
 
 def one_line(error: BaseException) -> str:
