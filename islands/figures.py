@@ -9,7 +9,7 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import fsum, isfinite
+from math import fsum, inf, isfinite
 
 from islands.histogram import GapHistogram
 from islands.operation import StepFigures
@@ -81,13 +81,15 @@ class LearnerFigures:
         if self.earlier is None:
             self.earlier = replace(self, processes={})
         self.processes.pop(told.process, None)
-        self.processes[told.process] = told
+        # what it tells of its last steps is not added up, and may be no number, which no file keeps
+        summed = replace(told, loss=0.0, step_time_s=0.0, gap_s=0.0, data_wait_s=0.0)
+        self.processes[told.process] = summed
         while len(self.processes) > PROCESSES_KEPT:
             ended = self.processes.pop(next(iter(self.processes)))
             self.earlier.count([replace(self.earlier), ended])
             self.folded = [*self.folded, ended.process][-FOLDED_KEPT:]
         self.count([self.earlier, *self.processes.values()])
-        self.step_time_s = told.step_time_s
+        self.step_time_s = told.step_time_s if 0 <= told.step_time_s < inf else 0.0
 
     def count(self, parts: "Sequence[LearnerFigures | StepFigures]") -> None:
         """Be the sum of these."""

@@ -37,6 +37,9 @@ from islands.operation import (
 
 PROTOCOL = 3
 
+NOT_FINITE = "its loss is not a finite number"
+"""Why an incarnation ends that has diverged."""
+
 RUN_OVER = "the run is over"
 """How the reason of a refusal begins that leaves nothing to mend."""
 

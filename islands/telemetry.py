@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -22,6 +23,7 @@ from islands.figures import FIGURES_FILE, STEP_ROW_INTERVAL_S, Curve, LearnerFig
 from islands.folder_lock import make_private
 from islands.happenings import sentence
 from islands.identities import Role
+from islands.messages import NOT_FINITE
 from islands.notes import NoteBudget
 from islands.operation import Note, StepFigures
 from islands.rotation import LIMIT_BYTES, RotatingFile
@@ -160,7 +162,8 @@ class RunFolder:
     def _happened(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
         """Show an entry as a sentence; the same one again changes nothing."""
         known = self.figures.learners.get(str(fields.get("name")))
-        if kind in ("left", "admitted") and known is not None and known.diverged:
+        again = known is not None and known.diverged and kind == "admitted"
+        if again or (kind == "left" and fields.get("reason") == NOT_FINITE):
             return  # it begins again, as it has said
         told = sentence(actor, kind, fields, known=known is not None and known.incarnations > 0)
         if told and told != self._told:
@@ -289,7 +292,10 @@ class RunFolder:
             clock=figures.clock,
             losses=figures.losses,
             learners=learners,
-            evaluations=list(figures.evaluations),
+            evaluations=[
+                {name: value for name, value in row.items() if isfinite(value)}
+                for row in figures.evaluations
+            ],
         )
         self._spool.replace(self.path / FIGURES_FILE, sealed(msgspec.json.encode(kept)))
 
@@ -328,7 +334,8 @@ class RunFolder:
         if not figures.smooth(loss):
             self._tell()
             return
-        figures.enter(self.earlier_s + at_s, DIVERGED if figures.diverged else STEPPING)
+        if not self.figures.work.paused:  # else these are steps that were under way
+            figures.enter(self.earlier_s + at_s, DIVERGED if figures.diverged else STEPPING)
         self.figures.take_loss(name)
         self.figures.work.begin(at_s)
         self.figures.speed.add(at_s, self._tokens)

@@ -14,6 +14,7 @@ from islands.histogram import GapHistogram
 from islands.identities import Phase, Role
 from islands.learner.compute import StepReport
 from islands.learner.events import StepFinished
+from islands.messages import NOT_FINITE
 from islands.operation import Note, StepFigures
 from islands.telemetry import RunFolder, versions
 from tests.unscanned import Unscanned
@@ -142,7 +143,7 @@ def test_a_learner_is_shown_as_diverged_until_a_step_goes_well(folder: RunFolder
     folder.write(0.1, "v", "admitted", admitted)
     assert shown() == "stepping"
     folder.write(0.2, "s", "diverged", {"name": "a", "incarnation": "1.1", "times": 1})
-    folder.write(0.3, "v", "left", {"name": "a", "incarnation": "1.1", "reason": "not finite"})
+    folder.write(0.3, "v", "left", {"name": "a", "incarnation": "1.1", "reason": NOT_FINITE})
     folder.write(0.3, "v", "admitted", {**admitted, "incarnation": "1.2"})
     assert shown() == "diverged"
     assert len(folder.figures.events) == 2, "it joined, and begins again: no more is told"
@@ -375,6 +376,22 @@ def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None
     assert (figures.steps, figures.gaps.count, figures.gaps.largest_s) == (14, 2, 0.5)
 
 
+@pytest.mark.parametrize("field", ["loss", "step_time_s", "gap_s", "data_wait_s"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_figure_that_is_no_number_costs_no_other(
+    folder: RunFolder, field: str, bad: float
+) -> None:
+    """A hub that is started again after a learner diverged had forgotten everything."""
+    folder.figures_told("a", 1.0, replace(told("p", 5), **{field: bad}))  # type: ignore[arg-type]
+    folder.evaluation(1.5, 1.0, {"bits": bad, "share": 0.5})
+    folder.keep(2.0)
+    folder.close()
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
+    again.close()
+    assert again.figures.tokens == 50
+    assert [row["share"] for row in again.figures.evaluations] == [0.5]
+
+
 def test_kept_figures_that_cannot_be_read_harm_nothing(folder: RunFolder) -> None:
     """Figures are for people: a run goes on without."""
     folder.close()
@@ -431,3 +448,28 @@ def test_a_heartbeat_between_two_steps_adds_nothing(folder: RunFolder) -> None:
     folder.close()
     assert [row["steps"] for row in rows(folder.path / "metrics.jsonl")] == [1, 2]
     assert len(folder.figures.losses.all()) == 2
+
+
+def test_what_a_learner_did_when_is_kept_for_the_picture(folder: RunFolder) -> None:
+    """Each state once, as long as it lasted, over all starts of the hub."""
+    admitted: Row = {"name": "a", "role": "learner", "incarnation": "1.1"}
+    folder.write(1.0, "v", "admitted", admitted)
+    for second in range(2, 5):
+        folder.figures_told("a", float(second), told("p", second))
+    folder.write(5.0, "s", "paused", {})
+    folder.figures_told("a", 5.5, told("p", 6))  # a step that was under way
+    folder.write(6.0, "s", "resumed", {})
+    folder.figures_told("a", 7.0, told("p", 7))
+    folder.figures_told("a", 8.0, told("p", 8, loss=float("nan")))
+    folder.write(9.0, "v", "evicted", {"name": "a", "incarnation": "1.1", "reason": "silent"})
+    folder.keep(10.0)
+    folder.close()
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
+    again.write(1.0, "v", "admitted", {**admitted, "incarnation": "2.1"})
+    again.draw(2.0)
+    again.close()
+    assert again.figures.learners["a"].states == [
+        *((1.0, "starting"), (2.0, "stepping"), (5.0, "paused"), (7.0, "stepping")),
+        *((8.0, "diverged"), (9.0, "away"), (11.0, "starting")),
+    ]
+    assert (again.path / "summary.png").read_bytes().startswith(b"\x89PNG")

@@ -212,7 +212,8 @@ def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
         heard,
     ]
     if wide:
-        cells += [str(done.incarnations), count(done.bytes_up) + "B", count(done.bytes_down) + "B"]
+        moved = [f"{count(size_bytes)} B" for size_bytes in (done.bytes_up, done.bytes_down)]
+        cells += [str(done.incarnations), *moved]
     return cells
 
 

@@ -21,6 +21,7 @@ from islands.learner.asking import start_anew, take_donor
 from islands.learner.core import Core
 from islands.learner.training import allow
 from islands.messages import (
+    NOT_FINITE,
     PROTOCOL,
     RUN_OVER,
     Evicted,
@@ -32,8 +33,6 @@ from islands.messages import (
     Leave,
     Welcome,
 )
-
-NOT_FINITE = "its loss is not a finite number"
 
 
 def take_supervisor_link(core: Core, *, up: bool) -> None:

@@ -10,8 +10,7 @@ from islands.config import Timing
 from islands.identities import Incarnation, Phase
 from islands.learner.core import Core
 from islands.learner.events import Event, FromSupervisor, FromSyncer, StepFinished
-from islands.learner.membership import NOT_FINITE
-from islands.messages import Evicted
+from islands.messages import NOT_FINITE, Evicted
 from messaging.plain_text import plain
 
 PROGRESS_S = 60.0
@@ -89,7 +88,7 @@ class Narrator:
     def follow(self, event: Event, seen: Seen, now_s: float) -> list[str]:
         """What to say after an event that led to this state."""
         before, self.before = self.before, seen
-        told = [*self._ended(event, before), *self._links(seen, now_s)]
+        told = [*self._ended(event, before, seen), *self._links(seen, now_s)]
         if seen.incarnation is not None and (
             before is None or before.incarnation != seen.incarnation
         ):
@@ -101,15 +100,16 @@ class Narrator:
         return [*told, *self._progress(seen, now_s)]
 
     @staticmethod
-    def _ended(event: Event, before: Seen | None) -> list[str]:
+    def _ended(event: Event, before: Seen | None, seen: Seen) -> list[str]:
         """Why its incarnation is over, if the event says so."""
         match event:
             case FromSupervisor(Evicted(_, incarnation, reason)):
                 ended = incarnation
             case FromSyncer(Evicted(_, incarnation, reason)):
                 ended = incarnation
-            case StepFinished(finite=False) if before is not None and before.incarnation:
-                return [f"{NOT_FINITE}: it begins again from the published values"]
+            case StepFinished(finite=False):
+                over = before is not None and before.incarnation != seen.incarnation
+                return over * [f"{NOT_FINITE}: it begins again from the published values"]
             case _:
                 return []
         if before is None or before.incarnation != ended:
