@@ -1,0 +1,53 @@
+"""The recipes of docs/tasks.md keep the contract that they explain."""
+
+import re
+import sys
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+from islands.config import RunSettings
+from islands.jax_workload import JaxWorkload
+
+PAGE = (Path(__file__).parent.parent / "docs" / "tasks.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SHARED = 1
+"""The block that all recipes begin with; the one before it shows how a result is loaded."""
+
+RECIPES = {
+    "NnxTask": (2,),
+    "LinenTask": (3,),
+    "EquinoxTask": (4,),
+    "GrainTask": (3, 5),
+    "StreamTask": (3, 5, 6),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries that are shown
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_has_nothing_to_mend(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it stands there, pasted into one file behind what all of them share."""
+    if name == "EquinoxTask" and find_spec("equinox") is None:
+        pytest.skip("Equinox is not installed")
+    source = "\n".join(BLOCKS[index] for index in (SHARED, *RECIPES[name]))
+    (tmp_path / f"recipe_{name}.py").write_text(source)
+    spec = spec_from_file_location(f"recipe_{name}", tmp_path / f"recipe_{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    workload = JaxWorkload(getattr(module, name)(), name)
+    report = workload.check(RunSettings(), values=True, room_bytes=None)
+    assert report.faults == []
+    assert [part for part, _ in report.passed][-1] == "step"
+
+
+def test_every_block_is_a_recipe_or_explained() -> None:
+    """None is left untried."""
+    tried = {index for recipe in RECIPES.values() for index in recipe}
+    assert tried | {0, SHARED} == set(range(len(BLOCKS)))
+    assert "islands.load" in BLOCKS[0]
