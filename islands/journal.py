@@ -153,8 +153,12 @@ class Journal:
         return record
 
     def _require_new(self) -> None:
-        """No complete version is there: a run that never had one has torn one record at most."""
-        if len(self._torn) > 1:
+        """No complete version is there: a run that never had one has torn one record at most.
+
+        The first record of a name makes both of its slots.
+        """
+        names = {file.rpartition(".")[0] for file in self._torn}
+        if len(names) > 1:
             raise DamagedError(
                 f"the journal holds no run any more, and {', '.join(sorted(self._torn))} are not "
                 "whole; restore its folder from a copy, or begin the run anew with --restart"

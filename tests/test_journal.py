@@ -270,6 +270,18 @@ def test_a_journal_whose_folder_was_emptied_is_not_begun_anew(tmp_path: Path) ->
         assert list(folder.iterdir()) == []
 
 
+def test_a_run_whose_first_record_was_torn_begins_anew(tmp_path: Path) -> None:
+    """That record makes both slots of its name, and a crash may have cut both; nothing is lost."""
+    Writer(tmp_path).commit(0, 0)
+    torn = sorted(tmp_path.glob("fragment-*"))
+    for path in torn:
+        path.write_bytes(path.read_bytes()[:9])
+    journal = Journal(RealDisk(tmp_path), FRAGMENTS)
+    assert journal.take_over() is None
+    assert journal.damaged == [path.name for path in torn]
+    assert len(torn) == 2
+
+
 def test_a_journal_of_which_much_is_damaged_is_not_begun_anew(tmp_path: Path) -> None:
     """A run that never had a version has torn one record at most: two are damage."""
     writer = Writer(tmp_path)
