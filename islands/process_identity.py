@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from islands.errors import IslandsError
-from islands.seals import read_sealed, write_sealed
+from islands.seals import read_sealed, sealed
 
 MARK = "CHILD_OF_ISLANDS"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -175,5 +175,7 @@ def write_records(path: Path, processes: dict[str, Identity]) -> None:
     A full disk leaves the old ones: what they then tell of too much, the start times give away.
     """
     text = msgspec.json.format(msgspec.json.encode(Records(boot_id(), processes)), indent=2)
+    fresh = path.with_suffix(".new")
     with contextlib.suppress(OSError):
-        write_sealed(path, text)
+        fresh.write_bytes(sealed(text))  # not flushed: the loop waits for no disk, see `marked`
+        fresh.replace(path)

@@ -392,13 +392,30 @@ def test_a_figure_that_is_no_number_costs_no_other(
     assert [row["share"] for row in again.figures.evaluations] == [0.5]
 
 
-def test_kept_figures_that_cannot_be_read_harm_nothing(folder: RunFolder) -> None:
-    """Figures are for people: a run goes on without."""
+@pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])
+def test_kept_figures_that_are_damaged_harm_nothing_and_are_told(
+    folder: RunFolder, damage: str
+) -> None:
+    """Figures are for people: a run goes on without, and says which file it was."""
+    folder.write(0.1, "v", "admitted", {"name": "a", "role": "learner", "incarnation": "1.1"})
+    folder.figures_told("a", 1.0, told("p", 5))
+    folder.keep(2.0)
     folder.close()
-    (folder.path / "figures.json").write_text("no JSON")
-    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
+    path = folder.path / "figures.json"
+    said: list[str] = []
+    content = bytearray(path.read_bytes())
+    content[content.index(b'"steps":5') + 8] ^= 1
+    path.write_bytes(content[: len(content) // 2] if damage == "cut" else content)
+    if damage == "removed":
+        path.unlink()
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7), say=said.append)
     again.close()
     assert again.figures.tokens == 0
+    assert said == ["hub: damaged or missing: figures.json; the run goes on without"]
+    assert rows(folder.path / "run.log")[-1]["files"] == ["figures.json"]
+    last = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7), say=said.append)
+    last.close()
+    assert len(said) == 1, "told once"
 
 
 def test_a_rejoiner_has_no_loss_until_it_has_stepped(folder: RunFolder) -> None:

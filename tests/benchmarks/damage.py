@@ -143,7 +143,7 @@ class Bench:
         try:
             await self.room.wait(seen, LIMIT_S)
         except TimeoutError:
-            return "SILENT"
+            return f"SILENT (nothing in {LIMIT_S:g} s): {program.out[-400:]}{program.err[-400:]}"
         code = program.process.poll()
         told = f"{program.out}{program.err}"
         damaged = [str(entry["files"]) for entry in logged(self.folder, "damaged")]
