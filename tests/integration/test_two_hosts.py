@@ -71,8 +71,11 @@ def paste(room: Room, line: str) -> Program:
 async def test_the_readme_leads_two_hosts_to_the_end_of_a_run(
     hosts: tuple[Namespace, Namespace], tmp_path: Path
 ) -> None:
-    """A token, a hub, a learner on each host, an observer: both merge until the run is stopped."""
-    [make_token, start_hub], [start_learner] = blocks()
+    """A token, a hub, a learner on each host, an observer: both merge until the run is stopped.
+
+    The hub itself trains nothing, and evaluates; from another host the run's key commands it.
+    """
+    [make_token, start_hub], [start_learner], [make_certificate], [ask_from_afar] = blocks()
     hub, other = (
         host(tmp_path / name, place) for name, place in zip(("hub", "other"), hosts, strict=True)
     )
@@ -93,6 +96,11 @@ async def test_the_readme_leads_two_hosts_to_the_end_of_a_run(
         folder = hub.folder / "runs" / "two-hosts"
         await hub.wait(lambda: most_merged(folder) == 2, LIMIT_S)
         await other.wait(lambda: "bits_per_byte" in observer.err, LIMIT_S)
+        (other.folder / "key").write_bytes((folder / "key").read_bytes())
+        status = paste(other, ask_from_afar.replace("--tls_ca hub.pem ", ""))
+        assert await other.ended(status) == 0, status
+        assert "goes on with 2 learners" in status.out
+        assert await hub.ended(paste(hub, make_certificate)) == 0
         stop = paste(hub, "islands control --folder runs/two-hosts stop")
         assert await hub.ended(stop) == 0, stop
         for room, program in ((hub, run), (other, first), (hub, second), (other, observer)):
@@ -105,7 +113,9 @@ async def test_the_readme_leads_two_hosts_to_the_end_of_a_run(
     assert summary["reason"] == "stopped by an operator"
     assert imbalance(summary) == 0
     assert incarnations(summary) == {"first": 1, "second": 1}
-    assert len(logged(folder, "admitted", role="observer")) == 1
+    assert len(logged(folder, "admitted", role="observer")) == 2, "the hub's own, and that one"
+    assert (folder / "summary.png").exists()
+    assert "val_bits_per_byte" in summary
 
 
 def most_merged(folder: Path) -> int:
