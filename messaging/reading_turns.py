@@ -3,7 +3,7 @@
 To read a document of many small values takes milliseconds, during which nobody else has the loop.
 So all links of a process share what may be read between two turns of the loop. Whoever asks waits
 in one of two rows, and each link asks for one message at a time: so every session has as much as
-every other one. Those that were admitted go first; of the others one message is read in each turn.
+every other one. Those that were admitted go first, and the others have little beside them.
 """
 
 import asyncio
@@ -11,6 +11,9 @@ from collections import deque
 
 BYTES_AT_ONCE = 1 << 13
 """Of messages, in one turn of the loop: a few milliseconds if every byte is a value."""
+
+GUESTS_BYTES_AT_ONCE = 1 << 11
+"""Of messages of those who were not admitted, beside that: one long message, or some short ones."""
 
 MESSAGE_BYTES = 64
 """What each message costs besides its bytes."""
@@ -57,14 +60,18 @@ class ReadingTurns:
         self._renewing = False
         self._left = self._at_once
         while self._left > 0 and self._members:
-            self._give(self._members)
-        if self._guests:
-            self._give(self._guests)
+            self._left -= self._give(self._members)
+        allowed = GUESTS_BYTES_AT_ONCE
+        while allowed > 0 and self._guests:
+            allowed -= self._give(self._guests)
         if self._members or self._guests:
             self._renew_later()
 
-    def _give(self, row: deque[tuple[asyncio.Future[None], int]]) -> None:
+    @staticmethod
+    def _give(row: deque[tuple[asyncio.Future[None], int]]) -> int:
+        """Let the first of a row read; returns what that costs."""
         turn, cost = row.popleft()
-        if not turn.done():  # its link has not ended meanwhile
-            self._left -= cost
-            turn.set_result(None)
+        if turn.done():  # its link has ended meanwhile
+            return 0
+        turn.set_result(None)
+        return cost

@@ -3,7 +3,8 @@
     python -m tests.benchmarks.attacked_hub FOLDER [--certificate FILE --key FILE]
 
 It says its address in a line, then writes what its loop does into `FOLDER/loop.json`: how late the
-loop was, in bins of a millisecond, and the most memory that the process held.
+loop was, in bins of a millisecond, the most memory that the process held, and how many frames it
+read.
 """
 
 import argparse
@@ -22,6 +23,8 @@ from islands.option_groups import ConnectOptions, ListenOptions
 from islands.run_claim import settle
 from islands.run_spec import RunSpec
 from islands.workload import load_workload
+from messaging.codec import Assembler
+from messaging.envelope import Envelope
 
 SAMPLE_S = 0.005
 WRITE_S = 0.25
@@ -30,7 +33,22 @@ STEP_S = 0.1
 MEGABYTES = 1.0
 
 
-async def sample(place: Path) -> None:
+class Frames:
+    """Counts what is read of all sessions' control sockets."""
+
+    def __init__(self) -> None:
+        """Count from now on."""
+        self.read = 0
+        take = Assembler.feed
+
+        def feed(assembler: Assembler, frame: bytes) -> Envelope | None:
+            self.read += 1
+            return take(assembler, frame)
+
+        setattr(Assembler, "feed", feed)  # noqa: B010  it only counts, and is the same otherwise
+
+
+async def sample(place: Path, frames: Frames) -> None:
     """Note how late the loop is, for ever."""
     loop, late, written_s = asyncio.get_running_loop(), Counter[int](), 0.0
     while True:  # until the hub ends
@@ -41,7 +59,8 @@ async def sample(place: Path) -> None:
             written_s = time.monotonic()
             most_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             fresh = place.with_suffix(".new")
-            fresh.write_text(json.dumps({"late_ms": sorted(late.items()), "most_kib": most_kib}))
+            told = {"late_ms": sorted(late.items()), "most_kib": most_kib, "frames": frames.read}
+            fresh.write_text(json.dumps(told))
             fresh.replace(place)
 
 
@@ -67,7 +86,8 @@ async def serve(chosen: argparse.Namespace) -> int:
     await hub.open()
     sys.stdout.write(hub.network.url(SUPERVISOR) + "\n")
     sys.stdout.flush()
-    sampling = asyncio.create_task(sample(folder / "loop.json"))
+    frames = Frames()
+    sampling = asyncio.create_task(sample(folder / "loop.json", frames))
     try:
         await hub.run()
     finally:

@@ -4,15 +4,13 @@ Each attack is a function of a target and a duration; it returns how much it sen
 """
 
 import asyncio
-import contextlib
 import itertools
 import random
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
-from enum import Enum
+from dataclasses import dataclass, replace
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -20,37 +18,24 @@ from aiohttp import ClientError
 from msgpack import packb
 
 from islands.identities import (
-    Fate,
-    FragmentIndex,
     Incarnation,
     LearnerName,
-    Lease,
     Phase,
     Role,
-    Ticket,
-    Version,
 )
 from islands.layout import Layout
 from islands.messages import (
     MESSAGE_TYPES,
     PROTOCOL,
-    Contribution,
-    ContributionDeclined,
-    ContributionFate,
-    Enquiry,
     FragmentProgress,
-    FragmentSeed,
     Heartbeat,
     Hello,
     Join,
     Joined,
-    Leave,
     Progress,
     StateOffer,
-    StateRequest,
-    Stop,
 )
-from islands.operation import Command, Note, RunEnded, StepFigures, Verb
+from islands.operation import Note, RunEnded, StepFigures
 from islands.wire_limits import limits_of
 from messaging.codec import Codec, head_frame
 from messaging.envelope import Envelope
@@ -67,9 +52,6 @@ GONE = (OSError, ClientError, LinkClosed, DialFailed, EncodeError, EOFError, Tim
 
 FIGURES = StepFigures("p", 1, 8, 0.1, 0.1, 2.0, 0.0, 0.0, ((1, 1),), 0.0, 1, 1)
 NOBODY = Incarnation(1, 999_999)
-NUMBERS = (-(2**63), -(10**6), -1, 0, 1, 2, 7, 10**6, 2**31, 2**63 - 1)
-TIMES = (-1.0, 0.0, 1e-300, 0.1, 1e6, 1e308, float("inf"), float("nan"))
-WORDS = ("", "[/x]", "\x1b[2J\x07", "x" * 5000, "\u202eabc", "a\nb\0", "syncer", "../..", "ana")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +63,7 @@ class Target:
     layout: Layout
     run: str
     tls: ssl.SSLContext | None = None
+    frames_read: Callable[[], int] = lambda: 0
 
     @property
     def place(self) -> tuple[str, int]:
@@ -363,129 +346,6 @@ async def unread_relay(target: Target, seconds: float) -> int:
         for network in networks:
             with suppress(*GONE):
                 await network.close()
-
-
-# ------------------------------------------------------------------------------------ mutations
-
-
-def twisted(value: object, chance: random.Random, share: float) -> object:
-    """The same thing, in which some parts are others, of the same type or of another one."""
-    if is_dataclass(value) and not isinstance(value, type):
-        changed = {
-            field.name: twisted(getattr(value, field.name), chance, share)
-            for field in fields(value)
-        }
-        return replace(value, **changed)
-    if isinstance(value, tuple):
-        parts = tuple(twisted(one, chance, share) for one in value)
-        return parts * chance.choice((0, 1, 1, 1, 50)) if chance.random() < share else parts
-    if chance.random() >= share:
-        return value
-    if isinstance(value, Enum):
-        return chance.choice([*type(value)])
-    return chance.choice({int: NUMBERS, float: TIMES, str: WORDS}.get(type(value), (value, None)))
-
-
-def bodies(target: Target, name: str, joined: Joined | None) -> list[object]:
-    """What a member says, one of each kind."""
-    incarnation = NOBODY if joined is None else joined.incarnation
-    credential = "forged" if joined is None else joined.credential
-    own = Joined(target.run, name, incarnation, credential, 1, ())
-    hello, who, ticket = target.hello(own), LearnerName(name), None
-    ticket = Ticket(1, 3, who, incarnation)
-    fragment, version = FragmentIndex(0), Version(1, 1)
-    lease = Lease(0, 1, 5)
-    progress = replace(hello.progress, leases=(lease,) * 3, steps=3, tokens=24)
-    return [
-        target.join(name),
-        hello,
-        progress,
-        Heartbeat(Role.LEARNER, name, incarnation, Phase.STEPPING, 5, credential),
-        Contribution(ticket, fragment, version, 1, 8, 8, "float32", "d" * 32),
-        ContributionDeclined(ticket, fragment, "no"),
-        ContributionFate(ticket, fragment, Fate.LATE, "x"),
-        FragmentSeed(1, fragment, who, incarnation, "d" * 32),
-        Leave(who, incarnation, "bye"),
-        Stop("over"),
-        Enquiry(PROTOCOL, Role.LEARNER, name),
-        Command(Verb.STATUS, "proof"),
-        Note("exit", '{"reason": "x"}'),
-        FIGURES,
-        RunEnded("over"),
-        StateRequest(incarnation, 0, "s"),
-        StateOffer(0, 1, "s", "d"),
-    ]
-
-
-def damaged(document: bytes, chance: random.Random) -> bytes:
-    """The same bytes, some of which are others."""
-    data = bytearray(document)
-    for _ in range(chance.randrange(1, 4)):
-        place = chance.randrange(len(data))
-        match chance.randrange(4):
-            case 0:
-                data[place] = chance.randrange(256)
-            case 1:
-                data[place] ^= 1 << chance.randrange(8)
-            case 2:
-                del data[place : place + chance.randrange(1, 9)]
-            case _:
-                data[place:place] = chance.randbytes(chance.randrange(1, 9))
-        data = data or bytearray(b"\0")
-    return bytes(data)
-
-
-async def mutations(
-    target: Target, frames: int, *, admitted: bool, fatal_share: float, sessions: int = 16
-) -> int:
-    """So many frames of members' messages with wrong values, some of them no documents at all."""
-    left, sent, count = frames, 0, itertools.count()
-
-    async def one_session() -> int:
-        nonlocal left, sent
-        number = next(count)
-        chance, name = random.Random(number), f"mutant-{number}"
-        network, drains = target.network(), []
-        try:
-            joined = None
-            if admitted:
-                await network.close()
-                network, peer, joined = await admit(target, name)
-            else:
-                link = await network.dial(target.url, local=name)
-                peer = Peer(link, Codec(MESSAGE_TYPES, limits_of(target.layout)))
-            url = target.url.rpartition("/")[0] + "/syncer"
-            other = Peer(await network.dial(url, local=name), peer._codec)  # noqa: SLF001
-            if joined is not None:
-                await other.say(target.hello(joined))
-            drains = [asyncio.create_task(one.drain()) for one in (peer, other)]
-            said = bodies(target, name, joined)
-            while left > 0 and not (peer.link.closed and other.link.closed):
-                to = chance.choice([one for one in (peer, other) if not one.link.closed])
-                body = twisted(chance.choice(said), chance, 0.1)
-                with suppress(EncodeError, TypeError, ValueError, OverflowError):
-                    document = to.document(body, chance.choice(("", "ana", "mutant-1")))
-                    fatal = chance.random() < fatal_share
-                    left, sent = left - 1, sent + 1
-                    await to.put(damaged(document, chance) if fatal else document)
-        finally:
-            for task in drains:
-                task.cancel()
-            with contextlib.suppress(*GONE):
-                await network.close()
-        return 0
-
-    async def worker() -> None:
-        while left > 0:
-            try:
-                await one_session()
-            except GONE:
-                await asyncio.sleep(0.01)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(sessions):
-            group.create_task(worker())
-    return sent
 
 
 async def _burst(peer: Peer, body: object, count: int = 50) -> int:

@@ -33,6 +33,7 @@ from messaging.security import Secret, client_tls
 from messaging.websocket_network import WebsocketNetwork
 from tests.benchmarks import attackers
 from tests.benchmarks.attackers import GONE, Target
+from tests.benchmarks.mutants import Mutants
 from tests.messaging.certificates import make_certificates
 
 HONEST = ("learner-0000", "learner-0001")
@@ -102,7 +103,12 @@ class Attacked:
             spec, plan = await enquire(network, (self.url,), asker, wait_s=READY_S, say=print)
         finally:
             await network.close()
-        return Target(self.url, secret, plan.layout, spec.settings.run, self.tls)
+        run, layout = spec.settings.run, plan.layout
+        return Target(self.url, secret, layout, run, self.tls, self.frames_read)
+
+    def frames_read(self) -> int:
+        """Frames on control sockets that the hub has read."""
+        return int(json.loads((self.folder / "loop.json").read_text())["frames"])
 
     def state(self) -> State:
         """Look at it from outside."""
@@ -236,6 +242,11 @@ async def attacked(name: str, attack: Attack, *, tls: bool) -> dict[str, object]
         }
 
 
+async def mutate(target: Target, *, frames: int, admitted: bool, fatal_share: float) -> int:
+    """Say mutated things until so many frames were read."""
+    return await Mutants(target, frames, admitted=admitted, fatal_share=fatal_share).run()
+
+
 def attacks(seconds: float, frames: int, fatal: float) -> dict[str, tuple[Attack, bool]]:
     """Every attack by name, and whether it is on a hub with TLS."""
     timed: dict[str, tuple[Attack, bool]] = {
@@ -262,7 +273,7 @@ def attacks(seconds: float, frames: int, fatal: float) -> dict[str, tuple[Attack
     if frames:
         for admitted in (False, True):
             side = "after" if admitted else "before"
-            work = partial(attackers.mutations, frames=frames, admitted=admitted, fatal_share=fatal)
+            work = partial(mutate, frames=frames, admitted=admitted, fatal_share=fatal)
             timed[f"mutated frames {side} admission"] = (work, False)
     return timed
 
