@@ -9,7 +9,7 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import fsum, inf, isfinite
+from math import inf, isfinite
 
 from islands.histogram import GapHistogram
 from islands.operation import StepFigures
@@ -247,7 +247,7 @@ class RunFigures:
     def loss(self) -> float | None:
         """Mean over the learners that train now; None if there is none."""
         losses = self.last_losses.values()
-        return fsum(losses) / len(losses) if losses else None
+        return sum(losses) / len(losses) if losses else None
 
     def take_loss(self, name: str) -> None:
         """A learner's smoothed loss is another one now, or it is away."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.config import RunSettings
+from islands.entry_limit import CAUSED_BY_PEERS, EntryLimit
 from islands.errors import InvariantError, IslandsError
 from islands.layout import Layout
 from islands.messages import FragmentUpdate
@@ -94,6 +95,7 @@ class RoleActor(Actor[T]):
         self._envelopes = 0
         self._to_supervisor: Dialer | None = None
         self._notes: deque[Note] = deque(maxlen=NOTES_KEPT)
+        self._limit = EntryLimit()
 
     async def on_stop(self, reason: str) -> None:
         """End what was started; a failure of a part is raised from `run`."""
@@ -172,6 +174,11 @@ class RoleActor(Actor[T]):
         fields = {
             key: plain(told) if isinstance(told, str) else told for key, told in fields.items()
         }
+        if kind in CAUSED_BY_PEERS:
+            before = self._limit.left_out(self.now_s())
+            if before is None:
+                return
+            fields |= {"left_out": before} if before else {}
         self.around.tape.write(self.now_s() - self.around.origin_s, self.name, kind, fields)
         if self.around.reports and kind in NOTABLE:
             self._notes.append(Note(kind, msgspec.json.encode(noted(fields)).decode()))

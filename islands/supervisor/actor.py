@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import assert_never
 
 from islands.credentials import Credentials
@@ -183,7 +184,7 @@ class SupervisorActor(RoleActor[Event]):
                 self._launcher.gave_up(name, reason)
             case CountFigures(name, figures):
                 if self._figures is not None:
-                    self._figures(name, figures)
+                    self._keep(name, partial(self._figures, name, figures))
             case Record(kind, fields):
                 self.record(kind, fields)
             case FinishRun(reason):
@@ -261,6 +262,16 @@ class SupervisorActor(RoleActor[Event]):
             case _:
                 self.record("unexpected", {"body": type(body).__name__})
 
+    def _keep(self, name: str, keep: Callable[[], None]) -> None:
+        """Let the run's folder keep what a member said; if that fails, its session is over."""
+        try:
+            keep()
+        except Exception as error:  # noqa: BLE001  whatever it is, one member must not end the run
+            reason = f"what it said cannot be kept: {error!r}"
+            self.record("refused", {"name": name, "reason": reason})
+            for connection in [c for c, of in self._names.items() if of == name]:
+                self._drop(connection, reason)
+
     def _join(self, connection: int, join: Join) -> None:
         proven = self._credentials.proven(join.name, join.proof)
         returns = join.previous is not None and self._credentials.genuine(
@@ -283,6 +294,6 @@ class SupervisorActor(RoleActor[Event]):
             return
         member = None if name is None else self.state.members.get(name)
         if member is not None:
-            self._noted(member.name, member.role, note)
+            self._keep(member.name, partial(self._noted, member.name, member.role, note))
         elif len(note.kind) + len(note.fields) <= NOTE_EARLY_CHARACTERS_MAX:
             self._early.setdefault(connection, deque(maxlen=NOTES_EARLY_MAX)).append(note)

@@ -197,6 +197,17 @@ async def watch(hub: Attacked, peaks: list[float]) -> None:
         peaks.append(hub.state().rss_mib if hub.hub.poll() is None else 0.0)
 
 
+async def while_alive(hub: Attacked, attack: Awaitable[int]) -> int:
+    """Attack until that is over, or the hub is."""
+    attacking = asyncio.ensure_future(attack)
+    while hub.hub.poll() is None:
+        done, _ = await asyncio.wait([attacking], timeout=0.5)
+        if done:
+            return attacking.result()
+    attacking.cancel()
+    return 0
+
+
 async def attacked(name: str, attack: Attack, *, tls: bool) -> dict[str, object]:
     """One attack on a fresh hub; returns its row of the table."""
     with tempfile.TemporaryDirectory() as place:
@@ -211,8 +222,8 @@ async def attacked(name: str, attack: Attack, *, tls: bool) -> dict[str, object]
             watching = asyncio.create_task(watch(hub, peaks))
             joining = asyncio.create_task(join_beside(target, "honest"))
             try:
-                sent = await attack(target)
-                joined_s = await joining
+                sent = await while_alive(hub, attack(target))
+                joined_s = await joining if hub.hub.poll() is None else None
             finally:
                 joining.cancel()
                 watching.cancel()

@@ -390,6 +390,27 @@ def test_what_no_check_foresaw_ends_its_sender_and_not_the_supervisor(
     with_hub(tmp_path, body)
 
 
+@pytest.mark.parametrize("what", ["figures", "noted"])
+def test_what_cannot_be_kept_ends_its_sender_and_not_the_supervisor(
+    tmp_path: Path, what: str
+) -> None:
+    """A loss of 1e308 made the mean of all overflow where it was kept, and ended the hub."""
+
+    def fail(*_: object) -> None:
+        raise OverflowError("too large")
+
+    async def body(hub: Hub) -> None:
+        other, _ = await hub.admit("ben")
+        setattr(hub.actor, f"_{what}", fail)
+        link, _ = await hub.admit("ana")
+        hub.say(link, FIGURES if what == "figures" else Note("exit", "{}"))
+        await ended(link)
+        await settle(hub, other)
+        assert any(b"cannot be kept: OverflowError" in line for line in hub.tape.lines)
+
+    with_hub(tmp_path, body)
+
+
 def test_the_end_of_a_run_is_kept_from_nobody_but_a_syncer(tmp_path: Path) -> None:
     """Payloads of strangers, which said that the run had ended, were kept: 1.9 GB of them."""
 
