@@ -9,11 +9,12 @@ in a third the run had ended.
 
 named      it says which file it is, and goes on
 refused    it says which file it is, and ends with exit code 2
+over       it says that this run has ended, and leaves its files alone
 goes on    it goes on with the same run, and needs nothing of the file, or has healed it
 ANEW       it began anew without a word          LIVELOCK   members were admitted again and again
 SILENT     it ended, or hangs, and names nothing
 
-The last three must not be. Each row is one line, as soon as it is known.
+The last three, in capitals, must not be. Each row is one line, as soon as it is known.
 """
 
 import argparse
@@ -40,6 +41,8 @@ MORE_MERGES = 6
 LIMIT_S = 60.0
 ADMISSIONS_MAX = 3
 """Of one learner, after one start: it comes, and may be evicted once before it is known."""
+OF_NO_USE = 2
+OVER = ("holds a run that has ended", "is over")
 BAD = ("ANEW", "LIVELOCK", "SILENT")
 NAMED_AS = {
     "journal": "the journal is gone",
@@ -149,8 +152,12 @@ class Bench:
         damaged = [str(entry["files"]) for entry in logged(self.folder, "damaged")]
         word = NAMED_AS.get(name, Path(name).name)
         named = any(word in text for text in (told, *damaged))
+        if code == OF_NO_USE and any(word in told for word in OVER):
+            return "over"
         if code is not None and not (code == 0 and self.budget_tokens):
-            return "refused" if code == 2 and named else f"SILENT (code {code}): {told[-200:]}"
+            return (
+                "refused" if code == OF_NO_USE and named else f"SILENT (code {code}): {told[-200:]}"
+            )
         begun = logged(self.folder, "started", actor="syncer")[starts:]
         if begun and not any(entry.get("resumed") for entry in begun):
             return "named, anew" if named else "ANEW"
