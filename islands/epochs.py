@@ -6,7 +6,8 @@
 
 A start that uses an epoch which another one used before is taken for that one, so a record that is
 missing or not whole counts as one higher than what is known: it may have been the newest. Whatever
-was damaged is named by whoever starts.
+was damaged is named by whoever starts. The copy is made last, so where there is none and no slot is
+whole, the first start ever was killed while it wrote, and has used none.
 """
 
 from dataclasses import dataclass
@@ -31,11 +32,13 @@ class Known:
         epochs: Those of the records that are whole.
         damaged: Files that are missing or not whole; empty where nothing was ever written.
         gone: The folder held a role's files, and holds none of its epochs now.
+        unused: What is damaged was written by a start that did not get as far as to use it.
     """
 
     epochs: tuple[int, ...]
     damaged: tuple[str, ...]
     gone: bool = False
+    unused: bool = False
 
 
 def known_epochs(slots: Slots) -> Known:
@@ -56,7 +59,8 @@ def known_epochs(slots: Slots) -> Known:
         damaged += found.missing if copy.record.metadata != ANEW else []
     elif copy.there or found.there:
         damaged.append(COPY)
-    return Known(tuple(epochs), tuple(sorted({*damaged})))
+    unused = bool(damaged) and not epochs and not copy.there
+    return Known(tuple(epochs), tuple(sorted({*damaged})), unused=unused)
 
 
 def next_epoch(known: Known, at_least: int = 1) -> int:
@@ -65,7 +69,7 @@ def next_epoch(known: Known, at_least: int = 1) -> int:
     Raises:
         DamagedError: no record is whole, and `at_least` is no help.
     """
-    if known.damaged and not known.epochs and at_least <= 1:
+    if known.damaged and not known.epochs and not known.unused and at_least <= 1:
         raise DamagedError(
             f"none of {', '.join(known.damaged)} is whole, so nobody knows which epochs were used"
         )

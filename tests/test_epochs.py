@@ -76,6 +76,20 @@ def test_nothing_is_damaged_where_nothing_was(tmp_path: Path) -> None:
     assert take_epoch(slots(tmp_path)) == (1, Known((), ()))
 
 
+def test_a_first_start_that_was_killed_while_it_wrote_has_used_none(tmp_path: Path) -> None:
+    """Both slots are made before the copy is, so without one nobody got as far as to begin."""
+    take_epoch(slots(tmp_path))
+    *torn, copy = files(tmp_path)
+    assert copy.suffix == ".epoch"
+    copy.unlink()
+    for path in torn:
+        cut(path)
+    epoch, known = take_epoch(slots(tmp_path))
+    assert epoch >= 1
+    assert known.damaged == ("epoch.a", "epoch.b", "epoch.c")
+    assert known_epochs(slots(tmp_path)).damaged == ()
+
+
 def test_epochs_that_nobody_knows_are_not_guessed(tmp_path: Path) -> None:
     """With no record whole a start says so, and takes none."""
     take_epoch(slots(tmp_path))

@@ -153,8 +153,8 @@ LIFETIMES = (
     Mutation(
         "a fragment of another version is recovered",
         "islands/journal.py",
-        "record = self._slots.load(head) if head.version == version else None",
-        "record = self._slots.load(head)",
+        "record = self._load(head) if head.version == version else None",
+        "record = self._load(head)",
         (JOURNAL,),
     ),
     Mutation(
