@@ -87,7 +87,7 @@ def test_a_first_start_that_was_killed_while_it_wrote_has_used_none(tmp_path: Pa
     epoch, known = take_epoch(slots(tmp_path))
     assert epoch >= 1
     assert known.damaged == ("epoch.a", "epoch.b", "epoch.c")
-    assert known_epochs(slots(tmp_path)).damaged == ()
+    assert take_epoch(slots(tmp_path))[0] > epoch
 
 
 def test_epochs_that_nobody_knows_are_not_guessed(tmp_path: Path) -> None:
