@@ -10,9 +10,11 @@ from typing import IO
 from islands.epochs import ANEW, COPY, begin_anew, epoch_disk, known_epochs
 from islands.errors import DamagedError, UserError, unusable
 from islands.figures import FIGURES_FILE
-from islands.folder_lock import lock_folder
+from islands.folder_lock import lock_folder, make_private
+from islands.rotation import older
 from islands.run_spec import MEND, PLAN_FILE, SPEC_FILE, RunPlan, RunSpec, read
 from islands.slots import Slots
+from islands.telemetry import GROWING, PICTURE_FILE
 from islands.wire_limits import check_told, limits_of
 from islands.workload import Workload
 from messaging.clock import WallClock
@@ -22,8 +24,14 @@ JOURNAL = "journal"
 JOURNAL_LOCK = "lock"
 ROLES = (JOURNAL, "supervisor")
 """Folders of the roles that count their starts."""
-SET_ASIDE = (JOURNAL, SPEC_FILE, PLAN_FILE, FIGURES_FILE, "summary.json", "final.safetensors")
+SET_ASIDE = (
+    *(JOURNAL, SPEC_FILE, PLAN_FILE, FIGURES_FILE, "summary.json", PICTURE_FILE),
+    *("final.safetensors", "tensorboard", *GROWING),
+    *(older(Path(name)).name for name in GROWING),
+)
 """What a run that is begun anew in the same folder must not find there."""
+EARLIER = "earlier"
+"""Where that is moved to, each time into a folder of the next number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,26 +135,46 @@ def _require_new(folder: Path) -> None:
 def set_aside(folder: Path) -> None:
     """Make room for a run that is begun anew: what is left of the last one is moved to `earlier/`.
 
-    Its epochs are not begun anew: members of the last one may live.
-
     Raises:
         UserError: somebody uses the folder, or it cannot be written to.
     """
-    if not folder.exists():
-        return
-    with (
-        contextlib.closing(lock_folder(folder, LOCK_FILE, "hub")),
-        contextlib.closing(lock_folder(folder / JOURNAL, JOURNAL_LOCK, "syncer")),
-    ):
+    if folder.exists():
+        with contextlib.closing(lock_folder(folder, LOCK_FILE, "hub")):
+            _set_aside(folder)
+
+
+def _set_aside(folder: Path) -> Path:
+    """As above, for whoever holds the folder; returns where everything is now.
+
+    Its epochs are not begun anew: members of the last one may live.
+    """
+    with contextlib.closing(lock_folder(folder / JOURNAL, JOURNAL_LOCK, "syncer")):
         used = {role: known_epochs(Slots(epoch_disk(folder, role))) for role in ROLES}
+        numbers = (path.name for path in folder.glob(f"{EARLIER}/*"))
+        last = max((int(name) for name in numbers if name.isdecimal()), default=0)
+        place = folder / EARLIER / str(last + 1)
         try:
-            place = folder / "earlier" / str(1 + len(list(folder.glob("earlier/*"))))
-            place.mkdir(parents=True)
-            for name in SET_ASIDE:
-                with contextlib.suppress(FileNotFoundError):
-                    (folder / name).rename(place / name)
+            make_private(place)
+            _move(folder, place)
         except OSError as error:
             raise unusable(f"the run folder {folder} cannot be written", error) from error
         for role in ROLES:
             slots = Slots(epoch_disk(folder, role))
             begin_anew(slots, used[role], int(WallClock().now_s()))
+    return place
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move the files of a run one by one: a folder of them may be a volume of its own.
+
+    The journal's lock stays: somebody may hold it.
+
+    Raises:
+        OSError: a file cannot be moved.
+    """
+    for name in SET_ASIDE:
+        for path in (source / name, *sorted((source / name).rglob("*"))):
+            if path.is_file() and path.name != JOURNAL_LOCK:
+                moved = target / path.relative_to(source)
+                moved.parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(path, moved)
