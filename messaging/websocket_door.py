@@ -185,16 +185,12 @@ class Door(web.Server):
     async def _serve(self, number: int, connection: socket.socket) -> None:
         """Shake hands, if there is TLS, then take requests."""
         loop, settings = asyncio.get_running_loop(), self._settings
-
-        def handler() -> web.RequestHandler:
-            made = self()
-            self._numbers[made] = number
-            return made
-
+        handler = self()
+        self._numbers[handler] = number
         try:
             tune(connection, settings.user_timeout_s)
             await loop.connect_accepted_socket(
-                handler,
+                lambda: handler,
                 connection,
                 ssl=self._tls,
                 ssl_handshake_timeout=None if self._tls is None else settings.handshake_s,
@@ -202,6 +198,7 @@ class Door(web.Server):
         except OSError as error:  # of TLS too; or the peer has gone, or it was ended
             if number in self._cuts and self._tls is not None:
                 self._note(self._addresses[number], f"no TLS handshake: {type(error).__name__}")
+            self._numbers.pop(handler, None)  # no loop tells it of a connection that it never had
             self._leave(number)
             connection.close()
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 import uvloop
+from aiohttp import web
 
 from messaging import acceptor
 from messaging.acceptor import Acceptor, bind
@@ -84,6 +85,41 @@ async def test_a_connection_that_never_shakes_hands_is_swept(certificates: Certi
         await until_ended(speaking)
         assert any("no TLS handshake" in sentence for sentence in hub.told)
         assert not any(SECRET.header() in sentence for sentence in hub.told)
+
+
+def handlers() -> int:
+    """Connections that this process remembers."""
+    gc.collect()
+    return sum(type(one) is web.RequestHandler for one in gc.get_objects())
+
+
+@pytest.mark.parametrize(
+    "factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+def test_handshakes_that_fail_leave_nothing(
+    certificates: Certificates,
+    factory: type[asyncio.AbstractEventLoop],
+) -> None:
+    """A hub grew with each connection that looked whether somebody listens, and went."""
+
+    async def main() -> Hub:
+        files = certificates
+        tls = server_tls(files.server, files.server_key)
+        async with Hub(server_tls=tls, client_tls=client_tls(files.authority)) as hub:
+            for _ in range(20):
+                gone, speaking = await hub.connect(), await hub.connect()
+                await hang_up(gone)
+                speaking[1].write(opening("/far", HEADERS))
+                await until_ended(speaking)
+            async with hub.session() as ends:
+                await still_works(ends)
+        return hub
+
+    before = handlers()
+    with asyncio.Runner(loop_factory=factory) as runner:
+        hub = runner.run(main())
+    assert hub.told
+    assert handlers() == before
 
 
 async def test_a_crowd_of_one_address_keeps_nobody_of_another_out() -> None:
