@@ -173,7 +173,7 @@ def start_over(core: Core) -> None:
 
     Both are told why this incarnation ends: it was not evicted, and a run in which that happens to
     everybody is to end. Steps that were under way report the same once more; they belong to no new
-    incarnation, which has not been allowed to step yet. Moments are reset after the last step.
+    incarnation, whose totals begin after them. Moments are reset after the last step.
     """
     if core.incarnation is not None and core.allowed:
         farewell = Leave(core.name, core.incarnation, NOT_FINITE, diverged=True)

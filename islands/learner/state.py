@@ -198,7 +198,7 @@ class LearnerState:
                 take_ready(core, batch_tokens)
             case StepFinished():
                 take_step(core, event)
-                if not event.finite:
+                if not event.finite and event.steps > core.origin_steps:
                     start_over(core)
             case Idled():
                 take_idle(core, event)

@@ -8,10 +8,12 @@ whose published values or whose learning rate are at fault, and would go on for 
   or an interval if that is longer;
 - a run of which every learner has `DIVERGED_MAX` of them in a row is closed, with a sentence.
 
-A learner that is away counts as one that trains well for as long as a compilation may take, unless
-it left: another one whose device is broken must not end the run before the killed one is back.
+A learner that is away counts as one that trains well for as long as a compilation may take, and as
+long as its account is open, unless it left: another one whose device is broken must not end the run
+before the killed one is back, nor before the others have dialled a syncer that was restarted.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from islands.config import RunSettings
@@ -61,10 +63,14 @@ class Divergences:
         """A learner departed by its own will: nobody waits for it."""
         self.streaks.pop(name, None)
 
-    @property
-    def of_everyone(self) -> bool:
-        """Whether every learner has diverged too often."""
-        return all(streak.times >= DIVERGED_MAX for streak in self.streaks.values())
+    def of_everyone(self, members: Iterable[LearnerName]) -> bool:
+        """Whether every learner has diverged too often.
+
+        Args:
+            members: those with an open account, whether or not they were heard since this start.
+        """
+        often = {name for name, streak in self.streaks.items() if streak.times >= DIVERGED_MAX}
+        return often.issuperset(self.streaks) and often.issuperset(members)
 
     def _refresh(self, name: LearnerName, now_s: float, settings: RunSettings) -> Streak:
         streak = self.streaks.pop(name, None) or Streak(now_s)

@@ -225,15 +225,18 @@ def _excuse_everywhere(core: Core, name: LearnerName, reason: str) -> None:
 def take_leave(core: Core, leave: Leave, now_s: float) -> None:
     """An incarnation ends by its learner's own word; if that is true of too many, the run ends."""
     learner = core.learners.get(leave.name)
-    if learner is not None and learner.incarnation == leave.incarnation:
+    current = learner is not None and learner.incarnation == leave.incarnation
+    if current:
         retire(core, leave.name, leave.reason)
     if not leave.diverged:
-        core.divergences.left(leave.name)
+        if current:
+            core.divergences.left(leave.name)
         return
     watch = core.divergences
     times = watch.diverged(leave.name, leave.incarnation, now_s, core.settings)
     core.record("diverged", name=leave.name, incarnation=str(leave.incarnation), times=times)
-    if watch.of_everyone and core.closing is None and core.seeded:
+    members = core.durable.ledger.books
+    if watch.of_everyone(members) and core.closing is None and core.seeded:
         begin_closing(core, end_reason(core.settings), now_s)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from islands.cli.serve import exit_code
 from islands.config import RunSettings
-from islands.identities import Incarnation, LearnerName
+from islands.identities import Incarnation, LearnerName, Status
 from islands.messages import Leave
 from islands.syncer.divergence import DIVERGED, DIVERGED_MAX, WELL_STEPS, Divergences, end_reason
 from islands.syncer.events import LeaveArrived
@@ -55,9 +55,36 @@ def test_who_was_killed_a_moment_ago_is_waited_for() -> None:
     bench.drop("ben")
     for _ in range(2 * DIVERGED_MAX):
         diverge(bench, "ana")
-    assert reason_of(bench) is None
     bench.tick(SETTINGS.timing.compile_s)
     diverge(bench, "ana")
+    assert reason_of(bench) is None
+    bench.view("ben", Status.EVICTED)
+    diverge(bench, "ana")
+    assert reason_of(bench) == end_reason(SETTINGS)
+
+
+def test_a_restarted_syncer_waits_for_all_who_have_accounts() -> None:
+    """One whose device is broken may dial first; it decides nothing for the others."""
+    bench = seeded("ana", "ben", settings=SETTINGS)
+    bench.step("ben")
+    again = Bench(SETTINGS, durable=bench.core.durable, epoch=2)
+    again.learners["ana"] = bench.learners["ana"]
+    again.hello("ana")
+    for _ in range(2 * DIVERGED_MAX):
+        diverge(again, "ana")
+    assert "ben" not in again.core.learners
+    assert reason_of(again) is None
+
+
+def test_an_old_word_of_leaving_ends_no_streak() -> None:
+    """A link may deliver it late: the learner is back since, and diverges."""
+    bench = seeded("ana", settings=SETTINGS)
+    ana = bench.learners["ana"]
+    gone = Leave(ana.name, ana.incarnation, "drained")
+    for _ in range(DIVERGED_MAX):
+        assert reason_of(bench) is None
+        diverge(bench, "ana")
+        bench.do(LeaveArrived(gone))
     assert reason_of(bench) == end_reason(SETTINGS)
 
 
@@ -89,7 +116,8 @@ def test_steps_that_go_well_end_a_streak(interval_steps: int, steps: int, *, end
         if counter == DIVERGED_MAX - 1:
             watch.heard(ana, steps, 1.0, settings)
         watch.diverged(ana, Incarnation(1, counter), 1.0, settings)
-    assert watch.of_everyone is ends
+    assert watch.of_everyone([ana]) is ends
+    assert not watch.of_everyone([ana, LearnerName("ben")])
 
 
 def test_a_word_that_comes_twice_counts_once() -> None:
