@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from islands.config import RunSettings
 from islands.layout import Fragment, Unit
 from islands.messages import Contribution
+from islands.simulation.world import SYNCER
 from tests.numerics import oracle
 from tests.oracle.run import Recording
 from tests.oracle.wire import Crossing
@@ -30,8 +31,9 @@ Name = tuple[int, int, str]
 """A contribution on the tape: epoch and round of its ticket, and its sender."""
 
 SMALL_ELEMENTS = 64
-MEDIAN_OVER = 64
+MEDIAN_OVER = 8
 MEDIAN_OVER_MIN = 8
+LATELY = 16
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ class Replay:
             known = self.values[update.fragment].setdefault(number, value)
             assert known.tobytes() == value.tobytes(), f"{number} has two values"
         self.parts = self._parts()
+        self.arrived: dict[Name, object] = {}
 
     def _parts(self) -> dict[Name, list[Part]]:
         """Contributions by ticket; a duplicate is the same part, another answer another one."""
@@ -167,28 +170,65 @@ class Replay:
         return before
 
     def _scales(self, norm_limit: float) -> dict[Name, float]:
-        """By what each admitted contribution would be scaled down to the limit on norms.
+        """By what each merged contribution is scaled down to the limit on norms.
 
-        Its norm per √step is measured by the running median of its fragment at its arrival. The
-        learning rate is constant in these runs, and so falls out. A restarted syncer begins anew.
+        Norms per √step are judged together when their round closes: against the median over
+        learners of each one's own newest. Only if more than half of those that contributed lately
+        exceed the limit are they scaled down. The learning rate is constant in these runs, and so
+        falls out. A restarted syncer begins anew.
         """
         scales: dict[Name, float] = {}
-        samples: dict[tuple[int, int], deque[float]] = defaultdict(
-            lambda: deque(maxlen=MEDIAN_OVER)
+        merged: dict[tuple[int, int], dict[str, deque[float]]] = defaultdict(
+            lambda: defaultdict(lambda: deque(maxlen=MEDIAN_OVER))
         )
-        by_ticket = {
-            str(said.ticket): (said, as_double(crossing.payload, said.precision))
-            for said, crossing in self.run.tap.contributions()
-        }
-        for line in self.run.lines("arrived"):
-            said, delta = by_ticket[str(line["ticket"])]
-            rate = float(np.linalg.norm(delta)) / said.steps**0.5
-            seen = samples[said.ticket.epoch, said.fragment]
-            limit = norm_limit * median(seen) if len(seen) >= MEDIAN_OVER_MIN else np.inf
-            name = (said.ticket.epoch, said.ticket.round, str(said.ticket.name))
-            scales[name] = min(1.0, limit / rate)
-            seen.append(rate)
+        lately: dict[tuple[int, int], deque[tuple[str, bool]]] = defaultdict(
+            lambda: deque(maxlen=LATELY)
+        )
+        for names, fragment in self._judged():
+            key = names[0][0], fragment
+            rates = {name: self._rate(name) for name in names}
+            before = merged[key]
+            enough = sum(map(len, before.values())) >= MEDIAN_OVER_MIN
+            usual = median(map(median, before.values())) if enough else np.inf
+            over = {name: rates[name] > norm_limit * usual for name in names}
+            lately[key] += [(name[2], over[name]) for name in names]
+            newest = dict(lately[key])
+            changed = 2 * sum(newest.values()) > len(newest)
+            for name in names:
+                if over[name] and not changed:
+                    continue  # it was refused
+                scales[name] = min(1.0, norm_limit * usual / rates[name])
+                before[name[2]].append(scales[name] * rates[name])
         return scales
+
+    def _judged(self) -> list[tuple[list[Name], int]]:
+        """What was judged together, with its fragment: what a round closed with or refused."""
+        names = {
+            str(said.ticket): (said.ticket.epoch, said.ticket.round, str(said.ticket.name))
+            for said, _ in self.run.tap.contributions()
+        }
+        found: dict[tuple[float, int], list[Name]] = defaultdict(list)
+        epoch, fragments = 0, {}
+        for line in (line for line in self.run.tape if line["actor"] == SYNCER):
+            match line["kind"]:
+                case "opened":
+                    fragments[_int(line["round"])] = _int(line["fragment"])
+                case "arrived":
+                    name = names[str(line["ticket"])]
+                    epoch, self.arrived[name] = name[0], line["tokens"]
+                case "fate" if str(line.get("reason")).startswith("norm "):
+                    name = names[str(line["ticket"])]
+                    found[_float(line["at_s"]), name[1]].append(name)
+                case "closed":
+                    round_, all_ = _int(line["round"]), _list(line["arrived"])
+                    named = [(epoch, round_, str(name)) for name in all_]
+                    found[_float(line["at_s"]), round_] += named
+        return [(sorted(judged), fragments[round_]) for (_, round_), judged in found.items()]
+
+    def _rate(self, name: Name) -> float:
+        """The norm of the contribution that was admitted, per √step."""
+        part = self.part(name, self.arrived[name])
+        return float(np.linalg.norm(part.delta) / np.sqrt(part.steps))
 
     def errors(self, rules: Rules) -> list[float]:
         """‖published step − recomputed step‖ / ‖recomputed step‖ of every version, in order."""
