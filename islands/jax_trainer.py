@@ -165,6 +165,7 @@ class JaxTrainer:
             self._blend(model, fragment, base, 0.0)
             for sent in (None, base) if self._carries else ():
                 self._shift(model, fragment, base, sent)
+        self._first_carried()  # as a reset of the moments will call it
         self._moment_likes = [
             jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)  # type: ignore[no-untyped-call]
             for x in jax.tree.leaves((model.optimizer_state, model.carried))

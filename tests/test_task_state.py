@@ -113,6 +113,16 @@ def test_a_snapshot_holds_what_the_state_has_moved() -> None:
     np.testing.assert_array_equal(trainer.state_of([trainer.value(0)])["mean"], np.zeros(4))
 
 
+def test_a_reset_of_the_moments_compiles_nothing() -> None:
+    """It happens in the middle of a run, between two steps."""
+    trainer = made()
+    train(trainer, 1)
+    compiled = dict(trainer._program._compiled)  # noqa: SLF001  what is counted here
+    trainer.reset_moments()
+    train(trainer, 1)
+    assert trainer._program._compiled == compiled  # noqa: SLF001
+
+
 def test_a_peer_gives_what_is_not_merged_with_its_moments() -> None:
     """Counts, keys and averages that are each learner's own go on where the donor's are."""
     donor, taker = made(), made()

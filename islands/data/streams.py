@@ -12,8 +12,11 @@ lies before the position once more.
 
 An iterator with `get_state` and `set_state`, as those of Grain, is set to what it was; of any other
 nothing is remembered, and it is read from its start.
+
+The learners of one process share a task, and so its streams: what is remembered is of all of them.
 """
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar, runtime_checkable
@@ -50,6 +53,7 @@ class Stream(Generic[Batch]):
     def __init__(self, begin: Callable[[ShardKey], Iterator[Batch]]) -> None:
         """Nothing is opened yet."""
         self._begin = begin
+        self._lock = threading.Lock()
         self._states: OrderedDict[tuple[ShardKey, int], object] = OrderedDict()
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[Batch, int]]:
@@ -65,14 +69,18 @@ class Stream(Generic[Batch]):
 
     def _take_up(self, iterator: Iterator[Batch], shard: ShardKey, position: int) -> int:
         """Set an iterator to the nearest state at or before a position; returns where that is."""
-        known = [at for key, at in self._states if key == shard and at <= position]
+        with self._lock:  # another learner's thread may remember or forget meanwhile
+            known = [at for key, at in self._states if key == shard and at <= position]
+            state = self._states[shard, max(known)] if known else None
         if not known or not isinstance(iterator, Resumable):
             return 0
-        iterator.set_state(self._states[shard, max(known)])
+        iterator.set_state(state)
         return max(known)
 
     def _remember(self, iterator: Iterator[Batch], shard: ShardKey, count: int) -> None:
         if isinstance(iterator, Resumable):
-            self._states[shard, count] = iterator.get_state()
-            while len(self._states) > STATES_MAX:
-                self._states.popitem(last=False)
+            state = iterator.get_state()
+            with self._lock:
+                self._states[shard, count] = state
+                while len(self._states) > STATES_MAX:
+                    self._states.popitem(last=False)

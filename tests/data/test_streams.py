@@ -1,5 +1,7 @@
 """Iterators whose state is opaque, at positions that are numbers."""
 
+import sys
+import threading
 from collections.abc import Iterator
 
 import grain
@@ -75,6 +77,35 @@ def test_states_are_bounded() -> None:
     next(stream.batches(SHARD, size - 1))
     assert len(reads) < STATES_EVERY + 1
     assert len(stream._states) == STATES_MAX  # noqa: SLF001  what is bounded
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("restless")
+def test_learners_of_one_process_may_read_at_once() -> None:
+    """They share the task, and so the stream; what one remembers disturbs none that looks."""
+    stream = Stream(lambda shard: Counting(shard, [], 2 * STATES_EVERY))
+    read: list[int] = []
+
+    def learn(number: int) -> None:
+        for turn in range(300):
+            position = turn % STATES_EVERY
+            batches = stream.batches(ShardKey(turn, number), position)
+            read.append(position + sum(1 for _ in batches))
+
+    threads = [threading.Thread(target=learn, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert read == [2 * STATES_EVERY] * 1200
 
 
 def test_an_iterator_without_a_state_is_read_from_its_start() -> None:
