@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 from numpy.typing import NDArray
 
-from islands.layout import Fragment, Layout
+from islands.layout import Fragment, Layout, Role
 from islands.mesh import EVERYWHERE, MODEL, Split
 
 Leaves = tuple[Array, ...]
@@ -36,6 +36,7 @@ class PieceShape:
         leaf_rows: Its rows, each an entry along its leading axes.
         rows: How many of them the piece has.
         split: How the leaf is cut over the devices.
+        additive: Whether what steps do to it adds up; that of a task's state does not.
     """
 
     leaf: int
@@ -43,6 +44,7 @@ class PieceShape:
     leaf_rows: int
     rows: int
     split: Split | None = None
+    additive: bool = True
 
     @property
     def size(self) -> int:
@@ -81,7 +83,8 @@ def shape_of(
     for piece in fragment.pieces:
         leaf, rows = layout.leaves[piece.leaf], piece.row_stop - piece.row_start
         place = places[piece.leaf]
-        pieces.append(PieceShape(place, leaf.shape, leaf.rows, rows, split(leaf.shape)))
+        additive = piece.role is not Role.STATE
+        pieces.append(PieceShape(place, leaf.shape, leaf.rows, rows, split(leaf.shape), additive))
     return FragmentShape(tuple(pieces), devices)
 
 
@@ -139,11 +142,19 @@ def shift(
 ) -> Leaves:
     """The leaves with local := local + (value − (base − sent)), computed in float32.
 
-    The leaves are donated. `sent` is base − local of what the value contains.
+    The leaves are donated. `sent` is base − local of what the value contains. A task's state is
+    taken as it is: a running average is no sum of steps, and what is added to it may be too much.
     """
     known = base if sent is None else base - sent
-    correction = _assembled(shape, value - known)
-    return _written(shape, leaves, starts, _flat(shape, leaves, starts) + correction)
+    moved = _flat(shape, leaves, starts) + _assembled(shape, value - known)
+    if not all(piece.additive for piece in shape.pieces):
+        whole, ends = _assembled(shape, value), np.cumsum([piece.size for piece in shape.pieces])
+        parts = [
+            (moved if piece.additive else whole)[end - piece.size : end]
+            for piece, end in zip(shape.pieces, ends.tolist(), strict=True)
+        ]
+        moved = jnp.concatenate(parts)
+    return _written(shape, leaves, starts, moved)
 
 
 def read_rows(piece: PieceShape, leaf: Array, start: Int[Array, ""]) -> Array:

@@ -334,7 +334,12 @@ class TaskCheck:
         return "traced"
 
     def _evaluated(self, params: PyTree, state: PyTree) -> int:
-        evaluated(self._task.evaluate, params, state)
+        try:
+            evaluated(self._task.evaluate, params, state)
+        except TaskError as error:
+            if isinstance(error.__cause__, NOT_TRACEABLE):  # a figure, which has no value yet
+                raise error.__cause__ from None
+            raise
         return 0
 
     def _trees(self, leaves: tuple[PyTree, PyTree, PyTree]) -> tuple[PyTree, PyTree]:

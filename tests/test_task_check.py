@@ -80,6 +80,20 @@ def test_shapes_alone_find_it_in_a_large_model(
     assert line_of(name) in capsys.readouterr().out.splitlines()[0]
 
 
+class FigureInJax(broken_tasks.Sound):
+    """Its evaluation leaves the conversion to a number to whoever asks, as many do."""
+
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, Array]:  # type: ignore[override]
+        return {"norm": jnp.linalg.norm(params["w"])}
+
+
+def test_a_figure_that_is_traced_is_no_mistake() -> None:
+    """It has no value by shapes alone; that of a whole check is a number."""
+    task = "tests.test_task_check:FigureInJax"
+    assert main(["check", task, "--trace_only"]) == 0
+    assert main(["check", task]) == 0
+
+
 def test_a_traceback_of_the_users_frames_alone_follows(capsys: pytest.CaptureFixture[str]) -> None:
     """It shows the line's text, and neither JAX's frames nor ours."""
     main(["check", "tests.broken_tasks:LoaderRaises"])

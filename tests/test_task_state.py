@@ -17,7 +17,7 @@ import islands
 from islands.config import RunSettings
 from islands.data.shards import ShardKey
 from islands.jax_trainer import JaxTrainer
-from islands.layout import Unit
+from islands.layout import Role, Unit
 from islands.numerics.optax_chain import OptaxChain
 from islands.numerics.outer import OuterOptimizer, Sgd, merge_with
 from islands.system import LocalSystem
@@ -63,6 +63,25 @@ class Normalised(Task[Floats]):
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         return {"mean": float(state["mean"].mean()), "steps": float(state["steps"])}
+
+
+def test_state_is_taken_as_it_is_where_work_is_carried_on() -> None:
+    """A running average is no sum of steps: what is added to it could make a variance negative."""
+    trainer = JaxTrainer(Normalised(), 1, carries=True)
+    trainer.setup()
+    (fragment,) = trainer.layout.fragments
+    for batch, _ in list(trainer.batches(ShardKey(0, 0), 0))[:2]:
+        trainer.step(batch, 0.01).loss()
+    moved, value = trainer.value(0), np.zeros(fragment.size, np.float32)
+    trainer.carry_on(0, value, None)
+    start, seen = 0, set()
+    for piece in fragment.pieces:
+        part = trainer.value(0)[start : start + piece.size]
+        assert moved[start : start + piece.size].any()
+        assert bool(part.any()) is (piece.role is not Role.STATE)
+        seen.add(piece.role)
+        start += piece.size
+    assert len(seen) == 2
 
 
 class WithoutState(Normalised):
