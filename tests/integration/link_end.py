@@ -23,8 +23,9 @@ from messaging.link import Lane, Link
 from messaging.link_state import DialSettings
 from messaging.scope import Scope
 from messaging.security import Secret
-from messaging.testing import Probe, probe
+from messaging.testing import probe
 from messaging.websocket_network import WebsocketNetwork
+from tests.integration.lanes import MESSAGE_TYPES, carrying
 
 PORT = 7070
 SECRET = "of-a-test-in-its-own-namespace"  # noqa: S105 (nobody else is in there)
@@ -99,9 +100,7 @@ class Caller:
         rng = random.Random(1)
         kinds = ((Lane.CONTROL, 1, CONTROL_BYTES), (Lane.BULK, BULK_FROM, payload_bytes))
         return {
-            lane: [
-                probe(first + number, (memoryview(rng.randbytes(size)),)) for number in range(count)
-            ]
+            lane: [carrying(rng.randbytes(size), lane, first + number) for number in range(count)]
             for lane, first, size in kinds
         }
 
@@ -128,7 +127,7 @@ class Caller:
 
 def make_network() -> WebsocketNetwork:
     """Make the network of either end."""
-    return WebsocketNetwork((Probe,), secret=Secret(SECRET))
+    return WebsocketNetwork(MESSAGE_TYPES, secret=Secret(SECRET))
 
 
 def main(line: Sequence[str] | None = None) -> None:

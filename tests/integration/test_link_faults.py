@@ -23,10 +23,11 @@ from messaging.errors import DialFailed, LinkClosed
 from messaging.link import Lane, Link, Listener
 from messaging.link_state import DialSettings
 from messaging.scope import Scope
-from messaging.testing import Probe, probe
+from messaging.testing import probe
 from messaging.websocket_network import WebsocketNetwork
 from messaging.websocket_settings import WebsocketSettings
 from tests.integration.connection import Connection, Way
+from tests.integration.lanes import MESSAGE_TYPES, carrying
 from tests.integration.proxy import FaultProxy
 from tests.integration.stream_faults import Cut, Faults
 
@@ -80,8 +81,8 @@ class Room:
 @asynccontextmanager
 async def open_room(settings: WebsocketSettings = SMALL, *, seed: int = 0) -> AsyncIterator[Room]:
     """Start a hub and a proxy; close everything at the end."""
-    hub = WebsocketNetwork((Probe,), settings=settings)
-    dialling = WebsocketNetwork((Probe,), settings=settings)
+    hub = WebsocketNetwork(MESSAGE_TYPES, settings=settings)
+    dialling = WebsocketNetwork(MESSAGE_TYPES, settings=settings)
     await hub.open("127.0.0.1", 0)
     room = Room(hub, hub.listen("hub"), dialling, seed)
     try:
@@ -93,13 +94,10 @@ async def open_room(settings: WebsocketSettings = SMALL, *, seed: int = 0) -> As
 
 
 def envelopes(seed: int, count: int = 8, most_bytes: int = 50_000) -> list[Envelope]:
-    """Make envelopes with payloads of several sizes, none like another."""
+    """Make bulk envelopes with payloads of several sizes, none like another."""
     rng = random.Random(seed)
     sizes = [0, *(rng.randrange(1, most_bytes) for _ in range(count - 1))]
-    return [
-        probe(number, (memoryview(rng.randbytes(size)),) if size else ())
-        for number, size in enumerate(sizes)
-    ]
+    return [carrying(rng.randbytes(size), Lane.BULK, number) for number, size in enumerate(sizes)]
 
 
 async def drain(link: Link) -> tuple[list[Envelope], str]:
@@ -121,8 +119,8 @@ def send_all(link: Link, sent: Sequence[Envelope]) -> None:
 
 
 def on_control(envelope: Envelope) -> Envelope:
-    """The same envelope, as it is sent on the control lane."""
-    return replace(envelope, id=envelope.id + 1000)
+    """The same bytes, as they are sent on the control lane."""
+    return carrying(b"".join(envelope.payload), Lane.CONTROL, envelope.id + 1000)
 
 
 def expect_beginning(received: Sequence[Envelope], sent: Sequence[Envelope]) -> None:
