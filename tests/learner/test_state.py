@@ -488,6 +488,23 @@ def test_both_hear_why_an_incarnation_ends_whose_loss_is_not_finite() -> None:
     assert bench.sent(Progress)[0].tokens == bench.steps * BATCH
 
 
+def test_a_step_that_was_under_way_diverges_for_nobody() -> None:
+    """It was dispatched before the new values were adopted, and is told after that."""
+    bench = stepping()
+    bench.step(finite=False)
+    bench.admit(counter=2)
+    bench.steps += 1  # under way: adoption counts it
+    bench.adopt(0, 0)
+    bench.adopt(1, 0)
+    bench.grant(100, counter=2)
+    under_way = StepFinished(bench.steps, bench.steps * BATCH, 3.0, finite=False, leases=LEASES)
+    bench.do(under_way)
+    assert bench.state.incarnation == Incarnation(1, 2)
+    assert bench.sent(Leave) == []
+    bench.step(finite=False)
+    assert len(bench.sent(Leave)) == 2
+
+
 def test_a_grant_for_another_incarnation_is_ignored() -> None:
     """Nor one of an older syncer; a smaller quota never takes tokens back."""
     bench = stepping()
