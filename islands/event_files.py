@@ -23,6 +23,8 @@ from islands.rotation import LIMIT_BYTES, write_whole
 from islands.spool import Spool
 from messaging.clock import WallClock
 
+STEP_MAX = 2**63 - 1
+"""What an event can hold."""
 NAME = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
@@ -46,7 +48,7 @@ class EventFiles:
 
     def add_summary(self, summary: Summary, step: int) -> None:
         """Add whatever TensorBoard shows of a step."""
-        event = Event(wall_time=self._wall.now_s(), step=step, summary=summary)
+        event = Event(wall_time=self._wall.now_s(), step=min(step, STEP_MAX), summary=summary)
         self._inlet.add(framed(event.SerializeToString()))
 
 

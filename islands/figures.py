@@ -7,12 +7,12 @@ neither their number nor the speed of their steps changes how a curve looks.
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
 from islands.histogram import GapHistogram
-from islands.operation import StepFigures
+from islands.operation import COUNT_MAX, TOTAL_MAX, StepFigures
 
 FIGURES_FILE = "figures.json"
 STEP_ROW_INTERVAL_S = 1.0
@@ -92,12 +92,12 @@ class LearnerFigures:
         self.step_time_s = told.step_time_s if 0 <= told.step_time_s < inf else 0.0
 
     def count(self, parts: "Sequence[LearnerFigures | StepFigures]") -> None:
-        """Be the sum of these."""
-        self.steps = sum(part.steps for part in parts)
-        self.tokens = sum(part.tokens for part in parts)
-        self.stepping_s = sum(part.stepping_s for part in parts)
-        self.bytes_up = sum(part.bytes_up for part in parts)
-        self.bytes_down = sum(part.bytes_down for part in parts)
+        """Be the sum of these, as far as one name can have done so much."""
+        self.steps = _bounded(part.steps for part in parts)
+        self.tokens = _bounded(part.tokens for part in parts)
+        self.stepping_s = min(LARGEST_DRAWN, sum(part.stepping_s for part in parts))
+        self.bytes_up = _bounded(part.bytes_up for part in parts)
+        self.bytes_down = _bounded(part.bytes_down for part in parts)
         gaps = GapHistogram()
         for part in parts:
             if isinstance(part, StepFigures):
@@ -233,7 +233,7 @@ class RunFigures:
     @property
     def tokens(self) -> int:
         """Tokens that all learners have processed, as far as they have told."""
-        return sum(learner.tokens for learner in self.learners.values())
+        return min(TOTAL_MAX, sum(learner.tokens for learner in self.learners.values()))
 
     @property
     def gaps(self) -> GapHistogram:
@@ -260,6 +260,10 @@ class RunFigures:
     def yield_of(self, fragments: int, tokens: int) -> float:
         """The share of tokens that has reached the published parameters by now."""
         return self.merged_tokens / max(1, fragments * tokens)
+
+
+def _bounded(counts: Iterable[int]) -> int:
+    return min(COUNT_MAX, sum(counts))
 
 
 def drawable(value: float) -> bool:

@@ -6,6 +6,8 @@ from math import ceil, floor, log10
 
 PER_DECADE = 100
 LOWEST_S = 1e-7
+SAMPLES_MAX = 2**62
+"""What is beyond is not counted: files take whole numbers of 63 bits."""
 
 
 @dataclass(slots=True)
@@ -35,7 +37,8 @@ class GapHistogram:
     def merge(self, bins: Iterable[tuple[int, int]], largest_s: float) -> None:
         """Take in what another histogram counted."""
         self.largest_s = max(self.largest_s, largest_s)
-        for index, count in bins:
+        for index, told in bins:
+            count = min(told, SAMPLES_MAX - self.count)
             self.count += count
             self.counts[index] = self.counts.get(index, 0) + count
 

@@ -7,7 +7,12 @@ from math import inf
 from islands.identities import Incarnation, Phase, Role, Status
 
 COUNT_MAX = 2**48
-"""Of anything that one process counts: so many processes may be added up in 63 bits."""
+"""Of anything that is counted of one name, in one process or in all of them: an admitted peer that
+lies adds no more than this to a total, however many processes it makes up.
+"""
+
+TOTAL_MAX = 2**62
+"""Of anything that is counted of a run; files and TensorBoard take whole numbers of 63 bits."""
 
 GAP_BIN_MAX = 2000
 """Bins are hundredths of a decade of seconds."""
@@ -106,14 +111,9 @@ class StepFigures:
         counts = (self.steps, self.tokens, self.bytes_up, self.bytes_down)
         counted = all(0 <= count <= COUNT_MAX for count in counts)
         timed = all(0 <= time_s < inf for time_s in (self.stepping_s, self.gap_largest_s))
-        return (
-            counted
-            and timed
-            and all(
-                abs(index) <= GAP_BIN_MAX and 0 <= count <= COUNT_MAX
-                for index, count in self.gap_bins
-            )
-        )
+        binned = all(abs(index) <= GAP_BIN_MAX and count >= 0 for index, count in self.gap_bins)
+        gaps = sum(count for _, count in self.gap_bins)
+        return counted and timed and binned and gaps <= COUNT_MAX
 
 
 @dataclass(frozen=True, slots=True)

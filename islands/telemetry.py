@@ -25,7 +25,7 @@ from islands.happenings import sentence
 from islands.identities import Role
 from islands.messages import NOT_FINITE
 from islands.notes import NoteBudget
-from islands.operation import Note, StepFigures
+from islands.operation import TOTAL_MAX, Note, StepFigures
 from islands.rotation import LIMIT_BYTES, RotatingFile
 from islands.schedule import learning_rate
 from islands.seals import read_sealed, sealed
@@ -232,7 +232,7 @@ class RunFolder:
         tokens = int(fields["merged_tokens"])  # type: ignore[call-overload]  # as above
         clock = float(fields["clock"])  # type: ignore[arg-type]
         self.figures.merges, self.figures.clock = merges, clock
-        self.figures.merged_tokens += tokens
+        self.figures.merged_tokens = min(TOTAL_MAX, self.figures.merged_tokens + tokens)
         self._row(row)
         curves = {f"merge/{name}": row[name] for name in MERGE_CURVES}
         rate = learning_rate(self._settings, self.figures.clock)
@@ -256,7 +256,7 @@ class RunFolder:
         event = report.event
         figures.steps += event.steps - figures.process_steps
         figures.tokens += event.tokens - figures.process_tokens
-        self._tokens += event.tokens - figures.process_tokens
+        self._count(event.tokens - figures.process_tokens)
         figures.process_steps, figures.process_tokens = event.steps, event.tokens
         figures.stepping_s += max(0.0, event.step_time_s - report.data_wait_s)
         figures.step_time_s = event.step_time_s
@@ -270,10 +270,14 @@ class RunFolder:
         figures = self._learner(name)
         before = figures.tokens
         figures.told(told)
-        self._tokens += figures.tokens - before
+        self._count(figures.tokens - before)
         self._step_row(name, at_s, figures, told.loss, told.gap_s, told.data_wait_s)
         if at_s - self._kept_s >= KEEP_INTERVAL_S:
             self.keep(at_s)
+
+    def _count(self, tokens: int) -> None:
+        """The run has processed so many more."""
+        self._tokens = min(TOTAL_MAX, max(0, self._tokens + tokens))
 
     def keep(self, at_s: float) -> None:
         """Let a later start of this hub know what was counted until now."""
@@ -408,10 +412,12 @@ def _restored(path: Path) -> tuple[float, RunFigures, bool]:
         kept = kept if content is None else msgspec.json.decode(content, type=KeptFigures)
     except (IslandsError, msgspec.MsgspecError):  # figures are for people: a run goes on without
         lost = True
+    for learner in kept.learners.values():
+        learner.count([learner])  # within the bounds of this version
     figures = RunFigures(
         learners=kept.learners,
         merges=kept.merges,
-        merged_tokens=kept.merged_tokens,
+        merged_tokens=min(TOTAL_MAX, kept.merged_tokens),
         evictions=kept.evictions,
         clock=kept.clock,
         losses=kept.losses,

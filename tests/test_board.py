@@ -41,6 +41,14 @@ def test_learners_are_overlaid_over_the_tokens_of_the_run(tmp_path: Path) -> Non
     assert [x for x, _ in run["tokens_per_s"]] == [10, 30, 50]
 
 
+def test_a_step_beyond_what_an_event_holds_is_the_last_one(tmp_path: Path) -> None:
+    """It costs no point, and ends nobody."""
+    spool = Spool(tmp_path)
+    Board(tmp_path, spool, SETTINGS).run(2**70, {"loss": 1.0})
+    spool.close()
+    assert curves_in(tmp_path / "run")["loss"] == [(2**63 - 1, 1.0)]
+
+
 def test_the_settings_are_shown_once(tmp_path: Path) -> None:
     """As text beside the curves, with those of the outer optimizer and the timeouts."""
     spool = Spool(tmp_path)

@@ -9,19 +9,20 @@ import pytest
 from islands.cli.standing import state_of
 from islands.config import RunSettings
 from islands.errors import UserError
-from islands.figures import FOLDED_KEPT, PROCESSES_KEPT
+from islands.figures import FOLDED_KEPT, PROCESSES_KEPT, LearnerFigures
 from islands.histogram import GapHistogram
 from islands.identities import Phase, Role
 from islands.learner.compute import StepReport
 from islands.learner.events import StepFinished
 from islands.messages import NOT_FINITE
-from islands.operation import Note, StepFigures
+from islands.operation import COUNT_MAX, TOTAL_MAX, Note, StepFigures
 from islands.telemetry import RunFolder, versions
 from tests.unscanned import Unscanned
 
 Row = dict[str, object]
 SINCE: Row = {"merged_tokens": 40, "clock": 6.0}
 """What a merge says of the run."""
+MERGED: Row = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5, **SINCE}
 
 
 def report(steps: int, *, loss: float = 2.0, gap_s: float = 0.0, step_s: float = 0.1) -> StepReport:
@@ -336,6 +337,7 @@ def test_a_flood_of_notes_is_counted_and_not_written(folder: RunFolder) -> None:
         {"gap_largest_s": float("nan")},
         {"gap_bins": ((10**9, 1),)},
         {"gap_bins": ((0, -1),)},
+        {"gap_bins": ((0, COUNT_MAX), (1, COUNT_MAX))},
     ],
 )
 def test_figures_that_cannot_be_added_up_are_forgotten(
@@ -351,13 +353,48 @@ def test_figures_that_cannot_be_added_up_are_forgotten(
     folder.close()
 
 
+def test_a_liar_of_many_processes_ends_no_hub(folder: RunFolder) -> None:
+    """Each adds as much as a process may tell; honest learners and merges are counted as before."""
+    bins = tuple((index, COUNT_MAX // 64) for index in range(64))
+    counts = dict.fromkeys(("steps", "tokens", "bytes_up", "bytes_down"), COUNT_MAX)
+    lie = replace(told("p", 1), **counts, gap_bins=bins, stepping_s=1e308)  # type: ignore[arg-type]
+    for number in range(300):
+        folder.figures_told("liar", 1.0, replace(lie, process=f"p{number}"))
+    assert folder.figures.tokens == COUNT_MAX
+    folder.figures_told("a", 2.0, told("p", 5))
+    assert folder.figures.tokens == COUNT_MAX + 50
+    folder.keep(3.0)
+    folder.close()
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
+    again.figures_told("a", 4.0, told("p", 7))
+    again.close()
+    assert again.figures.tokens == COUNT_MAX + 70
+    assert again.figures.learners["liar"].bytes_up == COUNT_MAX
+
+
+def test_a_hub_begins_again_with_totals_that_no_file_holds(folder: RunFolder) -> None:
+    """An earlier version kept what a liar had told, and no later start could write a point."""
+    folder.figures.learners["liar"] = LearnerFigures(steps=2**63, tokens=2**63)
+    folder.figures.merged_tokens = 2**63
+    folder.keep(1.0)
+    folder.close()
+    again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
+    again.figures_told("a", 2.0, told("p", 5))
+    again.figures_told("liar", 4.0, told("p", 5))
+    again.write(5.0, "s", "merged", MERGED)
+    again.keep(6.0)
+    again.close()
+    assert again.lost == 0
+    assert again.figures.tokens == COUNT_MAX + 50
+    assert again.figures.merged_tokens == TOTAL_MAX
+
+
 def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None:
     """Nothing is lost and nothing counts twice, also of a process that outlived the hub."""
     folder.figures_told("a", 1.0, told("gone", 5))
     folder.figures_told("a", 2.0, told("alive", 7, gap_s=0.5))
     folder.evaluation(3.0, 1.0, {"loss": 0.5})
-    merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5, **SINCE}
-    folder.write(3.0, "s", "merged", merged)
+    folder.write(3.0, "s", "merged", MERGED)
     folder.write(3.0, "v", "evicted", {"name": "a", "incarnation": "1.1", "reason": "silent"})
     curve = folder.figures.losses.all()
     folder.keep(4.0)
