@@ -43,7 +43,7 @@ from islands.mesh import Placement, placed
 from islands.moment_pieces import MomentSnapshot, Part, is_key, joined
 from islands.program import Program, copied_words, program_for
 from islands.task import Task
-from islands.trainer import PendingStep, Snapshot, Trainer, WirePrecision
+from islands.trainer import MomentsCopy, PendingStep, Snapshot, Trainer, WirePrecision
 
 _Call = tuple[Callable[..., PyTree], tuple[PyTree, ...]]  # a compiled function, its arguments
 
@@ -268,7 +268,7 @@ class JaxTrainer:
         """How many pieces the moments are cut into."""
         return len(self._program.moments.pieces)
 
-    def read_moments(self, piece: int) -> Snapshot:
+    def read_moments(self, piece: int) -> MomentsCopy:
         """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
         model = self._ready()
         leaves = jax.tree.leaves((model.optimizer_state, model.carried))

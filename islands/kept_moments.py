@@ -19,7 +19,7 @@ import msgspec
 
 from islands.identities import Version
 from islands.learner.moments import KeptMoments
-from islands.trainer import Snapshot, Trainer
+from islands.trainer import MomentsCopy, Trainer
 from messaging.clock import Clock
 from messaging.tensors import digest
 
@@ -130,8 +130,13 @@ class MomentKeeper:
         self._steps_kept = 0
         self._writing: _Writing | None = None
 
-    def at_boundary(self, trainer: Trainer, versions: tuple[Version, ...], steps: int) -> None:
-        """Take a few pieces, if a write is under way or is due; never waits for the disk."""
+    def at_boundary(
+        self, trainer: Trainer, versions: tuple[Version, ...], steps: int, resets: int = 0
+    ) -> None:
+        """Take a few pieces, if a write is under way or is due; never waits for the disk.
+
+        Pieces from before and after a reset do not belong together: a write is given up by it.
+        """
         writing = self._writing
         if writing is not None and writing.done:
             self._conclude(writing)
@@ -144,8 +149,10 @@ class MomentKeeper:
             if nothing or self._clock.now_s() < self._due_s:
                 return
             self._began_s = self._clock.now_s()
-            writing = self._writing = _Writing(self._kept(trainer, versions), steps)
+            writing = self._writing = _Writing(self._kept(trainer, versions), steps, resets)
             self._pool.submit(self._write, writing)
+        if writing.resets != resets:
+            writing.give_up()
         for _ in range(PIECES_PER_BOUNDARY):
             if not writing.wants:
                 return
@@ -161,6 +168,12 @@ class MomentKeeper:
             pieces = (trainer.read_moments(n).buffer() for n in range(trainer.moment_pieces))
             self._pool.submit(self._attempt, self._kept(trainer, versions), pieces).result()
         self._pool.shutdown(wait=True)
+
+    def abandon(self) -> None:
+        """The learner ends: no thread waits for pieces that nobody will take."""
+        if self._writing is not None:
+            self._writing.give_up()
+        self._pool.shutdown(wait=False)
 
     def _conclude(self, writing: "_Writing") -> None:
         self._writing = None
@@ -188,43 +201,47 @@ class MomentKeeper:
 
 
 class _GivenUpError(Exception):
-    """A newer write takes the place of this one."""
+    """What was written so far is not to be kept."""
 
 
 class _Writing:
     """One write while the learner steps: pieces come from its thread, and leave on another."""
 
-    def __init__(self, kept: KeptMoments, steps: int) -> None:
+    def __init__(self, kept: KeptMoments, steps: int, resets: int) -> None:
         self.kept = kept
         self.steps = steps
+        self.resets = resets
         self.taken = 0
         self.done = False
         self.whole = False
-        self._queue: SimpleQueue[Snapshot | None] = SimpleQueue()
+        self._given_up = False
+        self._queue: SimpleQueue[MomentsCopy | None] = SimpleQueue()
 
     @property
     def wants(self) -> bool:
         """Whether a further piece has room."""
-        left = self.taken < self.kept.pieces
+        left = self.taken < self.kept.pieces and not self._given_up
         return left and not self.done and self._queue.qsize() < UNDER_WAY_MAX
 
-    def take(self, snapshot: Snapshot) -> None:
+    def take(self, snapshot: MomentsCopy) -> None:
         """The next piece is on its way to the host."""
         self.taken += 1
         self._queue.put(snapshot)
 
     def give_up(self) -> None:
         """No more will come."""
-        self._queue.put(None)
+        if not self._given_up:
+            self._given_up = True
+            self._queue.put(None)
 
     def buffers(self) -> Iterator[memoryview]:
         """The pieces, in order, as they come.
 
         Raises:
-            _GivenUpError: no more will come.
+            _GivenUpError: no more will come, or one is not finite: a learner that diverged.
         """
         for _ in range(self.kept.pieces):
             snapshot = self._queue.get()
-            if snapshot is None:
+            if snapshot is None or not snapshot.finite():
                 raise _GivenUpError
             yield snapshot.buffer()

@@ -73,6 +73,11 @@ class MomentSnapshot:
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return whole.data.toreadonly()
 
+    def finite(self) -> bool:
+        """Wait for the parts; whether all their floating numbers are finite."""
+        floating = [x for x in self.arrays if jnp.issubdtype(x.dtype, jnp.floating)]
+        return all(bool(np.isfinite(np.asarray(x)).all()) for x in floating)
+
     def ready(self) -> bool:
         """Whether the device has finished all parts."""
         return all(bool(x.is_ready()) for x in self.arrays)  # type: ignore[attr-defined]

@@ -21,7 +21,14 @@ from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import InvariantError
 from islands.fragments import Layout, Leaf, default_role, plan
 from islands.numerics.adopt import delay_corrected
-from islands.trainer import MOMENT_PIECE_BYTES, PendingStep, Snapshot, Trainer, WirePrecision
+from islands.trainer import (
+    MOMENT_PIECE_BYTES,
+    MomentsCopy,
+    PendingStep,
+    Snapshot,
+    Trainer,
+    WirePrecision,
+)
 from messaging.clock import Clock, MonotonicClock
 from messaging.tensors import digest
 
@@ -74,6 +81,17 @@ class ToySnapshot:
     def ready(self) -> bool:
         """Always."""
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class ToyMoments(ToySnapshot):
+    """A piece of the momentum, and whether the whole of that is finite."""
+
+    sound: bool
+
+    def finite(self) -> bool:
+        """As it was when the piece was copied: a piece may be cut within a number."""
+        return self.sound
 
 
 class ToyTask:
@@ -250,9 +268,10 @@ class NumpyTrainer(ToyTask):
         """How many pieces the momentum is cut into."""
         return -(-self._moment.nbytes // self._moment_piece_bytes) if self._momentum else 0
 
-    def read_moments(self, piece: int) -> Snapshot:
+    def read_moments(self, piece: int) -> MomentsCopy:
         """A piece of the momentum, copied."""
-        return ToySnapshot(np.array(self._moment.view(np.uint8)[self._moment_range(piece)]))
+        piece_bytes = np.array(self._moment.view(np.uint8)[self._moment_range(piece)])
+        return ToyMoments(piece_bytes, bool(np.isfinite(self._moment).all()))
 
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
         """Take over the momentum of another learner."""

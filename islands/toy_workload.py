@@ -17,7 +17,14 @@ from islands.errors import InvariantError
 from islands.process_memory import TrainerMemory
 from islands.run_spec import RunPlan
 from islands.toy import SleepingDevice, ToyTask
-from islands.trainer import MOMENT_PIECE_BYTES, PendingStep, Snapshot, Trainer, WirePrecision
+from islands.trainer import (
+    MOMENT_PIECE_BYTES,
+    MomentsCopy,
+    PendingStep,
+    Snapshot,
+    Trainer,
+    WirePrecision,
+)
 from islands.workload import Place, Workload
 from messaging.tensors import digest
 
@@ -103,6 +110,10 @@ class Zeros:
         """Its bytes."""
         return memoryview(bytes(self.size_bytes))
 
+    def finite(self) -> bool:
+        """Always."""
+        return True
+
     def ready(self) -> bool:
         """Always."""
         return True
@@ -185,7 +196,7 @@ class Accelerator(ToyTask):
         """How many pieces they are cut into."""
         return len(self._pieces_bytes())
 
-    def read_moments(self, piece: int) -> Snapshot:
+    def read_moments(self, piece: int) -> MomentsCopy:
         """A piece."""
         return Zeros(self._pieces_bytes()[piece])
 

@@ -53,6 +53,13 @@ class Snapshot(Protocol):
         """Whether `buffer` would return at once."""
 
 
+class MomentsCopy(Snapshot, Protocol):
+    """A piece of the inner optimizer's state, on its way to the host."""
+
+    def finite(self) -> bool:
+        """Wait until it is on the host; whether all its floating numbers are finite."""
+
+
 class Trainer(Protocol):
     """One learner's model copy, inner optimizer and data."""
 
@@ -137,7 +144,7 @@ class Trainer(Protocol):
         Called once, after `setup`.
         """
 
-    def read_moments(self, piece: int) -> Snapshot:
+    def read_moments(self, piece: int) -> MomentsCopy:
         """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
 
     def load_moments(self, pieces: Sequence[memoryview]) -> None:

@@ -143,3 +143,39 @@ def test_an_end_in_the_middle_of_a_write_leaves_the_newest(tmp_path: Path) -> No
     assert pieces is not None
     assert tuple(map(bytes, pieces)) == pieces_of(trainer)
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+def test_broken_moments_do_not_take_the_place_of_good_ones(tmp_path: Path) -> None:
+    """A write that was due while a learner diverged is dropped."""
+    trainer, clock = NumpyTrainer(2, batch_tokens=8), Hand()
+    trainer.setup()
+    file = MomentFile(tmp_path, "run")
+    file.write(KEPT, PIECES)
+    keeper = MomentKeeper(file, clock, lambda _: None, interval_s=1.0)
+    trainer.adopt(0, np.full_like(trainer.value(0), np.nan))
+    trainer.step(next(trainer.batches(ShardKey(0, 0), 0))[0], 0.1)
+    clock.at_s += 1.0
+    keeper.at_boundary(trainer, VERSIONS, 1)
+    keeper.at_the_end(trainer, VERSIONS, 1)
+    assert file.find() == KEPT
+    assert file.read() == PIECES
+
+
+def test_a_reset_gives_up_what_is_being_written(tmp_path: Path) -> None:
+    """So no file has pieces from before and after it; the next write has those after it."""
+    trainer, clock = trained(), Hand()
+    done = threading.Event()
+    keeper = MomentKeeper(MomentFile(tmp_path, "run"), clock, lambda _: done.set(), interval_s=1.0)
+    clock.at_s += 1.0
+    keeper.at_boundary(trainer, VERSIONS, 3)
+    trainer.reset_moments()
+    boundaries = 0
+    while not done.is_set() and boundaries < 10_000:
+        clock.at_s += 1.0
+        keeper.at_boundary(trainer, VERSIONS, 3, resets=1)
+        boundaries += 1
+        done.wait(0.001)
+    pieces = MomentFile(tmp_path, "run").read()
+    assert pieces is not None
+    assert tuple(map(bytes, pieces)) == pieces_of(trainer)
+    keeper.abandon()

@@ -1,12 +1,13 @@
 """How an optimizer's state is cut into pieces of bytes, and put together again."""
 
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from islands.moment_pieces import MomentPlan, joined, plan_moments
+from islands.moment_pieces import MomentPlan, MomentSnapshot, joined, plan_moments
 
 DTYPES = st.sampled_from([np.float32, ml_dtypes.bfloat16, np.int32, np.bool_])
 LEAVES = st.lists(st.tuples(st.lists(st.integers(0, 7), max_size=3).map(tuple), DTYPES), max_size=8)
@@ -81,3 +82,10 @@ def test_the_schema_tells_states_apart() -> None:
         schema("mu", (4, 2), ml_dtypes.bfloat16),
     ]
     assert len({standard, *others}) == 4
+
+
+def test_a_piece_tells_whether_its_floating_numbers_are_finite() -> None:
+    """In any precision; counts always are."""
+    broken = jnp.array([1.0, jnp.nan], jnp.bfloat16)
+    assert MomentSnapshot((jnp.arange(3), jnp.ones(2, jnp.bfloat16))).finite()
+    assert not MomentSnapshot((jnp.arange(3), broken)).finite()

@@ -151,6 +151,7 @@ class ComputeThread:
         self._copies = Copies()
         self._copied = False
         self._kept = kept
+        self._keeper: MomentKeeper | None = None
         self._trainer: Trainer | None = None
         self._post: Post = _nobody
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -198,17 +199,19 @@ class ComputeThread:
             self._tell(ComputeFailed(failure(error, "the task failed while it trained")))
         finally:
             self._copier.shutdown(wait=False)
+            if self._keeper is not None:
+                self._keeper.abandon()
 
     def _work(self) -> None:
         engine = self._set_up()
-        keeper = self._keeper()
+        keeper = self._keeper = self._make_keeper()
         running: Running | None = None
         ready_s = self._clock.now_s()
         while not self._stopping:  # each turn is one boundary
             self._take_commands(engine)
             allowed = engine.boundary()
             if keeper is not None:
-                keeper.at_boundary(engine.trainer, engine.versions, engine.steps)
+                keeper.at_boundary(engine.trainer, engine.versions, engine.steps, engine.resets)
             before_data_s = self._clock.now_s()
             if engine.has_work():
                 data_wait_s = self._clock.now_s() - before_data_s
@@ -230,7 +233,7 @@ class ComputeThread:
         if keeper is not None:
             keeper.at_the_end(engine.trainer, engine.versions, engine.steps)
 
-    def _keeper(self) -> MomentKeeper | None:
+    def _make_keeper(self) -> MomentKeeper | None:
         if self._kept is None:
             return None
         return MomentKeeper(self._kept, self._clock, lambda error: self._tell(MomentsKept(error)))

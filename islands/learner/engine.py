@@ -175,6 +175,7 @@ class Engine:
         self.steps = 0
         self.tokens = 0
         self.order = 0
+        self.resets = 0
         self.commands: deque[Command] = deque()
         self._settings = settings
         self._report = report
@@ -249,6 +250,7 @@ class Engine:
                 deliver(self.trainer.value(fragment))
             case Reset():
                 self.trainer.reset_moments()
+                self.resets += 1
             case ReadPiece():
                 self._asked.append(command)
             case Load(pieces):

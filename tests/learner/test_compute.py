@@ -4,17 +4,21 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from islands.config import RunSettings
 from islands.data.shards import ShardKey
 from islands.errors import TaskError, TaskFailedError
-from islands.identities import Lease
+from islands.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.kept_moments import KEEP_INTERVAL_S, MomentFile
 from islands.learner.compute import ComputeEvent, ComputeFailed, ComputeThread, PieceReady
-from islands.learner.engine import PIECES_PER_BOUNDARY, Allow, Load, ReadPiece
+from islands.learner.engine import PIECES_PER_BOUNDARY, Adopt, Allow, Load, ReadPiece
 from islands.learner.events import Idled, MomentsLoaded, TrainerMade, TrainerReady
 from islands.toy import NumpyTrainer
+from islands.trainer import PendingStep
 
 LIMIT_S = 30.0
 BATCH = 8
@@ -24,9 +28,11 @@ PIECE_BYTES = 300
 class Device:
     """A thread with a toy trainer, and what it told."""
 
-    def __init__(self, make: Callable[[], NumpyTrainer] | None = None) -> None:
+    def __init__(
+        self, make: Callable[[], NumpyTrainer] | None = None, kept: MomentFile | None = None
+    ) -> None:
         """Start it."""
-        self.compute = ComputeThread(make or made, RunSettings(fragments=2), "ana")
+        self.compute = ComputeThread(make or made, RunSettings(fragments=2), "ana", kept)
         self.told: asyncio.Queue[ComputeEvent] = asyncio.Queue()
         self.compute.start(self.told.put_nowait)
 
@@ -167,3 +173,45 @@ def test_a_loader_that_fails_in_the_middle_is_told_by_its_line() -> None:
         device.end()
 
     asyncio.run(main())
+
+
+def test_a_failure_while_moments_are_written_leaves_no_thread_behind(tmp_path: Path) -> None:
+    """The interpreter would wait for one that waits for pieces, and the process never end."""
+    before = set(threading.enumerate())
+
+    class Leaping:
+        """A clock by which it is always time to write."""
+
+        at_s = 0.0
+
+        def now_s(self) -> float:
+            self.at_s += 2 * KEEP_INTERVAL_S
+            return self.at_s
+
+    class Failing(NumpyTrainer):
+        """Its second step raises, of whose moments then not all pieces are taken."""
+
+        def step(self, batch: object, learning_rate: float) -> PendingStep:
+            if self._moment.any():
+                raise RuntimeError("the device is gone")
+            return super().step(batch, learning_rate)
+
+    async def main() -> None:
+        trainer = Failing(2, batch_tokens=BATCH, moment_piece_bytes=8)
+        device = Device(lambda: trainer, MomentFile(tmp_path, "run"))
+        device.compute._clock = Leaping()  # noqa: SLF001  five minutes are too long for a test
+        for index, fragment in enumerate(trainer.layout.fragments):
+            value = np.zeros(fragment.size, np.float32)
+            device.compute.command(
+                Adopt(FragmentIndex(index), Version(1, 0), value, 0.0, Incarnation(1, 1))
+            )
+        device.compute.command(Allow(9 * BATCH, (Lease(0, 0, 0),)))
+        async with asyncio.timeout(LIMIT_S):
+            await device.wait(ComputeFailed)
+        device.end()
+
+    asyncio.run(main())
+    writers = {t for t in threading.enumerate() if t.name.startswith("moments")} - before
+    for writer in writers:
+        writer.join(LIMIT_S)
+        assert not writer.is_alive()
