@@ -136,14 +136,6 @@ class Hub:
         self.syncer: SyncerActor | None = None
         self.share: Share | None = None
         self.failure: IslandsError | None = None
-        self.folder = RunFolder(
-            settings.folder,
-            settings.spec.settings,
-            fragments=len(claim.plan.layout.fragments),
-            extend=settings.extend,
-            limit_bytes=settings.keeping.file_bytes,
-            say=say,
-        )
         self.workload = workload
         self.say_once = SaidOnce(say)
         self.network = network_of(
@@ -153,6 +145,14 @@ class Hub:
             limits=limits_of(claim.plan.layout),
         )
         self._credentials = self._key()
+        self.folder = RunFolder(
+            settings.folder,
+            settings.spec.settings,
+            fragments=len(claim.plan.layout.fragments),
+            extend=settings.extend,
+            limit_bytes=settings.keeping.file_bytes,
+            say=say,
+        )
         self._living = Living("hub", self._signalled, self.kill_children)
         self._scope = Scope("hub-network", lambda _, error: self.give_up("the network", error))
         self._began_s = 0.0

@@ -46,6 +46,7 @@ class Claim:
         folder: of the run.
         made: whether this start made the folder.
         resumed: whether the folder holds a run that goes on.
+        aside: where the run is that was there, if this one is begun anew.
     """
 
     plan: RunPlan
@@ -54,12 +55,23 @@ class Claim:
     folder: Path
     made: bool
     resumed: bool
+    aside: Path | None = None
 
     def give_back(self) -> None:
-        """Nothing came of this start: a folder that it made is taken away again."""
-        self.lock.close()
-        if self.made:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        """Nothing came of this start: a folder that it made goes, a run that was there comes back.
+
+        Raises:
+            UserError: the run cannot be moved back.
+        """
+        with contextlib.closing(self.lock):
+            if self.made:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            elif self.aside is not None:
+                try:
+                    _move(self.aside, self.folder)
+                    shutil.rmtree(self.aside)
+                except OSError as error:
+                    raise unusable(f"the run is in {self.aside} and stays there", error) from error
 
 
 @contextlib.contextmanager
@@ -73,24 +85,30 @@ def unless_it_fails(claim: Claim) -> Iterator[None]:
 
 
 def settle(
-    folder: Path, spec: RunSpec, workload: Workload | None, start_from: Path | None = None
+    folder: Path,
+    spec: RunSpec,
+    workload: Workload | None,
+    start_from: Path | None = None,
+    *,
+    restart: bool = False,
 ) -> Claim:
     """Take a run's folder for this process, with the plan it was begun with, or a new one.
 
-    What cannot be is refused before a folder is made. The spec is written down by the hub, once
-    nobody is left who has another one.
+    What cannot be is refused before a folder is made, or a run in it moved. The spec is written
+    down by the hub, once nobody is left who has another one.
 
     Args:
         folder: of the run.
         spec: as it is wanted now.
         workload: to plan a new run; may be None where the folder holds one.
         start_from: file with the initial values of a new run, if they are not the task's.
+        restart: whether a run that the folder holds is set aside.
 
     Raises:
         UserError: the folder is in use, or holds a run that differs in what cannot change, or a
             new run has nothing to start from, or its members could not tell each other of it.
     """
-    earlier = read(folder)
+    earlier = None if restart else read(folder)
     if earlier is not None:
         changed = spec.changed_from(earlier[0])
         if changed is not None:
@@ -101,19 +119,33 @@ def settle(
         plan = earlier[1]
     else:
         assert workload is not None, "a new run is planned from its workload"
-        _require_new(folder)
-        if start_from is not None and not start_from.is_file():
-            raise UserError(f"start_from is {start_from}; there is no such file")
+        if not restart:
+            _require_new(folder)
+        require_file(start_from)
         plan = workload.plan(spec.settings)
     limits_of(plan.layout)
     check_told(spec.encode(), plan.encode())
     made = not folder.exists()
-    lock = lock_folder(folder, LOCK_FILE, "hub")
-    if read(folder) != earlier:
-        lock.close()
-        raise UserError(f"the folder {folder} was taken by another hub just now; choose another")
+    with contextlib.ExitStack() as unless_settled:
+        lock = unless_settled.enter_context(lock_folder(folder, LOCK_FILE, "hub"))
+        aside = _set_aside(folder) if restart and not made else None
+        if read(folder) != earlier:
+            raise UserError(
+                f"the folder {folder} was taken by another hub just now; choose another"
+            )
+        unless_settled.pop_all()
     other = () if earlier is None else spec.differences(earlier[0])
-    return Claim(plan, other, lock, folder, made, earlier is not None)
+    return Claim(plan, other, lock, folder, made, earlier is not None, aside)
+
+
+def require_file(start_from: Path | None) -> None:
+    """See whether what a new run is to start from is there.
+
+    Raises:
+        UserError: it is not.
+    """
+    if start_from is not None and not start_from.is_file():
+        raise UserError(f"start_from is {start_from}; there is no such file")
 
 
 def _require_new(folder: Path) -> None:

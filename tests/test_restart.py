@@ -1,11 +1,26 @@
 """A run that is begun anew where another one was: what is moved away, and when."""
 
 import shutil
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from islands.cli.parsing import Common
 from islands.config import RunSettings
-from islands.run_claim import set_aside
+from islands.epochs import epoch_disk, take_epoch
+from islands.errors import UserError
+from islands.option_groups import ConnectOptions, ListenOptions, RunFile
+from islands.options import SyncerOptions
+from islands.run_claim import ROLES, set_aside, settle
+from islands.run_spec import RunSpec, read, write
+from islands.slots import Slots
+from islands.syncer.__main__ import entry
 from islands.telemetry import GROWING, RunFolder
+from islands.workload import load_workload
+from messaging.errors import LocalFault
 
 
 def files_in(folder: Path) -> list[str]:
@@ -55,3 +70,55 @@ def test_what_a_run_wrote_is_not_continued_by_the_next(tmp_path: Path) -> None:
     kept = files_in(tmp_path / "earlier" / "2")
     assert {"figures.json", "metrics.1.jsonl", *GROWING} <= set(kept)
     assert any(name.startswith("tensorboard/run/") for name in kept)
+
+
+TOY = RunFile("islands.toy_workload:Sleeping", {"megabytes": 0.25})
+MISTAKES: Mapping[str, Callable[[SyncerOptions], SyncerOptions]] = {
+    "a task that is not there": lambda right: replace(
+        right, file=replace(TOY, task="no_such_module:Task")
+    ),
+    "a start that is not there": lambda right: replace(
+        right, file=replace(TOY, start_from=Path("no_such.safetensors"))
+    ),
+    "a token that is not there": lambda right: replace(
+        right, connecting=ConnectOptions(token_file=Path("no_such_token"))
+    ),
+    "a key that is not there": lambda right: replace(right, key_file=Path("no_such_key")),
+    "a port in use": lambda right: right,
+    "a start that is not there, apart": lambda right: replace(
+        right,
+        file=replace(TOY, start_from=Path("no_such.safetensors")),
+        supervisor=("127.0.0.1:1",),
+    ),
+    "a port in use, apart": lambda right: replace(right, supervisor=("127.0.0.1:1",)),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_restart_that_is_refused_leaves_the_run_as_it_was(
+    tmp_path: Path, mistake: Callable[[SyncerOptions], SyncerOptions]
+) -> None:
+    """Else the next start, without the option, would begin anew without a word."""
+    spec = RunSpec(TOY.run, TOY.task, TOY.task_settings)
+    with settle(tmp_path, spec, load_workload(spec)).lock:
+        write(tmp_path, spec, load_workload(spec).plan(spec.settings))
+        RunFolder(tmp_path, spec.settings).close()
+    for role in ROLES:
+        take_epoch(Slots(epoch_disk(tmp_path, role)))
+    (tmp_path / "tape.jsonl").write_text("old\n")
+    before = contents_of(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listening = ListenOptions(f"127.0.0.1:{taken.getsockname()[1]}")
+        right = SyncerOptions(TOY, listening, folder=tmp_path, restart=True)
+        with pytest.raises((UserError, LocalFault)):
+            entry(mistake(right), Common())
+    after = contents_of(tmp_path)
+    assert {name: after.get(name) for name in before} == before
+    assert not [name for name in after if name.startswith("earlier/")]
+    assert read(tmp_path) is not None
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    """All files of a run but those that count starts beside the folders of the roles."""
+    found = {name: (folder / name).read_bytes() for name in files_in(folder)}
+    return {name: data for name, data in found.items() if not name.endswith(".epoch")}

@@ -71,16 +71,14 @@ def make_hub(options: RunOptions) -> "LocalHub":
     from islands.hosting import compiled_folder
     from islands.hub import HubSettings
     from islands.local_hub import LearnerSettings, LocalHub
-    from islands.run_claim import set_aside, settle, unless_it_fails
+    from islands.run_claim import settle, unless_it_fails
     from islands.workload import load_workload
 
     spec = spec_of(options.file)
     folder = options.folder or new_folder(spec.settings.run)
     workload = load_workload(spec)
     workload.keep_compiled(compiled_folder())
-    if options.restart:
-        set_aside(folder)
-    claim = settle(folder, spec, workload, options.file.start_from)
+    claim = settle(folder, spec, workload, options.file.start_from, restart=options.restart)
     settings = HubSettings(
         folder=folder,
         spec=spec,

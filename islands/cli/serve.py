@@ -6,7 +6,7 @@ from islands.happenings import why_ended
 from islands.hosting import run_service, say
 from islands.hub import Hub, HubSettings, banner
 from islands.option_groups import RunFile
-from islands.run_claim import set_aside, settle, unless_it_fails
+from islands.run_claim import settle, unless_it_fails
 from islands.run_spec import RunSpec, read
 from islands.summary import Summary
 from islands.syncer.divergence import DIVERGED
@@ -25,11 +25,9 @@ def spec_of(file: RunFile) -> RunSpec:
 def serve(file: RunFile, told: Callable[[RunSpec], HubSettings], *, restart: bool = False) -> int:
     """Run a hub to the end of its run, if need be from its beginning; returns the exit code."""
     settings = told(spec_of(file))
-    if restart:
-        set_aside(settings.folder)
-    planned = read(settings.folder) is not None  # a restart needs neither JAX nor the task
+    planned = not restart and read(settings.folder) is not None  # then JAX is not needed
     workload = None if planned else load_workload(settings.spec)
-    claim = settle(settings.folder, settings.spec, workload, settings.start_from)
+    claim = settle(settings.folder, settings.spec, workload, settings.start_from, restart=restart)
     with unless_it_fails(claim):
         hub = Hub(settings, claim, None)  # before the loop, which hears nobody while it plans
     return run_service(lambda watchdog: _serve(hub, watchdog))

@@ -53,14 +53,14 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         token_of,
     )
     from islands.identities import Role
-    from islands.run_claim import set_aside
+    from islands.run_claim import require_file, set_aside
     from islands.syncer_host import journal_disk, make_syncer
     from islands.wire_limits import limits_of
 
     connecting, listening = options.connecting, options.listening
     network = network_of(connecting, listening, token=token_of(connecting))
     if options.restart:
-        set_aside(options.folder)
+        require_file(options.file.start_from)
     disk = journal_disk(options.folder)  # before anybody hears of this start
     try:
         await network.open(listening.host, listening.port, advertise=listening.advertise)
@@ -69,6 +69,11 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
         network.allow(limits_of(plan.layout))
         key_file = options.key_file or options.folder / KEY_FILE
+        credentials = credentials_of(spec.settings.run, key_file)
+        if options.restart:  # nothing is left that could be refused
+            disk.close()
+            set_aside(options.folder)
+            disk = journal_disk(options.folder)
         tape = tape_in(options.folder, options.name, options.keeping)
         around = around_in(network, addresses, spec, plan, tape)
         syncer = make_syncer(
@@ -78,7 +83,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
             spec=spec,
             disk=disk,
             shards=plan.shards,
-            credentials=credentials_of(spec.settings.run, key_file),
+            credentials=credentials,
             start_from=options.file.start_from,
             ready=watchdog.ready,
         )
