@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 PACKAGES = ("islands", "jax", "jaxlib", "flax", "optax", "numpy", "numba", "msgpack", "aiohttp")
 KEEP_INTERVAL_S = 5.0
+KEPT_BYTES_PER_S = 2**20
+"""Of a large fleet figures are kept less often: a MiB takes some 7 ms, in which a hub does nothing
+else."""
 PICTURE_FILE = "summary.png"
 GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
 
@@ -106,7 +109,7 @@ class RunFolder:
         self._told = ""
         self._point_s = -STEP_ROW_INTERVAL_S
         self._notes = NoteBudget()
-        self._kept_s = 0.0
+        self._keep_s = 0.0
         self._tokens = self.figures.tokens  # kept up to date: a row of one learner asks nobody else
         self.listeners: list[Callable[[], object]] = []
         """Called whenever the figures may have changed; they must be quick."""
@@ -272,7 +275,7 @@ class RunFolder:
         figures.told(told)
         self._count(figures.tokens - before)
         self._step_row(name, at_s, figures, told.loss, told.gap_s, told.data_wait_s)
-        if at_s - self._kept_s >= KEEP_INTERVAL_S:
+        if at_s >= self._keep_s:
             self.keep(at_s)
 
     def _count(self, tokens: int) -> None:
@@ -281,7 +284,6 @@ class RunFolder:
 
     def keep(self, at_s: float) -> None:
         """Let a later start of this hub know what was counted until now."""
-        self._kept_s = at_s
         figures = self.figures
         learners = {
             name: replace(learner, row_s=-STEP_ROW_INTERVAL_S)
@@ -301,7 +303,9 @@ class RunFolder:
                 for row in figures.evaluations
             ],
         )
-        self._spool.replace(self.path / FIGURES_FILE, sealed(msgspec.json.encode(kept)))
+        content = sealed(msgspec.json.encode(kept))
+        self._spool.replace(self.path / FIGURES_FILE, content)
+        self._keep_s = at_s + max(KEEP_INTERVAL_S, len(content) / KEPT_BYTES_PER_S)
 
     def draw(self, at_s: float) -> None:
         """Make the picture of the run as it is now, or was in the end; it takes a second."""

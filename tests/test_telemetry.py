@@ -413,6 +413,29 @@ def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None
     assert (figures.steps, figures.gaps.count, figures.gaps.largest_s) == (14, 2, 0.5)
 
 
+@pytest.mark.parametrize(("learners", "kept"), [(1, 12), (4096, 7)])
+def test_figures_of_a_large_fleet_are_kept_less_often(
+    folder: RunFolder, learners: int, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take a hub at most a hundredth of its time, in which it hears nobody."""
+    bins = tuple((index, 1000 + index) for index in range(60))
+    for number in range(learners):
+        folder.figures_told(f"n{number}", 0.0, replace(told("p", 1), gap_bins=bins))
+    folder.keep(0.0)
+    times: list[float] = []
+    keep = folder.keep
+
+    def kept_at(at_s: float) -> None:
+        times.append(at_s)
+        keep(at_s)
+
+    monkeypatch.setattr(folder, "keep", kept_at)
+    for second in range(1, 61):
+        folder.figures_told("n0", float(second), told("p", second))
+    folder.close()
+    assert len(times) == kept
+
+
 @pytest.mark.parametrize("field", ["loss", "step_time_s", "gap_s", "data_wait_s"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_figure_that_is_no_number_costs_no_other(
