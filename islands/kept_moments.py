@@ -52,7 +52,7 @@ class MomentFile:
 
     Args:
         folder: of that learner.
-        run: name of the run; moments of another run are none.
+        run: its name, and what tells it from another of that name; moments of another run are none.
     """
 
     def __init__(self, folder: Path, run: str) -> None:

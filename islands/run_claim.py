@@ -1,9 +1,10 @@
 """The folder of a run, taken by one hub: what cannot be is refused before anything is made."""
 
 import contextlib
+import secrets
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -122,7 +123,7 @@ def settle(
         if not restart:
             _require_new(folder)
         require_file(start_from)
-        plan = workload.plan(spec.settings)
+        plan = replace(workload.plan(spec.settings), begun=secrets.token_hex(8))
     limits_of(plan.layout)
     check_told(spec.encode(), plan.encode())
     made = not folder.exists()

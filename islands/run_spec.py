@@ -93,10 +93,14 @@ def _differences(prefix: str, before: dict[str, object], now: dict[str, object])
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What follows from a spec: the layout of the model, and virtual shards of one pass."""
+    """What follows from a spec: the layout of the model, and virtual shards of one pass.
+
+    `begun` tells a run from another of its name, such as the one before a `--restart`.
+    """
 
     layout: Layout
     shards: int
+    begun: str = ""
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -117,7 +121,7 @@ class RunPlan:
         layout = layout_of(told.leaves, told.fragments, told.pattern, dict(told.labels))
         if layout != told:
             raise RefusedError("the run's plan does not have the fingerprint that it names")
-        return RunPlan(layout, plan.shards)
+        return RunPlan(layout, plan.shards, plan.begun)
 
 
 def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:

@@ -180,7 +180,10 @@ def test_a_run_is_begun_anew_where_it_was(tmp_path: Path) -> None:
         settle(folder, toy(), load_workload(toy()))
     set_aside(folder)
     assert (folder / "earlier" / "2" / "journal").is_dir()
-    settle(folder, toy(), load_workload(toy())).lock.close()
+    again = settle(folder, toy(), load_workload(toy()))
+    again.lock.close()
+    assert again.plan.begun != claim.plan.begun, "what learners left belongs to the last run"
+    assert again.plan.layout == claim.plan.layout
 
 
 def test_nothing_is_set_aside_where_nothing_is(tmp_path: Path) -> None:

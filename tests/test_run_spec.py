@@ -35,7 +35,8 @@ def test_a_spec_arrives_as_it_was_told() -> None:
 
 def test_a_plan_arrives_as_it_was_made() -> None:
     """A layout travels with its fingerprint."""
-    assert RunPlan.decode(plan().encode()) == plan()
+    made = replace(plan(), begun="a1b2")
+    assert RunPlan.decode(made.encode()) == made
 
 
 def test_a_plan_with_another_fingerprint_is_refused() -> None:

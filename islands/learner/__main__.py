@@ -71,7 +71,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         place = Place(name, options.devices, options.model_parallel)
         tape = tape_in(options.folder, name, options.keeping)
         around = around_in(network, addresses, spec, plan, SpokenTape(tape, say))
-        kept = moments_of(options.folder, options.name, spec.settings.run)
+        kept = moments_of(options.folder, options.name, f"{spec.settings.run} {plan.begun}")
         compute = ComputeThread(
             lambda: workload.trainer(spec.settings, place), spec.settings, name, kept
         )
@@ -96,11 +96,11 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     return 0
 
 
-def moments_of(folder: "Path", name: str | None, run_name: str) -> "MomentFile | None":
+def moments_of(folder: "Path", name: str | None, run: str) -> "MomentFile | None":
     """Where moments are left for a restart; nowhere without a name, which no restart would have."""
     from islands.kept_moments import MomentFile
 
-    return None if name is None else MomentFile(folder / "processes" / name, run_name)
+    return None if name is None else MomentFile(folder / "processes" / name, run)
 
 
 def _prepare(spec: "RunSpec", own: dict[str, object]) -> "tuple[Workload, Layout]":
