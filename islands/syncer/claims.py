@@ -131,6 +131,12 @@ def wrong_report(before: Progress | None, told: Progress, news: Iterable[int]) -
     return None
 
 
+def age_steps(contribution: Contribution, told: Progress) -> float:
+    """How many steps its sender had done, by its last report, beyond those in a contribution."""
+    later = told.tokens - contribution.processed_tokens
+    return max(0.0, told.steps * later / told.tokens) if told.tokens > 0 else 0.0
+
+
 def wrong_steps(contribution: Contribution, told: Progress, marks: Marks) -> str | None:
     """Why the steps of a contribution cannot be true; None if they can.
 

@@ -267,7 +267,9 @@ class Core:
         patience_s = final_patience_s(
             timing,
             step_s=learner.step_s,
-            exchange_s=max(answer_s, exchange.adoptions_s.value or 0.0),
+            exchange_s=max(
+                answer_s + (exchange.ages_s.value or 0.0), exchange.adoptions_s.value or 0.0
+            ),
         )
         unknown = learner.phase is Phase.STEPPING and learner.step_s == 0
         return max(patience_s, timing.scaled(timing.compile_s)) if unknown else patience_s

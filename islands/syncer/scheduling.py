@@ -7,7 +7,7 @@ from islands.identities import Fate, FragmentIndex, LearnerName, Role, Ticket, V
 from islands.messages import Contribution, ContributionFate, PullFragment, Quarantined
 from islands.schedule import learning_rate
 from islands.syncer.actions import BeginMerge, DropContribution, MergePart, Send
-from islands.syncer.claims import COPIES_MAX, wrong_steps
+from islands.syncer.claims import COPIES_MAX, age_steps, wrong_steps
 from islands.syncer.core import Core
 from islands.syncer.eligibility import stale_because
 from islands.syncer.fate import Check, Refusal, refusal
@@ -162,6 +162,8 @@ def take_contribution(
     if ticket.epoch == core.durable.epoch:
         learner.unanswered.pop(ticket.round, None)
         learner.exchange.answer(ticket.round, now_s, core.fragments)
+        age_s = age_steps(contribution, learner.progress) * learner.step_s
+        learner.exchange.ages_s.add(age_s, core.fragments)
         abandoned_s = core.abandoned_s.get(ticket.round)
         learner.exchange.late_s = None if abandoned_s is None else now_s - abandoned_s
         core.touch_answers(learner.name)

@@ -93,13 +93,16 @@ class Exchange:
     """Times of one incarnation, measured on the syncer's clock.
 
     `answers_s` are from a pull to its answer, `adoptions_s` from sending a value to the report that
-    it is adopted. `asked` tells when rounds asked first, over the link that is open, `late_s` by
-    how much its last answer missed its round. `left_out_until_s` tells until when nobody asks who
-    was given up, and `in_vain_s` for how long it was left out last, 0 once it has answered.
+    it is adopted. `ages_s` are of what was sent: since the step with which it ends, so that a copy
+    to the host, and those before it, took as long. `asked` tells when rounds asked first, over the
+    link that is open, `late_s` by how much its last answer missed its round. `left_out_until_s`
+    tells until when nobody asks who was given up, and `in_vain_s` for how long it was left out
+    last, 0 once it has answered.
     """
 
     answers_s: Longest = field(default_factory=Longest)
     adoptions_s: Longest = field(default_factory=Longest)
+    ages_s: Longest = field(default_factory=Longest)
     asked: dict[int, float] = field(default_factory=dict)
     late_s: float | None = None
     in_vain_s: float = 0.0
@@ -186,7 +189,8 @@ def final_patience_s(timing: Timing, *, step_s: float, exchange_s: float) -> flo
     Args:
         timing: of the run.
         step_s: the longest of those who can be reached.
-        exchange_s: the longest of those who can be reached, to an answer or to an adoption.
+        exchange_s: the longest of those who can be reached, to an answer from its last step, or to
+            an adoption.
     """
     answer_s = min(MARGIN * exchange_s, TIME_MAX_S)
     return max(timing.scaled(timing.final_s), MARGIN * step_s + answer_s)

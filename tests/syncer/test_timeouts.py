@@ -6,6 +6,7 @@ import pytest
 
 from islands.config import RunSettings, Timing
 from islands.syncer.actions import BeginMerge, Record
+from islands.syncer.events import ContributionArrived
 from islands.syncer.timeouts import (
     MARGIN,
     SAMPLES_LEAST,
@@ -17,7 +18,7 @@ from islands.syncer.timeouts import (
     resend_s,
     warning_patience_s,
 )
-from tests.syncer.bench import Bench, opened, seeded
+from tests.syncer.bench import GOOD, Bench, opened, seeded
 
 TIMING = Timing()
 GIGABYTE_S = 1600.0
@@ -225,3 +226,22 @@ def test_a_run_that_merges_says_nothing() -> None:
         bench.adopt("ana")
         bench.tick(1.0)
         assert records(bench, "nothing_merged") == []
+
+
+def test_the_end_waits_for_copies_as_old_as_those_before() -> None:
+    """What is answered then is the newest, so who answered with what is old takes longer."""
+    bench = seeded("ana", settings=RunSettings(interval_steps=40, fragments=2))
+    ana = bench.learners["ana"]
+    ana.step_time_s = 300.0
+    (pull,) = opened(bench)
+    before_s = bench.core.final_patience_s(bench.core.learners[ana.name])
+    answer = bench.contribution(pull)
+    for _ in range(10):
+        bench.now_s += 300.0
+        bench.step("ana")
+    bench.do(ContributionArrived(answer, GOOD, bench.connections["ana"]))
+    learner = bench.core.learners[ana.name]
+    age_s = learner.exchange.ages_s.value
+    assert age_s is not None
+    assert age_s == pytest.approx(10 * learner.step_s)
+    assert bench.core.final_patience_s(learner) >= before_s + MARGIN * age_s
