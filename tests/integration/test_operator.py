@@ -75,8 +75,13 @@ async def test_a_learner_is_added_and_drained(place: Place) -> None:
     await hub.wait_merge_of(PAIR, LIMIT_S)
     assert hub.launcher.names() == ["syncer", *PAIR]
     folder = room.folder / "run"
-    ends = logged(folder, "process_ended", actor="hub", name="learner-2")
-    assert [end["error"] for end in ends] == [""]
+
+    def ends() -> list[object]:
+        told = logged(folder, "process_ended", actor="hub", name="learner-2")
+        return [end["error"] for end in told]
+
+    await hub.wait_until(lambda: bool(ends()), LIMIT_S)  # the log is written beside the run
+    assert ends() == [""]
     assert logged(folder, "left", name="learner-2", reason="drained by an operator")
     nobody = await control(room, "drain", "nobody", code=1)
     assert "there is no learner 'nobody' here; the learners are: learner-0, learner-1" in nobody.out
