@@ -22,12 +22,15 @@ class Copies:
     """Snapshots on their way, by fragment: the totals of steps at which they were taken.
 
     `steps` is the total at the last boundary, `lag_steps` how many were dispatched while the copy
-    that arrived last was on its way. `room` is for how many there is room in all while copies lag,
+    that arrived last was on its way. While compute stands still that says too little, so it becomes
+    less with the next step only: or all fragments would be copied at once, and what is asked for
+    next after all of them. `room` is for how many there is room in all while copies lag,
     by those that `arrived` during the step before.
     """
 
     steps: int = 0
     lag_steps: int = 0
+    newest_lag_steps: int = 0
     room: int = COPIES_MAX
     arrived: int = 0
     under_way: dict[int, deque[int]] = field(default_factory=dict)
@@ -35,6 +38,7 @@ class Copies:
     def may_begin(self, fragment: int, steps: int) -> bool:
         """Whether there is room for one more snapshot of a fragment at a boundary."""
         if steps != self.steps:
+            self.lag_steps = self.newest_lag_steps
             self.room, self.arrived = COPIES_MAX + self.arrived, 0
         self.steps = steps
         mine = len(self.under_way.get(fragment, ()))
@@ -49,4 +53,5 @@ class Copies:
     def arrive(self, fragment: int) -> None:
         """The oldest snapshot of a fragment is on the host."""
         self.arrived += 1
-        self.lag_steps = self.steps - self.under_way[fragment].popleft()
+        self.newest_lag_steps = self.steps - self.under_way[fragment].popleft()
+        self.lag_steps = max(self.lag_steps, self.newest_lag_steps)

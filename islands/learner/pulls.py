@@ -131,12 +131,14 @@ class Pulls:
     def plan(self) -> tuple[FragmentIndex, ...]:
         """Fragments to snapshot at each boundary, the most urgent first.
 
-        That is those without any snapshot before those that could have a newer one, and of each
-        those that are asked for before those due next.
+        That is those without a snapshot that answers before those that could have a newer one, and
+        of each those that are asked for before those due next. What is asked for has none, or it
+        would have been answered: at the end of a run only the newest does.
         """
         count = min(self.fragments, max(self.lookahead, self.span + 1))
         ahead = [(self.next_due + i) % self.fragments for i in range(count)]
         due = [index for index in ahead if index not in self.undecided]
         all_ = dict.fromkeys([*self.skipped, *self.wanted, *due])
-        order = sorted(all_, key=lambda index: index in self.snapshots)
+        spare = self.snapshots.keys() - self.wanted.keys()
+        order = sorted(all_, key=lambda index: index in spare)
         return tuple(FragmentIndex(index) for index in order)

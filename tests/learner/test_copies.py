@@ -60,3 +60,21 @@ def test_a_copy_that_lags_is_alone() -> None:
     assert not copies.may_begin(0, 4)
     copies.arrive(0)
     assert copies.may_begin(0, 4)
+
+
+def test_while_compute_stands_still_copies_that_lagged_do_not_crowd() -> None:
+    """None of them sees a step go by, and yet they take as long as before."""
+    copies = Copies()
+    copies.begin(0, 0)
+    for steps in range(6):
+        copies.may_begin(0, steps)
+    copies.arrive(0)
+    begun = [fragment for fragment in range(48) if copies.may_begin(fragment, 5)][:1]
+    copies.begin(begun[0], 5)
+    for _ in range(20):  # the end of a run: each copy that arrives makes room for another
+        copies.arrive(begun.pop(0))
+        for fragment in range(48):
+            if copies.may_begin(fragment, 5):
+                copies.begin(fragment, 5)
+                begun.append(fragment)
+        assert 1 <= len(begun) <= COPIES_MAX + 1

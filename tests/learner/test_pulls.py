@@ -136,3 +136,11 @@ def test_only_the_answer_that_counts_can_be_missing() -> None:
     pulls.link_changed()
     pulls.stepped()
     assert pulls.wanted == {}
+
+
+def test_what_is_asked_for_comes_before_what_is_due_whatever_is_held() -> None:
+    """It is open although there is a snapshot: that one is not new enough to answer it."""
+    pulls = Pulls(fragments=4, lookahead=3)
+    pulls.taken(snapshot(1, 3))
+    pulls.asked(pull(1))
+    assert pulls.plan()[0] == 1
