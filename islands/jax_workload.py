@@ -16,8 +16,9 @@ from islands.errors import TaskError
 from islands.fragments import MIN_PIECE_BYTES
 from islands.jax_settings import enable_compilation_cache
 from islands.jax_trainer import JaxTrainer
+from islands.layout import VALUE_BYTES
 from islands.mesh import choose
-from islands.process_memory import VALUE_BYTES, TrainerMemory
+from islands.process_memory import TrainerMemory
 from islands.program import program_for
 from islands.run_spec import RunPlan
 from islands.task import Task

@@ -29,6 +29,9 @@ Pattern = Literal["balanced", "strided", "layers"]
 Rule = Literal["average", "rda"]
 
 MIN_RDA_ELEMENTS = 64
+VALUE_BYTES = 4
+"""Of an element of a published value, which is float32."""
+
 STATE_PREFIX = "state:"
 """Before the path of a leaf of the task's state, where it stands beside parameters."""
 

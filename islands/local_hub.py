@@ -19,7 +19,7 @@ from islands.hub import SUPERVISOR, SYNCER, Hub, HubSettings
 from islands.identities import Role, Status
 from islands.launcher import ProcessLauncher
 from islands.option_groups import ConnectOptions, ListenOptions
-from islands.process_memory import VALUE_BYTES
+from islands.process_memory import ADAM_MOMENTS, slow_write_s
 from islands.process_output import LIMIT_BYTES
 from islands.run_claim import Claim
 from islands.supervisor.core import Core
@@ -27,9 +27,6 @@ from islands.workload import Workload
 
 GOODBYE_S = 10.0
 LEAVE_S = 10.0
-WRITE_BYTES_PER_S = 50e6
-"""How fast a child that is stopped writes what it leaves behind, on a slow disk."""
-MOMENTS_OF_ADAM = 2
 HOPELESS = "exit code 2"
 """How a process ends whose user must mend something: starting it again is in vain."""
 FAILED = "exit code 1: "
@@ -140,16 +137,12 @@ class LocalHub(Hub):
             await self._children.wait_ended(GOODBYE_S)
         self._leaving = True
         await self._end_learners()
-        await self._children.terminate_all(LEAVE_S + self._write_s)
-
-    @property
-    def _write_s(self) -> float:
-        """How long a child may take to leave all parameters behind on a slow disk."""
-        return VALUE_BYTES * self.plan.layout.size / WRITE_BYTES_PER_S
+        await self._children.terminate_all(LEAVE_S + slow_write_s(self.plan.layout))
 
     async def _end_learners(self) -> None:
+        moments_s = ADAM_MOMENTS * slow_write_s(self.plan.layout)
         for name in self._running_learners():
-            self._children.stop(name, LEAVE_S + MOMENTS_OF_ADAM * self._write_s)
+            self._children.stop(name, LEAVE_S + moments_s)
         if self._running_learners():
             self._learners_gone.clear()  # all may have been gone before, and started again
             await self._learners_gone.wait()

@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from islands.config import Precision, RunSettings
-from islands.layout import Layout
+from islands.layout import VALUE_BYTES, Layout
 from islands.numerics.stability import overlong_because
-from islands.process_memory import Processes, TrainerMemory, processes
+from islands.process_memory import ADAM_MOMENTS, Processes, TrainerMemory, processes
 
-VALUE_BYTES = 4
-ADAM_MOMENTS = 2
 SNAPSHOTS_PER_FRAGMENT = 2
 SLOTS = 2
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}

@@ -25,10 +25,13 @@ To this comes the program itself, and what the allocator and XLA keep besides, a
 from dataclasses import dataclass
 
 from islands.config import Precision, RunSettings
-from islands.layout import Layout
+from islands.layout import VALUE_BYTES, Layout
 from messaging.tensors import POOL_BYTES
 
-VALUE_BYTES = 4
+ADAM_MOMENTS = 2
+"""Of each parameter, where nothing is known of the inner optimizer."""
+
+SLOW_DISK_BYTES_PER_S = 50e6
 
 HUB_PROGRAM = 80_000_000
 SYNCER_PROGRAM = 200_000_000
@@ -55,6 +58,11 @@ HEAP_BYTES_MAX = 1 << 25
 """Arrays below this lie in the heap, of which parts stay unused."""
 
 HEAP_SHARE = 1.15
+
+
+def slow_write_s(layout: Layout) -> float:
+    """How long a process may take to leave all values of a model behind on a slow disk."""
+    return VALUE_BYTES * layout.size / SLOW_DISK_BYTES_PER_S
 
 
 @dataclass(frozen=True, slots=True)

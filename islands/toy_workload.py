@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from islands.config import RunSettings
 from islands.errors import InvariantError
+from islands.layout import VALUE_BYTES
 from islands.process_memory import TrainerMemory
 from islands.run_spec import RunPlan
 from islands.toy import SleepingDevice, ToyTask
@@ -29,7 +30,6 @@ from islands.workload import Place, Workload
 from messaging.tensors import digest
 
 COLUMNS = 64
-VALUE_BYTES = 4
 PERIOD = 1 << 16
 """Elements that are random, and those that are looked at in one go."""
 

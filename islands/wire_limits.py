@@ -6,14 +6,12 @@ as it is; it must do for telling what the run is (`RunTold`), and `check_told` s
 """
 
 from islands.errors import SettingsError, UserError
-from islands.layout import Layout
+from islands.layout import VALUE_BYTES, Layout
 from islands.messages import Contribution, FragmentSeed, FragmentUpdate, RunTold, StateOffer
 from islands.operation import RunEnded
 from messaging.limits import Limits
 
 VALUES = (Contribution, FragmentSeed, FragmentUpdate)
-VALUE_BYTES = 4
-"""Of an element of a published value; a contribution's never has more."""
 
 REPORT_BYTES = 192
 """What a fragment adds to a Hello, which is the longest report, at most."""

@@ -21,12 +21,6 @@ if TYPE_CHECKING:  # at run time they are imported where they are needed, for --
 COMPUTE_END_S = 10.0
 """How long a step that was dispatched may still take when the learner ends."""
 
-KEEP_BYTES_PER_S = 50e6
-"""How fast moments can be left on a slow disk."""
-
-MOMENTS_OF_ADAM = 2
-VALUE_BYTES = 4
-
 
 def entry(options: LearnerOptions, _: Common) -> int:
     """Run a learner to its end; returns the exit code."""
@@ -55,6 +49,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     from islands.learner.actor import LearnerActor
     from islands.learner.compute import ComputeThread
     from islands.ports import ThreadWorker
+    from islands.process_memory import ADAM_MOMENTS, slow_write_s
     from islands.wire_limits import limits_of
     from islands.workload import Place
 
@@ -86,7 +81,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         )
         say(f"{name}: joining run {spec.settings.run!r} at {addresses[0]}")
         await live([learner], learner.leave, tape)
-        keep_s = MOMENTS_OF_ADAM * VALUE_BYTES * layout.size / KEEP_BYTES_PER_S
+        keep_s = ADAM_MOMENTS * slow_write_s(layout)
         if not compute.join(COMPUTE_END_S + keep_s):  # a device that hangs does not end the process
             os._exit(0)
     finally:
