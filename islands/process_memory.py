@@ -13,9 +13,9 @@ learner    what its trainer holds, a fragment that arrives (F), and contribution
            the host, which may need an older base yet (F/2: between nothing and F were seen); with
            more fragments than one a buffer for the next to arrive (F, if it is small enough to be
            kept); where it brings version 0, V of that
-hub        V published, which it evaluates, and 3·F: one that arrives, one that is held until the
-           evaluation has seen it, and a buffer for the next; at the end V as it lies in the file
-           and V by fragments besides; with JAX 9·V that evaluations take
+hub        V published, which it evaluates, and 2·F: one that arrives, and one that is held until
+           the evaluation has seen it; a buffer for the next, as a learner; at the end V as it lies
+           in the file and V by fragments besides; with JAX 7·V that evaluations take
 =========  ============================================================================
 
 To this comes the program itself, and what the allocator and XLA keep besides, as they were measured
@@ -43,9 +43,9 @@ JAX_AT_A_LEARNER = 450_000_000
 VERSIONS_BESIDES_STALE = 2
 FRAGMENTS_AT_A_MERGE = 2
 FRAGMENTS_DUE = 2
-FRAGMENTS_AT_THE_HUB = 3
+FRAGMENTS_AT_THE_HUB = 2
 WHOLE_VALUES_AT_THE_END = 3
-WHOLE_VALUES_EVALUATED = 9
+WHOLE_VALUES_EVALUATED = 7
 """Parameters assembled, cast and put on the device, and what is not given back of earlier ones."""
 
 WHOLE_VALUES_OF_XLA = 4
@@ -139,7 +139,10 @@ def processes(
         hub=HUB_PROGRAM
         + (JAX_AT_THE_HUB if trainer.jax else 0)
         + (WHOLE_VALUES_EVALUATED * whole + trainer.evaluation if trainer.jax else 0)
-        + max(whole + FRAGMENTS_AT_THE_HUB * largest, WHOLE_VALUES_AT_THE_END * whole),
+        + max(
+            whole + FRAGMENTS_AT_THE_HUB * largest + buffer_bytes(sizes),
+            WHOLE_VALUES_AT_THE_END * whole,
+        ),
         syncer=SYNCER_PROGRAM + syncer_bytes(sizes, settings, learners),
         learner=LEARNER_PROGRAM
         + (JAX_AT_A_LEARNER if trainer.jax else 0)
@@ -166,5 +169,10 @@ def learner_bytes(sizes: list[int], settings: RunSettings, trainer: TrainerMemor
     if trainer.jax and trainer.on_host:
         known = trainer.temporaries is not None
         held += (WHOLE_VALUES_NOT_GIVEN_BACK if known else WHOLE_VALUES_OF_XLA) * sum(sizes)
-    kept = largest if fragments > 1 and largest <= POOL_BYTES else 0
-    return held + max(largest + largest // 2 + kept + contributions * sent, sum(sizes))
+    arriving = largest + largest // 2 + buffer_bytes(sizes)
+    return held + max(arriving + contributions * sent, sum(sizes))
+
+
+def buffer_bytes(sizes: list[int]) -> int:
+    """What is kept for the next fragment to arrive, of fragments of these sizes, smallest first."""
+    return sizes[-1] if len(sizes) > 1 and sizes[-1] <= POOL_BYTES else 0

@@ -41,7 +41,7 @@ def test_one_fragment() -> None:
     made = found(1, learners=2)
     assert made.syncer - SYNCER_PROGRAM == (4 + 1 + 2 + 2) * F
     assert made.learner - LEARNER_PROGRAM == TRAINER.total + 3.5 * F
-    assert made.hub - HUB_PROGRAM == 4 * F
+    assert made.hub - HUB_PROGRAM == 3 * F
     assert made.total == made.hub + made.syncer + 2 * made.learner
 
 
@@ -52,6 +52,7 @@ def test_several_fragments() -> None:
     assert made.learner - LEARNER_PROGRAM == TRAINER.total + 24 * F  # it may bring version 0
     assert found(4).learner - LEARNER_PROGRAM == TRAINER.total + (2.5 + 3 + 1) * F
     assert made.hub - HUB_PROGRAM == 3 * 24 * F
+    assert found(2).hub - HUB_PROGRAM == 3 * 2 * F
     assert found(24, staleness_max=0).syncer - SYNCER_PROGRAM == (2 * 24 + 24 + 2 + 3) * F
 
 
@@ -68,7 +69,7 @@ def test_a_device_of_its_own_takes_the_model_off_the_host() -> None:
     away = replace(TRAINER, on_host=False, jax=True)
     made = processes(layout(4), settings, away, learners=1)
     assert found(4).learner - made.learner == TRAINER.total - JAX_AT_A_LEARNER
-    assert made.hub - found(4).hub == JAX_AT_THE_HUB + 9 * 4 * F
+    assert made.hub - found(4).hub == JAX_AT_THE_HUB + 7 * 4 * F
     on_cpu = processes(layout(4), settings, replace(away, on_host=True), learners=1)
     assert on_cpu.learner - made.learner == TRAINER.total + 4 * 4 * F
 
