@@ -7,7 +7,7 @@ neither their number nor the speed of their steps changes how a curve looks.
 
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
@@ -25,6 +25,9 @@ PROCESSES_KEPT = 8
 """Of one name: while a process that was cut off lives on, there is its successor."""
 FOLDED_KEPT = 64
 """Of one name: processes that are counted, and of which no later word is."""
+AWAY_LEAST = 512
+"""Learners that are away of which there is a row each, however few there are."""
+GONE_PROCESSES_KEPT = 4096
 EVENTS_KEPT = 8
 STATES_KEPT = 256
 SPEED_SAMPLES = 32
@@ -121,6 +124,28 @@ class LearnerFigures:
 
 
 @dataclass(slots=True)
+class Gone:
+    """Learners that have been away for so long that they are counted together.
+
+    Preemptible machines may come under a new name each time, for weeks. `processes` are the newest
+    of theirs: they are counted, and of such a one no later word is.
+    """
+
+    names: int = 0
+    counted: LearnerFigures = field(default_factory=LearnerFigures)
+    processes: dict[str, None] = field(default_factory=dict)
+
+    def take(self, learner: LearnerFigures) -> None:
+        """Count a learner here that has no row any more."""
+        self.names += 1
+        self.counted.incarnations += learner.incarnations
+        self.counted.count([replace(self.counted), learner])
+        self.processes.update(dict.fromkeys(learner.processes))
+        while len(self.processes) > GONE_PROCESSES_KEPT:
+            del self.processes[next(iter(self.processes))]
+
+
+@dataclass(slots=True)
 class Curve:
     """Points of a curve from its beginning on; of a long one, every second, fourth, … is kept."""
 
@@ -211,12 +236,16 @@ class WorkTime:
 class RunFigures:
     """What the whole run did, as one can show it while it goes on.
 
-    `merged_tokens` are those of all merged contributions, summed over fragments, and `clock` is the
-    fleet's, in steps, at the last merge. `warning` is a sentence about what is wrong with the run
-    now, `ending` is why it ends; "" if neither is so.
+    `away` are the learners that are not here, who left last at the end, and `most_present` is how
+    many were here at once. `merged_tokens` are those of all merged contributions, summed over
+    fragments, and `clock` is the fleet's, in steps, at the last merge. `warning` is a sentence
+    about what is wrong with the run now, `ending` is why it ends; "" if neither is so.
     """
 
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
+    gone: Gone = field(default_factory=Gone)
+    away: dict[str, None] = field(default_factory=dict)
+    most_present: int = 0
     merges: int = 0
     merged_tokens: int = 0
     evictions: int = 0
@@ -233,13 +262,35 @@ class RunFigures:
     @property
     def tokens(self) -> int:
         """Tokens that all learners have processed, as far as they have told."""
-        return min(TOTAL_MAX, sum(learner.tokens for learner in self.learners.values()))
+        return min(TOTAL_MAX, sum(learner.tokens for learner in self.everybody()))
+
+    def everybody(self) -> Iterator[LearnerFigures]:
+        """What all learners did that were ever here; those that are long gone are one of them."""
+        yield from self.learners.values()
+        yield self.gone.counted
+
+    def came(self, name: str) -> LearnerFigures:
+        """A learner was admitted; returns its row."""
+        self.away.pop(name, None)
+        row = self.learners.setdefault(name, LearnerFigures())
+        self.most_present = max(self.most_present, len(self.learners) - len(self.away))
+        return row
+
+    def went(self, name: str) -> None:
+        """A learner left, or was evicted; if many did, the oldest are counted together."""
+        self.last_losses.pop(name, None)
+        self.away.pop(name, None)
+        self.away[name] = None
+        while len(self.away) > max(AWAY_LEAST, self.most_present):
+            oldest = next(iter(self.away))
+            del self.away[oldest]
+            self.gone.take(self.learners.pop(oldest))
 
     @property
     def gaps(self) -> GapHistogram:
         """Of all learners together."""
         every = GapHistogram()
-        for learner in self.learners.values():
+        for learner in self.everybody():
             every.merge(learner.gaps.bins, learner.gaps.largest_s)
         return every
 

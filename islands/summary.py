@@ -67,8 +67,8 @@ def summarise(
     Returns:
         JSON-able figures, in the order in which they are read.
     """
-    stepping_s = sum(learner.stepping_s for learner in telemetry.learners.values())
-    allocated_s = max(1, len(telemetry.learners)) * wall_s
+    stepping_s = sum(learner.stepping_s for learner in telemetry.everybody())
+    allocated_s = max(1, len(telemetry.learners) + telemetry.gone.names) * wall_s
     gaps = telemetry.gaps
     counted = {
         "wall_s": wall_s,
@@ -76,8 +76,8 @@ def summarise(
         "goodput": stepping_s / allocated_s,
         "step_gap_p999_s": gaps.quantile(0.999),
         "longest_stall_s": gaps.largest_s,
-        "bytes_up": sum(learner.bytes_up for learner in telemetry.learners.values()),
-        "bytes_down": sum(learner.bytes_down for learner in telemetry.learners.values()),
+        "bytes_up": sum(learner.bytes_up for learner in telemetry.everybody()),
+        "bytes_down": sum(learner.bytes_down for learner in telemetry.everybody()),
     }
     learners = {
         name: {

@@ -19,7 +19,14 @@ import msgspec
 
 from islands.config import RunSettings
 from islands.errors import IslandsError, UserError, unusable
-from islands.figures import FIGURES_FILE, STEP_ROW_INTERVAL_S, Curve, LearnerFigures, RunFigures
+from islands.figures import (
+    FIGURES_FILE,
+    STEP_ROW_INTERVAL_S,
+    Curve,
+    Gone,
+    LearnerFigures,
+    RunFigures,
+)
 from islands.folder_lock import make_private
 from islands.happenings import sentence
 from islands.identities import Role
@@ -49,6 +56,7 @@ MERGE_CURVES = ("contributions", "direction_norm", "cosine")
 STARTING, STEPPING, PAUSED, DIVERGED, AWAY = "starting", "stepping", "paused", "diverged", "away"
 STATES = {"suspect": AWAY, "evicted": AWAY, "stalled": AWAY, "left": "left", "live": STEPPING}
 """What a learner is by the supervisor's word, as a picture shows it."""
+LEFT = ("evicted", "left")
 
 WARNINGS = {"swinging": "fragments", "overloaded": "worker"}
 """Entries that say what is wrong with a run, and the field that is empty once that is over."""
@@ -69,6 +77,7 @@ class KeptFigures:
     clock: float = 0.0
     losses: Curve = field(default_factory=Curve)
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
+    gone: Gone = field(default_factory=Gone)
     evaluations: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -180,7 +189,7 @@ class RunFolder:
                 learner.enter(self.earlier_s + at_s, PAUSED)
 
     def _admitted(self, name: str, at_s: float) -> None:
-        figures = self._learner(name)
+        figures = self.figures.came(name)
         figures.enter(self.earlier_s + at_s, STARTING)
         figures.incarnations += 1
         figures.status, figures.loss = "live", None  # the last one is of long ago
@@ -201,7 +210,7 @@ class RunFolder:
             figures.enter(self.earlier_s + at_s, state)
         self.figures.evictions += kind == "evicted"
         if kind != "status":
-            self.figures.last_losses.pop(name, None)
+            self.figures.went(name)
 
     def _warn(self, kind: str, told: str) -> None:
         self._warnings[kind] = told
@@ -268,7 +277,7 @@ class RunFolder:
 
     def figures_told(self, name: str, at_s: float, told: StepFigures) -> None:
         """A learner in another process told what it did; nothing if that cannot be true."""
-        if not told.believable:
+        if not told.believable or told.process in self.figures.gone.processes:
             return
         figures = self._learner(name)
         before = figures.tokens
@@ -298,6 +307,7 @@ class RunFolder:
             clock=figures.clock,
             losses=figures.losses,
             learners=learners,
+            gone=figures.gone,
             evaluations=[
                 {name: value for name, value in row.items() if isfinite(value)}
                 for row in figures.evaluations
@@ -420,6 +430,8 @@ def _restored(path: Path) -> tuple[float, RunFigures, bool]:
         learner.count([learner])  # within the bounds of this version
     figures = RunFigures(
         learners=kept.learners,
+        gone=kept.gone,
+        away={name: None for name, one in kept.learners.items() if one.status in LEFT},
         merges=kept.merges,
         merged_tokens=min(TOTAL_MAX, kept.merged_tokens),
         evictions=kept.evictions,

@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from islands.figures import (
+    AWAY_LEAST,
+    GONE_PROCESSES_KEPT,
     POINTS_KEPT,
     SPEED_SAMPLES,
     Curve,
@@ -15,6 +17,7 @@ from islands.figures import (
     WorkTime,
     in_order,
 )
+from islands.operation import StepFigures
 
 
 @pytest.mark.parametrize("per_report", [1, 7, 100])
@@ -66,6 +69,37 @@ def test_a_huge_loss_leaves_no_trace() -> None:
     figures.learners["b"].loss = 4.0
     figures.take_loss("b")
     assert figures.loss == 3.0
+
+
+def came_and_went(figures: RunFigures, name: str, steps: int) -> None:
+    """A learner of this name comes, tells that it did so many steps, and leaves."""
+    told = StepFigures(name, steps, 8 * steps, 1.0, 0.1, 2.0, 0.0, 0.0, ((-100, steps),), 0.1, 5, 6)
+    figures.came(name).told(told)
+    figures.went(name)
+
+
+def test_of_machines_that_never_come_back_totals_remain() -> None:
+    """For weeks under a new name each time: rows are bounded, and nothing is forgotten."""
+    figures, names = RunFigures(), 20 * AWAY_LEAST
+    for number in range(names):
+        came_and_went(figures, f"pod-{number}", 3)
+    assert len(figures.learners) == len(figures.away) == AWAY_LEAST
+    assert figures.gone.names == names - AWAY_LEAST
+    assert (figures.tokens, figures.gaps.count) == (24 * names, 3 * names)
+    assert sum(learner.bytes_up for learner in figures.everybody()) == 5 * names
+    assert len(figures.gone.processes) == GONE_PROCESSES_KEPT
+    assert f"pod-{names - 1}" in figures.learners
+
+
+def test_a_large_fleet_that_was_cut_off_finds_its_rows_again() -> None:
+    """All of it may be evicted at once; none of its learners is counted together with others."""
+    figures, fleet = RunFigures(), [f"learner-{number}" for number in range(4 * AWAY_LEAST)]
+    for name in fleet:
+        figures.came(name).steps = 7
+    for name in fleet:
+        figures.went(name)
+    assert [figures.came(name).steps for name in fleet] == [7] * len(fleet)
+    assert (figures.gone.names, figures.away) == (0, {})
 
 
 @pytest.mark.parametrize("count", [1, POINTS_KEPT - 1, POINTS_KEPT, 100_000])
