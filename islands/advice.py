@@ -96,7 +96,7 @@ def advice(outcome: Outcome, settings: RunSettings) -> str:
 
 
 def _late(outcome: Outcome, settings: RunSettings) -> str:
-    if settings.quorum is None or settings.quorum >= outcome.learners:
+    if not isinstance(settings.quorum, int) or settings.quorum >= outcome.learners:
         return "set run.overlap_steps higher, so that a round waits longer"
     return f"set run.quorum to {outcome.learners}, so that a round waits for all learners"
 

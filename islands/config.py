@@ -27,7 +27,16 @@ LEAST = {
     "seed": 0,
 }
 ABOVE_ZERO = ("budget_s", "learning_rate", "norm_limit")
+OVERLAP_LEAST = 2
+OVERLAP_SHARE = 4
+"""Measured, τ is the first of these at least, and at most H over the second."""
 SHARES = ("grace_safety", "final_learning_rate_share")
+
+
+class Automatic(StrEnum):
+    """A setting that follows from measured times, while the run goes on."""
+
+    AUTO = "auto"
 
 
 class PaceBy(StrEnum):
@@ -131,8 +140,10 @@ class RunSettings:
         run: identity of the run; a peer of another run is refused.
         interval_steps: H, inner steps between two merges of the same fragment.
         fragments: P wanted; a small model is cut into fewer.
-        quorum: K, contributions that must have arrived before a round may close; None = all asked.
-        overlap_steps: τ, steps that communication may hide behind.
+        quorum: K, contributions that must have arrived before a round may close; None = all asked,
+            `auto` = those that come soon enough to be worth their wait.
+        overlap_steps: τ, steps that communication may hide behind; `auto` = as many as an exchange
+            takes, a quarter of the interval at most.
         grace_safety: γ, share of the hidden time spent waiting for stragglers.
         pace_by: whose compute sets the interval.
         weighting: how much a contribution weighs in a merge.
@@ -159,8 +170,8 @@ class RunSettings:
     run: str = "run"
     interval_steps: int = 24
     fragments: int = 24
-    quorum: int | None = 1
-    overlap_steps: int = 2
+    quorum: int | Automatic | None = 1
+    overlap_steps: int | Automatic = 2
     grace_safety: float = 0.8
     pace_by: PaceBy = PaceBy.MEDIAN
     weighting: Weighting = Weighting.TOKENS_SQUARED_PER_STEP
@@ -194,7 +205,7 @@ class RunSettings:
             raise SettingsError(message)
         for name, least in LEAST.items():
             value = getattr(self, name)
-            if value is not None and not value >= least:
+            if value is not None and value is not Automatic.AUTO and not value >= least:
                 raise SettingsError(f"{name} is {value}; it must be at least {least}")
         for name in ABOVE_ZERO:
             _above_zero(name, getattr(self, name))
@@ -226,10 +237,21 @@ class RunSettings:
         """Steps between two reports of progress: max(1, ⌊H/(8·P)⌋)."""
         return max(1, int(self.round_interval_steps(fragments) / REPORTS_PER_ROUND))
 
-    def open_rounds_max(self, fragments: int) -> int:
-        """Rounds open at once: min(P, max(1, ⌈τ·P/H⌉))."""
-        hidden = ceil(self.overlap_steps * fragments / self.interval_steps)
+    @property
+    def overlap_steps_max(self) -> int:
+        """τ, or the most that it may become where it is measured."""
+        if self.overlap_steps is Automatic.AUTO:
+            return max(OVERLAP_LEAST, self.interval_steps // OVERLAP_SHARE)
+        return self.overlap_steps
+
+    def open_rounds(self, fragments: int, overlap_steps: int) -> int:
+        """Rounds open at once with this τ: min(P, max(1, ⌈τ·P/H⌉))."""
+        hidden = ceil(overlap_steps * fragments / self.interval_steps)
         return min(fragments, max(1, hidden))
+
+    def open_rounds_max(self, fragments: int) -> int:
+        """Rounds open at once, at the most."""
+        return self.open_rounds(fragments, self.overlap_steps_max)
 
 
 def _above_zero(name: str, value: float | None) -> None:

@@ -206,7 +206,7 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
             f"{made.fragments_wanted} fragments are asked for and {made.fragments} are made: the "
             "model is small (a fragment needs a piece of 64 KiB)"
         )
-    if settings.quorum is not None and settings.quorum > made.learners:
+    if isinstance(settings.quorum, int) and settings.quorum > made.learners:
         found.append(
             f"quorum is {settings.quorum} and there are {made.learners} learners: no round closes "
             "before more join"
@@ -216,7 +216,7 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
     overlong = overlong_because(settings.outer, settings.merge, made.learners)
     if overlong is not None:
         found.append(overlong)
-    needed = made.hub_bytes_per_s(settings.overlap_steps)
+    needed = made.hub_bytes_per_s(settings.overlap_steps_max)
     if needed is None:
         found.append(
             "overlap_steps is 0: grace is always 0, so a round closes with the first "
@@ -224,7 +224,7 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
         )
     elif made.step_time_s is not None and needed > LOOPBACK_BYTES_PER_S:
         found.append(
-            f"an exchange with {made.learners} learners within {settings.overlap_steps} steps "
+            f"an exchange with {made.learners} learners within {settings.overlap_steps_max} steps "
             f"needs {needed / 1e9:.1f} GB/s at the hub; on less, grace is 0 and late "
             "contributions are lost: more fragments, bfloat16 or a larger overlap_steps mend it"
         )

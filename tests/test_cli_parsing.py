@@ -5,10 +5,11 @@ import os
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from islands.cli.parsing import REPLACED, Common, main, parse
-from islands.config import PaceBy
+from islands.config import Automatic, PaceBy, RunSettings
 from islands.errors import FencedError, OutdatedError, SettingsError, unusable
 from islands.operation import Verb
 from islands.options import (
@@ -100,6 +101,17 @@ def test_one_file_serves_the_run_and_its_parts(command: type) -> None:
 
 
 # --- values -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("word", "value"), [("2", 2), ("auto", Automatic.AUTO), ("null", None)])
+def test_a_number_or_a_word(word: str, value: object) -> None:
+    """A setting may be either, on the command line, in a file, and over the wire."""
+    write("a.yaml", f"run: {{quorum: {word}}}\n")
+    told = read(RunOptions, "--run.quorum", word).file.run
+    assert told == read(RunOptions, "a.yaml").file.run
+    assert told.quorum == value
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=RunSettings)
+    assert (sent, type(sent.quorum)) == (told, type(value))
 
 
 def test_values_of_all_kinds() -> None:
@@ -235,7 +247,11 @@ def test_a_file_is_refused_in_a_sentence(text: str, sentence: str) -> None:
         (RunOptions, ("--run.evict_s", "2"), "did you mean --run.timing.evict_s?"),
         (RunOptions, ("--learners",), "--learners needs a value: a whole number"),
         (RunOptions, ("--learners", "x"), "learners is x; it must be a whole number"),
-        (RunOptions, ("--run.quorum", "x"), "run.quorum is x; it must be a whole number, or null"),
+        (
+            RunOptions,
+            ("--run.quorum", "x"),
+            "run.quorum is x; it must be a whole number, or auto, or null",
+        ),
         (RunOptions, ("--token", "hush"), "--token would show a secret"),
         (RunOptions, ("--token=hush",), "--token would show a secret"),
         (RunOptions, ("--zz=hush",), "unknown option --zz; --help lists what there is"),

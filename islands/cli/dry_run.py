@@ -104,7 +104,7 @@ class Findings:
             trainer = replace(
                 trainer, temporaries=report.temporaries, evaluation=report.evaluation or 0
             )
-        self.overlap_steps = spec.settings.overlap_steps
+        self.overlap_steps = spec.settings.overlap_steps_max
         self.estimate = estimate(
             plan.layout,
             spec.settings,

@@ -11,7 +11,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from islands.errors import SettingsError
 from islands.options import FLAT, POSITIONAL
@@ -43,35 +43,32 @@ class Key:
         return type(None) in get_args(self.hint)
 
     @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types that a value may have, without null."""
+        if not isinstance(self.hint, types.UnionType):
+            return (self.hint,)
+        return tuple(kind for kind in get_args(self.hint) if kind is not type(None))
+
+    @property
     def kind(self) -> Any:  # noqa: ANN401  (a type, of whatever kind)
-        """The type without null."""
-        if isinstance(self.hint, types.UnionType):
-            return next(kind for kind in get_args(self.hint) if kind is not type(None))
-        return self.hint
+        """The first of them."""
+        return self.kinds[0]
 
     @property
     def accepted(self) -> Any:  # noqa: ANN401  (as `kind`)
         """The type as the parser is told: words of an enumeration, a list also as one text."""
-        kind = self.kind
-        if isinstance(kind, type) and issubclass(kind, StrEnum):
-            return Literal[tuple(member.value for member in kind)]
-        if get_origin(kind) is tuple:
+        if get_origin(self.kind) is tuple:
             return tuple[str, ...] | str
-        return self.hint
+        if not any(_is_words(kind) for kind in self.kinds):
+            return self.hint
+        accepted = [Literal[tuple(kind)] if _is_words(kind) else kind for kind in self.kinds]
+        return Union[(*accepted, type(None))] if self.optional else Union[tuple(accepted)]  # noqa: UP007
 
     @property
     def wanted(self) -> str:
         """What a value must be, in words."""
-        kind = self.kind
-        if isinstance(kind, type) and issubclass(kind, StrEnum):
-            words = "one of " + ", ".join(kind)
-        elif get_origin(kind) is tuple:
-            words = "text, or several texts"
-        elif get_origin(kind) is dict:
-            words = "a mapping such as {rows: 4}"
-        else:
-            words = WORDS[kind]
-        return f"{words}, or null" if self.optional else words
+        told = [_wanted(kind) for kind in self.kinds]
+        return ", or ".join([*told, "null"] if self.optional else told)
 
     @property
     def is_mapping(self) -> bool:
@@ -80,14 +77,28 @@ class Key:
 
     def convert(self, value: object) -> object:
         """The value as the dataclass holds it, from what the parser accepted."""
-        kind = self.kind
         if value is None:
             return None
-        if isinstance(kind, type) and issubclass(kind, StrEnum):
-            return kind(str(value))
-        if get_origin(kind) is tuple and isinstance(value, str):
+        for kind in self.kinds:
+            if _is_words(kind) and value in tuple(kind):
+                return kind(value)
+        if get_origin(self.kind) is tuple and isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+
+def _is_words(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, StrEnum)
+
+
+def _wanted(kind: Any) -> str:  # noqa: ANN401  (as `Key.kind`)
+    if _is_words(kind):
+        return "one of " + ", ".join(kind) if len(kind) > 1 else " ".join(kind)
+    if get_origin(kind) is tuple:
+        return "text, or several texts"
+    if get_origin(kind) is dict:
+        return "a mapping such as {rows: 4}"
+    return WORDS[kind]
 
 
 WORDS: Mapping[object, str] = {

@@ -26,6 +26,7 @@ from math import prod
 from islands.config import (
     Adoption,
     Anchor,
+    Automatic,
     MergeRule,
     OuterSettings,
     Precision,
@@ -287,8 +288,8 @@ def _draw_settings(rng: random.Random, learners: int, *, budget_tokens: int) -> 
     return RunSettings(
         interval_steps=rng.choice((2, 4, 8, 16, 24)),
         fragments=rng.choice((1, 2, 3, 4, 6)),
-        quorum=rng.choice((1, 1, 1, min(2, learners), learners, None)),
-        overlap_steps=rng.choice((0, 1, 2, 4)),
+        quorum=rng.choice((1, 1, min(2, learners), learners, None, Automatic.AUTO)),
+        overlap_steps=rng.choice((0, 1, 2, 4, Automatic.AUTO)),
         weighting=rng.choice(tuple(Weighting)),
         merge=rng.choice(tuple(MergeRule)),
         anchor=rng.choice(tuple(Anchor)),

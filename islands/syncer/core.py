@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from islands.config import RunSettings
+from islands.config import OVERLAP_LEAST, Automatic, RunSettings
 from islands.errors import InvariantError
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.ledger import Ledger
@@ -21,7 +21,7 @@ from islands.syncer.divergence import Divergences
 from islands.syncer.eligibility import ineligible_because, unready_because
 from islands.syncer.fate import NormGauge
 from islands.syncer.fence import Fence
-from islands.syncer.grace import Durations, GraceWatch
+from islands.syncer.grace import Durations, GraceWatch, overlap_needed
 from islands.syncer.leases import LeaseBook
 from islands.syncer.pace import Pace
 from islands.syncer.records import Records
@@ -225,6 +225,15 @@ class Core:
         published = self.published[fragment]
         assert published is not None, "the run has no version 0 yet"
         return published.version
+
+    @property
+    def overlap_steps(self) -> int:
+        """τ, as it is set, or as measured times say."""
+        told = self.settings.overlap_steps
+        if told is not Automatic.AUTO:
+            return told
+        needed = overlap_needed(self.durations) or OVERLAP_LEAST
+        return min(self.settings.overlap_steps_max, max(OVERLAP_LEAST, needed))
 
     @property
     def step_s(self) -> float:

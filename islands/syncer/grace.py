@@ -48,6 +48,15 @@ class Durations:
         return cls(MovingAverage(), MovingAverage(), MovingAverage())
 
 
+def overlap_needed(durations: Durations) -> int | None:
+    """τ that hides an exchange; None while that is unknown."""
+    step_s, quorum_s = durations.step_s.value, durations.quorum_s.value
+    sync_s = durations.sync_s.value
+    if not step_s or quorum_s is None or sync_s is None:
+        return None
+    return ceil((quorum_s + sync_s) / step_s) + 1
+
+
 def grace_s(durations: Durations, *, overlap_steps: int, safety: float) -> float:
     """Seconds to wait after the K-th arrival (see the module's docstring)."""
     step_s = durations.step_s.value
@@ -86,11 +95,11 @@ class GraceWatch:
 
         Without overlap there is never a grace, and nothing to warn of.
         """
-        step_s = durations.step_s.value
-        quorum_s, sync_s = durations.quorum_s.value, durations.sync_s.value
-        if not step_s or quorum_s is None or sync_s is None or overlap_steps == 0:
+        needed = overlap_needed(durations)
+        if needed is None or overlap_steps == 0:
             return None
-        hidden_s, exchange_s = overlap_steps * step_s, quorum_s + sync_s
+        hidden_s = overlap_steps * (durations.step_s.value or 0.0)
+        exchange_s = (durations.quorum_s.value or 0.0) + (durations.sync_s.value or 0.0)
         if exchange_s < hidden_s:
             self.since_s = None
             return None
@@ -100,4 +109,4 @@ class GraceWatch:
         if now_s - self.since_s < patient_s or lately:
             return None
         self.warned_s = now_s
-        return Lacking(exchange_s, hidden_s, ceil(exchange_s / step_s) + 1)
+        return Lacking(exchange_s, hidden_s, needed)

@@ -79,7 +79,7 @@ def resend_s(core: Core, adoption_s: float | None = None) -> float:
     """After which what was not answered, or not adopted, is said again (`timeouts.py`)."""
     return timeouts.resend_s(
         core.settings.timing,
-        overlap_steps=core.settings.overlap_steps,
+        overlap_steps=core.overlap_steps,
         step_s=core.step_s,
         exchange_s=adoption_s,
     )
@@ -120,10 +120,9 @@ def _patience_s(core: Core) -> float:
 
 
 def _look_at_grace(core: Core, now_s: float) -> None:
-    settings = core.settings
     lacking = core.grace_watch.look(
         core.durations,
-        overlap_steps=settings.overlap_steps,
+        overlap_steps=core.overlap_steps,
         patient_s=_patience_s(core),
         now_s=now_s,
     )
@@ -133,7 +132,7 @@ def _look_at_grace(core: Core, now_s: float) -> None:
             exchange_s=lacking.exchange_s,
             hidden_s=lacking.hidden_s,
             lacking_s=lacking.exchange_s - lacking.hidden_s,
-            overlap_steps=settings.overlap_steps,
+            overlap_steps=core.overlap_steps,
             overlap_steps_needed=lacking.steps_needed,
         )
 

@@ -10,6 +10,7 @@ The round closes when nobody is waited for, or when the grace after the K-th arr
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 from islands.identities import LearnerName, Ticket, Version
 from islands.messages import Contribution
@@ -40,6 +41,7 @@ class Admitted:
 class Round:
     """State of one open round. `quorum` is K; None stands for everyone who was asked.
 
+    Where K is measured it is `expected_s` by when so many answer; then one answer suffices.
     Whoever has arrived or is excused was asked, and is never both. `searched` tells that nobody is
     awaited and that everybody was looked at since: then only those can be asked who changed.
     """
@@ -57,6 +59,7 @@ class Round:
     excused: dict[LearnerName, str] = field(default_factory=dict)
     quorum_s: float | None = None
     closed_s: float | None = None
+    expected_s: float = inf
     searched: bool = False
 
     @property
@@ -83,6 +86,11 @@ class Round:
         if not self.awaited or self.quorum_s is None:
             return True
         return now_s >= self.quorum_s + grace_s
+
+    def relax(self, now_s: float) -> None:
+        """Not all who were expected have answered in time: whoever has is enough."""
+        if now_s >= self.expected_s and self.quorum is not None:
+            self.quorum, self.expected_s = 1, inf
 
     def wait_until(self, until_s: float) -> None:
         """Somebody was asked whose answer may take until then."""

@@ -3,6 +3,7 @@
 from math import sqrt
 from statistics import fmean
 
+from islands.config import Automatic
 from islands.identities import Fate, FragmentIndex, LearnerName, Role, Ticket, Version
 from islands.messages import Contribution, ContributionFate, PullFragment, Quarantined
 from islands.schedule import learning_rate
@@ -12,6 +13,7 @@ from islands.syncer.core import Core
 from islands.syncer.eligibility import stale_because
 from islands.syncer.fate import Check, Refusal, refusal
 from islands.syncer.grace import grace_s
+from islands.syncer.quorum import Expected, worth_waiting
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Admitted, Round, Stage
 from islands.syncer.standstill import NAMED_MOST
@@ -26,7 +28,7 @@ LEARNING_RATE_MIN = 1e-12
 
 def open_rounds(core: Core, now_s: float) -> None:
     """Open as many rounds as compute has earned and the overlap can hide (`pace.py`)."""
-    limit = core.settings.open_rounds_max(core.fragments)
+    limit = core.settings.open_rounds(core.fragments, core.overlap_steps)
     while len(core.rounds) < limit and core.pace_allows():
         number = core.durable.round
         fragment = number % core.fragments
@@ -36,8 +38,19 @@ def open_rounds(core: Core, now_s: float) -> None:
         if not names:
             core.barren = number
             return
-        open_round(core, fragment, names, core.settings.quorum, now_s)
+        expected = _expected(core, names)
+        open_round(core, fragment, names, expected.quorum, now_s)
+        core.rounds[fragment].expected_s = now_s + expected.within_s
         core.pace.opened()
+
+
+def _expected(core: Core, names: list[LearnerName]) -> Expected:
+    """How many answers a round needs to close."""
+    quorum = core.settings.quorum
+    if quorum is not Automatic.AUTO:
+        return Expected(quorum)
+    answers_s = [core.learners[name].exchange.answers_s.value for name in names]
+    return worth_waiting(answers_s, core.settings.interval_steps * core.step_s)
 
 
 def open_round(
@@ -272,6 +285,7 @@ def close_rounds(core: Core, now_s: float) -> None:
     waited_s = current_grace_s(core)
     for fragment in sorted(core.rounds):
         round_ = core.rounds[fragment]
+        round_.relax(now_s)
         if round_.may_close(now_s, waited_s):
             _close(core, round_, now_s)
         elif round_.timed_out(now_s):
@@ -302,9 +316,7 @@ def _give_up(core: Core, round_: Round, now_s: float) -> None:
 def current_grace_s(core: Core) -> float:
     """Seconds that a round waits after its quorum now (`grace.py`)."""
     settings = core.settings
-    return grace_s(
-        core.durations, overlap_steps=settings.overlap_steps, safety=settings.grace_safety
-    )
+    return grace_s(core.durations, overlap_steps=core.overlap_steps, safety=settings.grace_safety)
 
 
 def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
@@ -329,7 +341,7 @@ def resend_after_s(core: Core, learner: LearnerRecord) -> float:
     """After which this learner is asked again (`timeouts.py`)."""
     return resend_s(
         core.settings.timing,
-        overlap_steps=core.settings.overlap_steps,
+        overlap_steps=core.overlap_steps,
         step_s=core.step_s,
         exchange_s=learner.exchange.answers_s.value,
     )

@@ -325,7 +325,7 @@ class SyncerState:
         waited_s = current_grace_s(core)
         for round_ in core.rounds.values():
             if round_.stage is Stage.COLLECTING:
-                due.append(round_.opened_s + round_.timeout_s)
+                due += [round_.opened_s + round_.timeout_s, round_.expected_s]
                 if round_.quorum_s is not None:
                     due.append(round_.quorum_s + waited_s)
         if core.closing is not None:
