@@ -238,6 +238,11 @@ class RunSettings:
         return max(1, int(self.round_interval_steps(fragments) / REPORTS_PER_ROUND))
 
     @property
+    def quorum_least(self) -> int:
+        """Contributions without which no round closes."""
+        return self.quorum if isinstance(self.quorum, int) else 1
+
+    @property
     def overlap_steps_max(self) -> int:
         """τ, or the most that it may become where it is measured."""
         if self.overlap_steps is Automatic.AUTO:

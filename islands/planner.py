@@ -206,7 +206,7 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
             f"{made.fragments_wanted} fragments are asked for and {made.fragments} are made: the "
             "model is small (a fragment needs a piece of 64 KiB)"
         )
-    if isinstance(settings.quorum, int) and settings.quorum > made.learners:
+    if settings.quorum_least > made.learners:
         found.append(
             f"quorum is {settings.quorum} and there are {made.learners} learners: no round closes "
             "before more join"
@@ -220,7 +220,8 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
     if needed is None:
         found.append(
             "overlap_steps is 0: grace is always 0, so a round closes with the first "
-            f"{settings.quorum or made.learners} and everybody else is late"
+            f"{made.learners if settings.quorum is None else settings.quorum_least} and everybody "
+            "else is late"
         )
     elif made.step_time_s is not None and needed > LOOPBACK_BYTES_PER_S:
         found.append(

@@ -31,7 +31,7 @@ class Limits:
         fragment_elements: size of each fragment.
         open_rounds_max: rounds open at once.
         staleness_max: versions by which a merged contribution's base may be behind.
-        quorum: contributions without which no round closes; None for all that were asked.
+        quorum: contributions without which no round closes.
         budget_tokens: of the run; None for no budget.
         batch_tokens: tokens of one step, by learner.
         records_per_shard: position at which a shard is read to its end.
@@ -43,7 +43,7 @@ class Limits:
     fragment_elements: tuple[int, ...]
     open_rounds_max: int
     staleness_max: int
-    quorum: int | None
+    quorum: int
     budget_tokens: int | None
     batch_tokens: Mapping[str, int]
     records_per_shard: int

@@ -163,7 +163,7 @@ def rounds_have_their_quorum(history: History, limits: Limits) -> Iterator[str]:
         if isinstance(entry, Started | Closing):
             closing = isinstance(entry, Closing)
         elif isinstance(entry, Closed):
-            arrived, least = len(entry.arrived), 1 if closing else limits.quorum or 1
+            arrived, least = len(entry.arrived), 1 if closing else limits.quorum
             if arrived < least:
                 yield f"round {entry.round} closed with {arrived} contributions"
 

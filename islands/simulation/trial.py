@@ -60,7 +60,7 @@ def limits(scenario: Scenario) -> Limits:
         fragment_elements=sizes,
         open_rounds_max=settings.open_rounds_max(len(sizes)),
         staleness_max=settings.staleness_max,
-        quorum=settings.quorum if isinstance(settings.quorum, int) else None,
+        quorum=settings.quorum_least,
         budget_tokens=settings.budget_tokens,
         batch_tokens={name: host.batch_tokens for name, host in scenario.hosts.items()},
         records_per_shard=BATCHES_PER_SHARD,

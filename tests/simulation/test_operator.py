@@ -104,7 +104,7 @@ def promises_kept(world: World) -> None:
         fragment_elements=tuple(fragment.size for fragment in world.layout.fragments),
         open_rounds_max=world.settings.open_rounds_max(2),
         staleness_max=world.settings.staleness_max,
-        quorum=world.settings.quorum,
+        quorum=world.settings.quorum_least,
         budget_tokens=world.settings.budget_tokens,
         batch_tokens={name: host.batch_tokens for name, host in world.hosts.items()},
         records_per_shard=BATCHES_PER_SHARD,

@@ -53,7 +53,7 @@ def merged(bench: Bench) -> list[str]:
 def test_a_round_waits_for_whom_it_expects(quorum: int | Automatic, found: list[str]) -> None:
     """With K = 1 and no overlap it closes with the first."""
     bench = measured(quorum, ana=0.5, ben=2.0)
-    pulls = {pull.ticket.name: pull for pull in opened(bench)}
+    pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     bench.answer(pulls["ana"])
     assert merged(bench) == found
     if quorum is AUTO:
@@ -64,7 +64,7 @@ def test_a_round_waits_for_whom_it_expects(quorum: int | Automatic, found: list[
 def test_who_was_expected_and_does_not_come_is_waited_for_no_longer() -> None:
     """The quorum holds for as long as the slowest of it took; then one answer is enough."""
     bench = measured(AUTO, ana=0.5, ben=2.0)
-    pulls = {pull.ticket.name: pull for pull in opened(bench)}
+    pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     (round_,) = bench.core.rounds.values()
     bench.answer(pulls["ana"])
     assert bench.state.deadline_s(bench.now_s) <= round_.opened_s + 2.0
@@ -77,7 +77,7 @@ def test_who_was_expected_and_does_not_come_is_waited_for_no_longer() -> None:
 def test_nobody_has_come_in_time() -> None:
     """The first answer after that closes the round, which is not abandoned before."""
     bench = measured(AUTO, ana=0.5, ben=2.0)
-    pulls = {pull.ticket.name: pull for pull in opened(bench)}
+    pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
     bench.tick(after_s=5.0)
     bench.answer(pulls["ben"])
     assert merged(bench) == ["ben"]
