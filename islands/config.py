@@ -30,6 +30,7 @@ ABOVE_ZERO = ("budget_s", "learning_rate", "norm_limit")
 OVERLAP_LEAST = 2
 OVERLAP_SHARE = 4
 """Measured, τ is the first of these at least, and at most H over the second."""
+WELL_STEPS = 100
 SHARES = ("grace_safety", "final_learning_rate_share")
 
 
@@ -236,6 +237,11 @@ class RunSettings:
     def report_interval_steps(self, fragments: int) -> int:
         """Steps between two reports of progress: max(1, ⌊H/(8·P)⌋)."""
         return max(1, int(self.round_interval_steps(fragments) / REPORTS_PER_ROUND))
+
+    @property
+    def well_steps(self) -> int:
+        """Steps after which a learner whose loss was not finite trains well again."""
+        return max(WELL_STEPS, self.interval_steps)
 
     @property
     def quorum_least(self) -> int:

@@ -42,7 +42,9 @@ class Core:
     `closing` that the run ends. `paused` is an operator's will. `order` counts what compute was
     allowed. `decided` are the (epoch, round) of answers that were not applied. `offered` are the
     seeds, by fragment, that went out over this link, with epoch and attempt of the request.
-    `now_s` is the time of the event at hand, `giving` counts pieces of moments that peers wait for.
+    `relapses` is how often in a row its loss was not finite soon after it had begun anew; it does
+    not ask to be admitted while it `rests_until_s`. `now_s` is the time of the event at hand,
+    `giving` counts pieces of moments that peers wait for.
     """
 
     settings: RunSettings
@@ -70,6 +72,8 @@ class Core:
     tokens: int = 0
     origin_steps: int = 0
     origin_tokens: int = 0
+    relapses: int = 0
+    rests_until_s: float = 0.0
     batch_tokens: int = 0
     step_time_s: float = 0.0
     quota_tokens: int = 0

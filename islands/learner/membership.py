@@ -34,6 +34,9 @@ from islands.messages import (
     Welcome,
 )
 
+RESTS_DOUBLED = 8
+"""A learner whose loss is never finite is back after 256 heartbeats in the end."""
+
 
 def take_supervisor_link(core: Core, *, up: bool) -> None:
     """Ask to be admitted, or show that we are still here."""
@@ -64,7 +67,7 @@ def show_life(core: Core, now_s: float, *, compiling: bool) -> None:
 
 
 def _join(core: Core) -> None:
-    if core.supervisor_up:
+    if core.supervisor_up and core.now_s >= core.rests_until_s:
         join = Join(
             protocol=PROTOCOL,
             run=core.settings.run,
@@ -174,8 +177,12 @@ def start_over(core: Core) -> None:
     Both are told why this incarnation ends: it was not evicted, and a run in which that happens to
     everybody is to end. Steps that were under way report the same once more; they belong to no new
     incarnation, whose totals begin after them. Moments are reset after the last step.
+
+    Where that does not help, a device may be broken: the longer it goes on, the longer this learner
+    rests between two attempts.
     """
     if core.incarnation is not None and core.allowed:
+        _rest(core)
         farewell = Leave(core.name, core.incarnation, NOT_FINITE, diverged=True)
         if core.syncer_up:
             core.actions.append(ToSyncer(core.progress(core.incarnation)))
@@ -184,6 +191,17 @@ def start_over(core: Core) -> None:
             core.actions.append(ToSupervisor(farewell))
         _rejoin(core)
         core.actions.append(ResetMoments())
+
+
+def _rest(core: Core) -> None:
+    well = core.steps - core.origin_steps > core.settings.well_steps
+    core.relapses = 1 if well else core.relapses + 1
+    if core.relapses > 1:
+        doubled = 2.0 ** min(core.relapses - 2, RESTS_DOUBLED)
+        rest_s = core.settings.timing.scaled(core.settings.timing.heartbeat_s) * doubled
+        core.rests_until_s = core.now_s + rest_s
+        again = f"{NOT_FINITE}, {core.relapses} times in a row: it tries again in {rest_s:g} s"
+        core.actions.append(Record("waits", {"reason": again}))
 
 
 def _rejoin(core: Core) -> None:

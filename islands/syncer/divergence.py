@@ -4,8 +4,8 @@ A learner whose loss is not a finite number leaves its incarnation and begins ag
 published values, with fresh moments. That heals one that was broken alone. It cannot heal a run
 whose published values or whose learning rate are at fault, and would go on for ever. So:
 
-- each such end counts for its learner, until an incarnation of it got through `WELL_STEPS` steps,
-  or an interval if that is longer;
+- each such end counts for its learner, until an incarnation of it trains well
+  (`RunSettings.well_steps`);
 - a run of which every learner has `DIVERGED_MAX` of them in a row is closed, with a sentence.
 
 A learner that is away counts as one that trains well for as long as a compilation may take, and as
@@ -23,7 +23,6 @@ DIVERGED = "training has diverged"
 """How the reason of an end begins that nobody wanted."""
 
 DIVERGED_MAX = 3
-WELL_STEPS = 100
 
 
 @dataclass(slots=True)
@@ -44,7 +43,7 @@ class Divergences:
     def heard(self, name: LearnerName, steps: int, now_s: float, settings: RunSettings) -> None:
         """A learner reports so many steps of its incarnation, all with a finite loss."""
         streak = self._refresh(name, now_s, settings)
-        if steps >= max(WELL_STEPS, settings.interval_steps):
+        if steps >= settings.well_steps:
             streak.times = 0
 
     def diverged(

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import pytest
 
-from islands.config import RunSettings
+from islands.config import WELL_STEPS, RunSettings
 from islands.identities import (
     FragmentIndex,
     Incarnation,
@@ -503,6 +503,33 @@ def test_a_step_that_was_under_way_diverges_for_nobody() -> None:
     assert bench.sent(Leave) == []
     bench.step(finite=False)
     assert len(bench.sent(Leave)) == 2
+
+
+def diverge(bench: Bench, counter: int, *, after_steps: int = 1) -> None:
+    """Its loss is not finite so many steps after it was admitted anew."""
+    bench.admit(counter)
+    bench.adopt(0, 0)
+    bench.adopt(1, 0)
+    bench.grant(1_000_000, counter=counter)
+    for _ in range(after_steps - 1):
+        bench.step()
+    bench.step(finite=False)
+
+
+def test_who_diverges_again_and_again_rests_in_between() -> None:
+    """It begins again at once at first, and less and less often where that does not help."""
+    bench = stepping()
+    bench.step(finite=False)
+    assert len(bench.sent(Join)) == 1
+    for counter, rest_s in enumerate((1, 2, 4, 8, 16, 32, 64, 128, 256, 256), start=2):
+        diverge(bench, counter)
+        assert bench.sent(Join) == []
+        bench.do(Ticked(), after_s=rest_s - 0.5)
+        assert bench.sent(Join) == []
+        bench.do(Ticked(), after_s=0.5)
+        assert len(bench.sent(Join)) == 1
+    diverge(bench, 20, after_steps=WELL_STEPS + 1)
+    assert len(bench.sent(Join)) == 1
 
 
 def test_a_grant_for_another_incarnation_is_ignored() -> None:

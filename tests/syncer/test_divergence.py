@@ -3,10 +3,10 @@
 import pytest
 
 from islands.cli.serve import exit_code
-from islands.config import RunSettings
+from islands.config import WELL_STEPS, RunSettings
 from islands.identities import Incarnation, LearnerName, Status
 from islands.messages import Leave
-from islands.syncer.divergence import DIVERGED, DIVERGED_MAX, WELL_STEPS, Divergences, end_reason
+from islands.syncer.divergence import DIVERGED, DIVERGED_MAX, Divergences, end_reason
 from islands.syncer.events import LeaveArrived
 from tests.syncer.bench import Bench, seeded
 
