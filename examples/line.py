@@ -15,8 +15,8 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
+from islands import Task, TaskState
 from islands.data.shards import ShardKey
-from islands.task import Task, TaskState
 
 BATCHES_PER_SHARD = 100
 Points = NDArray[np.float32]  # x and y, one row each

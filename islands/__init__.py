@@ -1,11 +1,37 @@
-"""Islands: Decoupled DiLoCo training across islands of compute that fail."""
+"""Islands: Decoupled DiLoCo training across islands of compute that fail.
 
+What a user's own code needs is here: `Task` and `TaskState` to train something of one's own,
+`RunSettings` and `LocalSystem` to run it in this process, `load` and `described` for what a run has
+written. All else is by rooms, each of which says in its docstring what is in it.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # at run time they are imported when they are called: help has no time
+if TYPE_CHECKING:  # at run time they are imported when they are used: help has no time
     from pathlib import Path
 
     from jaxtyping import PyTree
+
+    from islands.cluster.single_process import LocalSystem
+    from islands.settings.run import RunSettings
+    from islands.training.task import Task, TaskState
+
+__all__ = ["LocalSystem", "RunSettings", "Task", "TaskState", "described", "load"]
+
+PLACES = {
+    "LocalSystem": "islands.cluster.single_process",
+    "RunSettings": "islands.settings.run",
+    "Task": "islands.training.task",
+    "TaskState": "islands.training.task",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is used of this package when it is used first."""
+    if name not in PLACES:
+        raise AttributeError(f"module 'islands' has no attribute {name!r}")
+    return getattr(import_module(PLACES[name]), name)
 
 
 def load(path: "Path | str", like: "PyTree" = None) -> "PyTree":
@@ -21,7 +47,7 @@ def load(path: "Path | str", like: "PyTree" = None) -> "PyTree":
     Raises:
         UserError: there is no such file, or it is of another model; names the first difference.
     """
-    from islands.export import load_model
+    from islands.training.export import load_model
 
     return load_model(path, like)
 
@@ -32,6 +58,6 @@ def described(path: "Path | str") -> dict[str, object]:
     Raises:
         UserError: there is no such file, or it cannot be read.
     """
-    from islands.export import described as described_by
+    from islands.training.export import described as described_by
 
     return described_by(path)

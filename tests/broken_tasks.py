@@ -11,7 +11,7 @@ from flax import nnx
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from islands.data.shards import ShardKey
-from islands.task import Task, TaskState
+from islands.training.task import Task, TaskState
 
 
 class Sound(Task[PyTree]):

@@ -1,4 +1,4 @@
-"""Learners on meshes, for a process that has eight devices; `tests/test_mesh.py` starts one.
+"""Learners on meshes, for a process that has eight devices; `tests/layout/test_mesh.py` starts one.
 
 Not collected by name. To run it by hand:
 
@@ -20,15 +20,15 @@ import pytest
 from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
-from islands.config import OuterSettings, RunSettings
+from islands.cluster.single_process import LocalSystem
 from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import SettingsError, TaskError
-from islands.jax_trainer import JaxTrainer
 from islands.models.decoder import DecoderConfig
-from islands.system import LocalSystem
-from islands.task import Task, TaskState
+from islands.settings.run import OuterSettings, RunSettings
 from islands.tasks.stdlib_bytes import StdlibBytes
-from islands.trainer import MOMENT_PIECE_BYTES
+from islands.training.jax_trainer import JaxTrainer
+from islands.training.task import Task, TaskState
+from islands.training.trainer import MOMENT_PIECE_BYTES
 
 Floats = NDArray[np.float32]
 
@@ -181,7 +181,7 @@ MESHES = pytest.mark.parametrize(
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Moments come in many pieces, of which the large leaves need several."""
     assert MOMENT_PIECE_BYTES > PIECE_BYTES
-    monkeypatch.setattr("islands.program.MOMENT_PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr("islands.training.compiled_steps.MOMENT_PIECE_BYTES", PIECE_BYTES)
 
 
 @MESHES

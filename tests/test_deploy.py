@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from islands.cli.parsing import parse
-from islands.options import LearnerOptions, SyncerOptions
+from islands.settings.host import LearnerOptions, SyncerOptions
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 ROOT = DEPLOY.parent

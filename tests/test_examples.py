@@ -11,12 +11,18 @@ import pytest
 import yaml
 
 from islands.cli.parsing import parse
-from islands.config import RunSettings
 from islands.data.shards import ShardKey
-from islands.jax_settings import cpu_environment
-from islands.jax_trainer import JaxTrainer
-from islands.options import LearnerOptions, RunFile, RunOptions, SupervisorOptions, SyncerOptions
-from islands.task import load_task
+from islands.settings.host import (
+    LearnerOptions,
+    RunFile,
+    RunOptions,
+    SupervisorOptions,
+    SyncerOptions,
+)
+from islands.settings.run import RunSettings
+from islands.training.jax_settings import cpu_environment
+from islands.training.jax_trainer import JaxTrainer
+from islands.training.task import load_task
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"

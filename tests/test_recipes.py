@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from islands.config import RunSettings
-from islands.jax_workload import JaxWorkload
+from islands.settings.run import RunSettings
+from islands.training.jax_workload import JaxWorkload
 
 PAGE = (Path(__file__).parent.parent / "docs" / "tasks.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

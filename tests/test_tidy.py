@@ -60,10 +60,20 @@ PLANTED = [
     (tidy_rules.places, "Makefile", f"pip install --{'index'}-url x\n", "registry"),
     (tidy_rules.places, "README.md", f"see https://{'pypi'}.org/x\n", "registry"),
     (tidy_rules.places, "deploy/a.sh", f"cd /{'root'}/islands\n", "one machine"),
-    (tidy_rules.reserved_imports, "islands/system.py", "import msgpack\n", "messaging/codec.py"),
+    (
+        tidy_rules.reserved_imports,
+        "islands/cluster/single_process.py",
+        "import msgpack\n",
+        "messaging/codec/frames.py",
+    ),
     (tidy_rules.one_clock, "islands/compute.py", "from time import monotonic\n", "a clock"),
-    (tidy_rules.one_clock, "islands/tape.py", "import time\nt = time.time_ns()\n", "a clock"),
-    (tidy_rules.reserved_imports, "islands/journal.py", "import pickle\n", "run code"),
+    (
+        tidy_rules.one_clock,
+        "islands/actors/tape.py",
+        "import time\nt = time.time_ns()\n",
+        "a clock",
+    ),
+    (tidy_rules.reserved_imports, "islands/syncer/journal.py", "import pickle\n", "run code"),
     (
         tidy_rules.shapes_are_real,
         "islands/numerics/a.py",
@@ -114,9 +124,9 @@ def test_every_rule_has_a_planted_breach() -> None:
 GOOD = [
     (tidy_rules.file_length, "tests/test_a.py", "x = 1\n" * 700),
     (tidy_rules.places, "README.md", "an index of work, a home, the root\n"),
-    (tidy_rules.reserved_imports, "messaging/codec.py", "import msgpack\n"),
+    (tidy_rules.reserved_imports, "messaging/codec/frames.py", "import msgpack\n"),
     (tidy_rules.one_clock, "messaging/clock.py", "import time\nt = time.time()\n"),
-    (tidy_rules.one_clock, "islands/toy.py", "import time\ntime.sleep(1)\n"),
+    (tidy_rules.one_clock, "islands/training/toy.py", "import time\ntime.sleep(1)\n"),
     (tidy_rules.one_clock, "tests/benchmarks/a.py", "import time\nt = time.time()\n"),
     (tidy_rules.fixed_order, "islands/a.py", "a = {1}\nfor x in sorted(a):\n    x()\n"),
     (tidy_rules.fixed_order, "islands/a.py", "a = {1}\nb = all(x > 0 for x in a)\n"),
@@ -141,8 +151,12 @@ def test_rule_lets_good_code_pass(rule: FileRule, path: str, text: str) -> None:
         ("islands/syncer/state.py", "def f():\n    import time\n", "`time`"),
         ("islands/syncer/pace.py", "import jax.numpy as jnp\n", "`jax.numpy`"),
         ("islands/learner/state.py", "from numpy import zeros\n", "`numpy`"),
-        ("islands/ledger.py", "from islands import noise\n", "islands.noise -> random)"),
-        ("messaging/link_state.py", "from islands.noise import draw\n", "islands.noise -> random)"),
+        ("islands/syncer/ledger.py", "from islands import noise\n", "islands.noise -> random)"),
+        (
+            "messaging/links/link_state.py",
+            "from islands.noise import draw\n",
+            "islands.noise -> random)",
+        ),
     ],
     ids=["in a function", "jax", "numpy", "detour by package", "detour by module"],
 )
@@ -157,8 +171,8 @@ def test_impure_import_is_seen(path: str, text: str, says: str) -> None:
 def test_actors_and_facts_may_touch_what_states_may_not() -> None:
     """Purity is asked of states alone: an actor may use the loop, and facts may hold arrays."""
     actor = Source("islands/syncer/actor.py", "import asyncio\n")
-    facts = Source("islands/fragments.py", "import numpy as np\n")
-    state = Source("islands/syncer/state.py", "from islands.fragments import Layout\n")
+    facts = Source("islands/layout/fragments.py", "import numpy as np\n")
+    state = Source("islands/syncer/state.py", "from islands.layout.fragments import Layout\n")
     vault = Source("islands/syncer/vault.py", "import numpy as np\n")
     assert list(purity([actor, facts, state, vault])) == []
     assert len(list(purity([Source("islands/syncer/vault.py", "import time\n")]))) == 1

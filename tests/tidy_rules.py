@@ -23,11 +23,14 @@ DEBRIS_STEMS = ("notes", "plan", "progress", "scratch", "status", "todo")
 
 ROLES = ("learner", "observer", "supervisor", "syncer")
 # The modules of a role that act on the world; every other one of its package decides, and is pure.
-ACTING_STEMS = ("__main__", "actor", "compute")
+ACTING_STEMS = (
+    *("__main__", "actor", "compute", "inspections", "journal", "journal_writer"),
+    *("kept_moments", "workers"),
+)
 # These do not touch the world either, but they hold a role's arrays.
-ARRAY_STEMS = ("engine", "vault")
-PURE_MODULES = ("islands.ledger", "islands.messages", "messaging.link_state")
-PURE_PACKAGES = ("islands.history",)
+ARRAY_STEMS = ("engine", "hooks", "vault")
+PURE_MODULES = ("messaging.links.link_state",)
+PURE_PACKAGES = ("islands.history", "islands.messages")
 
 # A pure module reaches none of these, however many of our own modules lie between.
 IMPURE = (
@@ -50,7 +53,7 @@ ARRAYS = ("flax", "jax", "jaxlib", "ml_dtypes", "numba", "numpy", "optax")
 
 # Each may be imported only where it is named.
 RESERVED_IMPORTS: Mapping[str, tuple[str, str]] = {
-    "msgpack": ("messaging/codec.py", "the codec alone knows what bytes look like"),
+    "msgpack": ("messaging/codec/frames.py", "the codec alone knows what bytes look like"),
     "pickle": ("", "what is unpickled can run code"),
     "cloudpickle": ("", "what is unpickled can run code"),
     "shelve": ("", "it pickles"),

@@ -13,7 +13,7 @@ from typing import Any
 
 from islands.cli.parsing import Common
 from islands.cli.parsing import main as run_command
-from islands.options import CheckOptions, ControlOptions, DemoOptions, RunOptions
+from islands.settings.host import CheckOptions, ControlOptions, DemoOptions, RunOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, one_line
 from islands.errors import UserError
-from islands.options import CheckOptions
+from islands.settings.host import CheckOptions
 
 if TYPE_CHECKING:
-    from islands.task_check import TaskReport
+    from islands.training.task_check import TaskReport
 
 
 def run(options: CheckOptions, _: Common) -> int:
     """Check a task; returns the exit code."""
     from islands.cli.serve import spec_of
-    from islands.host_memory import host_memory_bytes
-    from islands.jax_workload import JaxWorkload
-    from islands.workload import load_workload
+    from islands.training.host_memory import host_memory_bytes
+    from islands.training.jax_workload import JaxWorkload
+    from islands.training.workload import load_workload
 
     spec = spec_of(options.file)
     workload = load_workload(spec)

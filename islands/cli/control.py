@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common
+from islands.cluster.figures import in_order
 from islands.errors import RefusedError, UnreachableError
-from islands.figures import in_order
-from islands.hub_file import read_place
+from islands.hosting.hub_file import read_place
 from islands.identities import OPERATOR, Role
-from islands.messages import Refused
-from islands.operation import Command, CommandAnswer, MemberFigures, Verb
-from islands.options import ConnectOptions, ControlOptions
+from islands.messages.control import Command, CommandAnswer, MemberFigures, Verb
+from islands.messages.membership import Refused
+from islands.settings.host import ConnectOptions, ControlOptions
 
 if TYPE_CHECKING:
-    from messaging.websocket_network import WebsocketNetwork
+    from messaging.websocket.network import WebsocketNetwork
 
 ANSWER_S = 10.0
 
@@ -44,7 +44,7 @@ class Target:
 
 def run(options: ControlOptions, common: Common) -> int:  # noqa: ARG001  (every command has it)
     """Tell the supervisor; returns 0 if it is done, 1 if it is not."""
-    from islands.hosting import run as run_process
+    from islands.hosting.process_runtime import run as run_process
 
     return run_process(lambda: _control(options))
 
@@ -87,7 +87,7 @@ async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnsw
         RefusedError: it refuses.
         UserError: token or key cannot be read.
     """
-    from islands.hosting import credentials_of, network_of, token_of
+    from islands.hosting.process_runtime import credentials_of, network_of, token_of
 
     network = network_of(target.connecting, token=token_of(target.connecting))
     try:
@@ -100,8 +100,8 @@ async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnsw
 
 
 async def _ask_run(network: "WebsocketNetwork", target: Target) -> str:
-    from islands.enquiry import Asker, enquire
-    from islands.hosting import say
+    from islands.hosting.fetch_run_spec import Asker, enquire
+    from islands.hosting.process_runtime import say
 
     asker = Asker(Role.OBSERVER, OPERATOR)
     spec, _ = await enquire(network, target.addresses, asker, wait_s=0.0, say=say)

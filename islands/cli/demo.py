@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, cast
 
 from islands.cli.parsing import Common
 from islands.cli.run import make_hub, new_folder, prepare_process, watch
-from islands.config import RunSettings
-from islands.option_groups import ListenOptions, RunFile
-from islands.options import DemoOptions, RunOptions
+from islands.settings.groups import ListenOptions, RunFile
+from islands.settings.host import DemoOptions, RunOptions
+from islands.settings.run import RunSettings
 
 if TYPE_CHECKING:
-    from islands.jax_workload import JaxWorkload
-    from islands.local_hub import LocalHub
+    from islands.cluster.local_cluster import LocalHub
     from islands.tasks.stdlib_bytes import StdlibBytes
+    from islands.training.jax_workload import JaxWorkload
 
 KILL_SHARE = 1 / 3
 PROMPT = b"def read_file(path):\n    "
@@ -27,7 +27,7 @@ TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
 
 def run(options: DemoOptions, _: Common) -> int:
     """Train, kill a learner, see it return, show what came of it; returns the exit code."""
-    from islands.hosting import run as run_process
+    from islands.hosting.process_runtime import run as run_process
 
     prepare_process()
     hub = make_hub(as_run(options))

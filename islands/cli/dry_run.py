@@ -1,8 +1,8 @@
 """`--dry-run`: what a command would need, and what would be refused; nothing is started.
 
 Whatever a real start would check is checked the same way: the task is built and held against its
-contract (`islands.task_check`; a large one by its shapes alone), the address is bound for a moment,
-the folder is tried, the supervisor is asked.
+contract (`islands.training.task_check`; a large one by its shapes alone), the address is bound for
+a moment, the folder is tried, the supervisor is asked.
 """
 
 import os
@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, one_line
-from islands.config import RunSettings
+from islands.cluster.planner import Estimate, estimate
 from islands.errors import IslandsError, UserError
-from islands.host_memory import host_memory_bytes
 from islands.identities import Role
-from islands.options import (
+from islands.settings.host import (
     ConnectOptions,
     LearnerOptions,
     ListenOptions,
@@ -25,15 +24,16 @@ from islands.options import (
     SyncerOptions,
     default_name,
 )
-from islands.planner import Estimate, estimate
-from islands.quantities import size
-from islands.run_spec import RunPlan, RunSpec, read
-from islands.wire_limits import check_told, limits_of
-from islands.workload import Workload, load_workload
+from islands.settings.quantities import size
+from islands.settings.run import RunSettings
+from islands.settings.run_spec import RunPlan, RunSpec, read
+from islands.settings.wire_limits import check_told, limits_of
+from islands.training.host_memory import host_memory_bytes
+from islands.training.workload import Workload, load_workload
 from messaging.errors import LinkLost, LocalFault
 
 if TYPE_CHECKING:  # at run time it is imported with JAX, where a task is looked at
-    from islands.task_check import TaskReport
+    from islands.training.task_check import TaskReport
 
 REFUSED = (IslandsError, LocalFault, LinkLost)
 
@@ -84,7 +84,7 @@ class Findings:
 
     def check_task(self, workload: Workload, settings: RunSettings) -> None:
         """Find out whether a task keeps its contract; large ones are traced by their shapes."""
-        from islands.jax_workload import JaxWorkload
+        from islands.training.jax_workload import JaxWorkload
 
         if isinstance(workload, JaxWorkload):
             room_bytes = None if self.accelerated else host_memory_bytes()
@@ -201,8 +201,8 @@ def _try_address(
     makes_token: bool = False,
 ) -> None:
     """Bind for a moment what a start would bind."""
-    from islands.hosting import network_of, run, token_of
-    from messaging.security import Secret
+    from islands.hosting.process_runtime import network_of, run, token_of
+    from messaging.websocket.security import Secret
 
     async def bind() -> int:
         token = token_of(connecting) or (Secret.generate() if makes_token else None)
@@ -233,8 +233,8 @@ def _try_folder(folder: Path) -> None:
 
 def _ask(found: Findings, options: SyncerOptions | LearnerOptions, role: Role, name: str) -> None:
     """Ask the supervisor what the run is; a learner also builds its own task and compares."""
-    from islands.enquiry import Asker, check_same, enquire
-    from islands.hosting import network_of, run, say, token_of
+    from islands.hosting.fetch_run_spec import Asker, check_same, enquire
+    from islands.hosting.process_runtime import network_of, run, say, token_of
 
     connecting = options.connecting
     told: list[tuple[RunSpec, RunPlan]] = []

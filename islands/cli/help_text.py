@@ -8,8 +8,7 @@ from docstring_parser import DocstringStyle, parse
 from jsonargparse import ArgumentParser
 
 from islands.cli.schema import Key
-from islands.config import OuterSettings, RunSettings, Timing
-from islands.options import (
+from islands.settings.host import (
     CheckOptions,
     LearnerOptions,
     ObserverOptions,
@@ -17,6 +16,7 @@ from islands.options import (
     SupervisorOptions,
     SyncerOptions,
 )
+from islands.settings.run import OuterSettings, RunSettings, Timing
 
 CALLED = {
     CheckOptions: "islands check",

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common
-from islands.options import RunOptions
+from islands.settings.host import RunOptions
 
 if TYPE_CHECKING:
     from islands.cli.screen import Screen
-    from islands.local_hub import LocalHub
-    from islands.summary import Summary
+    from islands.cluster.local_cluster import LocalHub
+    from islands.cluster.summary import Summary
 
 SHOW_INTERVAL_S = 0.25
 
@@ -21,7 +21,7 @@ SHOW_INTERVAL_S = 0.25
 def run(options: RunOptions, _: Common) -> int:
     """Run to the end of the budget, or until it is stopped; returns the exit code."""
     prepare_process()
-    from islands.hosting import run as run_process
+    from islands.hosting.process_runtime import run as run_process
 
     hub = make_hub(options)  # a loop that plans a large model would hear nobody meanwhile
     return run_process(lambda: _run(hub))
@@ -43,8 +43,8 @@ def new_folder(name: str) -> Path:
 async def _run(hub: "LocalHub") -> int:
     from islands.cli.screen import Screen
     from islands.cli.serve import exit_code
-    from islands.happenings import why_ended
-    from islands.hub import banner
+    from islands.cluster.coordinator import banner
+    from islands.cluster.happenings import why_ended
 
     await hub.open()
     banner(hub)
@@ -68,11 +68,11 @@ def make_hub(options: RunOptions) -> "LocalHub":
         UserError: the task cannot be trained, or the folder cannot be used.
     """
     from islands.cli.serve import spec_of
-    from islands.hosting import compiled_folder
-    from islands.hub import HubSettings
-    from islands.local_hub import LearnerSettings, LocalHub
-    from islands.run_claim import settle, unless_it_fails
-    from islands.workload import load_workload
+    from islands.cluster.coordinator import HubSettings
+    from islands.cluster.local_cluster import LearnerSettings, LocalHub
+    from islands.cluster.run_claim import settle, unless_it_fails
+    from islands.hosting.process_runtime import compiled_folder
+    from islands.training.workload import load_workload
 
     spec = spec_of(options.file)
     folder = options.folder or new_folder(spec.settings.run)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from islands.errors import SettingsError
-from islands.options import FLAT, POSITIONAL
+from islands.settings.host import FLAT, POSITIONAL
 
 Options = TypeVar("Options")
 

@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from islands.cli.standing import LearnerLine, Mood, Standing
-from islands.figures import drawable
-from islands.wording import count, duration, metric
+from islands.cluster.figures import drawable
+from islands.cluster.wording import count, duration, metric
 
 if TYPE_CHECKING:
-    from islands.figures import RunFigures
-    from islands.summary import Summary
+    from islands.cluster.figures import RunFigures
+    from islands.cluster.summary import Summary
 
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_INTERVAL_S = 5.0

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 
-from islands.happenings import why_ended
-from islands.hosting import run_service, say
-from islands.hub import Hub, HubSettings, banner
-from islands.option_groups import RunFile
-from islands.run_claim import settle, unless_it_fails
-from islands.run_spec import RunSpec, read
-from islands.summary import Summary
+from islands.cluster.coordinator import Hub, HubSettings, banner
+from islands.cluster.happenings import why_ended
+from islands.cluster.run_claim import settle, unless_it_fails
+from islands.cluster.summary import Summary
+from islands.hosting.process_runtime import run_service, say
+from islands.hosting.watchdog import Watchdog
+from islands.settings.groups import RunFile
+from islands.settings.run_spec import RunSpec, read
 from islands.syncer.divergence import DIVERGED
-from islands.watchdog import Watchdog
-from islands.workload import load_workload
+from islands.training.workload import load_workload
 
 OF_NO_USE = 2
 """Exit code of a run that its user must mend: starting the hub again is in vain."""

@@ -18,7 +18,7 @@ from islands.cli import help_text
 from islands.cli.schema import flatten, keys_of, nest
 from islands.cli.yaml_file import read_yaml
 from islands.errors import SettingsError
-from islands.options import (
+from islands.settings.host import (
     CheckOptions,
     LearnerOptions,
     ObserverOptions,

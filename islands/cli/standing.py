@@ -7,14 +7,14 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from islands.config import RunSettings
-from islands.figures import LearnerFigures, RunFigures, in_order
+from islands.cluster.figures import LearnerFigures, RunFigures, in_order
 from islands.identities import Phase
-from islands.schedule import learning_rate
+from islands.settings.learning_rate import learning_rate
+from islands.settings.run import RunSettings
 from islands.supervisor.liveness import MemberRecord
 
 if TYPE_CHECKING:
-    from islands.hub import Hub
+    from islands.cluster.coordinator import Hub
 
 
 class Mood(IntEnum):

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from islands.ledger import Row
+from islands.syncer.ledger import Row
 
 Pair = tuple[int, int]
 """(epoch, number) of a version, (epoch, counter) of an incarnation."""

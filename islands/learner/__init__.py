@@ -14,6 +14,7 @@ how it departs                         `leaving.py`
 what it did with one fragment          `account.py`
 what time it is in the fleet           `fleet_clock.py`
 what it tells on its own terminal      `narration.py`
+what is left of it on its host's disk  `kept_moments.py`
 what it knows                          `core.py`
 all of them together                   `state.py`
 =====================================  ===============

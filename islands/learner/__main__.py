@@ -7,16 +7,16 @@ import sys
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, main
-from islands.option_groups import default_name
-from islands.options import LearnerOptions
+from islands.settings.groups import default_name
+from islands.settings.host import LearnerOptions
 
 if TYPE_CHECKING:  # at run time they are imported where they are needed, for --help has no time
     from pathlib import Path
 
-    from islands.kept_moments import MomentFile
-    from islands.layout import Layout
-    from islands.run_spec import RunSpec
-    from islands.workload import Workload
+    from islands.layout.leaves import Layout
+    from islands.learner.kept_moments import MomentFile
+    from islands.settings.run_spec import RunSpec
+    from islands.training.workload import Workload
 
 COMPUTE_END_S = 10.0
 """How long a step that was dispatched may still take when the learner ends."""
@@ -24,7 +24,7 @@ COMPUTE_END_S = 10.0
 
 def entry(options: LearnerOptions, _: Common) -> int:
     """Run a learner to its end; returns the exit code."""
-    from islands.hosting import run
+    from islands.hosting.process_runtime import run
 
     if options.threads is not None:  # read by XLA when JAX is first used
         os.environ["PJRT_NPROC"] = str(options.threads)
@@ -33,9 +33,10 @@ def entry(options: LearnerOptions, _: Common) -> int:
 
 
 async def _learn(options: LearnerOptions, name: str) -> int:
-    from islands.enquiry import Asker, check_same, enquire
-    from islands.happenings import why_ended
-    from islands.hosting import (
+    from islands.actors.ports import ThreadWorker
+    from islands.cluster.happenings import why_ended
+    from islands.hosting.fetch_run_spec import Asker, check_same, enquire
+    from islands.hosting.process_runtime import (
         SpokenTape,
         around_in,
         compiled_folder,
@@ -48,10 +49,9 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     from islands.identities import Role
     from islands.learner.actor import LearnerActor
     from islands.learner.compute import ComputeThread
-    from islands.ports import ThreadWorker
-    from islands.process_memory import ADAM_MOMENTS, slow_write_s
-    from islands.wire_limits import limits_of
-    from islands.workload import Place
+    from islands.settings.wire_limits import limits_of
+    from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
+    from islands.training.workload import Place
 
     connecting = options.connecting
     network = network_of(connecting, token=token_of(connecting))
@@ -93,14 +93,14 @@ async def _learn(options: LearnerOptions, name: str) -> int:
 
 def moments_of(folder: "Path", name: str | None, run: str) -> "MomentFile | None":
     """Where moments are left for a restart; nowhere without a name, which no restart would have."""
-    from islands.kept_moments import MomentFile
+    from islands.learner.kept_moments import MomentFile
 
     return None if name is None else MomentFile(folder / "processes" / name, run)
 
 
 def _prepare(spec: "RunSpec", own: dict[str, object]) -> "tuple[Workload, Layout]":
     """Off the loop: a corpus is read, a large model planned, and systemd wants signs of life."""
-    from islands.workload import load_workload
+    from islands.training.workload import load_workload
 
     workload = load_workload(spec, own)
     return workload, workload.plan(spec.settings).layout

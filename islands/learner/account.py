@@ -16,7 +16,7 @@ Reference: the carrying rule is SPEC §14, delay-corrected adoption (LOSCAR, arX
 from dataclasses import dataclass, field
 
 from islands.identities import Version
-from islands.messages import FragmentProgress, FragmentUpdate, Merged
+from islands.messages.training import FragmentProgress, FragmentUpdate, Merged
 
 SENT_MAX = 16
 """Tickets answered from one base; a learner with two unanswered pulls is not asked again."""

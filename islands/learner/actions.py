@@ -3,18 +3,15 @@
 from dataclasses import dataclass, field
 
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.messages import (
+from islands.messages.membership import Heartbeat, Join, Leave
+from islands.messages.peers import StateOffer, StateRequest
+from islands.messages.training import (
     Contribution,
     ContributionDeclined,
     FragmentRequest,
-    Heartbeat,
     Hello,
-    Join,
-    Leave,
     Merged,
     Progress,
-    StateOffer,
-    StateRequest,
 )
 
 

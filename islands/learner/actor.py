@@ -13,10 +13,10 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.config import Adoption
+from islands.actors.ports import Worker
+from islands.actors.role_actor import RoleActor, Surroundings, published_value
 from islands.errors import RefusedError
 from islands.identities import Incarnation, LearnerName, Phase
-from islands.kept_moments import MomentFile
 from islands.learner.actions import (
     Action,
     AdoptValue,
@@ -66,38 +66,32 @@ from islands.learner.events import (
     ValueAdopted,
 )
 from islands.learner.figures import Figures, progress_noted
+from islands.learner.kept_moments import MomentFile
 from islands.learner.narration import Narrator, seen_of
 from islands.learner.peers import PieceMeasured, Pieces
 from islands.learner.state import LearnerState
-from islands.messages import (
+from islands.messages.control import Drain
+from islands.messages.membership import Evicted, HeartbeatAck, Joined, Leave, Refused, Stop
+from islands.messages.peers import StateOffer, StateRequest
+from islands.messages.training import (
     ContributionFate,
-    Evicted,
     FinalRound,
     FragmentRequest,
     FragmentSeed,
     FragmentUpdate,
-    HeartbeatAck,
     Hello,
-    Joined,
     LeaseGranted,
-    Leave,
     Paused,
     Progress,
     PullFragment,
     Quarantined,
-    Refused,
-    StateOffer,
-    StateRequest,
-    Stop,
     Welcome,
 )
-from islands.operation import Drain
-from islands.ports import Worker
-from islands.role import RoleActor, Surroundings, published_value
-from messaging.dialer import Dialer
+from islands.settings.run import Adoption
+from messaging.codec.tensors import as_buffer, digest
 from messaging.envelope import Envelope
-from messaging.link import Lane, Link
-from messaging.tensors import as_buffer, digest
+from messaging.links.dialer import Dialer
+from messaging.links.link import Lane, Link
 
 
 @dataclass(frozen=True, slots=True)

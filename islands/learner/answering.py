@@ -6,7 +6,12 @@
 from islands.learner.actions import Contribute, OfferSeed, PlanSnapshots, ToSyncer
 from islands.learner.core import Core
 from islands.learner.events import ContributionSkipped, SeedSkipped, SnapshotTaken
-from islands.messages import Contribution, ContributionDeclined, FragmentRequest, PullFragment
+from islands.messages.training import (
+    Contribution,
+    ContributionDeclined,
+    FragmentRequest,
+    PullFragment,
+)
 
 
 def take_request(core: Core, request: FragmentRequest) -> None:

@@ -30,7 +30,7 @@ from islands.learner.actions import (
 from islands.learner.core import Core
 from islands.learner.events import MomentsLoaded, PieceArrived, TrainerMade
 from islands.learner.moments import Stage
-from islands.messages import StateRequest
+from islands.messages.peers import StateRequest
 
 WINDOW = 2
 """Pieces asked for at a time: one on its way while the next is read."""

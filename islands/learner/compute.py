@@ -16,11 +16,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Protocol
 
-from islands.code_place import failure, mistake
-from islands.config import RunSettings
 from islands.errors import IslandsError, TaskError
 from islands.identities import FragmentIndex
-from islands.kept_moments import MomentFile, MomentKeeper
 from islands.learner.copies import Copies
 from islands.learner.engine import Command, Engine, PieceTaken, Running, Taken, enqueue
 from islands.learner.events import (
@@ -33,7 +30,10 @@ from islands.learner.events import (
     TrainerReady,
     ValueAdopted,
 )
-from islands.trainer import Trainer
+from islands.learner.kept_moments import MomentFile, MomentKeeper
+from islands.settings.run import RunSettings
+from islands.training.code_place import failure, mistake
+from islands.training.trainer import Trainer
 from messaging.clock import Clock, MonotonicClock
 
 FIRST_STEPS_COMPILE = 1

@@ -12,13 +12,13 @@ until the new one is allowed its first step, past a step that was still running 
 from collections import deque
 from dataclasses import dataclass, field
 
-from islands.config import RunSettings
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Lease, Phase
 from islands.learner.account import Account
 from islands.learner.actions import Action, AllowSteps
 from islands.learner.moments import Moments
 from islands.learner.pulls import Pulls
-from islands.messages import FragmentUpdate, Progress
+from islands.messages.training import FragmentUpdate, Progress
+from islands.settings.run import RunSettings
 
 DECIDED_KEPT = 32
 

@@ -9,7 +9,7 @@ from islands.identities import Phase
 from islands.learner.actions import OfferMoments, ReadMoments, ToPeer
 from islands.learner.core import Core
 from islands.learner.events import MomentsRead, StateRequested
-from islands.messages import StateOffer
+from islands.messages.peers import StateOffer
 
 GIVING_MAX = 4
 """Pieces that may wait for a boundary; who asks for more is told that there are none."""

@@ -18,16 +18,16 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.config import Precision, RunSettings
 from islands.data.shards import ShardKey
 from islands.errors import InvariantError
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.learner.events import MomentsLoaded, ValueAdopted
 from islands.learner.fleet_clock import FleetClock
-from islands.messages import Merged
+from islands.messages.training import Merged
 from islands.numerics.quantize import decode
-from islands.schedule import learning_rate
-from islands.trainer import PendingStep, Snapshot, Trainer
+from islands.settings.learning_rate import learning_rate
+from islands.settings.run import Precision, RunSettings
+from islands.training.trainer import PendingStep, Snapshot, Trainer
 
 NEVER = (-1, -1)
 

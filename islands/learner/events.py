@@ -3,25 +3,20 @@
 from dataclasses import dataclass
 
 from islands.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
-from islands.messages import (
+from islands.messages.control import Drain
+from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
+from islands.messages.peers import StateOffer, StateRequest
+from islands.messages.training import (
     ContributionFate,
-    Evicted,
     FinalRound,
     FragmentRequest,
     FragmentUpdate,
-    HeartbeatAck,
-    Joined,
     LeaseGranted,
     Paused,
     PullFragment,
     Quarantined,
-    Refused,
-    StateOffer,
-    StateRequest,
-    Stop,
     Welcome,
 )
-from islands.operation import Drain
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """What one process of a learner did since it began, for the run's folder on another host."""
 
-from islands.histogram import GapHistogram
 from islands.learner.events import StepFinished
-from islands.messages import Progress
-from islands.operation import StepFigures
+from islands.messages.control import StepFigures
+from islands.messages.training import Progress
+from islands.numerics.histogram import GapHistogram
 
 
 class Figures:

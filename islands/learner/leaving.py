@@ -12,7 +12,8 @@ Leases go back with the last positions, and the quota that is left is granted to
 from islands.learner.account import Sent
 from islands.learner.actions import Exit, ToSupervisor, ToSyncer
 from islands.learner.core import Core, Leaving
-from islands.messages import ContributionFate, Leave
+from islands.messages.membership import Leave
+from islands.messages.training import ContributionFate
 
 
 def begin_leaving(core: Core, reason: str) -> None:

@@ -20,19 +20,18 @@ from islands.learner.actions import (
 from islands.learner.asking import start_anew, take_donor
 from islands.learner.core import Core
 from islands.learner.training import allow
-from islands.messages import (
+from islands.messages.membership import (
     NOT_FINITE,
-    PROTOCOL,
     RUN_OVER,
     Evicted,
     Heartbeat,
     HeartbeatAck,
-    Hello,
     Join,
     Joined,
     Leave,
-    Welcome,
 )
+from islands.messages.protocol import PROTOCOL
+from islands.messages.training import Hello, Welcome
 
 RESTS_DOUBLED = 8
 """A learner whose loss is never finite is back after 256 heartbeats in the end."""

@@ -6,11 +6,11 @@ loss that is no number, and once a minute how far it is. A link that comes back 
 
 from dataclasses import dataclass, field
 
-from islands.config import Timing
 from islands.identities import Incarnation, Phase
 from islands.learner.core import Core
 from islands.learner.events import Event, FromSupervisor, FromSyncer, StepFinished
-from islands.messages import NOT_FINITE, Evicted
+from islands.messages.membership import NOT_FINITE, Evicted
+from islands.settings.run import Timing
 from messaging.plain_text import plain
 
 PROGRESS_S = 60.0

@@ -18,9 +18,9 @@ from islands.learner.actions import (
 )
 from islands.learner.engine import Command, Load, ReadPiece
 from islands.learner.events import MomentsLoaded, MomentsRead, PieceArrived
-from islands.messages import StateOffer
+from islands.messages.peers import StateOffer
+from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
-from messaging.tensors import digest
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from islands.identities import FragmentIndex, Ticket, Version
 from islands.learner.events import SnapshotTaken
-from islands.messages import PullFragment
+from islands.messages.training import PullFragment
 
 
 @dataclass(slots=True)

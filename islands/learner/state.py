@@ -12,7 +12,6 @@ The rules live in the modules that the package's docstring lists; this one appli
 
 from typing import assert_never
 
-from islands.config import RunSettings
 from islands.identities import Incarnation, LearnerName, Phase
 from islands.learner.account import Account
 from islands.learner.actions import Action, Exit, ToSyncer
@@ -78,22 +77,19 @@ from islands.learner.training import (
     take_step,
     take_update,
 )
-from islands.messages import (
+from islands.messages.control import Drain
+from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
+from islands.messages.training import (
     ContributionFate,
-    Evicted,
     FinalRound,
     FragmentRequest,
-    HeartbeatAck,
-    Joined,
     LeaseGranted,
     Paused,
     PullFragment,
     Quarantined,
-    Refused,
-    Stop,
     Welcome,
 )
-from islands.operation import Drain
+from islands.settings.run import RunSettings
 
 
 class LearnerState:

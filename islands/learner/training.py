@@ -4,14 +4,14 @@ It may step once every fragment is adopted, on the leases it holds, until its qu
 the run closes; nothing else stops it.
 """
 
-from islands.config import Adoption
 from islands.identities import Lease, Phase
 from islands.learner.actions import AdoptValue
 from islands.learner.asking import go_fresh, take_up_kept
 from islands.learner.core import Core
 from islands.learner.events import Idled, StepFinished, UpdateArrived, ValueAdopted
 from islands.learner.moments import Stage
-from islands.messages import LeaseGranted
+from islands.messages.training import LeaseGranted
+from islands.settings.run import Adoption
 
 ADOPTING_MAX = 4
 """Updates per fragment that wait for a boundary; compute adopts the newest of them."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import InvariantError
-from islands.layout import Unit
+from islands.layout.leaves import Unit
 from islands.numerics.types import Flat, FlatBFloat16, UnitNorms
 
 # Shapes are checked under test (jaxtyping).

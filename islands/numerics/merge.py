@@ -1,7 +1,7 @@
 """The merge: contributions become one direction, and the direction one outer step.
 
 Directional units are merged by radial-directional averaging (RDA), all others by the weighted
-average (`islands.layout.Unit` says which). With weights w, contributions δ and φ(x) = x/‖x‖,
+average (`islands.layout.leaves.Unit` says which). With weights w, contributions δ and φ(x) = x/‖x‖,
 φ(0) = 0::
 
     average = Σ wδ / Σ w
@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import InvariantError
-from islands.layout import Unit
+from islands.layout.leaves import Unit
 from islands.numerics.check import Measured, measure, unit_table
 from islands.numerics.types import Flat
 

@@ -13,12 +13,12 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.config import OuterSettings
 from islands.errors import InvariantError
-from islands.layout import Unit
+from islands.layout.leaves import Unit
 from islands.numerics.check import Measured, measure
 from islands.numerics.merge import combine, merge_and_step
 from islands.numerics.types import Flat
+from islands.settings.run import OuterSettings
 
 # Shapes are checked under test (jaxtyping).
 

@@ -14,9 +14,9 @@ from types import MappingProxyType
 import ml_dtypes
 import numpy as np
 
-from islands.config import Precision
 from islands.errors import InvariantError
 from islands.numerics.types import Bytes, Flat
+from islands.settings.run import Precision
 
 # Shapes are checked under test (jaxtyping).
 

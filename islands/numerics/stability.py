@@ -17,7 +17,7 @@ few that saturate, too.
 
 from math import floor, log10, sqrt
 
-from islands.config import MergeRule, OuterSettings
+from islands.settings.run import MergeRule, OuterSettings
 
 MARGIN = 0.9
 """Of the limit: what is advised, so that a swing dies away."""

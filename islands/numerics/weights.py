@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from islands.config import Weighting
 from islands.errors import InvariantError
+from islands.settings.run import Weighting
 
 
 def weight(

@@ -7,30 +7,38 @@ import sys
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, main
-from islands.option_groups import default_name
-from islands.options import ObserverOptions
+from islands.settings.groups import default_name
+from islands.settings.host import ObserverOptions
 
 if TYPE_CHECKING:  # at run time they are imported where they are needed, for --help has no time
-    from islands.layout import Layout
-    from islands.run_spec import RunSpec
-    from islands.workload import Workload
+    from islands.layout.leaves import Layout
+    from islands.settings.run_spec import RunSpec
+    from islands.training.workload import Workload
 
 
 def entry(options: ObserverOptions, _: Common) -> int:
     """Run an observer to its end; returns the exit code."""
-    from islands.hosting import run
+    from islands.hosting.process_runtime import run
 
     name = options.name or default_name()
     return run(lambda: _observe(options, name))
 
 
 async def _observe(options: ObserverOptions, name: str) -> int:
-    from islands.enquiry import Asker, check_same, enquire
-    from islands.hosting import SaidOnce, around_in, live, network_of, say, tape_in, token_of
+    from islands.actors.ports import ThreadWorker
+    from islands.hosting.fetch_run_spec import Asker, check_same, enquire
+    from islands.hosting.process_runtime import (
+        SaidOnce,
+        around_in,
+        live,
+        network_of,
+        say,
+        tape_in,
+        token_of,
+    )
     from islands.identities import Role
     from islands.observer.actor import ObserverActor
-    from islands.ports import ThreadWorker
-    from islands.wire_limits import limits_of
+    from islands.settings.wire_limits import limits_of
 
     connecting = options.connecting
     network = network_of(connecting, token=token_of(connecting))
@@ -68,7 +76,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
 
 def _prepare(spec: "RunSpec", own: dict[str, object]) -> "tuple[Workload, Layout]":
     """Off the loop: a corpus is read, a large model planned, and systemd wants signs of life."""
-    from islands.workload import load_workload
+    from islands.training.workload import load_workload
 
     workload = load_workload(spec, own)
     return workload, workload.plan(spec.settings).layout

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from islands.identities import Version
-from islands.messages import FragmentUpdate, Heartbeat, Hello, Join, Progress
+from islands.messages.membership import Heartbeat, Join
+from islands.messages.training import FragmentUpdate, Hello, Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.actors.ports import Worker
+from islands.actors.role_actor import RoleActor, Surroundings, published_value
 from islands.errors import IslandsError, RefusedError
-from islands.evaluation import EvaluateValues, Figures, attempt
 from islands.identities import Version
-from islands.messages import Evicted, FragmentUpdate, HeartbeatAck, Joined, Refused, Stop, Welcome
+from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
+from islands.messages.training import FragmentUpdate, Welcome
 from islands.observer.actions import (
     Action,
     DialSyncer,
@@ -30,12 +32,11 @@ from islands.observer.events import (
     UpdateArrived,
 )
 from islands.observer.state import ObserverState
-from islands.ports import Worker
-from islands.role import RoleActor, Surroundings, published_value
-from messaging.dialer import Dialer
+from islands.training.evaluation import EvaluateValues, Figures, attempt
+from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
-from messaging.link import Link
-from messaging.tensors import digest
+from messaging.links.dialer import Dialer
+from messaging.links.link import Link
 
 
 class ObserverActor(RoleActor[Event]):

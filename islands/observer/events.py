@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from islands.messages import Evicted, FragmentUpdate, HeartbeatAck, Joined, Refused, Stop, Welcome
+from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
+from islands.messages.training import FragmentUpdate, Welcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,23 +7,18 @@ evaluated: whoever drives the observer asks for that when the run is over.
 
 from typing import assert_never
 
-from islands.config import RunSettings
 from islands.identities import Incarnation, LearnerName, Phase, Role, Version
-from islands.messages import (
-    PROTOCOL,
+from islands.messages.membership import (
     Evicted,
-    FragmentProgress,
-    FragmentUpdate,
     Heartbeat,
     HeartbeatAck,
-    Hello,
     Join,
     Joined,
-    Progress,
     Refused,
     Stop,
-    Welcome,
 )
+from islands.messages.protocol import PROTOCOL
+from islands.messages.training import FragmentProgress, FragmentUpdate, Hello, Progress, Welcome
 from islands.observer.actions import (
     Action,
     DialSyncer,
@@ -42,6 +37,7 @@ from islands.observer.events import (
     Told,
     UpdateArrived,
 )
+from islands.settings.run import RunSettings
 
 
 class ObserverState:

@@ -9,7 +9,7 @@ import random
 from collections.abc import Sequence
 
 from islands.errors import DiskError
-from islands.ports import DiskFile
+from islands.files.disk import DiskFile
 
 
 class SimulatedFile:

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from islands.config import (
+from islands.settings.run import (
     Adoption,
     Anchor,
     Automatic,
@@ -35,9 +35,9 @@ from islands.config import (
     Weighting,
 )
 from islands.simulation.world import SUPERVISOR, SYNCER, LearnerHost
-from islands.toy import TOY_SHAPES
+from islands.training.toy import TOY_SHAPES
 from messaging.envelope import NOMINAL_HEADER_BYTES
-from messaging.simulated_network import Route
+from messaging.simulation.network import Route
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from islands.actors.tape import MemoryTape
 from islands.history import Limits, Violation, judge
-from islands.operation import Verb
+from islands.messages.control import Verb
 from islands.simulation.faults import (
     Cut,
     Drain,
@@ -20,9 +21,8 @@ from islands.simulation.faults import (
     Weather,
 )
 from islands.simulation.world import BATCHES_PER_SHARD, SUPERVISOR, SYNCER, Costs, World
-from islands.tape import MemoryTape
-from messaging.simulated_network import Route
-from messaging.virtual_time import run_virtual
+from messaging.simulation.network import Route
+from messaging.simulation.virtual_time import run_virtual
 
 MAILBOX_MOST = 256
 """Messages that may wait in a mailbox of a simulated world; far fewer do."""

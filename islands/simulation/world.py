@@ -13,26 +13,26 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.config import RunSettings
-from islands.credentials import Credentials
+from islands.actors.credentials import Credentials
+from islands.actors.ports import InlineWorker
+from islands.actors.role_actor import Surroundings
+from islands.actors.tape import Tape
 from islands.identities import OPERATOR, Phase
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import InlineCompute
+from islands.messages.control import Command, CommandAnswer, StepFigures, Verb
 from islands.numerics.outer import Sgd
-from islands.operation import Command, CommandAnswer, StepFigures, Verb
-from islands.ports import InlineWorker
-from islands.role import Surroundings
+from islands.settings.run import RunSettings
 from islands.simulation.disk import SimulatedDisk
 from islands.supervisor.actor import SupervisorActor
 from islands.syncer.actor import SyncerActor
 from islands.syncer.state import SyncerState
-from islands.syncer_workers import SyncerWorkers
-from islands.tape import Tape
-from islands.toy import NumpyTrainer
+from islands.syncer.workers import SyncerWorkers
+from islands.training.toy import NumpyTrainer
+from messaging.codec.tensors import as_buffer, digest
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed
-from messaging.simulated_network import Route, SimulatedNetwork
-from messaging.tensors import as_buffer, digest
+from messaging.simulation.network import Route, SimulatedNetwork
 
 SUPERVISOR = "supervisor"
 SYNCER = "syncer"

@@ -3,13 +3,13 @@
 import sys
 
 from islands.cli.parsing import Common, main
-from islands.options import SupervisorOptions
+from islands.settings.host import SupervisorOptions
 
 
 def entry(options: SupervisorOptions, _: Common) -> int:
     """Run a supervisor to its end; returns the exit code."""
     from islands.cli.serve import serve
-    from islands.hub import HubSettings
+    from islands.cluster.coordinator import HubSettings
 
     return serve(
         options.file,

@@ -2,8 +2,15 @@
 
 from dataclasses import dataclass, field
 
-from islands.messages import Evicted, HeartbeatAck, Joined, MembershipChanged, Refused, Stop
-from islands.operation import CommandAnswer, Drain, StepFigures
+from islands.messages.control import CommandAnswer, Drain, StepFigures
+from islands.messages.membership import (
+    Evicted,
+    HeartbeatAck,
+    Joined,
+    MembershipChanged,
+    Refused,
+    Stop,
+)
 
 Outgoing = (
     Joined | Refused | Evicted | HeartbeatAck | MembershipChanged | Stop | Drain | CommandAnswer

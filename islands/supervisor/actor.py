@@ -6,10 +6,16 @@ from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
-from islands.credentials import Credentials
-from islands.epochs import take_epoch
+from islands.actors.acceptor import Reception
+from islands.actors.credentials import Credentials
+from islands.actors.epochs import take_epoch
+from islands.actors.ports import Launcher
+from islands.actors.role_actor import RoleActor, Surroundings
+from islands.files.disk import Disk
+from islands.files.slots import Slots
 from islands.identities import OPERATOR, Role
-from islands.messages import (
+from islands.messages.control import Command, Note, RunEnded, StepFigures
+from islands.messages.membership import (
     Enquiry,
     Heartbeat,
     Join,
@@ -20,11 +26,6 @@ from islands.messages import (
     Stop,
     SyncerAddress,
 )
-from islands.operation import Command, Note, RunEnded, StepFigures
-from islands.ports import Disk, Launcher
-from islands.reception import Reception
-from islands.role import RoleActor, Surroundings
-from islands.slots import Slots
 from islands.supervisor.actions import (
     Action,
     CountFigures,
@@ -52,7 +53,7 @@ from islands.supervisor.events import (
 )
 from islands.supervisor.state import SupervisorState
 from messaging.envelope import Envelope
-from messaging.link import Lane, Link
+from messaging.links.link import Lane, Link
 
 TICKS_PER_HEARTBEAT = 4
 NOTES_EARLY_MAX = 64

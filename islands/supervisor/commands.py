@@ -15,8 +15,8 @@ Each is idempotent but for `add`. What a receiver may have missed is said again 
 from typing import assert_never
 
 from islands.identities import Phase, Role, Status
-from islands.messages import Stop
-from islands.operation import Command, CommandAnswer, Drain, MemberFigures, Verb
+from islands.messages.control import Command, CommandAnswer, Drain, MemberFigures, Verb
+from islands.messages.membership import Stop
 from islands.supervisor.core import ENDED, Core
 from islands.supervisor.launching import add_learners
 

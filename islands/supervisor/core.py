@@ -6,9 +6,9 @@ are functions over it; the package's docstring says where they are.
 
 from dataclasses import dataclass, field
 
-from islands.config import RunSettings
 from islands.identities import Incarnation, LearnerName, Role, Status
-from islands.messages import Member, MembershipChanged, SyncerAddress
+from islands.messages.membership import Member, MembershipChanged, SyncerAddress
+from islands.settings.run import RunSettings
 from islands.supervisor.actions import Action, Outgoing, Record, Send
 from islands.supervisor.liveness import MemberRecord
 from islands.supervisor.restarts import Restarts

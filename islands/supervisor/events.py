@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from islands.messages import Enquiry, Heartbeat, Join, Leave, Stop
-from islands.operation import Command, StepFigures
+from islands.messages.control import Command, StepFigures
+from islands.messages.membership import Enquiry, Heartbeat, Join, Leave, Stop
 
 
 @dataclass(frozen=True, slots=True)

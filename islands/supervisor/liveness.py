@@ -27,8 +27,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from islands.config import Timing
 from islands.identities import Incarnation, Phase, Role, Status
+from islands.settings.run import Timing
 from islands.supervisor.names import Lines
 
 STALLED_STEPS = 5

@@ -15,8 +15,8 @@ No event but a tick looks at every member.
 
 from islands.errors import RefusedError
 from islands.identities import Incarnation, Role, Status, wrong_name
-from islands.messages import (
-    PROTOCOL,
+from islands.messages.control import Drain
+from islands.messages.membership import (
     RUN_OVER,
     Enquiry,
     Evicted,
@@ -28,7 +28,7 @@ from islands.messages import (
     Refused,
     Stop,
 )
-from islands.operation import Drain
+from islands.messages.protocol import PROTOCOL
 from islands.supervisor.actions import CountFigures, KillProcess, TellRun
 from islands.supervisor.core import ENDED, Core
 from islands.supervisor.events import FiguresArrived

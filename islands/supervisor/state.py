@@ -5,10 +5,10 @@ The rules live in the modules that the package's docstring lists; this one appli
 
 from typing import assert_never
 
-from islands.config import RunSettings
 from islands.errors import UNFORESEEN
 from islands.identities import Role
-from islands.messages import Stop, SyncerAddress
+from islands.messages.membership import Stop, SyncerAddress
+from islands.settings.run import RunSettings
 from islands.supervisor.actions import Action, Drop, FinishRun
 from islands.supervisor.commands import take_command
 from islands.supervisor.core import Core

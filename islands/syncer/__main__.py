@@ -7,20 +7,20 @@ import sys
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common, main
-from islands.options import SyncerOptions
+from islands.settings.host import SyncerOptions
 
 if TYPE_CHECKING:  # at run time it is imported with all else that is not needed for --help
-    from islands.watchdog import Watchdog
+    from islands.hosting.watchdog import Watchdog
 
 
 def entry(options: SyncerOptions, _: Common) -> int:
     """Run a syncer to its end; returns the exit code."""
     if options.supervisor:
-        from islands.hosting import run_service
+        from islands.hosting.process_runtime import run_service
 
         return run_service(lambda watchdog: _apart(options, watchdog))
     from islands.cli.serve import serve
-    from islands.hub import HubSettings
+    from islands.cluster.coordinator import HubSettings
 
     return serve(
         options.file,
@@ -41,8 +41,10 @@ def entry(options: SyncerOptions, _: Common) -> int:
 
 async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
     """The supervisor is elsewhere, and tells what the run is."""
-    from islands.enquiry import Asker, enquire
-    from islands.hosting import (
+    from islands.cluster.run_claim import require_file, set_aside
+    from islands.cluster.syncer_host import journal_disk, make_syncer
+    from islands.hosting.fetch_run_spec import Asker, enquire
+    from islands.hosting.process_runtime import (
         KEY_FILE,
         around_in,
         credentials_of,
@@ -53,9 +55,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         token_of,
     )
     from islands.identities import Role
-    from islands.run_claim import require_file, set_aside
-    from islands.syncer_host import journal_disk, make_syncer
-    from islands.wire_limits import limits_of
+    from islands.settings.wire_limits import limits_of
 
     connecting, listening = options.connecting, options.listening
     network = network_of(connecting, listening, token=token_of(connecting))

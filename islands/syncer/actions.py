@@ -7,9 +7,9 @@ the matching `JournalFinished`.
 from dataclasses import dataclass, field
 
 from islands.identities import Ticket, Version
-from islands.messages import (
+from islands.messages.membership import Evicted, Refused, Stop
+from islands.messages.training import (
     ContributionFate,
-    Evicted,
     FinalRound,
     FragmentRequest,
     FragmentUpdate,
@@ -17,8 +17,6 @@ from islands.messages import (
     Paused,
     PullFragment,
     Quarantined,
-    Refused,
-    Stop,
     Welcome,
 )
 

@@ -1,7 +1,7 @@
 """The syncer's actor: performs what `state.py` decides, and turns the world into events.
 
 All heavy work (checks, merges, the journal) goes to workers of its own kind
-(`islands.syncer_workers`), so that the loop stays free for heartbeats.
+(`islands.syncer.workers`), so that the loop stays free for heartbeats.
 """
 
 import asyncio
@@ -14,32 +14,25 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.credentials import Credentials
-from islands.enrolment import Enrolment
+from islands.actors.acceptor import Reception
+from islands.actors.credentials import Credentials
+from islands.actors.membership_client import Enrolment
+from islands.actors.role_actor import RoleActor, Surroundings
 from islands.errors import IslandsError, JournalError, RefusedError
+from islands.files.disk import Disk
 from islands.identities import Cut, Phase, Role, Version
-from islands.inspections import Inspections
-from islands.journal import Journal, Recovered, encode
-from islands.journal_writer import JournalWriter
-from islands.messages import (
-    PEER_TYPES,
+from islands.messages.control import RunEnded
+from islands.messages.membership import HeartbeatAck, Leave, MembershipChanged, Refused, Stop
+from islands.messages.peers import PEER_TYPES
+from islands.messages.training import (
     Contribution,
     ContributionDeclined,
     FragmentSeed,
     FragmentUpdate,
-    HeartbeatAck,
     Hello,
-    Leave,
-    MembershipChanged,
     Progress,
-    Refused,
-    Stop,
 )
 from islands.numerics.outer import OuterOptimizer
-from islands.operation import RunEnded
-from islands.ports import Disk
-from islands.reception import Reception
-from islands.role import RoleActor, Surroundings
 from islands.syncer.actions import (
     Action,
     BeginMerge,
@@ -71,14 +64,17 @@ from islands.syncer.events import (
     SupervisorLinkChanged,
     Ticked,
 )
+from islands.syncer.hooks import Hooks
+from islands.syncer.inspections import Inspections
+from islands.syncer.journal import Journal, Recovered, encode
+from islands.syncer.journal_writer import JournalWriter
 from islands.syncer.state import SyncerState, fresh
 from islands.syncer.taking_up import take_up
 from islands.syncer.vault import Vault
-from islands.syncer_hooks import Hooks
-from islands.syncer_workers import SyncerWorkers
+from islands.syncer.workers import SyncerWorkers
+from messaging.codec.tensors import as_buffer
 from messaging.envelope import Envelope
-from messaging.link import Lane, Link
-from messaging.tensors import as_buffer
+from messaging.links.link import Lane, Link
 
 EARLY_MAX = 64
 """Events that are kept for when the journal is read."""

@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from islands.messages import Contribution, Progress
+from islands.messages.training import Contribution, Progress
 
 BATCHES_DIFFER = 4
 """Batches of one learner differ by less than this, in the mean over a contribution."""

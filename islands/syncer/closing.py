@@ -23,7 +23,8 @@ the least of it, and bounds the time in 5 for which the supervisor cannot be rea
 """
 
 from islands.identities import LearnerName, Phase, Role, Status
-from islands.messages import FinalRound, Stop
+from islands.messages.membership import Stop
+from islands.messages.training import FinalRound
 from islands.syncer.actions import Exit, FinishRun, Send
 from islands.syncer.core import Closing, ClosingStage, Core
 from islands.syncer.eligibility import BUSY, unready_because

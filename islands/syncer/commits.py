@@ -9,7 +9,7 @@ from islands.identities import (
     Role,
     Version,
 )
-from islands.messages import FragmentRequest, FragmentSeed, LeaseGranted, Merged
+from islands.messages.training import FragmentRequest, FragmentSeed, LeaseGranted, Merged
 from islands.numerics.stability import shorter_step
 from islands.syncer.actions import DropContribution, InstallSeed, Send
 from islands.syncer.core import Adoption, Core, Published, Seeding

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from islands.config import OVERLAP_LEAST, Automatic, RunSettings
 from islands.errors import InvariantError
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
-from islands.ledger import Ledger
-from islands.messages import FragmentUpdate, LeaseGranted, Merged
+from islands.messages.training import FragmentUpdate, LeaseGranted, Merged
+from islands.settings.run import OVERLAP_LEAST, Automatic, RunSettings
 from islands.syncer.actions import Action, Record, Send, SendValue, WriteJournal
 from islands.syncer.census import Census, Witness
 from islands.syncer.divergence import Divergences
@@ -23,6 +22,7 @@ from islands.syncer.fate import NormGauge
 from islands.syncer.fence import Fence
 from islands.syncer.grace import Durations, GraceWatch, overlap_needed
 from islands.syncer.leases import LeaseBook
+from islands.syncer.ledger import Ledger
 from islands.syncer.pace import Pace
 from islands.syncer.records import Records
 from islands.syncer.roster import LearnerRecord

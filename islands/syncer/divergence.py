@@ -16,8 +16,8 @@ before the killed one is back, nor before the others have dialled a syncer that 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from islands.config import RunSettings
 from islands.identities import Incarnation, LearnerName
+from islands.settings.run import RunSettings
 
 DIVERGED = "training has diverged"
 """How the reason of an end begins that nobody wanted."""

@@ -8,7 +8,7 @@ Source: SPEC §3.2 (a fresh or unhealed learner never donates) and §8.
 """
 
 from islands.identities import LearnerName, Role
-from islands.messages import Hello
+from islands.messages.training import Hello
 from islands.syncer.census import best_donor
 from islands.syncer.core import Core
 

@@ -1,7 +1,7 @@
 """The end of an incarnation: it is fenced, its accounts are closed, what it held is free again."""
 
 from islands.identities import LearnerName, Role
-from islands.messages import Evicted, Refused, Stop
+from islands.messages.membership import Evicted, Refused, Stop
 from islands.syncer.actions import Dismiss
 from islands.syncer.core import Core
 from islands.syncer.scheduling import withdraw

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-from islands.messages import (
+from islands.messages.membership import Leave, MembershipChanged
+from islands.messages.training import (
     Contribution,
     ContributionDeclined,
     FragmentSeed,
     Hello,
-    Leave,
-    MembershipChanged,
     Progress,
 )
 from islands.syncer.fate import Check

@@ -20,9 +20,9 @@ from math import ceil
 
 import msgspec
 
-from islands.config import RunSettings
 from islands.identities import Incarnation, LearnerName, Lease
-from islands.messages import Progress
+from islands.messages.training import Progress
+from islands.settings.run import RunSettings
 
 OUTAGE_S = 60.0
 """Learners go on while the syncer is away, so a grant lasts for at least so long."""

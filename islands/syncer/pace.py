@@ -17,8 +17,8 @@ within 3 %.
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-from islands.config import REPORTS_PER_ROUND, PaceBy
 from islands.identities import LearnerName
+from islands.settings.run import REPORTS_PER_ROUND, PaceBy
 
 CREDIT_FLOOR_STEPS = -1.0
 

@@ -14,7 +14,7 @@ journal record of a syncer that died does not count.
 """
 
 from islands.identities import LearnerName, Phase, Role
-from islands.messages import Paused
+from islands.messages.training import Paused
 from islands.syncer.actions import Send
 from islands.syncer.core import Core
 

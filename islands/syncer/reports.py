@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from islands.identities import Incarnation, LearnerName, Phase, Role
-from islands.messages import Evicted, Progress, Refused
+from islands.messages.membership import Evicted, Refused
+from islands.messages.training import Progress
 from islands.syncer.actions import Dismiss
 from islands.syncer.claims import believed_step_s, news_of, wrong_report
 from islands.syncer.core import Core

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status, Version
-from islands.messages import Progress
+from islands.messages.training import Progress
 from islands.syncer.claims import Answers, Marks
 from islands.syncer.timeouts import Exchange, doubled_s
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from math import inf
 
 from islands.identities import LearnerName, Ticket, Version
-from islands.messages import Contribution
+from islands.messages.training import Contribution
 
 
 class Stage(StrEnum):

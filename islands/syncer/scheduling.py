@@ -3,10 +3,10 @@
 from math import sqrt
 from statistics import fmean
 
-from islands.config import Automatic
 from islands.identities import Fate, FragmentIndex, LearnerName, Role, Ticket, Version
-from islands.messages import Contribution, ContributionFate, PullFragment, Quarantined
-from islands.schedule import learning_rate
+from islands.messages.training import Contribution, ContributionFate, PullFragment, Quarantined
+from islands.settings.learning_rate import learning_rate
+from islands.settings.run import Automatic
 from islands.syncer.actions import BeginMerge, DropContribution, MergePart, Send
 from islands.syncer.claims import COPIES_MAX, age_steps, wrong_steps
 from islands.syncer.core import Core

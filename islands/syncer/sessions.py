@@ -6,18 +6,9 @@ supervisor, or by meeting a higher incarnation of the same name, and remembers i
 
 from islands.errors import OutdatedError
 from islands.identities import LearnerName, Role, Status
-from islands.messages import (
-    PROTOCOL,
-    Evicted,
-    FinalRound,
-    Hello,
-    Leave,
-    Member,
-    MembershipChanged,
-    Paused,
-    Refused,
-    Welcome,
-)
+from islands.messages.membership import Evicted, Leave, Member, MembershipChanged, Refused
+from islands.messages.protocol import PROTOCOL
+from islands.messages.training import FinalRound, Hello, Paused, Welcome
 from islands.syncer.actions import Dismiss, Send
 from islands.syncer.claims import news_of
 from islands.syncer.closing import begin_closing

@@ -10,11 +10,10 @@ the state wants to be asked again; asking earlier, or more often, is harmless.
 from collections import deque
 from typing import assert_never
 
-from islands.config import RunSettings
 from islands.errors import UNFORESEEN, InvariantError
 from islands.identities import Cut, LearnerName, Version
-from islands.ledger import Ledger, Row
-from islands.messages import RUN_OVER, Refused, Stop
+from islands.messages.membership import RUN_OVER, Refused, Stop
+from islands.settings.run import RunSettings
 from islands.syncer.actions import Action, Dismiss
 from islands.syncer.claims import believed_batch
 from islands.syncer.closing import (
@@ -54,6 +53,7 @@ from islands.syncer.events import (
 from islands.syncer.fate import NormGauge
 from islands.syncer.fence import Fence
 from islands.syncer.leases import OUTAGE_S, LeaseBook, grant_steps, ordinary_grant_steps
+from islands.syncer.ledger import Ledger, Row
 from islands.syncer.pace import Pace
 from islands.syncer.pausing import count_time
 from islands.syncer.repeats import next_sweep_s, resend_s, sweep

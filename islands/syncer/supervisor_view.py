@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from islands.identities import LearnerName
-from islands.messages import MembershipChanged
+from islands.messages.membership import MembershipChanged
 from islands.syncer.roster import ENDED
 
 

@@ -13,8 +13,8 @@ it is the same, the run is over
 What is refused is told in a sentence that says how to go on.
 """
 
-from islands.config import RunSettings
 from islands.errors import JournalError
+from islands.settings.run import RunSettings
 from islands.syncer.core import Durable
 from islands.syncer.leases import ordinary_grant_steps
 

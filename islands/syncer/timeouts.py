@@ -37,7 +37,7 @@ Deviation: SPEC §3.4 has 4·P·ξ_step alone, with which no round closes where 
 
 from dataclasses import dataclass, field
 
-from islands.config import Timing
+from islands.settings.run import Timing
 
 MARGIN = 4
 """How many times longer than it ever took lately something may take."""

@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.config import Anchor, MergeRule, RunSettings
 from islands.errors import UserError
 from islands.identities import Incarnation, LearnerName, Ticket, Version
-from islands.layout import Layout
-from islands.messages import Contribution, FragmentSeed
+from islands.layout.leaves import Layout
+from islands.messages.training import Contribution, FragmentSeed
 from islands.numerics.check import Measured, clip, measure
 from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
 from islands.numerics.outer_gradient import rebase
 from islands.numerics.quantize import decode, size_bytes
 from islands.numerics.weights import weight
+from islands.settings.run import Anchor, MergeRule, RunSettings
 from islands.syncer.actions import BeginMerge
 from islands.syncer.events import MergeFacts
 from islands.syncer.fate import Check
-from messaging.tensors import as_buffer, digest
+from messaging.codec.tensors import as_buffer, digest
 
 
 @dataclass(slots=True)

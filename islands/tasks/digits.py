@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import DataError
-from islands.task import Task, TaskState
+from islands.training.task import Task, TaskState
 
 _PIXELS = 64
 _CLASSES = 10

@@ -14,7 +14,7 @@ from islands.data.shards import ShardKey
 from islands.data.windows import ByteBatch, ByteWindows
 from islands.models.decoder import DecoderConfig
 from islands.models.language import bits_per_byte, initial, nats, sample
-from islands.task import Task, TaskState
+from islands.training.task import Task, TaskState
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from islands.config import RunSettings
-from islands.hosting import allow_open_files, make_secret, run
-from islands.hub import SUPERVISOR, Hub, HubSettings
-from islands.option_groups import ConnectOptions, ListenOptions
-from islands.run_claim import settle
-from islands.run_spec import RunSpec
-from islands.workload import load_workload
-from messaging.codec import Assembler
+from islands.cluster.coordinator import SUPERVISOR, Hub, HubSettings
+from islands.cluster.run_claim import settle
+from islands.hosting.process_runtime import allow_open_files, make_secret, run
+from islands.settings.groups import ConnectOptions, ListenOptions
+from islands.settings.run import RunSettings
+from islands.settings.run_spec import RunSpec
+from islands.training.workload import load_workload
+from messaging.codec.frames import Assembler
 from messaging.envelope import Envelope
 
 SAMPLE_S = 0.005
@@ -71,7 +71,7 @@ async def serve(chosen: argparse.Namespace) -> int:
     make_secret(token)
     settings = RunSettings(run="attacked", interval_steps=FRAGMENTS, fragments=FRAGMENTS)
     task: dict[str, object] = {"step_s": STEP_S, "megabytes": MEGABYTES}
-    spec = RunSpec(settings, "islands.toy_workload:Sleeping", task)
+    spec = RunSpec(settings, "islands.training.toy_workload:Sleeping", task)
     listening = ListenOptions(
         listen="127.0.0.1:0", tls_certificate=chosen.certificate, tls_key=chosen.key
     )

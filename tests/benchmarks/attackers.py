@@ -23,27 +23,20 @@ from islands.identities import (
     Phase,
     Role,
 )
-from islands.layout import Layout
-from islands.messages import (
-    MESSAGE_TYPES,
-    PROTOCOL,
-    FragmentProgress,
-    Heartbeat,
-    Hello,
-    Join,
-    Joined,
-    Progress,
-    StateOffer,
-)
-from islands.operation import Note, RunEnded, StepFigures
-from islands.wire_limits import limits_of
-from messaging.codec import Codec, head_frame
+from islands.layout.leaves import Layout
+from islands.messages.control import Note, RunEnded, StepFigures
+from islands.messages.membership import Heartbeat, Join, Joined
+from islands.messages.peers import StateOffer
+from islands.messages.protocol import MESSAGE_TYPES, PROTOCOL
+from islands.messages.training import FragmentProgress, Hello, Progress
+from islands.settings.wire_limits import limits_of
+from messaging.codec.frames import Codec, head_frame
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, EncodeError, LinkClosed
-from messaging.link import Lane
-from messaging.security import Secret
-from messaging.websocket_link import WebsocketLink
-from messaging.websocket_network import WebsocketNetwork
+from messaging.links.link import Lane
+from messaging.websocket.link import WebsocketLink
+from messaging.websocket.network import WebsocketNetwork
+from messaging.websocket.security import Secret
 
 T = TypeVar("T")
 

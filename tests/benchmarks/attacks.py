@@ -25,12 +25,12 @@ from pathlib import Path
 
 import msgspec
 
-from islands.enquiry import Asker, enquire
-from islands.hosting import allow_open_files
+from islands.hosting.fetch_run_spec import Asker, enquire
+from islands.hosting.process_runtime import allow_open_files
 from islands.identities import Role
-from islands.messages import MESSAGE_TYPES
-from messaging.security import Secret, client_tls
-from messaging.websocket_network import WebsocketNetwork
+from islands.messages.protocol import MESSAGE_TYPES
+from messaging.websocket.network import WebsocketNetwork
+from messaging.websocket.security import Secret, client_tls
 from tests.benchmarks import attackers
 from tests.benchmarks.attackers import GONE, Target
 from tests.benchmarks.mutants import Mutants

@@ -27,22 +27,22 @@ from pathlib import Path
 
 import msgspec
 
-from islands.config import RunSettings, Timing
-from islands.enquiry import Asker, enquire
-from islands.hosting import allow_open_files, around_in, live, network_of, token_of
-from islands.hub import SUPERVISOR, Hub, HubSettings
+from islands.actors.ports import ThreadWorker
+from islands.actors.tape import MemoryTape
+from islands.cluster.coordinator import SUPERVISOR, Hub, HubSettings
+from islands.cluster.run_claim import settle
+from islands.hosting.fetch_run_spec import Asker, enquire
+from islands.hosting.process_runtime import allow_open_files, around_in, live, network_of, token_of
 from islands.identities import Role
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread
-from islands.option_groups import ConnectOptions, ListenOptions
-from islands.ports import ThreadWorker
-from islands.run_claim import settle
-from islands.run_spec import RunSpec
-from islands.tape import MemoryTape
-from islands.wire_limits import limits_of
-from islands.workload import Place, load_workload
+from islands.settings.groups import ConnectOptions, ListenOptions
+from islands.settings.run import RunSettings, Timing
+from islands.settings.run_spec import RunSpec
+from islands.settings.wire_limits import limits_of
+from islands.training.workload import Place, load_workload
 
-SLEEPING = "islands.toy_workload:Sleeping"
+SLEEPING = "islands.training.toy_workload:Sleeping"
 JOIN_LIMIT_S = 120.0
 END_LIMIT_S = 60.0
 LOOK_S = 0.1

@@ -22,13 +22,13 @@ from dataclasses import asdict, dataclass, field
 
 import uvloop
 
+from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
-from messaging.link import Lane, Link
-from messaging.scope import Scope
-from messaging.security import Secret
-from messaging.websocket_network import WebsocketNetwork
-from messaging.websocket_settings import WebsocketSettings
+from messaging.links.link import Lane, Link
+from messaging.websocket.network import WebsocketNetwork
+from messaging.websocket.security import Secret
+from messaging.websocket.settings import WebsocketSettings
 from tests.integration.namespaces import Shape, open_pair, unavailable
 from tests.integration.proxy import FaultProxy
 from tests.integration.stream_faults import Faults

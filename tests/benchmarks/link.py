@@ -37,12 +37,12 @@ import aiohttp
 import uvloop
 from aiohttp import web
 
+from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
-from messaging.link import Lane, Link
-from messaging.scope import Scope
-from messaging.security import client_tls, server_tls
-from messaging.websocket_network import WebsocketNetwork, WebsocketSettings
+from messaging.links.link import Lane, Link
+from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
+from messaging.websocket.security import client_tls, server_tls
 from tests.messaging.certificates import Certificates, make_certificates
 
 MIB = 2**20

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from islands.layout import Unit
+from islands.layout.leaves import Unit
 from islands.numerics.check import measure
 from islands.numerics.merge import merge_and_step, warm_up
 

@@ -14,10 +14,10 @@ import jax
 import numpy as np
 
 from islands.data.shards import ShardKey
-from islands.jax_trainer import JaxTrainer
-from islands.mesh import Placement, learner_mesh
+from islands.layout.mesh import Placement, learner_mesh
 from islands.models.decoder import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
+from islands.training.jax_trainer import JaxTrainer
 from messaging.clock import MonotonicClock
 
 CLOCK = MonotonicClock()

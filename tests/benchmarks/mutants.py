@@ -17,26 +17,20 @@ from islands.identities import (
     Ticket,
     Version,
 )
-from islands.messages import (
-    MESSAGE_TYPES,
-    PROTOCOL,
+from islands.messages.control import Command, Note, RunEnded, Verb
+from islands.messages.membership import Enquiry, Heartbeat, Joined, Leave, Stop
+from islands.messages.peers import StateOffer, StateRequest
+from islands.messages.protocol import MESSAGE_TYPES, PROTOCOL
+from islands.messages.training import (
     Contribution,
     ContributionDeclined,
     ContributionFate,
-    Enquiry,
     FragmentSeed,
-    Heartbeat,
-    Joined,
-    Leave,
-    StateOffer,
-    StateRequest,
-    Stop,
 )
-from islands.operation import Command, Note, RunEnded, Verb
-from islands.wire_limits import limits_of
-from messaging.codec import Codec
+from islands.settings.wire_limits import limits_of
+from messaging.codec.frames import Codec
 from messaging.errors import EncodeError
-from messaging.websocket_network import WebsocketNetwork
+from messaging.websocket.network import WebsocketNetwork
 from tests.benchmarks.attackers import FIGURES, GONE, NOBODY, Peer, Target, admit
 
 NUMBERS = (-(2**63), -(10**6), -1, 0, 1, 2, 7, 10**6, 2**31, 2**63 - 1)

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import ceil
 
-from islands.config import RunSettings
+from islands.settings.run import RunSettings
 from islands.syncer.eligibility import UNANSWERED_MAX
 from tests.rounds.model import TICK_S, Link, Model
 

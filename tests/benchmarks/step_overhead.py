@@ -30,27 +30,28 @@ import optax
 from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
-from islands.config import RunSettings
-from islands.credentials import Credentials
+from islands.actors.credentials import Credentials
+from islands.actors.ports import ThreadWorker
+from islands.actors.role_actor import Surroundings
+from islands.actors.tape import MemoryTape
 from islands.data.shards import ShardKey
-from islands.jax_trainer import JaxTrainer
+from islands.files.disk import RealDisk
+from islands.hosting.task_processes import Process, ProcessTable
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread, StepReport
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import Sgd
-from islands.ports import RealDisk, ThreadWorker
-from islands.processes import Process, ProcessTable
-from islands.role import Surroundings
+from islands.settings.run import RunSettings
 from islands.supervisor.actor import SupervisorActor
 from islands.syncer.actor import SyncerActor
-from islands.syncer_workers import SyncerWorkers
-from islands.tape import MemoryTape
-from islands.task import Task, TaskState
+from islands.syncer.workers import SyncerWorkers
 from islands.tasks.stdlib_bytes import StdlibBytes
-from islands.toy_workload import Accelerator
-from islands.trainer import Trainer
+from islands.training.jax_trainer import JaxTrainer
+from islands.training.task import Task, TaskState
+from islands.training.toy_workload import Accelerator
+from islands.training.trainer import Trainer
 from messaging.clock import MonotonicClock
-from messaging.memory_link import MemoryNetwork
+from messaging.links.memory_link import MemoryNetwork
 
 MIB = 2**20
 AIM = 1.01

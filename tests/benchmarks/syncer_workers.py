@@ -26,14 +26,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.actors.ports import ThreadWorker
+from islands.files.disk import RealDisk
+from islands.files.slots import Slots
 from islands.identities import Version
-from islands.layout import Unit
+from islands.layout.leaves import Unit
 from islands.numerics.check import Measured, measure
 from islands.numerics.merge import MergeResult, merge_and_step, warm_up
-from islands.ports import RealDisk, ThreadWorker
-from islands.slots import Slots
-from islands.syncer_workers import SyncerWorkers, worker_threads
-from messaging.tensors import as_buffer, digest
+from islands.syncer.workers import SyncerWorkers, worker_threads
+from messaging.codec.tensors import as_buffer, digest
 
 TENSOR_ELEMENTS = 2**22
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from islands.config import RunSettings
+from islands.actors.tape import encode_entry
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Lease, Phase, Role, Version
-from islands.journal import encode
-from islands.messages import (
-    PROTOCOL,
+from islands.messages.membership import Heartbeat, Join, Joined, MembershipChanged, Refused, Stop
+from islands.messages.protocol import PROTOCOL
+from islands.messages.training import (
     Contribution,
     ContributionDeclined,
     FinalRound,
@@ -23,25 +23,20 @@ from islands.messages import (
     FragmentRequest,
     FragmentSeed,
     FragmentUpdate,
-    Heartbeat,
     Hello,
-    Join,
-    Joined,
     LeaseGranted,
-    MembershipChanged,
     Progress,
     PullFragment,
-    Refused,
-    Stop,
 )
+from islands.settings.run import RunSettings
 from islands.supervisor import actions as supervisor_actions
 from islands.supervisor import events as supervisor_events
 from islands.supervisor.state import SupervisorState
 from islands.syncer import actions as syncer_actions
 from islands.syncer import events as syncer_events
 from islands.syncer.fate import Check
+from islands.syncer.journal import encode
 from islands.syncer.state import SyncerState, fresh
-from islands.tape import encode_entry
 
 FINGERPRINT = "synthetic"
 BATCH_TOKENS = 100

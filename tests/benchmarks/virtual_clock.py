@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable
 from itertools import count
 
+from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
-from messaging.link import Link
-from messaging.scope import Scope
-from messaging.simulated_network import Route, SimulatedNetwork
-from messaging.virtual_time import VirtualTimeLoop, run_virtual
+from messaging.links.link import Link
+from messaging.simulation.network import Route, SimulatedNetwork
+from messaging.simulation.virtual_time import VirtualTimeLoop, run_virtual
 
 EVENTS = 100_000
 IN_FLIGHT = 50

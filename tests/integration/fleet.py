@@ -11,18 +11,18 @@ from pathlib import Path
 
 import msgspec
 
-from islands.config import RunSettings
-from islands.hub import HubSettings
+from islands.cluster.coordinator import HubSettings
+from islands.cluster.local_cluster import LearnerSettings, LocalHub
+from islands.cluster.run_claim import Claim, settle
+from islands.cluster.summary import Summary
 from islands.identities import Role
-from islands.local_hub import LearnerSettings, LocalHub
-from islands.operation import Note, StepFigures
-from islands.option_groups import ConnectOptions, ListenOptions
-from islands.run_claim import Claim, settle
-from islands.run_spec import RunSpec
-from islands.summary import Summary
-from islands.workload import Workload, load_workload
+from islands.messages.control import Note, StepFigures
+from islands.settings.groups import ConnectOptions, ListenOptions
+from islands.settings.run import RunSettings
+from islands.settings.run_spec import RunSpec
+from islands.training.workload import Workload, load_workload
 
-SLEEPING = "islands.toy_workload:Sleeping"
+SLEEPING = "islands.training.toy_workload:Sleeping"
 
 
 @dataclass(frozen=True, slots=True)

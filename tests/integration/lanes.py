@@ -6,8 +6,8 @@ A payload takes the bulk lane, and no other; on the control lane bytes are part 
 from dataclasses import dataclass
 
 from messaging.envelope import Envelope
-from messaging.link import Lane
-from messaging.testing import Probe, probe
+from messaging.links.link import Lane
+from messaging.simulation.doubles import Probe, probe
 
 
 @dataclass(frozen=True, slots=True)

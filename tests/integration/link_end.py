@@ -16,15 +16,15 @@ import random
 import sys
 from collections.abc import Sequence
 
-from messaging.dialer import Dialer
+from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
-from messaging.link import Lane, Link
-from messaging.link_state import DialSettings
-from messaging.scope import Scope
-from messaging.security import Secret
-from messaging.testing import probe
-from messaging.websocket_network import WebsocketNetwork
+from messaging.links.dialer import Dialer
+from messaging.links.link import Lane, Link
+from messaging.links.link_state import DialSettings
+from messaging.simulation.doubles import probe
+from messaging.websocket.network import WebsocketNetwork
+from messaging.websocket.security import Secret
 from tests.integration.lanes import MESSAGE_TYPES, carrying
 
 PORT = 7070

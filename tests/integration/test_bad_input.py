@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from islands.identities import Role
-from islands.messages import MESSAGE_TYPES, PROTOCOL, Enquiry, Join, Refused
+from islands.messages.membership import Enquiry, Join, Refused
+from islands.messages.protocol import MESSAGE_TYPES, PROTOCOL
 from messaging.envelope import Envelope
-from messaging.security import Secret
-from messaging.websocket_network import WebsocketNetwork
+from messaging.websocket.network import WebsocketNetwork
+from messaging.websocket.security import Secret
 from tests.integration.programs import (
     LIMIT_S,
     Program,
@@ -36,8 +37,8 @@ TASK = '''
 from dataclasses import replace
 from pathlib import Path
 
-from islands.layout import layout_of
-from islands.toy_workload import Sleeping
+from islands.layout.leaves import layout_of
+from islands.training.toy_workload import Sleeping
 
 
 class Reading(Sleeping):

@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from islands.actors.credentials import Credentials
 from islands.cli.control import show, target_of, tell
-from islands.credentials import Credentials
 from islands.errors import RefusedError, UnreachableError, UserError
-from islands.hub_file import HubPlace, write_place
+from islands.hosting.hub_file import HubPlace, write_place
 from islands.identities import Incarnation, Phase, Role, Status
-from islands.messages import MESSAGE_TYPES, Refused
-from islands.operation import Command, CommandAnswer, MemberFigures, Verb
-from islands.options import ConnectOptions, ControlOptions
+from islands.messages.control import Command, CommandAnswer, MemberFigures, Verb
+from islands.messages.membership import Refused
+from islands.messages.protocol import MESSAGE_TYPES
+from islands.settings.host import ConnectOptions, ControlOptions
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
-from messaging.link import Listener
-from messaging.security import Secret
-from messaging.websocket_network import WebsocketNetwork
+from messaging.links.link import Listener
+from messaging.websocket.network import WebsocketNetwork
+from messaging.websocket.security import Secret
 
 pytestmark = pytest.mark.integration
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from islands.config import RunSettings
-from islands.export import load_model
-from islands.process_identity import marked
-from islands.telemetry import RunFolder
+from islands.cluster.run_folder import RunFolder
+from islands.hosting.process_identity import marked
+from islands.settings.run import RunSettings
+from islands.training.export import load_model
 from tests.integration.programs import logged, merges, open_room, summary_of, write_config
 from tests.integration.small_disk import SmallDisk, kept_full, small_disk, unavailable
 

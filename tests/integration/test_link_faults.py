@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from messaging.dialer import Dialer
+from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed
-from messaging.link import Lane, Link, Listener
-from messaging.link_state import DialSettings
-from messaging.scope import Scope
-from messaging.testing import probe
-from messaging.websocket_network import WebsocketNetwork
-from messaging.websocket_settings import WebsocketSettings
+from messaging.links.dialer import Dialer
+from messaging.links.link import Lane, Link, Listener
+from messaging.links.link_state import DialSettings
+from messaging.simulation.doubles import probe
+from messaging.websocket.network import WebsocketNetwork
+from messaging.websocket.settings import WebsocketSettings
 from tests.integration.connection import Connection, Way
 from tests.integration.lanes import MESSAGE_TYPES, carrying
 from tests.integration.proxy import FaultProxy

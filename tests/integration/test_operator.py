@@ -9,11 +9,11 @@ import pytest
 import pytest_asyncio
 from safetensors.numpy import load_file, save_file
 
-from islands.config import RunSettings, Timing
 from islands.identities import Phase
-from islands.operation import StepFigures
-from islands.run_spec import read
-from messaging.tensors import as_buffer, digest
+from islands.messages.control import StepFigures
+from islands.settings.run import RunSettings, Timing
+from islands.settings.run_spec import read
+from messaging.codec.tensors import as_buffer, digest
 from tests.integration.fleet import WatchedHub, make_fleet, running
 from tests.integration.programs import (
     LIMIT_S,

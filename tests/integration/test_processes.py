@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from islands.cli.control import target_of, tell
-from islands.config import RunSettings
-from islands.operation import CommandAnswer, Verb
-from islands.options import ControlOptions
+from islands.messages.control import CommandAnswer, Verb
+from islands.settings.host import ControlOptions
+from islands.settings.run import RunSettings
 from tests.integration.fleet import WatchedHub, make_fleet, running
 from tests.integration.programs import (
     LIMIT_S,

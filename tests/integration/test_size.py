@@ -8,8 +8,8 @@ import pytest
 
 from islands.cli.dry_run import examine
 from islands.cli.parsing import Common
-from islands.option_groups import RunFile
-from islands.options import RunOptions
+from islands.settings.groups import RunFile
+from islands.settings.host import RunOptions
 from tests.benchmarks.size import peak_bytes
 from tests.integration.fleet import SLEEPING
 from tests.integration.programs import merges, open_room, pids, write_config

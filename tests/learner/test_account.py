@@ -2,7 +2,7 @@
 
 from islands.identities import FragmentIndex, Version
 from islands.learner.account import Account
-from islands.messages import FragmentProgress, FragmentUpdate, Merged
+from islands.messages.training import FragmentProgress, FragmentUpdate, Merged
 
 
 def update(

@@ -9,21 +9,22 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.config import RunSettings
+from islands.actors.ports import InlineWorker
+from islands.actors.role_actor import Surroundings
+from islands.actors.tape import MemoryTape
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Version
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import InlineCompute
-from islands.messages import FragmentUpdate, Joined, SyncerAddress, Welcome
-from islands.ports import InlineWorker
-from islands.role import Surroundings
-from islands.tape import MemoryTape
-from islands.toy import NumpyTrainer
+from islands.messages.membership import Joined, SyncerAddress
+from islands.messages.training import FragmentUpdate, Welcome
+from islands.settings.run import RunSettings
+from islands.training.toy import NumpyTrainer
+from messaging.actors.scope import Scope
+from messaging.codec.tensors import as_buffer, digest
 from messaging.envelope import Envelope
-from messaging.link import Lane, Link
-from messaging.memory_link import MemoryNetwork
-from messaging.scope import Scope
-from messaging.tensors import as_buffer, digest
-from messaging.virtual_time import run_virtual
+from messaging.links.link import Lane, Link
+from messaging.links.memory_link import MemoryNetwork
+from messaging.simulation.virtual_time import run_virtual
 
 ANA = LearnerName("ana")
 WHO = Incarnation(1, 1)

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from islands.config import RunSettings
 from islands.data.shards import ShardKey
 from islands.errors import TaskError, TaskFailedError
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.kept_moments import KEEP_INTERVAL_S, MomentFile
 from islands.learner.compute import ComputeEvent, ComputeFailed, ComputeThread, PieceReady
 from islands.learner.engine import PIECES_PER_BOUNDARY, Adopt, Allow, Load, ReadPiece
 from islands.learner.events import Idled, MomentsLoaded, TrainerMade, TrainerReady
-from islands.toy import NumpyTrainer
-from islands.trainer import PendingStep
+from islands.learner.kept_moments import KEEP_INTERVAL_S, MomentFile
+from islands.settings.run import RunSettings
+from islands.training.toy import NumpyTrainer
+from islands.training.trainer import PendingStep
 
 LIMIT_S = 30.0
 BATCH = 8

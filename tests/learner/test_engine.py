@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from islands.config import RunSettings
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.learner.engine import (
     PIECES_PER_BOUNDARY,
@@ -22,8 +21,9 @@ from islands.learner.engine import (
     enqueue,
 )
 from islands.learner.events import MomentsLoaded, ValueAdopted
-from islands.messages import Merged
-from islands.toy import NumpyTrainer
+from islands.messages.training import Merged
+from islands.settings.run import RunSettings
+from islands.training.toy import NumpyTrainer
 
 WHO = Incarnation(1, 1)
 FIRST = FragmentIndex(0)

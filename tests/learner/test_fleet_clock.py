@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.config import RunSettings
+from islands.actors.tape import MemoryTape
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.learner.engine import Adopt, Allow, Engine
 from islands.learner.fleet_clock import FleetClock
+from islands.settings.run import RunSettings
 from islands.simulation.world import SYNCER, LearnerHost, World
-from islands.tape import MemoryTape
-from islands.toy import NumpyTrainer
-from islands.trainer import PendingStep
-from messaging.virtual_time import run_virtual
+from islands.training.toy import NumpyTrainer
+from islands.training.trainer import PendingStep
+from messaging.simulation.virtual_time import run_virtual
 
 
 def following(interval: int, *carried: tuple[int, float], epoch: int = 1) -> FleetClock:

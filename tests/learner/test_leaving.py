@@ -12,17 +12,15 @@ from islands.learner.events import (
     SyncerLinkChanged,
     Ticked,
 )
-from islands.messages import (
+from islands.messages.control import Drain
+from islands.messages.membership import Evicted, Leave, Stop
+from islands.messages.training import (
     ContributionDeclined,
     ContributionFate,
-    Evicted,
-    Leave,
     Paused,
     Progress,
-    Stop,
     Welcome,
 )
-from islands.operation import Drain
 from tests.learner.test_state import ANA, BATCH, LEASES, Bench, phase_of, started, stepping
 
 TICKET = Ticket(1, 0, ANA, Incarnation(1, 1))

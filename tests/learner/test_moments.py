@@ -32,7 +32,9 @@ from islands.learner.events import (
     ValueAdopted,
 )
 from islands.learner.moments import KeptMoments
-from islands.messages import Evicted, FinalRound, StateOffer, StateRequest, Welcome
+from islands.messages.membership import Evicted
+from islands.messages.peers import StateOffer, StateRequest
+from islands.messages.training import FinalRound, Welcome
 from tests.learner.test_state import ANA, BATCH, LEASES, Bench, phase_of, stepping
 
 BEN = LearnerName("ben")

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from islands.config import Timing
 from islands.identities import Incarnation, LearnerName, Phase
 from islands.learner.events import Event, FromSupervisor, FromSyncer, StepFinished, Ticked
 from islands.learner.narration import PROGRESS_S, Narrator, Seen
-from islands.messages import Evicted
+from islands.messages.membership import Evicted
+from islands.settings.run import Timing
 
 ANA = LearnerName("ana")
 FIRST, SECOND = Incarnation(1, 1), Incarnation(1, 2)

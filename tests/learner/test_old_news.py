@@ -4,7 +4,8 @@ from islands.identities import Incarnation, Lease
 from islands.learner.account import Account
 from islands.learner.actions import AllowSteps
 from islands.learner.events import FromSupervisor, FromSyncer, Ticked
-from islands.messages import Evicted, FinalRound, LeaseGranted, Progress, Welcome
+from islands.messages.membership import Evicted
+from islands.messages.training import FinalRound, LeaseGranted, Progress, Welcome
 from tests.learner.test_account import update
 from tests.learner.test_state import started, stepping
 

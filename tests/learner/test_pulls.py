@@ -3,7 +3,7 @@
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.learner.events import SnapshotTaken
 from islands.learner.pulls import Pulls
-from islands.messages import PullFragment
+from islands.messages.training import PullFragment
 
 BASE = Version(1, 0)
 

@@ -5,7 +5,6 @@ from typing import TypeVar
 
 import pytest
 
-from islands.config import WELL_STEPS, RunSettings
 from islands.identities import (
     FragmentIndex,
     Incarnation,
@@ -47,27 +46,30 @@ from islands.learner.events import (
     ValueAdopted,
 )
 from islands.learner.state import LearnerState
-from islands.messages import (
-    Contribution,
-    ContributionDeclined,
+from islands.messages.membership import (
     Evicted,
-    FinalRound,
-    FragmentRequest,
-    FragmentUpdate,
     Heartbeat,
     HeartbeatAck,
-    Hello,
     Join,
     Joined,
-    LeaseGranted,
     Leave,
-    Progress,
-    PullFragment,
     Refused,
     Stop,
     SyncerAddress,
+)
+from islands.messages.training import (
+    Contribution,
+    ContributionDeclined,
+    FinalRound,
+    FragmentRequest,
+    FragmentUpdate,
+    Hello,
+    LeaseGranted,
+    Progress,
+    PullFragment,
     Welcome,
 )
+from islands.settings.run import WELL_STEPS, RunSettings
 
 A = TypeVar("A", bound=Action)
 M = TypeVar("M")

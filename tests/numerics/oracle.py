@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from islands.layout import Unit
+from islands.layout.leaves import Unit
 
 Double = NDArray[np.float64]
 

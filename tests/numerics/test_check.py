@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from islands.errors import InvariantError
-from islands.layout import Unit
+from islands.layout.leaves import Unit
 from islands.numerics.check import clip, is_finite, measure, unit_table
 
 UNITS = (Unit(0, 10, "average"), Unit(10, 5000, "rda"), Unit(5010, 64, "rda"))

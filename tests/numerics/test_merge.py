@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from islands.errors import InvariantError
-from islands.layout import Unit
+from islands.layout.leaves import Unit
 from islands.numerics.check import measure
 from islands.numerics.merge import averaged, combine, merge_and_step
 from tests.numerics import oracle

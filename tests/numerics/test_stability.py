@@ -6,10 +6,10 @@ import re
 import numpy as np
 import pytest
 
-from islands.config import MergeRule, OuterSettings
-from islands.layout import Unit
+from islands.layout.leaves import Unit
 from islands.numerics.outer import Sgd, merge_with
 from islands.numerics.stability import gain_max, learning_rate_max, overlong_because, step_limit
+from islands.settings.run import MergeRule, OuterSettings
 
 RDA, AVERAGE = MergeRule.RADIAL_DIRECTIONAL, MergeRule.AVERAGE
 LINEAGE = OuterSettings(learning_rate=0.7, momentum=0.9)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.config import Weighting
 from islands.errors import InvariantError
 from islands.numerics.weights import effective_count, weight
+from islands.settings.run import Weighting
 
 
 def test_hundred_tokens_in_ten_steps_weigh_a_thousand() -> None:

@@ -4,22 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from islands.config import RunSettings
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Role, Version
-from islands.messages import (
+from islands.messages.membership import (
     Evicted,
-    FragmentUpdate,
     Heartbeat,
     HeartbeatAck,
-    Hello,
     Join,
     Joined,
-    Progress,
     Refused,
     Stop,
     SyncerAddress,
-    Welcome,
 )
+from islands.messages.training import FragmentUpdate, Hello, Progress, Welcome
 from islands.observer.actions import (
     Action,
     DialSyncer,
@@ -39,6 +35,7 @@ from islands.observer.events import (
     UpdateArrived,
 )
 from islands.observer.state import ObserverState
+from islands.settings.run import RunSettings
 
 ME = Incarnation(1, 4)
 JOINED = Joined("r", "watcher", ME, "signed", 1, (SyncerAddress("syncer"),))

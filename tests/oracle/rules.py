@@ -17,9 +17,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.config import RunSettings
-from islands.layout import Fragment, Unit
-from islands.messages import Contribution
+from islands.layout.leaves import Fragment, Unit
+from islands.messages.training import Contribution
+from islands.settings.run import RunSettings
 from islands.simulation.world import SYNCER
 from tests.numerics import oracle
 from tests.oracle.run import Recording

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.config import OuterSettings, RunSettings, Timing
-from islands.layout import Layout
+from islands.actors.tape import MemoryTape
+from islands.layout.leaves import Layout
+from islands.settings.run import OuterSettings, RunSettings, Timing
 from islands.simulation.world import SYNCER, LearnerHost, World
-from islands.tape import MemoryTape
-from islands.toy import NumpyTrainer
-from islands.trainer import PendingStep
-from messaging.virtual_time import run_virtual
+from islands.training.toy import NumpyTrainer
+from islands.training.trainer import PendingStep
+from messaging.simulation.virtual_time import run_virtual
 from tests.oracle.wire import Disturbances, Tap
 
 HOSTS = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from islands.identities import Version
-from islands.messages import Contribution
+from islands.messages.training import Contribution
 from tests.oracle.cases import replay
 from tests.oracle.rules import as_double
 

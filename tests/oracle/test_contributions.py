@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from messaging.codec.tensors import digest
 from messaging.envelope import NOMINAL_HEADER_BYTES
-from messaging.tensors import digest
 from tests.oracle.cases import replay
 from tests.oracle.rules import as_double
 

@@ -9,9 +9,9 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
-from islands.messages import Contribution, FragmentUpdate
+from islands.messages.training import Contribution, FragmentUpdate
 from messaging.envelope import Envelope
-from messaging.way import Conditions, LaneQueue, Way
+from messaging.links.channel import Conditions, LaneQueue, Way
 
 
 @dataclass(frozen=True, slots=True)

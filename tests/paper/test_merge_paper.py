@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.config import OuterSettings
-from islands.fragments import Leaf, Role, Unit, plan
+from islands.layout.fragments import Leaf, Role, Unit, plan
 from islands.numerics.merge import averaged, combine, merge_and_step
 from islands.numerics.outer import Sgd
 from islands.numerics.outer_gradient import outer_gradient, rebase
 from islands.numerics.weights import weight
+from islands.settings.run import OuterSettings
 from tests.numerics import oracle
 
 Flat = NDArray[np.float32]

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from islands.config import RunSettings
 from islands.identities import (
     FragmentIndex,
     Incarnation,
@@ -30,22 +29,24 @@ from islands.learner import actions as learner_actions
 from islands.learner import events as learner_events
 from islands.learner.copies import Copies
 from islands.learner.state import LearnerState
-from islands.messages import (
-    Contribution,
-    ContributionDeclined,
-    FragmentSeed,
-    Hello,
+from islands.messages.membership import (
     Join,
     Joined,
     Leave,
     Member,
     MembershipChanged,
-    Progress,
-    Quarantined,
-    StateOffer,
-    StateRequest,
     SyncerAddress,
 )
+from islands.messages.peers import StateOffer, StateRequest
+from islands.messages.training import (
+    Contribution,
+    ContributionDeclined,
+    FragmentSeed,
+    Hello,
+    Progress,
+    Quarantined,
+)
+from islands.settings.run import RunSettings
 from islands.syncer import actions as syncer_actions
 from islands.syncer import events as syncer_events
 from islands.syncer.core import Durable

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from islands.config import RunSettings
+from islands.actors.tape import MemoryTape
+from islands.settings.run import RunSettings
 from islands.simulation.world import LearnerHost, World
 from islands.syncer.divergence import DIVERGED
-from islands.tape import MemoryTape
-from messaging.virtual_time import run_virtual
+from messaging.simulation.virtual_time import run_virtual
 
 pytestmark = pytest.mark.simulation
 

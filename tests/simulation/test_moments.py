@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from islands.config import RunSettings, Timing
+from islands.actors.tape import MemoryTape
 from islands.identities import Incarnation
-from islands.messages import StateRequest
+from islands.messages.peers import StateRequest
+from islands.settings.run import RunSettings, Timing
 from islands.simulation.world import LearnerHost, World
-from islands.tape import MemoryTape
 from messaging.envelope import Envelope
-from messaging.virtual_time import run_virtual
+from messaging.simulation.virtual_time import run_virtual
 
 pytestmark = pytest.mark.simulation
 

@@ -9,11 +9,12 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from islands.config import RunSettings, Timing
+from islands.actors.tape import MemoryTape
 from islands.errors import JournalError, UserError
 from islands.history import Limits, judge
 from islands.identities import Phase, Status
-from islands.operation import CommandAnswer, Verb
+from islands.messages.control import CommandAnswer, Verb
+from islands.settings.run import RunSettings, Timing
 from islands.simulation.world import (
     BATCHES_PER_SHARD,
     SUPERVISOR,
@@ -22,9 +23,8 @@ from islands.simulation.world import (
     World,
 )
 from islands.syncer.core import ClosingStage
-from islands.tape import MemoryTape
-from messaging.tensors import as_buffer, digest
-from messaging.virtual_time import run_virtual
+from messaging.codec.tensors import as_buffer, digest
+from messaging.simulation.virtual_time import run_virtual
 
 pytestmark = pytest.mark.simulation
 

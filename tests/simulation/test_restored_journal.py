@@ -3,11 +3,11 @@
 import asyncio
 import json
 
-from islands.config import RunSettings
+from islands.actors.tape import MemoryTape
 from islands.errors import OutdatedError
+from islands.settings.run import RunSettings
 from islands.simulation.world import SYNCER, LearnerHost, World
-from islands.tape import MemoryTape
-from messaging.virtual_time import run_virtual
+from messaging.simulation.virtual_time import run_virtual
 
 HOSTS = {"ana": LearnerHost(), "ben": LearnerHost(step_s=0.07), "cleo": LearnerHost(step_s=0.2)}
 SETTINGS = RunSettings(interval_steps=8, fragments=4, budget_tokens=6000, seed=1)

@@ -6,10 +6,10 @@ from statistics import fmean
 
 import pytest
 
-from islands.config import RunSettings
+from islands.actors.tape import MemoryTape
+from islands.settings.run import RunSettings
 from islands.simulation.world import Costs, LearnerHost, World
-from islands.tape import MemoryTape
-from messaging.virtual_time import run_virtual
+from messaging.simulation.virtual_time import run_virtual
 
 pytestmark = pytest.mark.simulation
 

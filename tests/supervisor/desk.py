@@ -3,10 +3,11 @@
 from dataclasses import replace
 from typing import TypeVar
 
-from islands.config import RunSettings, Timing
 from islands.identities import Incarnation, Phase, Role, Status
-from islands.messages import PROTOCOL, Heartbeat, Join, Joined, SyncerAddress
-from islands.operation import Command, CommandAnswer, Verb
+from islands.messages.control import Command, CommandAnswer, Verb
+from islands.messages.membership import Heartbeat, Join, Joined, SyncerAddress
+from islands.messages.protocol import PROTOCOL
+from islands.settings.run import RunSettings, Timing
 from islands.supervisor.actions import Action, Record, Send
 from islands.supervisor.events import (
     CommandArrived,

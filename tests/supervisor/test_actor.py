@@ -8,11 +8,14 @@ from typing import TypeVar
 
 import pytest
 
-from islands.config import RunSettings
-from islands.credentials import Credentials
+from islands.actors.acceptor import READ_AT_ONCE
+from islands.actors.credentials import Credentials
+from islands.actors.role_actor import ROOM, Surroundings
+from islands.actors.tape import MemoryTape
+from islands.files.disk import RealDisk
 from islands.identities import OPERATOR, Incarnation, LearnerName, Phase, Role, Status
-from islands.messages import (
-    PROTOCOL,
+from islands.messages.control import Command, CommandAnswer, Note, RunEnded, StepFigures, Verb
+from islands.messages.membership import (
     Enquiry,
     Heartbeat,
     HeartbeatAck,
@@ -23,20 +26,17 @@ from islands.messages import (
     RunTold,
     Stop,
 )
-from islands.operation import Command, CommandAnswer, Note, RunEnded, StepFigures, Verb
-from islands.ports import RealDisk
-from islands.reception import READ_AT_ONCE
-from islands.role import ROOM, Surroundings
+from islands.messages.protocol import PROTOCOL
+from islands.settings.run import RunSettings
 from islands.supervisor import state as state_module
 from islands.supervisor.actor import SupervisorActor
-from islands.tape import MemoryTape
-from islands.toy import NumpyTrainer
+from islands.training.toy import NumpyTrainer
+from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
-from messaging.link import Link
-from messaging.memory_link import MemoryNetwork
-from messaging.scope import Scope
-from messaging.virtual_time import run_virtual
+from messaging.links.link import Link
+from messaging.links.memory_link import MemoryNetwork
+from messaging.simulation.virtual_time import run_virtual
 
 T = TypeVar("T")
 

@@ -3,8 +3,8 @@
 import pytest
 
 from islands.identities import LearnerName, Phase, Role, Status
-from islands.messages import Leave, MembershipChanged, Stop
-from islands.operation import Drain, Verb
+from islands.messages.control import Drain, Verb
+from islands.messages.membership import Leave, MembershipChanged, Stop
 from islands.supervisor.actions import Action, StartProcess
 from islands.supervisor.commands import ADDED_MAX
 from islands.supervisor.events import LeaveArrived, LinkClosed, ProcessEnded, StopArrived

@@ -2,8 +2,8 @@
 
 import pytest
 
-from islands.config import Timing
 from islands.identities import Incarnation, Phase, Role, Status
+from islands.settings.run import Timing
 from islands.supervisor.liveness import MemberRecord, Place, Standstill, judge, standstill
 
 TIMING = Timing()

@@ -3,7 +3,7 @@
 import pytest
 
 from islands.identities import Incarnation, Role, Status, wrong_name
-from islands.messages import Joined, Refused
+from islands.messages.membership import Joined, Refused
 from islands.supervisor.names import LINES_KEPT, Lines
 from tests.supervisor.desk import Desk, beat, sent
 

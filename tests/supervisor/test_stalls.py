@@ -3,7 +3,7 @@
 import pytest
 
 from islands.identities import Incarnation, Phase
-from islands.messages import Heartbeat
+from islands.messages.membership import Heartbeat
 from islands.supervisor.actions import Action, KillProcess
 from islands.supervisor.events import ProcessEnded
 from islands.supervisor.liveness import Place, Standstill

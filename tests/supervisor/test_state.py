@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from islands.errors import RefusedError
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status
-from islands.messages import (
-    PROTOCOL,
+from islands.messages.membership import (
     Enquiry,
     Evicted,
     Heartbeat,
@@ -21,6 +20,7 @@ from islands.messages import (
     Stop,
     SyncerAddress,
 )
+from islands.messages.protocol import PROTOCOL
 from islands.supervisor.actions import (
     FinishRun,
     GiveUp,

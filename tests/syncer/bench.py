@@ -2,7 +2,6 @@
 
 from typing import TypeVar
 
-from islands.config import RunSettings
 from islands.identities import (
     Fate,
     FragmentIndex,
@@ -14,18 +13,18 @@ from islands.identities import (
     Status,
     Version,
 )
-from islands.messages import (
-    PROTOCOL,
+from islands.messages.membership import Member, MembershipChanged
+from islands.messages.protocol import PROTOCOL
+from islands.messages.training import (
     Contribution,
     FragmentProgress,
     FragmentSeed,
     FragmentUpdate,
     Hello,
-    Member,
-    MembershipChanged,
     Progress,
     PullFragment,
 )
+from islands.settings.run import RunSettings
 from islands.syncer.actions import (
     Action,
     BeginMerge,

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.config import RunSettings
-from islands.credentials import Credentials
+from islands.actors.credentials import Credentials
+from islands.actors.ports import InlineWorker
+from islands.actors.role_actor import Surroundings
+from islands.actors.tape import MemoryTape
 from islands.errors import DiskError, OutdatedError
+from islands.files.disk import Disk, RealDisk
 from islands.identities import (
     FragmentIndex,
     Incarnation,
@@ -22,35 +25,32 @@ from islands.identities import (
     Ticket,
     Version,
 )
-from islands.inspections import INSPECTIONS_MAX
-from islands.journal import Journal
-from islands.journal_writer import DISK_RETRY_S
-from islands.messages import (
-    PROTOCOL,
+from islands.messages.membership import Leave, Refused
+from islands.messages.protocol import PROTOCOL
+from islands.messages.training import (
     Contribution,
     ContributionDeclined,
     FragmentProgress,
     FragmentSeed,
     Hello,
-    Leave,
     Progress,
-    Refused,
     Welcome,
 )
 from islands.numerics.outer import Sgd
-from islands.ports import Disk, InlineWorker, RealDisk
-from islands.role import Surroundings
+from islands.settings.run import RunSettings
 from islands.syncer.actor import SyncerActor
-from islands.syncer_hooks import Hooks
-from islands.syncer_workers import SyncerWorkers
-from islands.tape import MemoryTape
-from islands.toy import NumpyTrainer
+from islands.syncer.hooks import Hooks
+from islands.syncer.inspections import INSPECTIONS_MAX
+from islands.syncer.journal import Journal
+from islands.syncer.journal_writer import DISK_RETRY_S
+from islands.syncer.workers import SyncerWorkers
+from islands.training.toy import NumpyTrainer
+from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
-from messaging.link import Link
-from messaging.memory_link import MemoryNetwork
-from messaging.scope import Scope
-from messaging.virtual_time import run_virtual
+from messaging.links.link import Link
+from messaging.links.memory_link import MemoryNetwork
+from messaging.simulation.virtual_time import run_virtual
 
 LAYOUT = NumpyTrainer(2).layout
 SETTINGS = RunSettings(fragments=2)

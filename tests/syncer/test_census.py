@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from islands.config import RunSettings
 from islands.identities import LearnerName
+from islands.settings.run import RunSettings
 from islands.syncer.census import Witness
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, Fleet
 

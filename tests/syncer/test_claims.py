@@ -5,9 +5,15 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from islands.config import RunSettings
 from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Phase, Ticket, Version
-from islands.messages import Contribution, FragmentProgress, Progress, PullFragment, Quarantined
+from islands.messages.training import (
+    Contribution,
+    FragmentProgress,
+    Progress,
+    PullFragment,
+    Quarantined,
+)
+from islands.settings.run import RunSettings
 from islands.syncer.actions import BeginMerge, DropContribution, Record
 from islands.syncer.claims import (
     ANSWERS_KEPT,

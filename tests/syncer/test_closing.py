@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from islands.config import RunSettings
+from islands.cluster.summary import share_of
 from islands.identities import LearnerName, Phase, Status
-from islands.messages import ContributionDeclined, FinalRound, Refused, Stop
-from islands.summary import share_of
+from islands.messages.membership import Refused, Stop
+from islands.messages.training import ContributionDeclined, FinalRound
+from islands.settings.run import RunSettings
 from islands.syncer.actions import BeginMerge, Exit, FinishRun
 from islands.syncer.core import ClosingStage
 from islands.syncer.events import (

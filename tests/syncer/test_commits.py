@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from islands.identities import FragmentIndex, Incarnation, Version
-from islands.messages import FragmentRequest, FragmentSeed
+from islands.messages.training import FragmentRequest, FragmentSeed
 from islands.syncer.actions import InstallSeed, Record
 from islands.syncer.events import InitialRead, JournalFinished, SeedArrived
 from tests.syncer.bench import Bench, opened, seeded

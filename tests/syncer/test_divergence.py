@@ -3,9 +3,9 @@
 import pytest
 
 from islands.cli.serve import exit_code
-from islands.config import WELL_STEPS, RunSettings
 from islands.identities import Incarnation, LearnerName, Status
-from islands.messages import Leave
+from islands.messages.membership import Leave
+from islands.settings.run import WELL_STEPS, RunSettings
 from islands.syncer.divergence import DIVERGED, DIVERGED_MAX, Divergences, end_reason
 from islands.syncer.events import LeaveArrived
 from tests.syncer.bench import Bench, seeded

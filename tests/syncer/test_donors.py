@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from islands.identities import LearnerName, Phase, Role, Status
-from islands.messages import Welcome
+from islands.messages.training import Welcome
 from islands.syncer.donors import route
 from islands.syncer.events import LinkOpened, StopRequested
 from tests.syncer.bench import Bench, seeded

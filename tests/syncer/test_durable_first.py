@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from islands.config import RunSettings
 from islands.identities import Version
-from islands.messages import LeaseGranted
+from islands.messages.training import LeaseGranted
+from islands.settings.run import RunSettings
 from islands.syncer.actions import WriteJournal
 from islands.syncer.events import JournalFinished, LinkOpened
 from tests.syncer.bench import opened, seeded

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status, Version
-from islands.messages import FragmentProgress, Progress
+from islands.messages.training import FragmentProgress, Progress
 from islands.syncer.eligibility import BUSY, ineligible_because, stale_because, unready_because
 from islands.syncer.roster import LearnerRecord
 

@@ -3,10 +3,10 @@
 import random
 
 from islands.identities import Incarnation, LearnerName, Status
-from islands.journal import encode
-from islands.messages import Evicted, Member, MembershipChanged
+from islands.messages.membership import Evicted, Member, MembershipChanged
 from islands.syncer.events import LinkOpened, MembershipArrived
 from islands.syncer.fence import NAMES_KEPT, Fence
+from islands.syncer.journal import encode
 from tests.syncer.bench import Bench, Learner, seeded
 
 RECORD_BYTES_MAX = 400_000

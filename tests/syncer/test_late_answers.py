@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from islands.config import RunSettings
 from islands.identities import Fate
-from islands.messages import ContributionFate, PullFragment
+from islands.messages.training import ContributionFate, PullFragment
+from islands.settings.run import RunSettings
 from islands.syncer.actions import BeginMerge, DropContribution, Record
 from islands.syncer.events import ContributionArrived
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded

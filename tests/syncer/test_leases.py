@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from islands.identities import Incarnation, LearnerName, Lease, Phase
-from islands.messages import Progress
+from islands.messages.training import Progress
 from islands.syncer.leases import (
     LEASES_HELD_MAX,
     LEASES_HELD_MIN,

@@ -7,7 +7,6 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from islands.config import RunSettings
 from islands.errors import InvariantError
 from islands.identities import (
     FragmentIndex,
@@ -17,13 +16,9 @@ from islands.identities import (
     Ticket,
     Version,
 )
-from islands.messages import (
-    ContributionDeclined,
-    Evicted,
-    FragmentSeed,
-    Leave,
-    PullFragment,
-)
+from islands.messages.membership import Evicted, Leave
+from islands.messages.training import ContributionDeclined, FragmentSeed, PullFragment
+from islands.settings.run import RunSettings
 from islands.syncer import state as state_module
 from islands.syncer.actions import BeginMerge, Dismiss, DropContribution, Record, Send
 from islands.syncer.events import (

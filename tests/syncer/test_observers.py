@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from islands.config import RunSettings
 from islands.identities import Incarnation, LearnerName, Phase, Role
+from islands.settings.run import RunSettings
 from islands.syncer.actions import Record
 from islands.syncer.events import LinkClosed, LinkOpened
 from tests.syncer.bench import Bench, Learner, opened, seeded

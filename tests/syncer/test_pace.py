@@ -2,8 +2,8 @@
 
 import pytest
 
-from islands.config import PaceBy
 from islands.identities import LearnerName
+from islands.settings.run import PaceBy
 from islands.syncer.pace import Pace
 
 NAMES = [LearnerName(text) for text in ("a", "b", "c", "d")]

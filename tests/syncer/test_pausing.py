@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from islands.config import RunSettings
 from islands.identities import Fate, LearnerName, Phase
-from islands.messages import FinalRound, LeaseGranted, MembershipChanged, Paused
+from islands.messages.membership import MembershipChanged
+from islands.messages.training import FinalRound, LeaseGranted, Paused
+from islands.settings.run import RunSettings
 from islands.syncer.actions import BeginMerge
 from islands.syncer.events import MembershipArrived, StopRequested
 from tests.syncer.bench import BATCH, Bench, opened, seeded

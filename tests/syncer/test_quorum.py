@@ -2,7 +2,7 @@
 
 import pytest
 
-from islands.config import Automatic, RunSettings
+from islands.settings.run import Automatic, RunSettings
 from islands.syncer.actions import BeginMerge
 from islands.syncer.quorum import Expected, worth_waiting
 from tests.syncer.bench import Bench, opened, seeded

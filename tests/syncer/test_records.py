@@ -2,9 +2,10 @@
 
 import pytest
 
-from islands.config import RunSettings
 from islands.identities import Incarnation, LearnerName, Lease, Status
-from islands.messages import LeaseGranted, Member, MembershipChanged, PullFragment
+from islands.messages.membership import Member, MembershipChanged
+from islands.messages.training import LeaseGranted, PullFragment
+from islands.settings.run import RunSettings
 from islands.syncer.events import JournalFinished, MembershipArrived
 from islands.syncer.records import Records
 from tests.syncer.bench import BATCH, Bench, seeded

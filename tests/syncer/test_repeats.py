@@ -1,8 +1,8 @@
 """What is said again, and how often."""
 
-from islands.config import RunSettings
 from islands.identities import LearnerName, Version
-from islands.messages import FragmentUpdate
+from islands.messages.training import FragmentUpdate
+from islands.settings.run import RunSettings
 from islands.syncer.actions import Record
 from islands.syncer.roster import Sent
 from islands.syncer.timeouts import DOUBLED_MAX, TIME_MAX_S

@@ -7,20 +7,14 @@ from math import inf, nan
 import msgspec
 import pytest
 
-from islands.config import RunSettings
 from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Lease, Role, Version
-from islands.journal import encode
-from islands.messages import (
-    Contribution,
-    Evicted,
-    FragmentProgress,
-    Progress,
-    PullFragment,
-    Refused,
-)
+from islands.messages.membership import Evicted, Refused
+from islands.messages.training import Contribution, FragmentProgress, Progress, PullFragment
+from islands.settings.run import RunSettings
 from islands.syncer.actions import DropContribution, Record
 from islands.syncer.core import Durable
 from islands.syncer.events import ContributionArrived, LinkOpened, ProgressArrived
+from islands.syncer.journal import encode
 from islands.syncer.reports import WRONGS_MAX
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
 

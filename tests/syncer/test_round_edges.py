@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from islands.config import RunSettings
 from islands.identities import Fate, Status
-from islands.messages import PullFragment
-from islands.schedule import learning_rate
+from islands.messages.training import PullFragment
+from islands.settings.learning_rate import learning_rate
+from islands.settings.run import RunSettings
 from islands.syncer.actions import BeginMerge, DropContribution
 from islands.syncer.timeouts import MARGIN
 from tests.syncer.bench import GOOD, Bench, opened, seeded

@@ -4,9 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from islands.config import RunSettings, Timing
 from islands.identities import Fate, Incarnation, Status, Version
-from islands.messages import ContributionDeclined, ContributionFate, PullFragment, Quarantined
+from islands.messages.training import (
+    ContributionDeclined,
+    ContributionFate,
+    PullFragment,
+    Quarantined,
+)
+from islands.settings.run import RunSettings, Timing
 from islands.syncer.actions import BeginMerge, DropContribution, Record
 from islands.syncer.core import Core
 from islands.syncer.events import ContributionArrived, PullDeclined

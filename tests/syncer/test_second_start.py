@@ -10,21 +10,22 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.config import RunSettings
-from islands.credentials import Credentials
+from islands.actors.credentials import Credentials
+from islands.actors.ports import InlineWorker
+from islands.actors.role_actor import Surroundings
+from islands.actors.tape import MemoryTape
+from islands.cluster.syncer_host import journal_disk
 from islands.errors import DamagedError, DiskError, FencedError, UserError
-from islands.journal_writer import DISK_RETRY_S
+from islands.files.disk import Disk
 from islands.numerics.outer import Sgd
-from islands.ports import Disk, InlineWorker
-from islands.role import Surroundings
+from islands.settings.run import RunSettings
 from islands.simulation.disk import SimulatedDisk
 from islands.syncer.actor import SyncerActor
-from islands.syncer_host import journal_disk
-from islands.syncer_workers import SyncerWorkers
-from islands.tape import MemoryTape
-from islands.toy import NumpyTrainer
-from messaging.memory_link import MemoryNetwork
-from messaging.virtual_time import run_virtual
+from islands.syncer.journal_writer import DISK_RETRY_S
+from islands.syncer.workers import SyncerWorkers
+from islands.training.toy import NumpyTrainer
+from messaging.links.memory_link import MemoryNetwork
+from messaging.simulation.virtual_time import run_virtual
 
 LAYOUT = NumpyTrainer(2).layout
 HEARTBEAT_S = RunSettings().timing.heartbeat_s

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from islands.config import RunSettings
 from islands.errors import OutdatedError
 from islands.identities import Phase, Status, Version
-from islands.messages import Evicted, FinalRound, LeaseGranted, Refused, Welcome
+from islands.messages.membership import Evicted, Refused
+from islands.messages.training import FinalRound, LeaseGranted, Welcome
+from islands.settings.run import RunSettings
 from islands.syncer.events import LinkOpened, ProgressArrived, StopRequested
 from tests.syncer.bench import BATCH, Bench, Learner, opened, seeded
 

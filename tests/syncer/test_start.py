@@ -7,27 +7,28 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.config import RunSettings
-from islands.credentials import Credentials
+from islands.actors.credentials import Credentials
+from islands.actors.ports import InlineWorker
+from islands.actors.role_actor import Surroundings
+from islands.actors.tape import MemoryTape
 from islands.errors import DiskError
+from islands.files.disk import DiskFile
 from islands.identities import Incarnation, Phase
-from islands.journal_writer import DISK_RETRY_S
-from islands.messages import Heartbeat, HeartbeatAck, Join, Joined
+from islands.messages.membership import Heartbeat, HeartbeatAck, Join, Joined
 from islands.numerics.outer import Sgd
-from islands.ports import DiskFile, InlineWorker
-from islands.role import Surroundings
+from islands.settings.run import RunSettings
 from islands.simulation.disk import SimulatedDisk
 from islands.syncer.actor import SyncerActor
-from islands.syncer_hooks import Hooks
-from islands.syncer_workers import SyncerWorkers
-from islands.tape import MemoryTape
-from islands.toy import NumpyTrainer
+from islands.syncer.hooks import Hooks
+from islands.syncer.journal_writer import DISK_RETRY_S
+from islands.syncer.workers import SyncerWorkers
+from islands.training.toy import NumpyTrainer
+from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed
-from messaging.link import Link
-from messaging.memory_link import MemoryNetwork
-from messaging.scope import Scope
-from messaging.virtual_time import run_virtual
+from messaging.links.link import Link
+from messaging.links.memory_link import MemoryNetwork
+from messaging.simulation.virtual_time import run_virtual
 
 LAYOUT = NumpyTrainer(2).layout
 SETTINGS = RunSettings(fragments=2)

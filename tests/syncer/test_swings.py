@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from islands.config import RunSettings
+from islands.settings.run import RunSettings
 from islands.syncer.actions import Record
 from islands.syncer.swings import TOLD_EVERY_S, WINDOW, Swinging, SwingWatch
 from tests.syncer.bench import opened, seeded

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from islands.config import RunSettings
 from islands.errors import JournalError
 from islands.identities import Incarnation, LearnerName
-from islands.ledger import Book
+from islands.settings.run import RunSettings
 from islands.syncer.core import Durable
+from islands.syncer.ledger import Book
 from islands.syncer.state import fresh
 from islands.syncer.taking_up import take_up
 from tests.syncer.bench import Bench, opened, seeded

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from islands.config import RunSettings, Timing
+from islands.settings.run import RunSettings, Timing
 from islands.syncer.actions import BeginMerge, Record
 from islands.syncer.events import ContributionArrived
 from islands.syncer.timeouts import (

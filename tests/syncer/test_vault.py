@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.config import OuterSettings, Precision, RunSettings
 from islands.errors import UserError
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
-from islands.messages import Contribution, FragmentSeed
+from islands.messages.training import Contribution, FragmentSeed
 from islands.numerics.outer import Sgd
+from islands.settings.run import OuterSettings, Precision, RunSettings
 from islands.syncer.actions import BeginMerge, MergePart
 from islands.syncer.fate import Check
 from islands.syncer.vault import Vault
-from islands.toy import NumpyTrainer
-from messaging.tensors import as_buffer, digest
+from islands.training.toy import NumpyTrainer
+from messaging.codec.tensors import as_buffer, digest
 
 LAYOUT = NumpyTrainer(2).layout
 SIZE = LAYOUT.fragments[0].size

@@ -9,11 +9,11 @@ from jaxtyping import PyTree
 
 from islands.data.shards import ShardKey
 from islands.errors import DataError
-from islands.jax_trainer import JaxTrainer
 from islands.models.decoder import DecoderConfig
-from islands.task import Task, load_task
 from islands.tasks.digits import Digits
 from islands.tasks.stdlib_bytes import StdlibBytes
+from islands.training.jax_trainer import JaxTrainer
+from islands.training.task import Task, load_task
 
 TINY = StdlibBytes(
     DecoderConfig(width=32, layers=1, heads=2, head_width=16, hidden=64),

@@ -20,7 +20,7 @@ SYNCER_ROUNDS = "tests/syncer/test_rounds.py"
 SYNCER_FENCE = "tests/syncer/test_fence.py"
 SYNCER_SESSIONS = "tests/syncer/test_sessions.py"
 SYNCER_SUPERVISOR_VIEW = "tests/syncer/test_supervisor_view.py"
-LEDGER = "tests/test_ledger.py"
+LEDGER = "tests/syncer/test_ledger.py"
 
 BOOKS = (
     Mutation(
@@ -91,35 +91,35 @@ BOOKS = (
     ),
     Mutation(
         "the lost are counted without what was discarded",
-        "islands/ledger.py",
+        "islands/syncer/ledger.py",
         "totals.lost += book.processed - account.applied - account.told.overwritten_tokens",
         "totals.lost += book.processed - account.applied",
         (LEDGER,),
     ),
     Mutation(
         "tokens that were applied may be contributed again",
-        "islands/ledger.py",
+        "islands/syncer/ledger.py",
         "return contribution.tokens <= max(book.processed, processed) - settled",
         "return True",
         (LEDGER,),
     ),
     Mutation(
         "a merge after its sender's end stays lost as well",
-        "islands/ledger.py",
+        "islands/syncer/ledger.py",
         "            totals.lost -= merged.tokens\n",
         "",
         (LEDGER,),
     ),
     Mutation(
         "a claim is charged for more than was discarded",
-        "islands/ledger.py",
+        "islands/syncer/ledger.py",
         "claimed = 0 if claim is None else max(0, min(claim.tokens, discarded))",
         "claimed = 0 if claim is None else claim.tokens",
         (LEDGER,),
     ),
     Mutation(
         "a contribution attests nothing",
-        "islands/ledger.py",
+        "islands/syncer/ledger.py",
         "        book.processed = max(book.processed, processed_tokens)\n\n    def apply",
         "        _ = book\n\n    def apply",
         (LEDGER,),

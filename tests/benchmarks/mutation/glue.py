@@ -9,7 +9,7 @@ LEARNER_FLEET_CLOCK = "tests/learner/test_fleet_clock.py"
 LEARNER_SNAPSHOTS = "tests/learner/test_snapshots.py"
 LEARNER_OLD_NEWS = "tests/learner/test_old_news.py"
 LEARNER_STATE = "tests/learner/test_state.py"
-MESSAGING_WEBSOCKET_NETWORK = "tests/messaging/test_websocket_network.py"
+MESSAGING_WEBSOCKET_NETWORK = "tests/messaging/websocket/test_network.py"
 ORACLE_CARRYING_ON = "tests/oracle/test_carrying_on.py"
 ORACLE_CONTRIBUTIONS = "tests/oracle/test_contributions.py"
 ORACLE_VALUES = "tests/oracle/test_values.py"
@@ -17,7 +17,7 @@ SUPERVISOR_VIEW = "tests/supervisor/test_view_of_the_ended.py"
 SYNCER_CLAIMS = "tests/syncer/test_claims.py"
 SYNCER_LATE_ANSWERS = "tests/syncer/test_late_answers.py"
 SYNCER_VAULT = "tests/syncer/test_vault.py"
-LEDGER = "tests/test_ledger.py"
+LEDGER = "tests/syncer/test_ledger.py"
 
 GLUE = (
     Mutation(
@@ -141,7 +141,7 @@ GLUE = (
     ),
     Mutation(
         "a claim not cleared when applied",
-        "islands/ledger.py",
+        "islands/syncer/ledger.py",
         "        account.merged_version = version\n        account.claim = None\n",
         "        account.merged_version = version\n",
         (LEDGER,),
@@ -191,7 +191,7 @@ GLUE = (
     ),
     Mutation(
         "bytes of a real link without payload",
-        "messaging/bulk_protocol.py",
+        "messaging/websocket/bulk_protocol.py",
         "self.bytes_sent += len(header) + (4 if self._masks else 0) + size",
         "self.bytes_sent += len(header) + (4 if self._masks else 0)",
         (MESSAGING_WEBSOCKET_NETWORK,),

@@ -12,9 +12,9 @@ SYNCER_PAUSING = "tests/syncer/test_pausing.py"
 SYNCER_REPEATS = "tests/syncer/test_repeats.py"
 SYNCER_ROUND_EDGES = "tests/syncer/test_round_edges.py"
 SYNCER_TAKING_UP = "tests/syncer/test_taking_up.py"
-CREDENTIALS = "tests/test_credentials.py"
-JOURNAL = "tests/test_journal.py"
-RECOVERY = "tests/test_recovery.py"
+CREDENTIALS = "tests/actors/test_credentials.py"
+JOURNAL = "tests/syncer/test_journal.py"
+RECOVERY = "tests/cluster/test_recovery.py"
 
 LIFETIMES = (
     Mutation(
@@ -124,35 +124,35 @@ LIFETIMES = (
     ),
     Mutation(
         "the newer slot is overwritten",
-        "islands/slots.py",
+        "islands/files/slots.py",
         "older = min(known, key=lambda file: (known[file], file))",
         "older = max(known, key=lambda file: (known[file], file))",
         (JOURNAL, RECOVERY),
     ),
     Mutation(
         "digests of slots are not verified",
-        "islands/slots.py",
+        "islands/files/slots.py",
         "if digest.digest(length=DIGEST_BYTES) != told_digest:",
         "if False:",
         (JOURNAL,),
     ),
     Mutation(
         "the oldest record is recovered",
-        "islands/journal.py",
+        "islands/syncer/journal.py",
         "sorted(heads, key=lambda head: head.sequence, reverse=True)",
         "sorted(heads, key=lambda head: head.sequence)",
         (JOURNAL,),
     ),
     Mutation(
         "a fenced syncer writes on",
-        "islands/journal.py",
+        "islands/syncer/journal.py",
         "        if owner > self.epoch:\n",
         "        if False:\n",
         (JOURNAL,),
     ),
     Mutation(
         "a fragment of another version is recovered",
-        "islands/journal.py",
+        "islands/syncer/journal.py",
         "record = self._load(head) if head.version == version else None",
         "record = self._load(head)",
         (JOURNAL,),
@@ -201,14 +201,14 @@ LIFETIMES = (
     ),
     Mutation(
         "forged credentials are genuine",
-        "islands/credentials.py",
+        "islands/actors/credentials.py",
         "return _same(self.sign(name, incarnation, role), credential)",
         "return True",
         (CREDENTIALS,),
     ),
     Mutation(
         "a credential is good for another role",
-        "islands/credentials.py",
+        "islands/actors/credentials.py",
         "return self._signed(role.value, name, str(incarnation))",
         'return self._signed("member", name, str(incarnation))',
         (CREDENTIALS,),

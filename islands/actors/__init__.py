@@ -1,0 +1,15 @@
+"""What the actors of all roles share.
+
+Where to find what:
+
+==========================================  ======================
+where they live, how they send and record   `role_actor.py`
+worker, launcher: how they reach the world  `ports.py`
+staying admitted, for who is no learner     `membership_client.py`
+admissions that a syncer can check alone    `credentials.py`
+links that others open                      `acceptor.py`
+numbers of starts that fence                `epochs.py`
+what was decided, entry by entry            `tape.py`
+how many of these peers can cause           `entry_limit.py`
+==========================================  ======================
+"""

@@ -1,0 +1,210 @@
+"""The ports through which actors reach the world, besides links and compute.
+
+=========  =======================================  ==========================================
+port       real                                     simulated
+=========  =======================================  ==========================================
+`Worker`   `ThreadWorker`: one or more threads      `InlineWorker`: virtual time
+`Disk`     `RealDisk`: files in one folder          `islands.simulation.disk.SimulatedDisk`
+`Launcher` `islands.hosting.child_processes`; in one process, the  the simulated world's hosts
+           `islands.hosting.task_processes`
+clock      `messaging.clock.MonotonicClock`              the same, on a virtual loop
+chance     `random.Random`, seeded by the run       the same
+=========  =======================================  ==========================================
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Protocol, TypeVar
+
+from messaging.clock import MonotonicClock
+
+T = TypeVar("T")
+
+
+class Worker(Protocol):
+    """Does work that would hold up the loop, on so many `places` at once."""
+
+    @property
+    def places(self) -> int:
+        """How many pieces are worked on at once; with one, they are done in order."""
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds of all work that is complete, on all places together."""
+
+    @property
+    def waiting(self) -> int:
+        """Pieces that have not begun."""
+
+    def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
+        """Do `work` elsewhere, then call `done` with its result on the loop."""
+
+    def close(self) -> None:
+        """Take no more; what has begun ends."""
+
+
+class ThreadWorker:
+    """One thread, or several.
+
+    Args:
+        name: of the threads.
+        failed: called on the loop with a failure of the work.
+        finish: whether `close` waits for what has begun; work that writes files must be waited
+            for, work that takes seconds and harms nobody need not.
+        places: how many threads.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        failed: Callable[[BaseException], object],
+        *,
+        finish: bool = True,
+        places: int = 1,
+    ) -> None:
+        """Prepare; threads start with the first pieces of work."""
+        self.places = places
+        self.busy_s = 0.0
+        self._unfinished = 0
+        self._finish = finish
+        self._closed = False
+        self._pool = ThreadPoolExecutor(places, thread_name_prefix=name)
+        self._failed = failed
+
+    @property
+    def waiting(self) -> int:
+        """Pieces that have not begun."""
+        return max(0, self._unfinished - self.places)
+
+    def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
+        """Do `work` on a thread, then call `done` on the loop."""
+        loop, clock = asyncio.get_running_loop(), MonotonicClock()
+
+        def run() -> None:
+            tell: Callable[[], object]
+            began_s = clock.now_s()
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001  reported to the actor, which ends
+                tell = partial(self._failed, error)
+            else:
+                tell = partial(self._finish_up, done, result)
+            _on_loop(loop, partial(self._end, clock.now_s() - began_s, tell))
+
+        if not self._closed:
+            self._unfinished += 1
+            self._pool.submit(run)
+
+    def _end(self, spent_s: float, tell: Callable[[], object]) -> None:
+        self._unfinished -= 1
+        self.busy_s += spent_s
+        tell()
+
+    def _finish_up(self, done: Callable[[T], object], result: T) -> None:
+        try:
+            done(result)
+        except BaseException as error:  # noqa: BLE001  else the loop would log it and go on
+            self._failed(error)
+
+    def close(self) -> None:
+        """Take no more, and drop what has not begun."""
+        self._closed = True
+        self._pool.shutdown(wait=self._finish, cancel_futures=True)
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:  # the loop is closed: nobody is left to hear it
+        return
+
+
+def _nothing() -> None:
+    """Nothing is to be told."""
+
+
+class InlineWorker:
+    """Work on a virtual clock: done at once, complete after `cost_s`, begun in order.
+
+    Args:
+        cost_s: how long each piece takes.
+        begin: called before each piece; a simulated disk then lets syncs take their time.
+        complete: called when a piece is complete, before its `done`; the disk then makes durable
+            what was synced.
+        places: how many pieces are worked on at once.
+    """
+
+    def __init__(
+        self,
+        cost_s: Callable[[], float],
+        begin: Callable[[], object] = _nothing,
+        complete: Callable[[], object] = _nothing,
+        *,
+        places: int = 1,
+    ) -> None:
+        """Prepare an idle worker."""
+        self.places = places
+        self.busy_s = 0.0
+        self._cost_s = cost_s
+        self._begin = begin
+        self._complete = complete
+        self._queue: deque[Callable[[], None]] = deque()
+        self._begun: dict[int, asyncio.TimerHandle | None] = {}
+        self._pieces = 0
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Pieces that have not begun."""
+        return len(self._queue)
+
+    def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
+        """Queue a piece of work."""
+        self._pieces += 1
+        number = self._pieces
+
+        def run() -> None:
+            self._begun[number] = None
+            self._begin()
+            result = work()
+            cost_s = self._cost_s()
+            loop = asyncio.get_running_loop()
+            self._begun[number] = loop.call_later(cost_s, finish, result, cost_s)
+
+        def finish(result: T, cost_s: float) -> None:
+            del self._begun[number]
+            self.busy_s += cost_s
+            self._complete()
+            done(result)
+            self._next()
+
+        if not self._closed:
+            self._queue.append(run)
+            self._next()
+
+    def _next(self) -> None:
+        while self._queue and len(self._begun) < self.places and not self._closed:
+            self._queue.popleft()()
+
+    def close(self) -> None:
+        """The host died: what is not complete never will be."""
+        self._closed = True
+        for timer in self._begun.values():
+            if timer is not None:
+                timer.cancel()
+
+
+class Launcher(Protocol):
+    """Starts and kills the processes that a supervisor launched."""
+
+    def start(self, name: str, delay_s: float) -> None:
+        """Start a process after a delay; does nothing if it runs."""
+
+    def kill(self, name: str) -> None:
+        """Kill a process at once."""
+
+    def gave_up(self, name: str, reason: str) -> None:
+        """A process ended too often: it will not be started again."""

@@ -1,0 +1,22 @@
+"""One run put together, and what it leaves behind.
+
+Where to find what:
+
+=====================================  ============================
+all actors in one process              `single_process.py`
+a hub: supervisor, folder, and more    `coordinator.py`
+a hub with children on one machine     `local_cluster.py`
+a syncer and what is around it         `syncer_host.py`
+a folder is taken by one hub           `run_claim.py`
+what a run needs, beforehand           `planner.py`
+tape, metrics, log, figures            `run_folder.py`
+figures while it goes on               `figures.py`
+sentences for people                   `happenings.py`
+what members may note                  `notes.py`
+figures by which one judges            `summary.py`
+what to set when the yield is low      `advice.py`
+numbers and times as people read them  `wording.py`
+curves in TensorBoard                  `board.py`, `event_files.py`
+`summary.png`                          `picture.py`, `drawing.py`
+=====================================  ============================
+"""

@@ -1,0 +1,491 @@
+"""The process that hosts the supervisor: run folder, membership, and what else is to live there.
+
+=======================  ==========  =======  ==============  =========================
+started as               supervisor  syncer   observer        learners
+=======================  ==========  =======  ==============  =========================
+`islands run`            here        a child  here            children, and who joins
+`python -m …syncer`      here        here     who joins       who joins
+`python -m …supervisor`  here        joins    who joins       who joins
+=======================  ==========  =======  ==============  =========================
+
+A hub that is started again in the same folder goes on where the last one ended: the syncer's
+journal and the supervisor's epoch lie there, and children that outlived it are taken up again.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.actors.credentials import Credentials
+from islands.actors.epochs import epoch_disk
+from islands.actors.ports import Launcher, ThreadWorker
+from islands.actors.role_actor import Surroundings
+from islands.cluster.run_claim import Claim, unless_it_fails
+from islands.cluster.run_folder import RunFolder
+from islands.cluster.summary import Share, Summary, summarise
+from islands.cluster.syncer_host import journal_disk, make_syncer
+from islands.errors import IslandsError, JournalError, RefusedError, UserError, unusable
+from islands.files.spool import replace_file
+from islands.hosting.hub_file import HubPlace, outlived_by, read_place, write_place
+from islands.hosting.process_runtime import (
+    KEY_FILE,
+    Living,
+    SaidOnce,
+    credentials_of,
+    make_secret,
+    network_of,
+    say,
+    token_of,
+)
+from islands.identities import Role
+from islands.messages.control import Note, StepFigures
+from islands.messages.membership import SyncerAddress
+from islands.observer.actor import ObserverActor
+from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
+from islands.settings.run_spec import RunSpec, write
+from islands.settings.wire_limits import limits_of
+from islands.supervisor.actor import SupervisorActor
+from islands.supervisor.liveness import MemberRecord
+from islands.syncer.actor import SyncerActor
+from islands.syncer.journal_writer import DISK_RETRY_S
+from islands.training.evaluation import attempt
+from islands.training.export import FINAL_FILE
+from islands.training.workload import Workload
+from messaging.actors.scope import Scope
+from messaging.errors import LocalFault
+from messaging.links.joint_network import JointNetwork
+
+SUPERVISOR = "supervisor"
+SYNCER = "syncer"
+OBSERVER = "observer"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class HubSettings:
+    """What a hub is told.
+
+    Args:
+        folder: of the run.
+        spec: of the run.
+        listening: where others dial.
+        connecting: the token that others must have.
+        keeping: what is kept on disk.
+        key_file: with the run's key; by default in the folder, made if missing.
+        start_from: file with the initial values of a run that has no journal.
+        extend: go on with a run that has ended.
+        syncer_here: whether the syncer lives in this process.
+        syncers: addresses of syncers that are elsewhere, if they are known.
+        evaluate_every_s: least time between two evaluations; None: nobody evaluates here.
+    """
+
+    folder: Path
+    spec: RunSpec
+    listening: ListenOptions
+    connecting: ConnectOptions
+    keeping: KeepOptions = field(default_factory=KeepOptions)
+    key_file: Path | None = None
+    start_from: Path | None = None
+    extend: bool = False
+    syncer_here: bool = False
+    syncers: tuple[str, ...] = ()
+    evaluate_every_s: float | None = None
+
+
+class NoLauncher:
+    """A hub that starts no processes: learners are started by hand, or by their hosts."""
+
+    def start(self, name: str, delay_s: float) -> None:
+        """Nothing is launched here."""
+
+    def kill(self, name: str) -> None:
+        """Nothing was launched here."""
+
+    def gave_up(self, name: str, reason: str) -> None:
+        """Nothing was launched here."""
+
+
+class Hub:
+    """One start of a hub.
+
+    Args:
+        settings: what it is told.
+        claim: on the run's folder.
+        workload: what is trained, to evaluate it; None where nobody evaluates.
+    """
+
+    def __init__(self, settings: HubSettings, claim: Claim, workload: Workload | None) -> None:
+        """Open the run's folder; nothing runs yet.
+
+        Raises:
+            UserError: the folder cannot be used, or holds another run.
+        """
+        self.settings = settings
+        self.spec = settings.spec
+        self.claim = claim
+        self.plan = claim.plan
+        self.supervisor: SupervisorActor
+        self.syncer: SyncerActor | None = None
+        self.share: Share | None = None
+        self.failure: IslandsError | None = None
+        self.workload = workload
+        self.say_once = SaidOnce(say)
+        self.network = network_of(
+            settings.connecting,
+            settings.listening,
+            token=token_of(settings.connecting),
+            limits=limits_of(claim.plan.layout),
+        )
+        self._credentials = self._key()
+        self.folder = RunFolder(
+            settings.folder,
+            settings.spec.settings,
+            fragments=len(claim.plan.layout.fragments),
+            extend=settings.extend,
+            limit_bytes=settings.keeping.file_bytes,
+            say=say,
+        )
+        self._living = Living("hub", self._signalled, self.kill_children)
+        self._scope = Scope("hub-network", lambda _, error: self.give_up("the network", error))
+        self._began_s = 0.0
+        self._goodbye: asyncio.Task[None] | None = None
+        self._merged = asyncio.Event()
+        self._ready: Callable[[], object] | None = None
+        self._disk = journal_disk(settings.folder) if settings.syncer_here else None
+
+    def _key(self) -> Credentials:
+        path = self.settings.key_file or self.settings.folder / KEY_FILE
+        if self.settings.key_file is None:
+            make_secret(path)
+        return credentials_of(self.spec.settings.run, path)
+
+    # --- the run ------------------------------------------------------------------------------
+
+    async def run(self, ready: Callable[[], object] | None = None) -> Summary | None:
+        """After `open`: run until the run ends, or this process is told to; None for the latter.
+
+        Args:
+            ready: called when all that lives here can be dialled.
+
+        Raises:
+            IslandsError: the run cannot go on; what the user must know about.
+        """
+        self._ready = ready
+        try:
+            self.start_actors()
+            await self._living.wait()
+            await self.end_children()
+            if self.failure is not None:
+                raise self.failure
+            return None if self.share is None else await self._conclude(self.share)
+        finally:
+            await self.close()
+
+    async def open(self) -> None:
+        """Let others reach this process, and write down where that is, and what the run is.
+
+        What processes of an earlier start must not keep ends first: if this process dies before it
+        is written down, the next one finds the same difference.
+
+        Raises:
+            LocalFault: the address cannot be bound.
+            UserError: the folder cannot be written to.
+        """
+        with unless_it_fails(self.claim):
+            try:
+                await self._open()
+            except BaseException:
+                await self.network.close()
+                self.folder.close()
+                if self._disk is not None:
+                    self._disk.close()
+                raise
+
+    async def _open(self) -> None:
+        self._began_s = asyncio.get_running_loop().time()
+        earlier = self._earlier_place()
+        await self._bind(earlier)
+        token_file, key_file = self.settings.connecting.token_file, self.settings.key_file
+        token = token_of(self.settings.connecting)
+        place = HubPlace(
+            self.network.url(SUPERVISOR),
+            self.spec.settings.run,
+            token_file="" if token_file is None else str(token_file.absolute()),
+            key_file="" if key_file is None else str(key_file.absolute()),
+            key_mark=self._credentials.mark(),
+            token_mark="" if token is None else self._credentials.mark(token.header()),
+        )
+        self._compare_secrets(earlier, place)
+        if self.claim.changed:
+            say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
+        await self.end_outdated(outlived_by(earlier, place))
+        write(self.settings.folder, self.spec, self.plan)
+        write_place(self.settings.folder, place)
+
+    def _earlier_place(self) -> HubPlace | None:
+        try:
+            return read_place(self.settings.folder)
+        except UserError as error:
+            if self.claim.resumed:
+                say(f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was")
+            return None
+
+    def _compare_secrets(self, earlier: HubPlace | None, place: HubPlace) -> None:
+        """A secret that was lost or damaged is another one now, and hosts have copies of it."""
+        if earlier is None or not earlier.key_mark:
+            return
+        other = "key" if earlier.key_mark != place.key_mark else ""
+        if not other and earlier.token_mark != place.token_mark:
+            other = "token"
+        if other:
+            say(
+                f"the run's {other} is not that of the last start: members of that start are "
+                "admitted anew, and hosts that have a copy of it need this one"
+            )
+
+    async def _bind(self, earlier: HubPlace | None) -> None:
+        """Listen; if any port will do, where an earlier start did: its members look there."""
+        listening = self.settings.listening
+        port = listening.port
+        if port == 0 and earlier is not None:
+            port = urlsplit(earlier.supervisor).port or 0
+        try:
+            await self.network.open(listening.host, port, advertise=listening.advertise)
+        except LocalFault:
+            if port == listening.port:
+                raise
+            await self.network.open(listening.host, 0, advertise=listening.advertise)
+            say(
+                f"port {port}, where the last start listened, cannot be had now: this one listens "
+                f"at {self.network.port}, and members on other hosts must be started anew"
+            )
+
+    def start_actors(self) -> None:
+        """Start what lives here, the supervisor first."""
+        around = Surroundings(
+            settings=self.spec.settings,
+            layout=self.plan.layout,
+            network=JointNetwork(self.network, self._scope),
+            tape=self.folder,
+            supervisor=SUPERVISOR,
+            origin_s=self._began_s,
+        )
+        self.supervisor = self._make_supervisor(around)
+        self._living.start(self.supervisor)
+        if self._disk is not None:
+            self.syncer = make_syncer(
+                SYNCER,
+                around,
+                folder=self.settings.folder,
+                spec=self.spec,
+                disk=self._disk,
+                shards=self.plan.shards,
+                credentials=self._credentials,
+                start_from=self.settings.start_from,
+                ready=self._ready,
+            )
+            self._living.start(self.syncer).add_done_callback(lambda _: self._merged.set())
+        elif self._ready is not None:
+            self._ready()
+        if self.settings.evaluate_every_s is not None:
+            self._living.start(self._make_observer(around, self.settings.evaluate_every_s))
+
+    async def close(self) -> None:
+        """Let nobody in any more, and write what is buffered."""
+        await self._scope.close()
+        await self.network.close()
+        self.folder.keep(self.elapsed_s)
+        try:
+            await asyncio.to_thread(self.folder.draw, self.elapsed_s)
+        finally:
+            await asyncio.to_thread(self.folder.close)
+        self._living.close()
+        if self._disk is not None:
+            self._disk.close()
+        self.claim.lock.close()
+
+    async def end_outdated(self, why: str) -> None:
+        """End the processes of an earlier start that are of no use to this one.
+
+        Args:
+            why: they are not, as far as their hub goes; "" if they may go on.
+        """
+
+    @property
+    def now_s(self) -> float:
+        """The loop's time, which is the supervisor's clock."""
+        return asyncio.get_running_loop().time()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since this hub began."""
+        return self.now_s - self._began_s
+
+    @property
+    def members(self) -> Mapping[str, MemberRecord]:
+        """Who is in the run, by name, as the supervisor sees it; nobody before it has begun."""
+        begun = hasattr(self, "supervisor") and hasattr(self.supervisor, "state")
+        return self.supervisor.state.members if begun else {}
+
+    @property
+    def launcher(self) -> Launcher:
+        """Starts and kills processes for the supervisor."""
+        return NoLauncher()
+
+    @property
+    def launched(self) -> tuple[str, ...]:
+        """Names of the processes that the launcher starts."""
+        return ()
+
+    async def end_children(self) -> None:
+        """The run is over: see the processes that were launched to their end."""
+
+    def kill_children(self) -> None:
+        """This process ends at once: nobody would see launched processes to their end."""
+
+    def _make_supervisor(self, around: Surroundings) -> SupervisorActor:
+        return SupervisorActor(
+            SUPERVISOR,
+            around,
+            disk=epoch_disk(self.settings.folder, SUPERVISOR),
+            credentials=self._credentials,
+            launcher=self.launcher,
+            launched=self.launched,
+            syncers=tuple(SyncerAddress(address) for address in self.settings.syncers),
+            told=(self.spec.encode(), memoryview(self.plan.encode())),
+            noted=self._noted,
+            figures=self._figures,
+            run_ended=self._run_ended,
+        )
+
+    def _make_observer(self, around: Surroundings, interval_s: float) -> ObserverActor:
+        def report(clock: float, found: dict[str, float]) -> None:
+            if self.share is None:  # else the last one has been taken, or is about to be
+                self.folder.evaluation(self.elapsed_s, clock, found)
+
+        return ObserverActor(
+            OBSERVER,
+            around,
+            worker=ThreadWorker(
+                OBSERVER, lambda error: self.give_up(OBSERVER, error), finish=False
+            ),
+            evaluate=self._evaluate,
+            report=report,
+            failed=self.say_once,
+            interval_s=interval_s,
+            rng=random.Random(os.urandom(8)),
+        )
+
+    def _evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
+        if self.workload is None:
+            return {}
+        return self.workload.evaluate(self.spec.settings, values)
+
+    # --- what others tell ---------------------------------------------------------------------
+
+    def _noted(self, name: str, role: Role, note: Note) -> None:
+        self.folder.noted(name, role, self.elapsed_s, note)
+
+    def _figures(self, name: str, told: StepFigures) -> None:
+        self.folder.figures_told(name, self.elapsed_s, told)
+
+    def _run_ended(self, reason: str, payload: bytes) -> None:
+        try:
+            self.share = msgspec.json.decode(payload, type=dict[str, object])
+        except msgspec.MsgspecError:
+            self.share = {"reason": reason, "ledger": {"imbalance": None, "fragments": []}}
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def give_up(self, part: str, error: BaseException | str) -> None:
+        """Something without which the run cannot go on has ended."""
+        if self.failure is None:
+            known = isinstance(error, UserError | RefusedError | JournalError)
+            self.failure = error if known else IslandsError(f"{part}: {error}")  # type: ignore[assignment]
+            if isinstance(error, BaseException) and not known:
+                self.failure.__cause__ = error  # type: ignore[union-attr]
+        self._living.end()
+
+    def _signalled(self, name: str) -> None:
+        self._goodbye = asyncio.get_running_loop().create_task(self.leave(name))
+
+    async def leave(self, reason: str) -> None:
+        """End in order, children first, so that learners can still say what they did."""
+        await self.end_children()
+        if self.syncer is not None:
+            self.syncer.ref.stop(reason)
+            await self._merged.wait()  # it leaves the parameters behind
+        self._living.end()
+
+    async def _conclude(self, share: Share) -> Summary:
+        """Evaluate what was published last, if it lies here, and sum up."""
+        found: dict[str, float] = {}
+        if self._final.exists():
+            last = await asyncio.to_thread(attempt, self._evaluate, self.final_values())
+            if isinstance(last, IslandsError):
+                fields: dict[str, object] = {"error": str(last), "detail": last.detail}
+                self.folder.write(self.elapsed_s, "hub", "evaluation_failed", fields)
+                self.say_once(last)
+            else:
+                found = last
+        if found:
+            self.folder.evaluation(self.elapsed_s, 0.0, found)
+        wall_s = self.folder.earlier_s + self.elapsed_s
+        settings = self.spec.settings
+        summary = summarise(
+            self.folder.figures, share, settings=settings, wall_s=wall_s, figures=found
+        )
+        text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
+        await self._keep_summary(text + b"\n")
+        return summary
+
+    async def _keep_summary(self, text: bytes) -> None:
+        """Write it as soon as there is room; whoever does not wait for that ends this process."""
+        path = self.settings.folder / "summary.json"
+        while True:  # until it is written, or nobody waits for it
+            try:
+                await asyncio.to_thread(replace_file, path, text)
+            except OSError as error:
+                failure = unusable(f"{path} cannot be written", error)
+                if self._goodbye is not None:
+                    raise failure from error
+                self.say_once(failure)
+                await asyncio.sleep(DISK_RETRY_S)
+            else:
+                return
+
+    @property
+    def _final(self) -> Path:
+        return self.settings.folder / FINAL_FILE
+
+    def final_values(self) -> list[NDArray[np.float32]]:
+        """What was published last: one flat value per fragment."""
+        from safetensors.numpy import load_file
+
+        return self.plan.layout.disassemble(load_file(self._final))
+
+
+def banner(hub: Hub) -> None:
+    """Tell whoever started a hub how others join."""
+    layout = hub.plan.layout
+    address = hub.network.url(SUPERVISOR)
+    token = " --token_file TOKEN" if hub.settings.connecting.token_file is not None else ""
+    authority = " --tls_ca CA.pem" if address.startswith("wss:") else ""
+    reach = "on every host that is to train, where the task can be imported:"
+    if urlsplit(address).hostname in LOOPBACK:
+        reach = "more learners can join from this machine (--listen HOST:PORT lets other hosts in):"
+    say(
+        f"run {hub.spec.settings.run!r}: {layout.size:,} parameters in {len(layout.fragments)} "
+        f"fragments, folder {hub.settings.folder}\n{reach}\n\n"
+        f"    python -m islands.learner --supervisor {address}{token}{authority}\n"
+    )
+    if token:
+        say(f"TOKEN is a copy of {hub.settings.connecting.token_file}")

@@ -1,0 +1,200 @@
+"""`summary.png`: the loss of a run, what was evaluated, and what its learners did, in one look."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, floor, log10
+
+from islands.cluster.drawing import LETTER_ROWS, Canvas, Colour, Point, text_width
+from islands.cluster.figures import LearnerFigures, RunFigures, drawable, in_order
+from islands.cluster.wording import count, duration, metric
+from islands.settings.run import RunSettings
+
+WIDTH = 1200
+MARGIN = 24
+TITLE_HEIGHT = 80
+CHART_HEIGHT = 320
+ROW_HEIGHT = 22
+BAR_HEIGHT = 14
+LEGEND_HEIGHT = 40
+LABEL_WIDTH = 96
+NAME_CHARACTERS = 16
+ROWS_MOST = 32
+TICKS = 6
+LOG_SPAN = 30.0
+"""Values above 0 that span so many times their least are drawn on a logarithmic scale."""
+NARROW = 1e-9
+"""A range that is so much smaller than its values is drawn as a line in the middle."""
+TINY = 1e-200
+SCALE = 2
+
+INK: Colour = (40, 40, 48)
+FAINT: Colour = (225, 225, 230)
+LOSS: Colour = (31, 99, 180)
+EVALUATION: Colour = (200, 90, 20)
+STATES: dict[str, Colour] = {
+    "starting": (240, 190, 80),
+    "stepping": (90, 170, 100),
+    "paused": (150, 160, 180),
+    "diverged": (160, 80, 180),
+    "away": (225, 120, 110),
+    "left": (225, 225, 230),
+}
+"""What learners do, and how it is drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where values lie between two pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    logarithmic: bool = False
+
+    @classmethod
+    def of(cls, values: Sequence[float], start: float, end: float, *, y: bool) -> "Scale":
+        """A scale on which all values have a place."""
+        low, high = min(values), max(values)
+        logarithmic = y and low > 0 and high > LOG_SPAN * low
+        if high - low <= NARROW * max(abs(low), abs(high), TINY):
+            half = max(0.5, NARROW * abs(low))
+            low, high = low - half, high + half
+        return cls(low, high, start, end, logarithmic)
+
+    def at(self, value: float) -> float:
+        """The pixel of a value."""
+        if self.logarithmic:
+            span = log10(self.high) - log10(self.low)
+            share = (log10(value) - log10(self.low)) / span
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+    @property
+    def ticks(self) -> list[float]:
+        """Round values, a few of them."""
+        if self.logarithmic:
+            first, last = floor(log10(self.low)), ceil(log10(self.high))
+            powers = [10.0**power for power in range(first, last + 1)]
+            every = max(1, len(powers) // (2 * TICKS))
+            return [power for power in powers[::every] if self.low <= power <= self.high]
+        rough = (self.high - self.low) / TICKS
+        unit = 10.0 ** floor(log10(rough))
+        step = next(unit * times for times in (1, 2, 5, 10) if unit * times >= rough)
+        first, last = ceil(self.low / step), floor(self.high / step)
+        return [step * index for index in range(first, last + 1)]
+
+
+def picture_of(figures: RunFigures, settings: RunSettings, end_s: float, share: float) -> bytes:
+    """The picture of a run, as a PNG file.
+
+    Args:
+        figures: of the run.
+        settings: of the run.
+        end_s: how long it has lasted, over all its starts.
+        share: its yield.
+    """
+    names = sorted(figures.learners, key=in_order)
+    rows = min(len(names), ROWS_MOST)
+    more = len(names) - rows
+    timeline = LEGEND_HEIGHT + ROW_HEIGHT * (rows + bool(more)) + 2 * MARGIN
+    canvas = Canvas(WIDTH, TITLE_HEIGHT + CHART_HEIGHT + timeline)
+    _title(canvas, figures, settings, end_s, share)
+    _charts(canvas, figures)
+    top = TITLE_HEIGHT + CHART_HEIGHT
+    _timeline(canvas, {name: figures.learners[name] for name in names[:rows]}, top, end_s)
+    if more:
+        y = top + LEGEND_HEIGHT + ROW_HEIGHT * rows
+        canvas.text((MARGIN, y), f"and {more:,} more", INK, SCALE)
+    return canvas.png()
+
+
+def _title(
+    canvas: Canvas, figures: RunFigures, settings: RunSettings, end_s: float, share: float
+) -> None:
+    told = (
+        f"{count(figures.tokens)} tokens in {duration(end_s)}, {figures.merges:,} merges, "
+        f"yield {share:.2f}, evictions: {figures.evictions}"
+    )
+    canvas.text((MARGIN, MARGIN / 2), settings.run, INK, SCALE + 1)
+    canvas.text((MARGIN, MARGIN / 2 + 28), told, INK, SCALE)
+
+
+def _charts(canvas: Canvas, figures: RunFigures) -> None:
+    """The training loss and, beside it, what the task evaluates; both over tokens."""
+    name, _ = metric(figures)
+    evaluated = [
+        (float(row["tokens"]), row[name])
+        for row in figures.evaluations
+        if name in row and drawable(row[name])
+    ]
+    charts = [("training loss", figures.losses.all(), LOSS), (name, evaluated, EVALUATION)]
+    drawn = [chart for chart in charts if chart[1]]
+    width = WIDTH / max(1, len(drawn))
+    for index, (title, points, colour) in enumerate(drawn):
+        _chart(canvas, (index * width, TITLE_HEIGHT), width, title, points, colour)
+    if not drawn:
+        canvas.text((MARGIN, TITLE_HEIGHT + MARGIN), "no step was told", INK, SCALE)
+
+
+def _chart(
+    canvas: Canvas,
+    corner: Point,
+    width: float,
+    title: str,
+    points: Sequence[Point],
+    colour: Colour,
+) -> None:
+    left, right = corner[0] + LABEL_WIDTH, corner[0] + width - MARGIN
+    top, bottom = corner[1] + MARGIN + 8, corner[1] + CHART_HEIGHT - 2 * MARGIN
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    across = Scale.of([0.0, *xs], left, right, y=False)
+    up = Scale.of(ys, bottom, top, y=True)
+    for value in up.ticks:
+        y = up.at(value)
+        canvas.line([(left, y), (right, y)], FAINT)
+        label = f"{value:.4g}"
+        place = left - text_width(label, SCALE) - 4, y - LETTER_ROWS * SCALE / 2
+        canvas.text(place, label, INK, SCALE)
+    for value in across.ticks:
+        x = across.at(value)
+        canvas.line([(x, top), (x, bottom)], FAINT)
+        label, half = count(value).replace(".0 ", " "), text_width(count(value), SCALE) / 2
+        canvas.text((min(x, WIDTH - MARGIN - half) - half, bottom + 6), label, INK, SCALE)
+    canvas.line([(left, top), (left, bottom), (right, bottom)], INK)
+    canvas.text((left, corner[1]), f"{title}: {ys[0]:.4g} to {ys[-1]:.4g}", colour, SCALE)
+    canvas.text((right - text_width("tokens", SCALE), bottom + 26), "tokens", INK, SCALE)
+    places = [(across.at(x), up.at(y)) for x, y in points]
+    canvas.line(places if len(places) > 1 else places * 2, colour, 2.5)
+
+
+def _timeline(
+    canvas: Canvas, learners: dict[str, LearnerFigures], top: float, end_s: float
+) -> None:
+    """A bar for each learner: what it did when."""
+    left = MARGIN + text_width("n" * NAME_CHARACTERS, SCALE)
+    across = Scale(0.0, max(end_s, 1e-9), left, WIDTH - MARGIN)
+    _legend(canvas, (left, top))
+    top += LEGEND_HEIGHT
+    bottom = top + ROW_HEIGHT * len(learners)
+    for value in across.ticks:
+        x, label = across.at(value), duration(value) if value else "0"
+        canvas.line([(x, top - 4), (x, bottom)], FAINT)
+        place = min(x, WIDTH - MARGIN - text_width(label, SCALE))
+        canvas.text((place, bottom + 4), label, INK, SCALE)
+    for index, (name, learner) in enumerate(learners.items()):
+        y = top + ROW_HEIGHT * index
+        canvas.text((MARGIN, y), name[: NAME_CHARACTERS - 1], INK, SCALE)
+        for (at_s, state), (until_s, _) in pairwise([*learner.states, (end_s, "")]):
+            start, end = across.at(at_s), max(across.at(at_s) + 1, across.at(until_s))
+            canvas.box((start, y), (end, y + BAR_HEIGHT), STATES.get(state, FAINT))
+
+
+def _legend(canvas: Canvas, corner: Point) -> None:
+    x, y = corner
+    for state, colour in STATES.items():
+        canvas.box((x, y), (x + BAR_HEIGHT, y + BAR_HEIGHT), colour)
+        canvas.text((x + BAR_HEIGHT + 6, y), state, INK, SCALE)
+        x += BAR_HEIGHT + text_width(state, SCALE) + MARGIN

@@ -1,0 +1,232 @@
+"""What a run needs, computed before it begins: memory, disk, network.
+
+Pure arithmetic on the layout and the settings. Activations of the model are not in it; programs are
+only in what each process takes (`islands.training.process_memory`). Published values are float32
+whatever the model's own precision; contributions have the wire's. Rounds are opened by compute:
+every fragment moves once in H steps, so a second carries N/H elements per step and direction,
+whatever P is.
+
+Symbols: N elements, V = 4·N bytes, P fragments, H interval in steps, τ overlap in steps.
+"""
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from islands.layout.leaves import VALUE_BYTES, Layout
+from islands.numerics.stability import overlong_because
+from islands.settings.run import Precision, RunSettings
+from islands.training.process_memory import ADAM_MOMENTS, Processes, TrainerMemory, processes
+
+SNAPSHOTS_PER_FRAGMENT = 2
+SLOTS = 2
+DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+LOOPBACK_BYTES_PER_S = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerMemory:
+    """Bytes on one learner, on its device unless said otherwise.
+
+    Args:
+        parameters: trainable and frozen, in the model's own precision.
+        base: the published value held last, float32.
+        moments: the inner optimizer's state.
+        gradients: of one step, with all else that it makes and gives back, where that is known.
+        snapshots: differences on their way to the host, on the device and on the host.
+    """
+
+    parameters: int
+    base: int
+    moments: int
+    gradients: int
+    snapshots: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.parameters + self.base + self.moments + self.gradients + self.snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerMemory:
+    """Bytes on the syncer.
+
+    Args:
+        values: kept versions of every fragment.
+        outer: the outer optimizer's state.
+        rounds: contributions that wait for their merge, at most.
+    """
+
+    values: int
+    outer: int
+    rounds: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.values + self.outer + self.rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a run needs.
+
+    Rates are per second: at `step_time_s`, or at one step per second where it is not known.
+
+    Args:
+        elements: N, trainable.
+        fragments: P of the plan.
+        fragments_wanted: P asked for.
+        smallest: bytes of the smallest fragment's value.
+        largest: bytes of the largest fragment's value.
+        learners: M.
+        step_time_s: seconds per step; None if not known.
+        moments_known: whether the optimizer's state was measured, or taken to be Adam's.
+        activations_known: whether what a step makes and gives back was told by XLA.
+        learner: memory on each learner.
+        syncer: memory on the syncer.
+        start_bytes: what each learner receives when it joins.
+        up_per_step: bytes that a learner sends in a step, on average.
+        down_per_step: bytes that it receives in a step, on average.
+        disk_per_round: bytes that a round writes to the journal.
+        disk_per_step: bytes that are written in a step of the pace-setting learner, on average.
+        disk_bytes: that the journal occupies.
+        rounds_open: at once, at most.
+        exchange_bytes: of one round with one learner, both ways, for the largest fragment.
+        processes: memory of each process on its host.
+        warnings: sentences.
+    """
+
+    elements: int
+    fragments: int
+    fragments_wanted: int
+    smallest: int
+    largest: int
+    learners: int
+    step_time_s: float | None
+    moments_known: bool
+    activations_known: bool
+    learner: LearnerMemory
+    syncer: SyncerMemory
+    start_bytes: int
+    up_per_step: float
+    down_per_step: float
+    disk_per_round: int
+    disk_per_step: float
+    disk_bytes: int
+    rounds_open: int
+    exchange_bytes: int
+    processes: Processes
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def steps_per_s(self) -> float:
+        """Steps of one learner per second."""
+        return 1.0 if self.step_time_s is None else 1 / self.step_time_s
+
+    def hub_bytes_per_s(self, overlap_steps: int) -> float | None:
+        """The least bandwidth at the hub for which an exchange with all fits into τ steps.
+
+        None where no bandwidth is enough, because nothing is hidden.
+        """
+        if overlap_steps == 0:
+            return None
+        return self.exchange_bytes * self.learners * self.steps_per_s / overlap_steps
+
+
+def estimate(
+    layout: Layout,
+    settings: RunSettings,
+    *,
+    learners: int,
+    step_time_s: float | None = None,
+    trainer: TrainerMemory | None = None,
+) -> Estimate:
+    """What a run of this layout needs.
+
+    Args:
+        layout: of the model.
+        settings: of the run.
+        learners: that take part; at least one is reckoned with.
+        step_time_s: seconds per step, if it is known.
+        trainer: what one holds; None: all parameters are trained, by Adam.
+    """
+    learners = max(1, learners)
+    fragments = len(layout.fragments)
+    sizes = [fragment.size * VALUE_BYTES for fragment in layout.fragments]
+    value = sum(sizes)
+    wire = value // 2 if settings.precision is Precision.BFLOAT16 else value
+    rounds_open = settings.open_rounds_max(fragments)
+    trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
+    copied = sum(sorted(sizes)[-rounds_open:]) * wire // value
+    held = trainer or TrainerMemory(trainable, value, ADAM_MOMENTS * trainable, trainable)
+    made = Estimate(
+        elements=layout.size,
+        fragments=fragments,
+        fragments_wanted=settings.fragments,
+        smallest=min(sizes),
+        largest=max(sizes),
+        learners=learners,
+        step_time_s=step_time_s,
+        moments_known=trainer is not None,
+        activations_known=held.temporaries is not None,
+        learner=LearnerMemory(
+            parameters=held.parameters,
+            base=held.base,
+            moments=held.moments,
+            gradients=held.of_a_step,
+            snapshots=2 * SNAPSHOTS_PER_FRAGMENT * copied,
+        ),
+        syncer=SyncerMemory(
+            values=value * (settings.staleness_max + 2),
+            outer=value,
+            rounds=learners * sum(sorted(sizes)[-rounds_open:]),
+        ),
+        start_bytes=value,
+        up_per_step=wire / settings.interval_steps,
+        down_per_step=value / settings.interval_steps,
+        disk_per_round=2 * value // fragments,
+        disk_per_step=2 * value / settings.interval_steps,
+        disk_bytes=SLOTS * 2 * value,
+        rounds_open=rounds_open,
+        exchange_bytes=max(sizes) * wire // value + max(sizes),
+        processes=processes(layout, settings, held, learners=learners),
+    )
+    return _with_warnings(made, settings)
+
+
+def _with_warnings(made: Estimate, settings: RunSettings) -> Estimate:
+    return replace(made, warnings=tuple(_warnings(made, settings)))
+
+
+def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
+    found = []
+    if made.fragments < made.fragments_wanted:
+        found.append(
+            f"{made.fragments_wanted} fragments are asked for and {made.fragments} are made: the "
+            "model is small (a fragment needs a piece of 64 KiB)"
+        )
+    if settings.quorum_least > made.learners:
+        found.append(
+            f"quorum is {settings.quorum} and there are {made.learners} learners: no round closes "
+            "before more join"
+        )
+    if settings.budget_tokens is None and settings.budget_s is None:
+        found.append("neither budget_tokens nor budget_s is set: the run goes on until stopped")
+    overlong = overlong_because(settings.outer, settings.merge, made.learners)
+    if overlong is not None:
+        found.append(overlong)
+    needed = made.hub_bytes_per_s(settings.overlap_steps_max)
+    if needed is None:
+        found.append(
+            "overlap_steps is 0: grace is always 0, so a round closes with the first "
+            f"{made.learners if settings.quorum is None else settings.quorum_least} and everybody "
+            "else is late"
+        )
+    elif made.step_time_s is not None and needed > LOOPBACK_BYTES_PER_S:
+        found.append(
+            f"an exchange with {made.learners} learners within {settings.overlap_steps_max} steps "
+            f"needs {needed / 1e9:.1f} GB/s at the hub; on less, grace is 0 and late "
+            "contributions are lost: more fragments, bfloat16 or a larger overlap_steps mend it"
+        )
+    return found

@@ -1,0 +1,213 @@
+"""The folder of a run, taken by one hub: what cannot be is refused before anything is made."""
+
+import contextlib
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from islands.actors.epochs import ANEW, COPY, begin_anew, epoch_disk, known_epochs
+from islands.cluster.figures import FIGURES_FILE
+from islands.cluster.run_folder import GROWING, PICTURE_FILE
+from islands.errors import DamagedError, UserError, unusable
+from islands.files.folder_lock import lock_folder, make_private
+from islands.files.rotation import older
+from islands.files.slots import Slots
+from islands.settings.run_spec import MEND, PLAN_FILE, SPEC_FILE, RunPlan, RunSpec, read
+from islands.settings.wire_limits import check_told, limits_of
+from islands.training.workload import Workload
+from messaging.clock import WallClock
+
+LOCK_FILE = "hub.lock"
+JOURNAL = "journal"
+JOURNAL_LOCK = "lock"
+ROLES = (JOURNAL, "supervisor")
+"""Folders of the roles that count their starts."""
+SET_ASIDE = (
+    *(JOURNAL, SPEC_FILE, PLAN_FILE, FIGURES_FILE, "summary.json", PICTURE_FILE),
+    *("final.safetensors", "tensorboard", *GROWING),
+    *(older(Path(name)).name for name in GROWING),
+)
+"""What a run that is begun anew in the same folder must not find there."""
+EARLIER = "earlier"
+"""Where that is moved to, each time into a folder of the next number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The folder of a run, which is this hub's alone until it closes the lock.
+
+    Args:
+        plan: of the run.
+        changed: settings that were others before, as sentences; processes of an earlier start
+            still have those.
+        lock: the file that is locked.
+        folder: of the run.
+        made: whether this start made the folder.
+        resumed: whether the folder holds a run that goes on.
+        aside: where the run is that was there, if this one is begun anew.
+    """
+
+    plan: RunPlan
+    changed: tuple[str, ...]
+    lock: IO[bytes]
+    folder: Path
+    made: bool
+    resumed: bool
+    aside: Path | None = None
+
+    def give_back(self) -> None:
+        """Nothing came of this start: a folder that it made goes, a run that was there comes back.
+
+        Raises:
+            UserError: the run cannot be moved back.
+        """
+        with contextlib.closing(self.lock):
+            if self.made:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            elif self.aside is not None:
+                try:
+                    _move(self.aside, self.folder)
+                    shutil.rmtree(self.aside)
+                except OSError as error:
+                    raise unusable(f"the run is in {self.aside} and stays there", error) from error
+
+
+@contextlib.contextmanager
+def unless_it_fails(claim: Claim) -> Iterator[None]:
+    """Keep what was claimed, unless what is done meanwhile fails."""
+    try:
+        yield
+    except BaseException:
+        claim.give_back()
+        raise
+
+
+def settle(
+    folder: Path,
+    spec: RunSpec,
+    workload: Workload | None,
+    start_from: Path | None = None,
+    *,
+    restart: bool = False,
+) -> Claim:
+    """Take a run's folder for this process, with the plan it was begun with, or a new one.
+
+    What cannot be is refused before a folder is made, or a run in it moved. The spec is written
+    down by the hub, once nobody is left who has another one.
+
+    Args:
+        folder: of the run.
+        spec: as it is wanted now.
+        workload: to plan a new run; may be None where the folder holds one.
+        start_from: file with the initial values of a new run, if they are not the task's.
+        restart: whether a run that the folder holds is set aside.
+
+    Raises:
+        UserError: the folder is in use, or holds a run that differs in what cannot change, or a
+            new run has nothing to start from, or its members could not tell each other of it.
+    """
+    earlier = None if restart else read(folder)
+    if earlier is not None:
+        changed = spec.changed_from(earlier[0])
+        if changed is not None:
+            raise UserError(
+                f"{folder} holds another run, with {changed}: choose another folder, or go on "
+                "with the settings that it was begun with"
+            )
+        plan = earlier[1]
+    else:
+        assert workload is not None, "a new run is planned from its workload"
+        if not restart:
+            _require_new(folder)
+        require_file(start_from)
+        plan = replace(workload.plan(spec.settings), begun=secrets.token_hex(8))
+    limits_of(plan.layout)
+    check_told(spec.encode(), plan.encode())
+    made = not folder.exists()
+    with contextlib.ExitStack() as unless_settled:
+        lock = unless_settled.enter_context(lock_folder(folder, LOCK_FILE, "hub"))
+        aside = _set_aside(folder) if restart and not made else None
+        if read(folder) != earlier:
+            raise UserError(
+                f"the folder {folder} was taken by another hub just now; choose another"
+            )
+        unless_settled.pop_all()
+    other = () if earlier is None else spec.differences(earlier[0])
+    return Claim(plan, other, lock, folder, made, earlier is not None, aside)
+
+
+def require_file(start_from: Path | None) -> None:
+    """See whether what a new run is to start from is there.
+
+    Raises:
+        UserError: it is not.
+    """
+    if start_from is not None and not start_from.is_file():
+        raise UserError(f"start_from is {start_from}; there is no such file")
+
+
+def _require_new(folder: Path) -> None:
+    """See whether nothing is there of a run whose settings are gone.
+
+    Raises:
+        DamagedError: a role has counted its starts there.
+    """
+    for role in ROLES:
+        if (folder / f"{role}.epoch").exists():
+            copy = Slots(epoch_disk(folder, role)).alone(COPY)
+            if copy.record is None or copy.record.metadata != ANEW:
+                raise DamagedError(
+                    f"{folder} holds the {role} of a run, but {SPEC_FILE} and {PLAN_FILE} are "
+                    f"missing; {MEND}"
+                )
+
+
+def set_aside(folder: Path) -> None:
+    """Make room for a run that is begun anew: what is left of the last one is moved to `earlier/`.
+
+    Raises:
+        UserError: somebody uses the folder, or it cannot be written to.
+    """
+    if folder.exists():
+        with contextlib.closing(lock_folder(folder, LOCK_FILE, "hub")):
+            _set_aside(folder)
+
+
+def _set_aside(folder: Path) -> Path:
+    """As above, for whoever holds the folder; returns where everything is now.
+
+    Its epochs are not begun anew: members of the last one may live.
+    """
+    with contextlib.closing(lock_folder(folder / JOURNAL, JOURNAL_LOCK, "syncer")):
+        used = {role: known_epochs(Slots(epoch_disk(folder, role))) for role in ROLES}
+        numbers = (path.name for path in folder.glob(f"{EARLIER}/*"))
+        last = max((int(name) for name in numbers if name.isdecimal()), default=0)
+        place = folder / EARLIER / str(last + 1)
+        try:
+            make_private(place)
+            _move(folder, place)
+        except OSError as error:
+            raise unusable(f"the run folder {folder} cannot be written", error) from error
+        for role in ROLES:
+            slots = Slots(epoch_disk(folder, role))
+            begin_anew(slots, used[role], int(WallClock().now_s()))
+    return place
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move the files of a run one by one: a folder of them may be a volume of its own.
+
+    The journal's lock stays: somebody may hold it.
+
+    Raises:
+        OSError: a file cannot be moved.
+    """
+    for name in SET_ASIDE:
+        for path in (source / name, *sorted((source / name).rglob("*"))):
+            if path.is_file() and path.name != JOURNAL_LOCK:
+                moved = target / path.relative_to(source)
+                moved.parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(path, moved)

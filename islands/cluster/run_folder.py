@@ -1,0 +1,454 @@
+"""What a run leaves behind: tape, metrics, TensorBoard events, log, and the figures for a summary.
+
+`metrics.jsonl` is the source of truth; TensorBoard gets the same numbers. Rows have a `kind`:
+`step` (per learner, at most one a second), `merge`, `evaluation`. Times are seconds since the
+start of the run.
+"""
+
+import json
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from islands.actors.tape import LOGGED, FileTape
+from islands.cluster.figures import (
+    FIGURES_FILE,
+    STEP_ROW_INTERVAL_S,
+    Curve,
+    Gone,
+    LearnerFigures,
+    RunFigures,
+)
+from islands.cluster.happenings import sentence
+from islands.cluster.notes import NoteBudget
+from islands.errors import IslandsError, UserError, unusable
+from islands.files.folder_lock import make_private
+from islands.files.rotation import LIMIT_BYTES, RotatingFile
+from islands.files.seals import read_sealed, sealed
+from islands.files.spool import Spool, nobody
+from islands.identities import Role
+from islands.messages.control import TOTAL_MAX, Note, StepFigures
+from islands.messages.membership import NOT_FINITE
+from islands.settings.learning_rate import learning_rate
+from islands.settings.run import RunSettings
+from messaging.clock import WallClock
+
+if TYPE_CHECKING:
+    from islands.learner.compute import StepReport
+
+PACKAGES = ("islands", "jax", "jaxlib", "flax", "optax", "numpy", "numba", "msgpack", "aiohttp")
+KEEP_INTERVAL_S = 5.0
+KEPT_BYTES_PER_S = 2**20
+"""Of a large fleet figures are kept less often: a MiB takes some 7 ms, in which a hub does nothing
+else."""
+PICTURE_FILE = "summary.png"
+GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
+
+MERGE_CURVES = ("contributions", "direction_norm", "cosine")
+
+STARTING, STEPPING, PAUSED, DIVERGED, AWAY = "starting", "stepping", "paused", "diverged", "away"
+STATES = {"suspect": AWAY, "evicted": AWAY, "stalled": AWAY, "left": "left", "live": STEPPING}
+"""What a learner is by the supervisor's word, as a picture shows it."""
+LEFT = ("evicted", "left")
+
+WARNINGS = {"swinging": "fragments", "overloaded": "worker"}
+"""Entries that say what is wrong with a run, and the field that is empty once that is over."""
+
+UNREADABLE = (msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
+"""What a note of a faulty member raises: one of its fields is missing, of another type, or deep."""
+
+
+@dataclass(slots=True)
+class KeptFigures:
+    """What a hub that is started again must know of its earlier starts."""
+
+    wall_s: float = 0.0
+    work_s: float = 0.0
+    merges: int = 0
+    merged_tokens: int = 0
+    evictions: int = 0
+    clock: float = 0.0
+    losses: Curve = field(default_factory=Curve)
+    learners: dict[str, LearnerFigures] = field(default_factory=dict)
+    gone: Gone = field(default_factory=Gone)
+    evaluations: list[dict[str, float]] = field(default_factory=list)
+
+
+class RunFolder:
+    """The files of one run. It is also the tape on which all actors record.
+
+    Args:
+        path: of the folder; made if missing.
+        settings: of the run, written at once.
+        fragments: P of the plan, to which merged tokens are compared.
+        extend: go on with a run that has ended.
+        limit_bytes: at which a file that grows with the run is turned over.
+        say: told what cannot be written, and that it can again, also from another thread.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        settings: RunSettings,
+        *,
+        fragments: int = 1,
+        extend: bool = False,
+        limit_bytes: int = LIMIT_BYTES,
+        say: Callable[[str], object] = nobody,
+    ) -> None:
+        """Make the folder, and write what is known beforehand.
+
+        Raises:
+            UserError: the folder cannot be made or written to, or holds a run that has ended.
+        """
+        from islands.cluster.board import Board
+
+        self.path = path
+        self._settings = settings
+        self._fragments = fragments
+        self.earlier_s, self.figures, lost = _restored(path)
+        self._warnings: dict[str, str] = {}
+        self._told = ""
+        self._point_s = -STEP_ROW_INTERVAL_S
+        self._notes = NoteBudget()
+        self._keep_s = 0.0
+        self._tokens = self.figures.tokens  # kept up to date: a row of one learner asks nobody else
+        self.listeners: list[Callable[[], object]] = []
+        """Called whenever the figures may have changed; they must be quick."""
+        if (path / "summary.json").exists() and not extend:
+            raise UserError(
+                f"{path} holds a run that has ended; choose another folder, or go on with a "
+                "larger run.budget_tokens and --extend"
+            )
+        try:
+            make_private(path)
+            (path / "settings.json").write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
+            (path / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
+            for name in GROWING:
+                (path / name).touch()
+        except OSError as error:
+            raise unusable(f"the run folder {path} cannot be written", error) from error
+        self._say = say
+        self._spool = Spool(path, say)
+        self._tape = FileTape(path / "tape.jsonl", self._spool, limit_bytes=limit_bytes)
+        self._metrics = self._spool.inlet(RotatingFile(path / "metrics.jsonl", limit_bytes))
+        self._log = self._spool.inlet(RotatingFile(path / "run.log", limit_bytes))
+        self._board = Board(path / "tensorboard", self._spool, settings, limit_bytes)
+        self._wall = WallClock()
+        if lost:
+            self.write(0.0, "hub", "damaged", {"files": [FIGURES_FILE]})
+        self.keep(0.0)
+
+    # --- the tape -----------------------------------------------------------------------------
+
+    def write(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
+        """Write one entry to the tape, and to log and metrics what belongs there."""
+        self._tape.write(at_s, actor, kind, fields)
+        if kind in LOGGED:
+            self._log_entry(at_s, actor, kind, fields)
+            self._happened(at_s, actor, kind, fields)
+        if kind == "admitted" and fields["role"] == "learner":
+            self._admitted(str(fields["name"]), at_s)
+        elif kind in ("status", "evicted", "left", "diverged"):
+            self._changed(str(fields["name"]), at_s, kind, fields)
+        elif kind == "merged":
+            self._merge(at_s, fields)
+        elif kind in ("paused", "resumed") and "gap_s" not in fields:
+            self._pause(at_s, paused=kind == "paused")
+        elif kind == "closing":
+            self.figures.ending = str(fields["reason"])
+        elif kind == "damaged":
+            files = cast("list[str]", fields["files"])
+            self._say(f"{actor}: damaged or missing: {', '.join(files)}; the run goes on without")
+        elif kind in WARNINGS:
+            self._warn(kind, str(fields["told"]) if fields[WARNINGS[kind]] else "")
+        self._tell()
+
+    def _happened(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
+        """Show an entry as a sentence; the same one again changes nothing."""
+        known = self.figures.learners.get(str(fields.get("name")))
+        again = known is not None and known.diverged and kind == "admitted"
+        if again or (kind == "left" and fields.get("reason") == NOT_FINITE):
+            return  # it begins again, as it has said
+        told = sentence(actor, kind, fields, known=known is not None and known.incarnations > 0)
+        if told and told != self._told:
+            self._told = told
+            self.figures.events.append(f"{at_s:7.1f} s  {told}")
+
+    def _pause(self, at_s: float, *, paused: bool) -> None:
+        self.figures.work.pause(at_s, paused=paused)
+        for learner in self.figures.learners.values() if paused else ():
+            if learner.status == "live":
+                learner.enter(self.earlier_s + at_s, PAUSED)
+
+    def _admitted(self, name: str, at_s: float) -> None:
+        figures = self.figures.came(name)
+        figures.enter(self.earlier_s + at_s, STARTING)
+        figures.incarnations += 1
+        figures.status, figures.loss = "live", None  # the last one is of long ago
+        self.figures.take_loss(name)
+
+    def _changed(self, name: str, at_s: float, kind: str, fields: dict[str, object]) -> None:
+        """How a learner is, by the word of the supervisor or of the syncer."""
+        figures = self.figures.learners.get(name)
+        if figures is None:
+            return
+        if kind == "diverged":
+            figures.diverged = True
+            figures.enter(self.earlier_s + at_s, DIVERGED)
+            return
+        figures.status = str(fields.get("status", kind))
+        state = STATES.get(figures.status)
+        if state is not None:
+            figures.enter(self.earlier_s + at_s, state)
+        self.figures.evictions += kind == "evicted"
+        if kind != "status":
+            self.figures.went(name)
+
+    def _warn(self, kind: str, told: str) -> None:
+        self._warnings[kind] = told
+        self.figures.warning = "; ".join(filter(None, self._warnings.values()))
+
+    def _log_entry(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
+        """One line for people who search: like an entry of the tape, with the time of day."""
+        at = datetime.fromtimestamp(self._wall.now_s(), UTC).isoformat().replace("+00:00", "Z")
+        head = {"at_s": round(at_s, 3), "actor": actor}
+        own = {**head, "event": kind, "timestamp": at}
+        self._log.add(msgspec.json.encode({**head, **fields, **own}) + b"\n")
+
+    def _tell(self) -> None:
+        trouble = self._spool.trouble
+        if trouble != self._warnings.get("disk", ""):
+            self._warn("disk", trouble)
+        for listen in list(self.listeners):
+            listen()
+
+    def _merge(self, at_s: float, fields: dict[str, object]) -> None:
+        merges = self.figures.merges + 1
+        row: dict[str, object] = {
+            "kind": "merge",
+            "at_s": round(at_s, 3),
+            "merges": merges,
+            "fragment": fields["fragment"],
+            "contributions": int(fields["contributions"]),  # type: ignore[call-overload]  # checked by int
+            "direction_norm": float(fields["direction_norm"]),  # type: ignore[arg-type]
+            "cosine": float(fields["cosine"]),  # type: ignore[arg-type]
+        }
+        tokens = int(fields["merged_tokens"])  # type: ignore[call-overload]  # as above
+        clock = float(fields["clock"])  # type: ignore[arg-type]
+        self.figures.merges, self.figures.clock = merges, clock
+        self.figures.merged_tokens = min(TOTAL_MAX, self.figures.merged_tokens + tokens)
+        self._row(row)
+        curves = {f"merge/{name}": row[name] for name in MERGE_CURVES}
+        rate = learning_rate(self._settings, self.figures.clock)
+        share = self.figures.yield_of(self._fragments, self._tokens)
+        told = {**curves, "learning_rate": rate, "yield": share}
+        self._board.run(self._tokens, told)  # type: ignore[arg-type]  # rows hold numbers
+
+    # --- learners and evaluations -------------------------------------------------------------
+
+    def _learner(self, name: str) -> LearnerFigures:
+        return self.figures.learners.setdefault(name, LearnerFigures())
+
+    def process_started(self, name: str) -> None:
+        """A learner's process begins to count from zero."""
+        figures = self._learner(name)
+        figures.process_steps = figures.process_tokens = 0
+
+    def step(self, name: str, at_s: float, report: "StepReport") -> None:
+        """A learner finished a step."""
+        figures = self._learner(name)
+        event = report.event
+        figures.steps += event.steps - figures.process_steps
+        figures.tokens += event.tokens - figures.process_tokens
+        self._count(event.tokens - figures.process_tokens)
+        figures.process_steps, figures.process_tokens = event.steps, event.tokens
+        figures.stepping_s += max(0.0, event.step_time_s - report.data_wait_s)
+        figures.step_time_s = event.step_time_s
+        figures.gaps.add(max(0.0, report.gap_s))
+        self._step_row(name, at_s, figures, report.loss, report.gap_s, report.data_wait_s)
+
+    def figures_told(self, name: str, at_s: float, told: StepFigures) -> None:
+        """A learner in another process told what it did; nothing if that cannot be true."""
+        if not told.believable or told.process in self.figures.gone.processes:
+            return
+        figures = self._learner(name)
+        before = figures.tokens
+        figures.told(told)
+        self._count(figures.tokens - before)
+        self._step_row(name, at_s, figures, told.loss, told.gap_s, told.data_wait_s)
+        if at_s >= self._keep_s:
+            self.keep(at_s)
+
+    def _count(self, tokens: int) -> None:
+        """The run has processed so many more."""
+        self._tokens = min(TOTAL_MAX, max(0, self._tokens + tokens))
+
+    def keep(self, at_s: float) -> None:
+        """Let a later start of this hub know what was counted until now."""
+        figures = self.figures
+        learners = {
+            name: replace(learner, row_s=-STEP_ROW_INTERVAL_S)
+            for name, learner in figures.learners.items()
+        }
+        kept = KeptFigures(
+            wall_s=self.earlier_s + at_s,
+            work_s=figures.work.total_s(at_s),
+            merges=figures.merges,
+            merged_tokens=figures.merged_tokens,
+            evictions=figures.evictions,
+            clock=figures.clock,
+            losses=figures.losses,
+            learners=learners,
+            gone=figures.gone,
+            evaluations=[
+                {name: value for name, value in row.items() if isfinite(value)}
+                for row in figures.evaluations
+            ],
+        )
+        content = sealed(msgspec.json.encode(kept))
+        self._spool.replace(self.path / FIGURES_FILE, content)
+        self._keep_s = at_s + max(KEEP_INTERVAL_S, len(content) / KEPT_BYTES_PER_S)
+
+    def draw(self, at_s: float) -> None:
+        """Make the picture of the run as it is now, or was in the end; it takes a second."""
+        from islands.cluster.picture import picture_of
+
+        end_s = self.earlier_s + at_s
+        share = self.figures.yield_of(self._fragments, self._tokens)
+        picture = picture_of(self.figures, self._settings, end_s, share)
+        self._spool.replace(self.path / PICTURE_FILE, picture)
+
+    def noted(self, name: str, role: Role, at_s: float, note: Note) -> None:
+        """Another process wrote something notable on its tape; the time is this host's own."""
+        dropped = self._notes.take(name, role, note.kind, len(note.fields), at_s)
+        if dropped is None:
+            return
+        if dropped:
+            self.write(at_s, "hub", "notes_dropped", {"name": name, "notes": dropped})
+        try:
+            fields = msgspec.json.decode(note.fields, type=dict[str, object])
+            self.write(at_s, name, note.kind, fields)
+        except UNREADABLE:
+            return  # a note is for people; one that cannot be read harms nothing
+
+    def _step_row(
+        self,
+        name: str,
+        at_s: float,
+        figures: LearnerFigures,
+        loss: float,
+        gap_s: float,
+        data_wait_s: float,
+    ) -> None:
+        """At most one row a second for each learner that stepped, and one point for the run."""
+        if not figures.smooth(loss):
+            self._tell()
+            return
+        if not self.figures.work.paused:  # else these are steps that were under way
+            figures.enter(self.earlier_s + at_s, DIVERGED if figures.diverged else STEPPING)
+        self.figures.take_loss(name)
+        self.figures.work.begin(at_s)
+        self.figures.speed.add(at_s, self._tokens)
+        if at_s - self._point_s >= STEP_ROW_INTERVAL_S:
+            self._point_s = at_s
+            self._run_point(at_s)
+        if at_s - figures.row_s >= STEP_ROW_INTERVAL_S:
+            figures.row_s = at_s
+            row = {
+                "kind": "step",
+                "at_s": round(at_s, 3),
+                "learner": name,
+                "steps": figures.steps,
+                "tokens": figures.tokens,
+                "run_tokens": self._tokens,
+                "loss": loss,
+                "loss_smoothed": figures.loss,
+                "step_time_s": figures.step_time_s,
+                "gap_s": gap_s,
+                "data_wait_s": data_wait_s,
+            }
+            self._row(row)
+            curves = {"loss": loss, "step_time_s": figures.step_time_s, "gap_s": gap_s}
+            self._board.learner(name, self._tokens, curves)
+        self._tell()
+
+    def _run_point(self, at_s: float) -> None:
+        """What is true of all learners together; this asks each of them, so not at each report."""
+        mean = self.figures.loss
+        if mean is None:
+            return
+        self.figures.losses.add(self._tokens, mean)
+        speed = self.figures.speed.per_s(at_s)
+        self._board.run(self._tokens, {"loss": mean, "tokens_per_s": speed})
+
+    def traffic(self, name: str, *, bytes_up: int, bytes_down: int) -> None:
+        """A learner's process has ended; it had sent and received so much."""
+        figures = self._learner(name)
+        figures.bytes_up += bytes_up
+        figures.bytes_down += bytes_down
+
+    def evaluation(self, at_s: float, clock: float, found: dict[str, float]) -> None:
+        """The published values were evaluated."""
+        tokens = self.figures.tokens
+        row: dict[str, float] = {"at_s": round(at_s, 3), "clock": clock, "tokens": tokens, **found}
+        self.figures.evaluations.append(row)
+        self._row({"kind": "evaluation", **row})
+        curves = {f"evaluation/{name}": value for name, value in found.items()}
+        self._board.run(tokens, curves)
+
+    def _row(self, row: Mapping[str, object]) -> None:
+        self._metrics.add(msgspec.json.encode(row) + b"\n")  # no number is null
+
+    @property
+    def lost(self) -> int:
+        """Entries of all files that could not be written."""
+        return self._spool.dropped
+
+    def close(self) -> None:
+        """Write what waits; a disk that does not answer is not waited for."""
+        self._spool.close()
+
+
+def _restored(path: Path) -> tuple[float, RunFigures, bool]:
+    """Seconds of earlier starts, what they counted, and whether that is lost."""
+    kept, tape = KeptFigures(), path / "tape.jsonl"
+    try:
+        content = read_sealed(path / FIGURES_FILE)
+        lost = content is None and tape.exists() and tape.stat().st_size > 0
+        kept = kept if content is None else msgspec.json.decode(content, type=KeptFigures)
+    except (IslandsError, msgspec.MsgspecError):  # figures are for people: a run goes on without
+        lost = True
+    for learner in kept.learners.values():
+        learner.count([learner])  # within the bounds of this version
+    figures = RunFigures(
+        learners=kept.learners,
+        gone=kept.gone,
+        away={name: None for name, one in kept.learners.items() if one.status in LEFT},
+        merges=kept.merges,
+        merged_tokens=min(TOTAL_MAX, kept.merged_tokens),
+        evictions=kept.evictions,
+        clock=kept.clock,
+        losses=kept.losses,
+    )
+    figures.work.counted_s = kept.work_s
+    figures.evaluations.extend(kept.evaluations)
+    return kept.wall_s, figures, lost
+
+
+def versions() -> dict[str, str]:
+    """Versions of everything that can change a result."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found

@@ -1,0 +1,399 @@
+"""All actors of one run in one process, over memory links, each learner with its own device thread.
+
+    system = LocalSystem(MyTask(), RunSettings(budget_tokens=1_000_000), learners=3)
+    summary = asyncio.run(system.run(Path("runs/first")))
+
+The same actors run as processes on many hosts; this is the smallest composition of them, and the
+one that the demonstration and many tests use.
+"""
+
+import asyncio
+import os
+import random
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from jax import Device
+from jaxtyping import PyTree
+from numpy.typing import NDArray
+
+from islands.actors.credentials import Credentials
+from islands.actors.ports import ThreadWorker
+from islands.actors.role_actor import Surroundings
+from islands.cluster.run_folder import RunFolder
+from islands.cluster.summary import Summary, share_of, summarise
+from islands.cluster.syncer_host import journal_disk
+from islands.errors import (
+    IslandsError,
+    JournalError,
+    RefusedError,
+    SettingsError,
+    TaskFailedError,
+    UserError,
+)
+from islands.files.disk import RealDisk
+from islands.hosting.task_processes import Process, ProcessTable
+from islands.layout.mesh import shares
+from islands.learner.actor import LearnerActor
+from islands.learner.compute import ComputeThread, StepReport
+from islands.messages.protocol import MESSAGE_TYPES
+from islands.numerics.merge import warm_up
+from islands.numerics.outer import OuterOptimizer, Sgd
+from islands.observer.actor import ObserverActor
+from islands.settings.run import Adoption, Precision, RunSettings
+from islands.settings.run_spec import RunSpec
+from islands.settings.wire_limits import limits_of
+from islands.supervisor.actor import SupervisorActor
+from islands.syncer.actor import SyncerActor
+from islands.syncer.hooks import Hooks
+from islands.syncer.workers import worker_threads
+from islands.training.evaluation import attempt
+from islands.training.export import FINAL_FILE, metadata_of, write_model
+from islands.training.jax_settings import cpu_environment
+from islands.training.jax_trainer import JaxTrainer
+from islands.training.task import Task
+from islands.training.trainer import Trainer, WirePrecision
+from messaging.codec.frames import Codec
+from messaging.links.memory_link import BULK_CAPACITY, MemoryNetwork
+
+SUPERVISOR = "supervisor"
+SYNCER = "syncer"
+OBSERVER = "observer"
+GOODBYE_S = 5.0
+
+
+class LocalSystem:
+    """One run in this process.
+
+    Args:
+        task: what is trained, on what.
+        settings: of the run.
+        learners: how many, or their names.
+        outer: outer optimizer; by default the one in the settings.
+        evaluate_every_s: least time between two evaluations of what is published.
+        devices_per_learner: of this process, no two learners sharing one; if None, all learners
+            compute on its first device.
+        model_parallel: over how many of its devices a learner's parameters are cut.
+    """
+
+    def __init__(
+        self,
+        task: Task[PyTree],
+        settings: RunSettings,
+        *,
+        learners: int | Sequence[str] = 3,
+        outer: OuterOptimizer | None = None,
+        evaluate_every_s: float = 10.0,
+        devices_per_learner: int | None = None,
+        model_parallel: int = 1,
+    ) -> None:
+        """Plan the fragments; nothing runs yet.
+
+        Raises:
+            SettingsError: there is no learner, two have one name, or devices are too few.
+            TaskError: the task's parameters cannot be trained.
+        """
+        self.task = task
+        self.settings = settings
+        self.names = (
+            [f"learner-{index}" for index in range(learners)]
+            if isinstance(learners, int)
+            else list(learners)
+        )
+        if not self.names or len(set(self.names)) < len(self.names):
+            raise SettingsError(f"learners is {learners!r}; it must be at least 1, or unlike names")
+        # XLA needs a thread per learner, or it starves some; read when JAX is first used.
+        threads = cpu_environment(len(self.names), observers=1, devices=devices_per_learner or 1)
+        os.environ.update({**threads, **os.environ})
+        self._devices = shares(len(self.names), devices_per_learner)
+        self._model_parallel = model_parallel
+        self.model = self._trainer(0, None)
+        self.folder: RunFolder
+        self.values: list[NDArray[np.float32]] = []
+        self.reason = ""
+        self.failure: IslandsError | None = None
+        self._outer = outer or Sgd.of(settings.outer)
+        self._evaluate_every_s = evaluate_every_s
+        self._credentials = Credentials(settings.run, secrets.token_bytes(32))
+        self._rng = random.Random(settings.seed)
+        self._network = MemoryNetwork(
+            bulk_capacity=BULK_CAPACITY + len(self.model.layout.fragments),
+            measure=Codec(MESSAGE_TYPES, limits_of(self.model.layout)).size_bytes,
+        )
+        self._processes = ProcessTable(self._make, self._ended)
+        self._finished = asyncio.Event()
+        self._supervisor: SupervisorActor | None = None
+        self._syncer: SyncerActor | None = None
+        self._around: Surroundings
+        self._wall_s = 0.0
+        self._away: dict[str, asyncio.TimerHandle] = {}
+        self._errors: dict[str, BaseException] = {}
+        self._lost: set[str] = set()
+
+    def _trainer(self, index: int, devices: Sequence[Device] | None) -> JaxTrainer:
+        half = self.settings.precision is Precision.BFLOAT16
+        precision: WirePrecision = "bfloat16" if half else "float32"
+        return JaxTrainer(
+            self.task,
+            self.settings.fragments,
+            seed=self.settings.seed,
+            learner_seed=index,
+            devices=devices,
+            model_parallel=1 if devices is None else self._model_parallel,
+            precision=precision,
+            carries=self.settings.adoption is Adoption.DELAY_CORRECTED,
+        )
+
+    # --- the run ------------------------------------------------------------------------------
+
+    async def run(self, folder: Path) -> Summary:
+        """Run to the end of the budget, and leave everything in the folder.
+
+        Raises:
+            IslandsError: an actor failed in a way that the user must know about.
+        """
+        self.begin(folder)
+        try:
+            await self._finished.wait()
+            if self.failure is not None:
+                raise self.failure
+            await self._processes.wait_ended(GOODBYE_S)
+            return self._conclude()
+        except asyncio.CancelledError:  # Ctrl-C: what was published until now is not lost
+            if self._keep_values():
+                self._export("stopped")
+            raise
+        finally:
+            for timer in self._away.values():
+                timer.cancel()
+            await self._processes.close()
+            self.folder.draw(self.elapsed_s)
+            self.folder.close()
+
+    def begin(self, folder: Path) -> None:
+        """Start all processes."""
+        loop = asyncio.get_running_loop()
+        self.folder = RunFolder(folder, self.settings, fragments=len(self.model.layout.fragments))
+        self._around = Surroundings(
+            settings=self.settings,
+            layout=self.model.layout,
+            network=self._network,
+            tape=self.folder,
+            supervisor=SUPERVISOR,
+            origin_s=loop.time(),
+        )
+        for name in (SUPERVISOR, SYNCER, *self.names, OBSERVER):
+            self._processes.start(name)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start of the run."""
+        return asyncio.get_running_loop().time() - self._around.origin_s
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the syncer knows to be processed."""
+        syncer = self._syncer
+        if syncer is None or not syncer.begun:
+            return 0
+        return syncer.state.durable.ledger.processed
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is over."""
+        return self._finished.is_set()
+
+    def finish(self, reason: str) -> None:
+        """Ask for a proper end before the budget is spent."""
+        if self._syncer is not None:
+            self._syncer.finish(reason)
+
+    def drop(self, name: str, away_s: float) -> None:
+        """Kill a learner as a SIGKILL would; its host starts it again after so long."""
+        loop = asyncio.get_running_loop()
+        self._away[name] = loop.call_later(away_s, self._come_back, name)
+        self._processes.kill_soon(name)
+
+    def _come_back(self, name: str) -> None:
+        del self._away[name]
+        if not self.finished:
+            self._processes.start(name)
+
+    # --- processes ----------------------------------------------------------------------------
+
+    def _make(self, name: str) -> Process:
+        self.folder.write(self.elapsed_s, "system", "process_started", {"name": name})
+        rng = random.Random(self._rng.getrandbits(64))
+        if name == SUPERVISOR:
+            self._supervisor = self._make_supervisor()
+            return self._supervisor
+        if name == SYNCER:
+            self._syncer = self._make_syncer(rng)
+            return self._syncer
+        if name == OBSERVER:
+            return self._make_observer(rng)
+        return self._make_learner(name, rng)
+
+    def _make_supervisor(self) -> SupervisorActor:
+        return SupervisorActor(
+            SUPERVISOR,
+            self._around,
+            disk=RealDisk(self.folder.path / "supervisor"),
+            credentials=self._credentials,
+            launcher=self,
+            launched=(SYNCER, *self.names, OBSERVER),
+        )
+
+    def _make_syncer(self, rng: random.Random) -> SyncerActor:
+        workers = worker_threads(SYNCER, self._worker_failed)
+        syncer = SyncerActor(
+            SYNCER,
+            self._around,
+            disk=journal_disk(self.folder.path),
+            workers=workers,
+            optimizer=self._outer,
+            credentials=self._credentials,
+            shards=self.task.shards,
+            rng=rng,
+            hooks=Hooks(finished=self._cut),
+        )
+        workers.merging.submit(warm_up, lambda _: None)
+        return syncer
+
+    def _make_observer(self, rng: random.Random) -> ObserverActor:
+        return ObserverActor(
+            OBSERVER,
+            self._around,
+            worker=ThreadWorker(OBSERVER, self._worker_failed, finish=False),
+            evaluate=self.model.evaluate,
+            report=self._evaluated,
+            failed=lambda _: None,  # it is on the tape and in the log
+            interval_s=self._evaluate_every_s,
+            rng=rng,
+        )
+
+    def _make_learner(self, name: str, rng: random.Random) -> LearnerActor:
+        index = self.names.index(name)
+
+        def make_trainer() -> Trainer:
+            return self._trainer(index, self._devices[index])
+
+        def observe(report: StepReport) -> None:
+            self.folder.step(name, self.elapsed_s, report)
+
+        self.folder.process_started(name)
+        return LearnerActor(
+            name,
+            self._around,
+            ComputeThread(make_trainer, self.settings, name),
+            ThreadWorker(name, self._worker_failed, finish=False),
+            rng,
+            observe,
+        )
+
+    def _evaluated(self, clock: float, found: dict[str, float]) -> None:
+        if not self.finished:
+            self.folder.evaluation(self.elapsed_s, clock, found)
+
+    def _worker_failed(self, error: BaseException) -> None:
+        self._give_up(f"a worker failed: {error!r}", error)
+
+    def _ended(self, name: str, error: BaseException | None) -> None:
+        self.folder.write(
+            self.elapsed_s, "system", "process_ended", {"name": name, "error": _word(error)}
+        )
+        learner = self._processes.last(name)
+        if isinstance(learner, LearnerActor):
+            self.folder.traffic(name, bytes_up=learner.bytes_up, bytes_down=learner.bytes_down)
+        supervisor = self._processes.get(SUPERVISOR)
+        if error is not None:
+            self._errors[name] = error
+        hopeless = isinstance(error, UserError | RefusedError | JournalError)
+        if error is not None and (hopeless or name == SUPERVISOR):
+            self._give_up(f"{name}: {error}", error)
+        if name not in self._away and isinstance(supervisor, SupervisorActor) and not self.finished:
+            supervisor.process_ended(name, _word(error))
+
+    def _give_up(self, reason: str, error: BaseException | None) -> None:
+        if self.failure is None and not self.finished:
+            if isinstance(error, IslandsError) and not isinstance(error, TaskFailedError):
+                self.failure = error  # its cause is what the user's own code raised
+            else:  # what might have passed did not, as the reason says
+                self.failure = IslandsError(reason)
+                self.failure.__cause__ = error
+        self._finished.set()
+
+    # --- the launcher of the supervisor -------------------------------------------------------
+
+    def start(self, name: str, delay_s: float) -> None:
+        """Start a process that ended."""
+        if not self.finished:
+            self._processes.start(name, delay_s)
+
+    def kill(self, name: str) -> None:
+        """Kill a process that is stalled."""
+        self._processes.kill_soon(name)
+
+    def gave_up(self, name: str, reason: str) -> None:
+        """Without a syncer, or without any learner, nothing can finish the run."""
+        self._lost.add(name)
+        if name == SYNCER or self._lost.issuperset(self.names):
+            self._give_up(f"{name} {reason}", self._errors.get(name))
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _cut(self, reason: str) -> None:
+        """The final state is durable: keep its values before the syncer ends."""
+        kept = self._keep_values()
+        assert kept, "a syncer made the cut"
+        self.reason = reason
+        self._wall_s = self.elapsed_s
+        self._finished.set()
+
+    def _export(self, reason: str) -> None:
+        """Write the values that are kept, with what they are."""
+        syncer, layout = self._syncer, self.model.layout
+        assert syncer is not None, "values are a syncer's"
+        kind = type(self.task)
+        spec = RunSpec(self.settings, f"{kind.__module__}:{kind.__qualname__}")
+        cut = syncer.state.cut(reason)
+        assert cut is not None, "values are of versions"
+        path = self.folder.path / FINAL_FILE
+        write_model(path, layout, self.values, metadata_of(spec, layout, cut))
+
+    def _keep_values(self) -> bool:
+        """Take what is published from the syncer; False if something has no version yet."""
+        syncer = self._syncer
+        cut = syncer.state.cut("") if syncer is not None and syncer.begun else None
+        if syncer is None or cut is None:
+            return False
+        self.values = syncer.vault.published(list(cut.versions))
+        return True
+
+    def _conclude(self) -> Summary:
+        """Evaluate and export what was published last, and sum up."""
+        found = attempt(self.model.evaluate, self.values)
+        if isinstance(found, IslandsError):
+            told: dict[str, object] = {"error": str(found), "detail": found.detail}
+            self.folder.write(self.elapsed_s, "system", "evaluation_failed", told)
+            found = {}
+        self.folder.evaluation(self.elapsed_s, 0.0, found)
+        self._export(self.reason)
+        assert self._syncer is not None, "a syncer made the cut"
+        summary = summarise(
+            self.folder.figures,
+            share_of(self._syncer.state),
+            settings=self.settings,
+            wall_s=self._wall_s,
+            figures=found,
+        )
+        text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
+        (self.folder.path / "summary.json").write_bytes(text + b"\n")
+        return summary
+
+
+def _word(error: BaseException | None) -> str:
+    return "" if error is None else f"{type(error).__name__}: {error}"

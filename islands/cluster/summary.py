@@ -1,0 +1,102 @@
+"""The figures by which one judges a run: the syncer's share, and what learners told.
+
+The syncer's share travels to the supervisor when a run ends; both may be on different hosts.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from islands.cluster.advice import Outcome, advice
+from islands.cluster.figures import RunFigures, in_order
+from islands.settings.run import RunSettings
+from islands.syncer.divergence import DIVERGED
+from islands.syncer.state import SyncerState
+
+Summary = dict[str, object]
+Share = dict[str, Any]
+"""JSON-able figures of the syncer; see `share_of`."""
+
+
+def share_of(syncer: SyncerState) -> Share:
+    """What only the syncer knows, after its final cut.
+
+    Yield is tokens that reached the published values over tokens processed, mean over fragments.
+    What only the end of the run merged, and a round before it should have, does not count: in a run
+    that merges nothing until it ends, everybody trained alone.
+    `ledger` holds one row per fragment, in tokens, and the imbalance.
+    """
+    durable = syncer.durable
+    rows = syncer.ledger_rows()
+    processed = durable.ledger.processed
+    return {
+        "reason": durable.finished,
+        "tokens": processed,
+        "yield": (sum(row.applied for row in rows) - durable.belated_tokens)
+        / max(1, processed * len(rows)),
+        "merges": durable.merges,
+        "participation": durable.participants_sum / max(1, durable.present_sum),
+        "staleness_mean": durable.staleness_sum / max(1, durable.participants_sum),
+        "rejoins": durable.rejoins,
+        "ledger": {
+            "imbalance": sum(abs(row.imbalance) for row in rows),
+            "fragments": [asdict(row) for row in rows],
+        },
+    }
+
+
+def summarise(
+    telemetry: RunFigures,
+    share: Share,
+    *,
+    settings: RunSettings,
+    wall_s: float,
+    figures: dict[str, float],
+) -> Summary:
+    """Sum a run up.
+
+    Goodput is time spent stepping over time allocated (learners × wall time, absences included).
+    A run is good only if goodput and yield are both high.
+
+    Args:
+        telemetry: what learners did.
+        share: the syncer's.
+        settings: of the run.
+        wall_s: seconds from the first start to the end.
+        figures: of the final evaluation.
+
+    Returns:
+        JSON-able figures, in the order in which they are read.
+    """
+    stepping_s = sum(learner.stepping_s for learner in telemetry.everybody())
+    allocated_s = max(1, len(telemetry.learners) + telemetry.gone.names) * wall_s
+    gaps = telemetry.gaps
+    counted = {
+        "wall_s": wall_s,
+        "evictions": telemetry.evictions,
+        "goodput": stepping_s / allocated_s,
+        "step_gap_p999_s": gaps.quantile(0.999),
+        "longest_stall_s": gaps.largest_s,
+        "bytes_up": sum(learner.bytes_up for learner in telemetry.everybody()),
+        "bytes_down": sum(learner.bytes_down for learner in telemetry.everybody()),
+    }
+    learners = {
+        name: {
+            "steps": learner.steps,
+            "tokens": learner.tokens,
+            "incarnations": learner.incarnations,
+            "step_gap_p999_s": learner.gaps.quantile(0.999),
+            "longest_stall_s": learner.gaps.largest_s,
+        }
+        for name, learner in sorted(telemetry.learners.items(), key=lambda item: in_order(item[0]))
+    }
+    ledger = share["ledger"]
+    outcome = Outcome.of(
+        ledger.get("fragments", []),
+        yield_share=share.get("yield", 0.0),
+        merges=share.get("merges", 0),
+        learner_steps=[learner.steps for learner in telemetry.learners.values() if learner.steps],
+    )
+    diverged = str(share.get("reason")).startswith(DIVERGED)
+    told = "" if diverged else advice(outcome, settings)  # that is said as the reason
+    rest = {key: value for key, value in share.items() if key != "ledger"}
+    return {**figures, **rest, **counted, "advice": told, "ledger": ledger, "learners": learners}

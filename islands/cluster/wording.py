@@ -1,0 +1,39 @@
+"""Numbers and times as people read them, on a screen and in a picture."""
+
+from islands.cluster.figures import RunFigures
+
+LONG_S = 100.0
+ABOUT = ("at_s", "clock", "tokens")
+"""What an evaluation says of itself, beside the task's figures."""
+
+
+def metric(figures: RunFigures) -> tuple[str, list[float]]:
+    """Name and values of the first figure that the task's evaluations have; "" for none."""
+    rows = [{k: v for k, v in row.items() if k not in ABOUT} for row in figures.evaluations]
+    name = next((key for row in rows for key in row), "")
+    return name, [row[name] for row in rows if name in row]
+
+
+def duration(seconds: float) -> str:
+    """A time as people write it: 85 ms, 12.3 s, 5:03, 2:05:03, 3 d 2:05."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < LONG_S:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours}:{minutes:02}"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def count(number: float) -> str:
+    """A number that fits a column: 1,234, then 56.7 k, 8.9 M, …."""
+    if number < 100_000:  # noqa: PLR2004  five digits are read at a glance
+        return f"{number:,.0f}"
+    for unit in ("k", "M", "G"):
+        number /= 1000
+        if number < 1000:  # noqa: PLR2004  the next unit begins there
+            return f"{number:.1f} {unit}"
+    return f"{number / 1000:.1f} T"

@@ -1,0 +1,163 @@
+"""A small set of named files that survive a crash once they are synchronised."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Protocol
+
+from islands.errors import DiskError, JournalError
+from islands.files.folder_lock import make_private
+
+
+class DiskFile(Protocol):
+    """A file that is read from front to back; whoever opened it closes it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Fill a buffer with what comes next; returns how many bytes came, fewer only at the end.
+
+        Raises:
+            DiskError: the disk is broken.
+        """
+
+    def close(self) -> None:
+        """Nothing more is read."""
+
+
+class Disk(Protocol):
+    """Small set of named files. Content is durable only after `sync`."""
+
+    def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        """Replace a file's content; a crash before `sync` may lose or tear it.
+
+        Raises:
+            DiskError: the disk is full, read-only or broken.
+        """
+
+    def sync(self, name: str) -> None:
+        """Make a file's content survive a crash.
+
+        Raises:
+            DiskError: the disk is broken; nothing is known to be durable.
+        """
+
+    def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
+        """A file, to be read from a place on; None if there is no such file.
+
+        Raises:
+            DiskError: the disk is broken.
+        """
+
+    def close(self) -> None:
+        """Let others use it; nothing is read or written any more."""
+
+
+class RealFile:
+    """A file of a `RealDisk`, read without a buffer between.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path, at_bytes: int) -> None:
+        """Open it."""
+        self._path = path
+        self._file = path.open("rb", buffering=0)
+        self._size = os.fstat(self._file.fileno()).st_size
+        self._file.seek(at_bytes)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return self._size
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Fill a buffer; the system may hand out less at once than is asked for."""
+        filled = 0
+        try:
+            while filled < len(buffer) and (count := self._file.readinto(buffer[filled:])):
+                filled += count
+        except OSError as error:
+            raise DiskError(f"{self._path} cannot be read: {error}") from error
+        return filled
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+
+class RealDisk:
+    """Files in one folder.
+
+    Args:
+        folder: that they lie in.
+        lock: keeps other processes out of it until this disk is closed; None: nobody is kept out.
+        elsewhere: files that do not lie in the folder, by name.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        lock: IO[bytes] | None = None,
+        elsewhere: Mapping[str, Path] | None = None,
+    ) -> None:
+        """Use a folder, which is made if it is missing.
+
+        Raises:
+            JournalError: it cannot be made.
+        """
+        self._folder = folder
+        self._lock = lock
+        self._elsewhere = elsewhere or {}
+        try:
+            make_private(folder)
+        except OSError as error:
+            raise JournalError(f"the folder {folder} cannot be made: {error}") from error
+
+    def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        """Replace a file's content."""
+        path = self._path(name)
+        try:
+            with path.open("wb") as file:
+                for part in parts:
+                    file.write(part)
+        except OSError as error:
+            raise DiskError(f"{path} cannot be written: {error}") from error
+
+    def sync(self, name: str) -> None:
+        """Flush a file and its folder's entry to the device."""
+        file = self._path(name)
+        for path, flags in ((file, os.O_RDWR), (file.parent, os.O_RDONLY)):
+            try:
+                _flush(path, flags)
+            except OSError as error:
+                raise DiskError(f"{path} cannot be flushed: {error}") from error
+
+    def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
+        """A file, to be read from a place on; None if there is no such file."""
+        path = self._path(name)
+        try:
+            return RealFile(path, at_bytes)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise DiskError(f"{path} cannot be read: {error}") from error
+
+    def _path(self, name: str) -> Path:
+        return self._elsewhere.get(name, self._folder / name)
+
+    def close(self) -> None:
+        """Free the folder."""
+        if self._lock is not None:
+            self._lock.close()
+
+
+def _flush(path: Path, flags: int) -> None:
+    handle = os.open(path, flags)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,105 @@
+"""Files that grow as long as a run does: at a limit each is turned over, and one older is kept.
+
+A file and the one before it never hold more than twice the limit (and a last entry), whatever the
+run does and however long it takes. Readers take `older(path)` first, if it is there. A tape,
+`metrics.jsonl` and `run.log` are `RotatingFile`s; a child process holds its output itself, which
+is emptied under it (`islands.hosting.process_output`); TensorBoard's events are files of another
+kind (`islands.cluster.event_files`).
+"""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import IO
+
+LIMIT_BYTES = 256 * 2**20
+
+
+def older(path: Path) -> Path:
+    """Where the file of this name lies that was full."""
+    return path.with_name(f"{path.stem}.1{path.suffix}")
+
+
+class RotatingFile:
+    """Appends lines to a file, and turns it over when it has grown to a limit.
+
+    Args:
+        path: of the growing file; a file that is there is continued, on a new line.
+        limit_bytes: at which it is turned over.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+        """The file is opened with the first lines: the disk may be full just now."""
+        self._path = path
+        self._limit_bytes = limit_bytes
+        self._file: IO[bytes] | None = None
+        self._size = 0
+        self._torn = False
+
+    @property
+    def room_bytes(self) -> int:
+        """What it takes before it is turned over."""
+        return self._limit_bytes - self._size
+
+    def write(self, data: bytes) -> None:
+        """Append whole lines.
+
+        Raises:
+            OSError: the disk is full or broken; nothing of them is in the file.
+        """
+        file = self._file or self._open()
+        if self._size >= self._limit_bytes:
+            file = self._turn_over(file)
+        whole = b"\n" + data if self._torn else data
+        write_whole(file, whole, self._size)
+        self._torn = False
+        self._size += len(whole)
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        if self._file is not None:
+            self._file.close()
+
+    def _open(self) -> IO[bytes]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._file = self._path.open("ab", buffering=0)
+        self._size = self._path.stat().st_size
+        self._torn = _is_torn(self._path, self._size)
+        return file
+
+    def _turn_over(self, full: IO[bytes]) -> IO[bytes]:
+        """Begin a new file; if that fails, the next write tries again."""
+        with contextlib.suppress(FileNotFoundError):  # it was moved before, and no more than that
+            self._path.replace(older(self._path))
+        file = self._file = self._path.open("ab", buffering=0)
+        self._size, self._torn = 0, False
+        full.close()
+        return file
+
+
+def write_whole(file: IO[bytes], data: bytes, size: int) -> None:
+    """Append to an unbuffered file of this size: all of it, or nothing.
+
+    Raises:
+        OSError: the disk is full or broken.
+    """
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+    except OSError:
+        with contextlib.suppress(OSError):  # a device has no size
+            os.ftruncate(file.fileno(), size)
+        raise
+
+
+def _is_torn(path: Path, size: int) -> bool:
+    """Whether a file ends within a line, as one does whose host died."""
+    if size == 0:
+        return False
+    try:
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) not in (b"\n", b"")
+    except OSError:
+        return False

@@ -1,0 +1,379 @@
+"""Records that survive a crash: two slots per name, of which a torn write costs only the older.
+
+A record goes to the slot that holds the older of the two, so what was being written when the host
+died is lost, and never the record before it. A slot is taken only if its digest is right. The first
+record of a name makes both slots, one of them void: whichever is missing later has been lost.
+
+    slot = magic · header length · header (JSON) · metadata · arrays · 128 bits of BLAKE3 of it all
+
+Arrays may be most of a host's memory, so no byte of a slot is read twice, or twice in memory: a
+head tells what a slot claims to hold, and `load` reads the rest into the arrays that it returns,
+while it computes the digest of what it reads.
+"""
+
+import math
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from islands.errors import JournalError
+from islands.files.disk import Disk, DiskFile
+from islands.identities import Version
+
+FORMAT = b"ISLJ"
+MAGIC = FORMAT + b"0002"
+"""Told by every slot: the last four bytes change whenever older records cannot be read."""
+DIGEST_BYTES = 16
+CHUNK_BYTES = 2**22
+"""What is read at once: the digest finds it still in the cache."""
+HEADER_BYTES_MAX = 2**20
+SLOTS = ("a", "b")
+VOID = -1
+"""The sequence of a slot that was made and never written: one that is missing later was lost."""
+_START = len(MAGIC) + 8
+
+Arrays = Mapping[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Array:
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Its length.
+
+        Raises:
+            ValueError: nothing can have this shape and type.
+        """
+        try:
+            dtype = np.dtype(self.dtype)
+        except (TypeError, SyntaxError) as error:  # NumPy parses what has a comma
+            raise ValueError(self.dtype) from error
+        if dtype.hasobject or any(length < 0 for length in self.shape):
+            raise ValueError(self.dtype, self.shape)
+        return math.prod(self.shape) * dtype.itemsize
+
+    def empty(self) -> NDArray[np.generic] | None:
+        """Room for it; None if there can be none."""
+        try:
+            return np.empty(self.shape, self.dtype)
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    sequence: int
+    metadata_bytes: int
+    version: Version | None = None
+    arrays: tuple[_Array, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What one slot claims to hold; `load` finds out whether it does.
+
+    Attributes:
+        file: of the slot.
+        header: as it stands there.
+        content: all bytes up to the metadata.
+    """
+
+    file: str
+    header: _Header
+    content: bytes
+
+    @property
+    def sequence(self) -> int:
+        """Tells which of two is newer."""
+        return self.header.sequence
+
+    @property
+    def version(self) -> Version | None:
+        """Of the value that goes with the record."""
+        return self.header.version
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What one slot holds."""
+
+    sequence: int
+    version: Version | None
+    metadata: bytes
+    arrays: dict[str, NDArray[np.generic]]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What the two files of a name look like.
+
+    Attributes:
+        files: Their names.
+        heads: Of those that claim to hold a record.
+        damaged: Those that are there and hold none, or are missing and were there.
+        missing: Those that are not there.
+    """
+
+    files: tuple[str, ...]
+    heads: list[Head]
+    damaged: list[str]
+    missing: list[str]
+
+    @property
+    def there(self) -> bool:
+        """Whether there is one of them at all."""
+        return len(self.missing) < len(self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A record without a second slot: the record if it is whole, and whether there is a file."""
+
+    record: Record | None
+    there: bool
+
+
+class Slots:
+    """The records on one disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        """Nothing is read or written yet."""
+        self._disk = disk
+        self._given_up = False
+        self._sequences: dict[str, dict[str, int]] = {}
+        self._paired: dict[str, None] = {}
+
+    def heads(self, name: str) -> list[Head]:
+        """What the one or two slots of a name claim to hold.
+
+        Raises:
+            DiskError: the disk is broken.
+        """
+        return self.look(name).heads
+
+    def look(self, name: str) -> Looked:
+        """See what is there of a name, without reading what may be large.
+
+        Raises:
+            DiskError: the disk is broken.
+        """
+        files = _files(name)
+        heads = {file: self._head(file) for file in files}
+        missing = [file for file in files if heads[file] is None and not self._is_there(file)]
+        begun = [file for file, head in heads.items() if head is None or head.sequence != VOID]
+        lost = missing if len(missing) == 1 and begun != missing else []
+        torn = [file for file, head in heads.items() if head is None and file not in missing]
+        held = [head for head in heads.values() if head is not None and head.sequence != VOID]
+        return Looked(files, held, [*torn, *lost], missing)
+
+    def alone(self, file: str) -> Alone:
+        """A record that has no second slot.
+
+        Raises:
+            DiskError: the disk is broken.
+        """
+        head = self._head(file)
+        record = None if head is None else self.load(head)
+        return Alone(record, self._is_there(file))
+
+    def write_alone(self, file: str, sequence: int, metadata: bytes = b"") -> None:
+        """Write a record that has no second slot; durable when this returns.
+
+        Raises:
+            DiskError: the disk is full, read-only or broken.
+        """
+        self._disk.write(file, _parts(sequence, metadata, None, {}))
+        self._disk.sync(file)
+
+    def void(self, file: str) -> None:
+        """Make a slot that holds nothing, and is whole; durable when this returns.
+
+        Raises:
+            DiskError: the disk is full, read-only or broken.
+        """
+        self.write_alone(file, VOID)
+
+    def _is_there(self, name: str) -> bool:
+        file = self._disk.open(name)
+        if file is not None:
+            file.close()
+        return file is not None
+
+    def other_format(self, names: Iterable[str]) -> str | None:
+        """What the slots of these names begin with, if another version wrote all that there are.
+
+        Raises:
+            DiskError: the disk is broken.
+        """
+        found = {self._magic(file) for name in names for file in _files(name)}
+        others = sorted(one for one in found if one.startswith(FORMAT) and one != MAGIC)
+        return others[-1].decode(errors="replace") if others and MAGIC not in found else None
+
+    def _magic(self, name: str) -> bytes:
+        file = self._disk.open(name)
+        if file is None:
+            return b""
+        with closing(file):
+            start = bytearray(len(MAGIC))
+            file.read_into(memoryview(start))
+            return bytes(start)
+
+    def load(self, head: Head) -> Record | None:
+        """A slot's record; None if it is not whole.
+
+        Raises:
+            DiskError: the disk is broken.
+            JournalError: reading was given up.
+        """
+        header, digest = head.header, blake3(head.content)
+        file = self._disk.open(head.file, len(head.content))
+        if file is None:
+            return None
+        with closing(file):
+            metadata = bytearray(header.metadata_bytes)
+            if not self._fill(file, memoryview(metadata), digest.update):
+                return None
+            arrays: dict[str, NDArray[np.generic]] = {}
+            for told in header.arrays:
+                array = told.empty()
+                if array is None or not self._fill(file, _bytes_of(array), digest.update):
+                    return None
+                arrays[told.name] = array
+            told_digest = bytearray(DIGEST_BYTES)
+            file.read_into(memoryview(told_digest))
+        if digest.digest(length=DIGEST_BYTES) != told_digest:
+            return None
+        return Record(header.sequence, header.version, bytes(metadata), arrays)
+
+    def held(self, name: str) -> list[Record]:
+        """The one or two records of a name that are whole."""
+        return [record for record in map(self.load, self.heads(name)) if record is not None]
+
+    def keep(self, name: str, head: Head | None) -> None:
+        """Overwrite the other slot of a name next; either of them if none is needed.
+
+        So a first write need not find out which one is older.
+        """
+        kept = {} if head is None else {head.file: head.sequence}
+        self._sequences[name] = {file: kept.get(file, VOID) for file in _files(name)}
+
+    def give_up(self) -> None:
+        """Whoever reads on another thread is to end soon."""
+        self._given_up = True
+
+    def write(
+        self,
+        name: str,
+        sequence: int,
+        metadata: bytes = b"",
+        version: Version | None = None,
+        arrays: Arrays | None = None,
+    ) -> None:
+        """Write a record over the older one of its name; durable when this returns.
+
+        Raises:
+            DiskError: the disk is full, read-only or broken.
+        """
+        known = self._known(name)
+        older = min(known, key=lambda file: (known[file], file))
+        if name not in self._paired:
+            for file in _files(name):
+                if file != older and not self._is_there(file):
+                    self.void(file)
+            self._paired[name] = None
+        known[older] = VOID
+        self._disk.write(older, _parts(sequence, metadata, version, arrays or {}))
+        self._disk.sync(older)
+        known[older] = sequence
+
+    def _known(self, name: str) -> dict[str, int]:
+        """Sequence numbers in the two files of a name; `VOID` where there is nothing whole."""
+        if name not in self._sequences:
+            heads = self.heads(name)
+            whole = {head.file: head.sequence for head in heads if self.load(head) is not None}
+            self._sequences[name] = {file: whole.get(file, VOID) for file in _files(name)}
+        return self._sequences[name]
+
+    def _head(self, name: str) -> Head | None:
+        file = self._disk.open(name)
+        if file is None:
+            return None
+        with closing(file):
+            start = bytearray(_START)
+            if file.read_into(memoryview(start)) < _START or start[: len(MAGIC)] != MAGIC:
+                return None
+            (length,) = struct.unpack("<Q", start[len(MAGIC) :])
+            if length > HEADER_BYTES_MAX:
+                return None
+            told = bytearray(length)
+            if file.read_into(memoryview(told)) < length:
+                return None
+            header = _decoded(told)
+            if header is None or _size_bytes(header, length) != file.size:
+                return None
+            return Head(name, header, bytes(start + told))
+
+    def _fill(
+        self, file: DiskFile, buffer: memoryview, seen: Callable[[memoryview], object]
+    ) -> bool:
+        """Read until a buffer is full; False if the file ends before."""
+        for at in range(0, len(buffer), CHUNK_BYTES):
+            if self._given_up:
+                message = "reading the journal was given up"
+                raise JournalError(message)
+            chunk = buffer[at : at + CHUNK_BYTES]
+            if file.read_into(chunk) < len(chunk):
+                return False
+            seen(chunk)
+        return True
+
+
+def _files(name: str) -> tuple[str, ...]:
+    return tuple(f"{name}.{slot}" for slot in SLOTS)
+
+
+def _parts(
+    sequence: int, metadata: bytes, version: Version | None, arrays: Arrays
+) -> list[bytes | memoryview]:
+    """A slot's content."""
+    named = sorted(arrays.items())
+    described = tuple(_Array(key, array.dtype.str, array.shape) for key, array in named)
+    header = msgspec.json.encode(_Header(sequence, len(metadata), version, described))
+    parts: list[bytes | memoryview] = [MAGIC, struct.pack("<Q", len(header)), header, metadata]
+    parts += [_bytes_of(np.ascontiguousarray(array)) for _, array in named]
+    digest = blake3()
+    for part in parts:
+        digest.update(part)
+    return [*parts, digest.digest(length=DIGEST_BYTES)]
+
+
+def _bytes_of(array: NDArray[np.generic]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _decoded(text: bytearray) -> _Header | None:
+    try:
+        return msgspec.json.decode(text, type=_Header)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _size_bytes(header: _Header, header_bytes: int) -> int | None:
+    """How long a whole slot with this header is; None if there cannot be one."""
+    try:
+        arrays_bytes = sum(array.size_bytes for array in header.arrays)
+    except ValueError:
+        return None
+    if header.metadata_bytes < 0:
+        return None
+    return _START + header_bytes + header.metadata_bytes + arrays_bytes + DIGEST_BYTES

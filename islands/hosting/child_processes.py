@@ -1,0 +1,381 @@
+"""The process port for real processes: children that are started, watched, adopted and ended.
+
+    launcher = ProcessLauncher(command, environment, folder, ended, gave_up)
+    adopted = launcher.adopt()               # children of a launcher that was killed
+    launcher.start("learner-0", delay_s=0.0)
+    ...
+    await launcher.terminate_all(grace_s=10.0)
+    launcher.close()
+
+Rules:
+
+1. A child has its own session, so neither a dying launcher nor Ctrl-C on the terminal takes it
+   along. A launcher that ends in order ends its children itself, with `terminate_all`.
+2. What runs is written to `processes.json` as pid and start time. A launcher that takes up the
+   folder adopts whoever of them still lives; nothing else is ever signalled.
+3. A child's end is seen at once, by its pidfd; where there is none, by looking now and then.
+4. The sentence that says how a child ended is all that the launcher knows of it. Whether it is
+   started again is the supervisor's decision.
+5. Whatever a child leaves behind in its process group is killed when the child ends.
+
+Processes are spawned and reaped here rather than by asyncio, since its children cannot be adopted,
+and since a start that awaits nothing leaves no moment in which the loop could forget it. A child is
+found by its environment if it is missing from the records: it was spawned in the instant before
+its launcher died, or they were lost.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from islands.files.folder_lock import lock_folder
+from islands.hosting.process_identity import (
+    MARK,
+    Identity,
+    facts,
+    is_damaged,
+    lives,
+    mark_of,
+    marked,
+    open_pidfd,
+    read_records,
+    send_signal,
+    write_records,
+)
+from islands.hosting.process_output import (
+    LIMIT_BYTES,
+    end_in_words,
+    last_line,
+    last_traceback,
+    open_output,
+    rotate,
+    size_of,
+)
+
+# A child is no service of its own: what systemd gave the launcher is not meant for it.
+_NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID")
+_POLL_S = 0.1
+_KILL_S = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class _Child:
+    identity: Identity
+    ours: bool
+    descriptor: int | None = None
+    poll: asyncio.TimerHandle | None = None
+    grace: asyncio.TimerHandle | None = None
+
+
+class ProcessLauncher:
+    """Children of one run folder, by name.
+
+    Args:
+        command: argument list of a name; it can be read by everybody on the host, so no secrets.
+        environment: variables of a name, on top of those of this process.
+        folder: of the run; each child writes to `processes/<name>/output.log` in it.
+        ended: told how a child ended, in one sentence; it is empty if it ended as it should.
+        gave_up: told that a child ended too often.
+        log_limit_bytes: beyond which a log file is turned over; one full file is kept.
+        log_check_s: interval at which the sizes are looked at.
+
+    Attributes:
+        damaged: Name of the file of records if it was damaged when children were adopted.
+
+    Raises:
+        UserError: the folder cannot be used, or another launcher uses it.
+    """
+
+    def __init__(
+        self,
+        command: Callable[[str], list[str]],
+        environment: Callable[[str], dict[str, str]],
+        folder: Path,
+        ended: Callable[[str, str], None],
+        gave_up: Callable[[str, str], None],
+        *,
+        log_limit_bytes: int = LIMIT_BYTES,
+        log_check_s: float = 10.0,
+    ) -> None:
+        """Take the folder; nothing is started and nobody adopted yet."""
+        self._command = command
+        self._environment = environment
+        self._folder = folder
+        self._ended = ended
+        self._gave_up = gave_up
+        self._log_limit_bytes = log_limit_bytes
+        self._log_check_s = log_check_s
+        self._records = folder / "processes.json"
+        self.damaged = ""
+        self._children: dict[str, _Child] = {}
+        self._starts: dict[str, asyncio.TimerHandle] = {}
+        self._held_s: dict[str, float] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closing = False
+        self._log_timer: asyncio.TimerHandle | None = None
+        self._rotation: asyncio.Future[None] | None = None
+        self._lock = lock_folder(folder, "processes.lock", "run")  # else all would start twice
+
+    # --- who runs -----------------------------------------------------------------------------
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a process of this name runs."""
+        return name in self._children
+
+    def names(self) -> list[str]:
+        """The processes that run, in the order of their start."""
+        return list(self._children)
+
+    def awaits(self, name: str) -> bool:
+        """Whether a process of this name runs, or is about to be started."""
+        return name in self._children or name in self._starts
+
+    def pid(self, name: str) -> int | None:
+        """The pid of a process, if it runs."""
+        child = self._children.get(name)
+        return None if child is None else child.identity.pid
+
+    def last_traceback(self, name: str) -> str:
+        """The last one that a process of this name has written; empty if there is none."""
+        return last_traceback(self.log(name))
+
+    def log(self, name: str) -> Path:
+        """The file to which a process of this name writes."""
+        return self._folder / "processes" / name / "output.log"
+
+    # --- starting -----------------------------------------------------------------------------
+
+    def start(self, name: str, delay_s: float) -> None:
+        """Start a process after a delay, or later if it is held; nothing if it runs or will."""
+        if self._closing or name in self._children or name in self._starts:
+            return
+        loop = asyncio.get_running_loop()
+        at_s = max(loop.time() + delay_s, self._held_s.get(name, 0.0))
+        if at_s <= loop.time():
+            self._start_now(name)
+        else:
+            self._starts[name] = loop.call_at(at_s, self._start_now, name)
+
+    def hold(self, name: str, away_s: float) -> None:
+        """Do not start a process before so many seconds have passed, whoever asks for it."""
+        loop = asyncio.get_running_loop()
+        self._held_s[name] = loop.time() + away_s
+        due = self._starts.get(name)
+        if due is not None and due.when() < self._held_s[name]:
+            due.cancel()
+            self._starts[name] = loop.call_at(self._held_s[name], self._start_now, name)
+
+    def adopt(self) -> list[str]:
+        """Watch the children of an earlier launcher that still live, and forget the others.
+
+        Returns:
+            The names that were adopted; `start` does nothing for them.
+        """
+        self.damaged = self._records.name if is_damaged(self._records) else ""
+        for name, identity in {**marked(self._folder), **read_records(self._records)}.items():
+            found = facts(identity.pid)
+            if name not in self._children and found is not None and lives(identity):
+                self._watch(name, _Child(identity, ours=found.parent == os.getpid()))
+        self._save()
+        return self.names()
+
+    def _start_now(self, name: str) -> None:
+        self._starts.pop(name, None)
+        self._held_s.pop(name, None)
+        try:
+            identity = self._spawn(name)
+        except OSError as error:
+            reason = f"cannot be started: {error}"
+            asyncio.get_running_loop().call_soon(self._ended, name, reason)
+        else:
+            self._watch(name, _Child(identity, ours=True))
+            self._save()
+
+    def _spawn(self, name: str) -> Identity:
+        arguments = self._command(name)
+        inherited = {key: os.environ[key] for key in os.environ if key not in _NOT_INHERITED}
+        # Unbuffered, so that the last words of a child that is killed are in its log.
+        environment = {"PYTHONUNBUFFERED": "1", **inherited, **self._environment(name)}
+        environment[MARK] = mark_of(name, self._folder)
+        log = self.log(name)
+        if self._rotation is None or self._rotation.done():
+            rotate(log, self._log_limit_bytes)
+        log_start = size_of(log)
+        output = open_output(log)
+        try:
+            pid = os.posix_spawnp(
+                arguments[0],
+                arguments,
+                environment,
+                file_actions=(
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, output, 1),
+                    (os.POSIX_SPAWN_DUP2, output, 2),
+                ),
+                setsid=True,
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them; others do not
+            )
+        finally:
+            os.close(output)
+        found = facts(pid)  # it is there, at least as a zombie: only we reap it
+        return Identity(pid, 0 if found is None else found.started_ticks, log_start)
+
+    # --- ending -------------------------------------------------------------------------------
+
+    def kill(self, name: str) -> None:
+        """Kill a process at once."""
+        self._signal(name, signal.SIGKILL)
+
+    def stop(self, name: str, grace_s: float) -> None:
+        """Ask a process to end, and kill it if it did not within `grace_s`; do not start it."""
+        self._cancel_start(name)
+        child = self._children.get(name)
+        if child is None:
+            return
+        self._signal(name, signal.SIGTERM)
+        self._signal(name, signal.SIGCONT)  # a paused process hears nothing
+        if child.grace is not None:
+            child.grace.cancel()
+        loop = asyncio.get_running_loop()
+        child.grace = loop.call_later(grace_s, send_signal, child.identity, signal.SIGKILL)
+
+    def pause(self, name: str) -> None:
+        """Let a process stand still, as a host does that stalls."""
+        self._signal(name, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Let a paused process go on."""
+        self._signal(name, signal.SIGCONT)
+
+    def gave_up(self, name: str, reason: str) -> None:
+        """A process ended too often: it will not be started again."""
+        self._cancel_start(name)
+        self._gave_up(name, reason)
+
+    async def wait_ended(self, timeout_s: float) -> bool:
+        """Wait until no process runs, at most so long.
+
+        Returns:
+            Whether it came to that.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        return not self._children
+
+    async def terminate_all(self, grace_s: float) -> bool:
+        """End all processes, by SIGKILL after `grace_s`, and start none any more.
+
+        Returns:
+            Whether all have ended; one that hangs in the kernel outlives even SIGKILL.
+        """
+        self._closing = True
+        for name in list(self._starts):
+            self._cancel_start(name)
+        for name in self.names():
+            self.stop(name, grace_s)
+        return await self.wait_ended(grace_s + _KILL_S)
+
+    def close(self) -> None:
+        """Watch nobody any more and free the folder; what still runs can be adopted."""
+        self._closing = True
+        for name in list(self._starts):
+            self._cancel_start(name)
+        for child in self._children.values():
+            self._unwatch(child)
+        self._children.clear()
+        self._idle.set()
+        if self._log_timer is not None:
+            self._log_timer.cancel()
+        self._lock.close()
+
+    def _cancel_start(self, name: str) -> None:
+        due = self._starts.pop(name, None)
+        if due is not None:
+            due.cancel()
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        child = self._children.get(name)
+        if child is not None:
+            send_signal(child.identity, number)
+
+    # --- watching -----------------------------------------------------------------------------
+
+    def _watch(self, name: str, child: _Child) -> None:
+        loop = asyncio.get_running_loop()
+        self._children[name] = child
+        self._idle.clear()
+        child.descriptor = open_pidfd(child.identity)
+        if child.descriptor is not None:
+            loop.add_reader(child.descriptor, self._look, name, child)
+        else:
+            child.poll = loop.call_later(_POLL_S, self._look, name, child)
+        if self._log_timer is None:
+            self._log_timer = loop.call_later(self._log_check_s, self._check_logs)
+
+    def _unwatch(self, child: _Child) -> None:
+        if child.descriptor is not None:
+            asyncio.get_running_loop().remove_reader(child.descriptor)
+            os.close(child.descriptor)
+        for timer in (child.poll, child.grace):
+            if timer is not None:
+                timer.cancel()
+
+    def _look(self, name: str, child: _Child) -> None:
+        """Something happened to a child, or it is time to see whether it did."""
+        if not _has_ended(child):
+            if child.descriptor is None:
+                loop = asyncio.get_running_loop()
+                child.poll = loop.call_later(_POLL_S, self._look, name, child)
+            return
+        exit_code = _reap(child.identity) if child.ours else None
+        self._unwatch(child)
+        del self._children[name]
+        if not self._children:
+            self._idle.set()
+        self._save()
+        line = last_line(self.log(name), child.identity.log_start)
+        self._ended(name, end_in_words(exit_code, line))
+
+    def _save(self) -> None:
+        write_records(
+            self._records, {name: child.identity for name, child in self._children.items()}
+        )
+
+    def _check_logs(self) -> None:
+        """Turn over what grew too long, on a thread: the disk may be slow."""
+        loop = asyncio.get_running_loop()
+        self._log_timer = loop.call_later(self._log_check_s, self._check_logs)
+        logs = [self.log(name) for name in self._children]
+        long = [log for log in logs if size_of(log) > self._log_limit_bytes]
+        if long and (self._rotation is None or self._rotation.done()):
+            self._rotation = loop.run_in_executor(None, self._rotate, long)
+
+    def _rotate(self, logs: list[Path]) -> None:
+        for log in logs:
+            rotate(log, self._log_limit_bytes)
+
+
+def _has_ended(child: _Child) -> bool:
+    if child.ours:
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with contextlib.suppress(ChildProcessError):
+            return os.waitid(os.P_PID, child.identity.pid, options) is not None
+    return not lives(child.identity)
+
+
+def _reap(identity: Identity) -> int | None:
+    """End what a child left behind, then let its pid go, in this order: until then it is ours."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(identity.pid, signal.SIGKILL)
+    try:
+        _, status = os.waitpid(identity.pid, 0)
+    except ChildProcessError:  # somebody else in this process reaped it
+        return None
+    return os.waitstatus_to_exitcode(status)

@@ -1,0 +1,106 @@
+"""Asking a supervisor what its run is, before there is anything to join with."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from islands.errors import RefusedError, UnreachableError
+from islands.identities import Role
+from islands.layout.leaves import Layout
+from islands.messages.membership import Enquiry, Refused, RunTold
+from islands.messages.protocol import PROTOCOL
+from islands.settings.run_spec import RunPlan, RunSpec
+from messaging.envelope import Envelope
+from messaging.errors import DialDenied, DialFailed, LinkClosed
+from messaging.links.link import Link, Network
+
+ANSWER_S = 10.0
+PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks: its role and its name in the run."""
+
+    role: Role
+    name: str
+
+
+async def enquire(
+    network: Network,
+    addresses: tuple[str, ...],
+    asker: Asker,
+    *,
+    wait_s: float,
+    say: Callable[[str], object],
+) -> tuple[RunSpec, RunPlan]:
+    """Ask the addresses in turn until one answers.
+
+    Args:
+        network: how to reach them.
+        addresses: of the supervisor.
+        asker: who asks.
+        wait_s: how long to go on trying.
+        say: told what it waits for, when that changes.
+
+    Raises:
+        RefusedError: the one that answered refuses us.
+        UnreachableError: nobody answered in time.
+    """
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + wait_s
+    before = ""
+    while True:  # until somebody answers, or the deadline
+        failures: list[str] = []
+        for address in addresses:
+            try:
+                link = await network.dial(address, local=asker.name)
+            except DialDenied as error:
+                raise RefusedError(str(error)) from error
+            except DialFailed as error:
+                failures.append(str(error))
+                continue
+            try:
+                return await _ask(link, asker)
+            except LinkClosed as error:
+                failures.append(f"{address} did not answer: {error}")
+            except TimeoutError:
+                failures.append(f"{address} did not answer within {ANSWER_S:g} s")
+            finally:
+                link.close("asked")
+        told = "; ".join(failures)
+        if loop.time() + PAUSE_S > deadline_s:
+            raise UnreachableError(f"no supervisor answered within {wait_s:g} s: {told}")
+        if told != before:
+            say(f"waiting for the supervisor: {told}")
+            before = told
+        await asyncio.sleep(PAUSE_S)
+
+
+async def _ask(link: Link, asker: Asker) -> tuple[RunSpec, RunPlan]:
+    body = Enquiry(PROTOCOL, asker.role, asker.name)
+    link.send(Envelope(asker.name, link.remote, 1, body))
+    async with asyncio.timeout(ANSWER_S):
+        while True:  # until the answer is among what comes
+            envelope = await link.receive()
+            match envelope.body:
+                case RunTold(_, spec) if len(envelope.payload) == 1:
+                    return RunSpec.decode(spec), RunPlan.decode(envelope.payload[0])
+                case Refused(_, reason, _):
+                    raise RefusedError(f"the supervisor refused: {reason}")
+                case _:
+                    continue
+
+
+def check_same(mine: Layout, run: Layout) -> None:
+    """Refuse to train something else than the run does.
+
+    Raises:
+        RefusedError: the first difference, in a sentence.
+    """
+    difference = mine.first_difference(run)
+    if difference is not None:
+        raise RefusedError(
+            f"this host would train something else than the run: {difference} "
+            "(“here” is this host; install the same task, corpus and Python version)"
+        )

@@ -1,0 +1,409 @@
+"""A process on a host: its secrets, its network, its signals, its end.
+
+The first SIGTERM or Ctrl-C asks the actors to leave in order; the second ends the process at once.
+"""
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from islands.actors.credentials import Credentials
+from islands.actors.role_actor import RoleActor, Surroundings
+from islands.actors.tape import FileTape, Tape
+from islands.errors import FULL_OR_FAILING, IslandsError, UserError, unusable
+from islands.files.folder_lock import make_private
+from islands.files.spool import Spool
+from islands.hosting.watchdog import Watchdog
+from islands.messages.protocol import MESSAGE_TYPES
+from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
+from islands.settings.run_spec import RunPlan, RunSpec
+from messaging.actors.scope import Scope
+from messaging.clock import Clock, LoopClock, WallClock
+from messaging.codec.limits import Limits
+from messaging.links.link import Network
+from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
+from messaging.websocket.security import Secret, client_tls, server_tls
+
+TOKEN_FILE = "token"  # noqa: S105  the name of a file
+KEY_FILE = "key"
+GOODBYE_S = 15.0
+SIGNALLED = 130
+STALLS_TOLD_S = 60.0
+"""A person is told at most so often that the event loop stood still."""
+FAILURES_SAID = 32
+"""Different failures that are told; more of them, such as one for each record, tell nothing new."""
+
+
+def say(text: str) -> None:
+    """Tell the person who started this process."""
+    with contextlib.suppress(OSError):  # a full disk under its output, or nobody who reads it
+        print(text, file=sys.stderr, flush=True)  # noqa: T201  a process answers on its terminal
+
+
+class SaidOnce:
+    """Tells each failure of the user's code once, its traceback first.
+
+    Args:
+        say: to a person.
+    """
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        """Nothing has been said."""
+        self._say = say
+        self._told: set[str] = set()
+
+    def __call__(self, error: IslandsError, who: str = "") -> None:
+        """Tell a failure, unless it has been told of anybody, or so many others were."""
+        sentence = str(error)
+        if sentence not in self._told and len(self._told) < FAILURES_SAID:
+            self._told.add(sentence)
+            self._say(f"{error.detail}{who}: {sentence}" if who else f"{error.detail}{sentence}")
+
+
+def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Run a process to its end, on uvloop where there is one; returns the exit code."""
+
+    async def ready_at_once(watchdog: Watchdog) -> int:
+        watchdog.ready()
+        return await main()
+
+    return run_service(ready_at_once)
+
+
+def run_service(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
+    """Run a process that says itself when it is ready; returns the exit code."""
+    allow_open_files()
+    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(_watched(main))
+
+
+def allow_open_files() -> int:
+    """Let this process open as many files as the system allows; a session of a peer takes two.
+
+    Returns:
+        How many that are.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # some systems allow less than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
+
+
+class Stalls:
+    """Tells a person that the event loop stood still, and what to do about it; once in a while.
+
+    Args:
+        say: told so.
+        clock: says when.
+    """
+
+    def __init__(self, say: Callable[[str], object], clock: Clock) -> None:
+        self._say = say
+        self._clock = clock
+        self._told_s = -STALLS_TOLD_S
+        self._untold_s: list[float] = []
+
+    def stalled(self, for_s: float) -> None:
+        """The loop goes on after a stall."""
+        self._untold_s.append(for_s)
+        now_s = self._clock.now_s()
+        if now_s - self._told_s < STALLS_TOLD_S:
+            return
+        times = f"{len(self._untold_s)} times, " * (len(self._untold_s) > 1)
+        self._say(
+            f"this process heard and sent nothing for {times}{max(self._untold_s):.1f} s"
+            f"{' at most' if times else ''}: the machine is too busy, or was asleep; if it goes on "
+            "for seconds, members are evicted: give it a core that learners do not use (fewer "
+            "learners on this machine, or --threads 1 for each), or a larger run.timing.patience"
+        )
+        self._told_s = now_s
+        self._untold_s.clear()
+
+
+async def _watched(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
+    """A service manager hears that the loop turns; a person, when it did not."""
+    watchdog = Watchdog(Stalls(say, LoopClock()).stalled)
+    watchdog.begin("starting")
+    try:
+        return await main(watchdog)
+    finally:
+        watchdog.stopping()
+        watchdog.close()
+
+
+# --- secrets ----------------------------------------------------------------------------------
+
+
+def token_of(connecting: ConnectOptions) -> Secret | None:
+    """The run's token: from its file, or the environment; None if there is none.
+
+    Raises:
+        LocalFault: the file is missing, unreadable, or holds no token.
+    """
+    told = Secret.from_env("ISLANDS_TOKEN", os.environ)
+    named = connecting.token_file or os.environ.get("ISLANDS_TOKEN_FILE")
+    if connecting.token_file is None and told is not None:
+        return told
+    if named is None:
+        return None
+    secret = Secret.read(Path(named))
+    if secret.warning is not None:
+        say(secret.warning)
+    return secret
+
+
+def make_secret(path: Path) -> None:
+    """Write a new secret, for the eyes of its owner only, unless the file is there.
+
+    Raises:
+        LocalFault: the file cannot be written.
+    """
+    if not path.exists():
+        make_private(path.parent)
+        Secret.generate().write(path)
+
+
+def credentials_of(run_name: str, path: Path) -> Credentials:
+    """Signs and checks with the key in a file.
+
+    Raises:
+        UserError: the file is missing, unreadable, or too short for a key.
+    """
+    try:
+        key = path.read_bytes().strip()
+        if path.stat().st_mode & 0o077:
+            say(f"others can read or write the run's key {path}: run chmod 600 {path}")
+        return Credentials(run_name, key)
+    except OSError as error:
+        raise UserError(
+            f"the run's key {path} cannot be read: {error.strerror}; copy it from the folder of "
+            "the run on the supervisor's host"
+        ) from error
+    except ValueError as error:
+        raise UserError(f"the run's key {path} cannot be used: {error}") from error
+
+
+def compiled_folder() -> Path:
+    """Where all runs of this user keep compiled functions: JAX's own setting, or a cache folder."""
+    told = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    if told:
+        return Path(told)
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "islands" / "compiled"
+
+
+# --- the network ------------------------------------------------------------------------------
+
+
+def network_of(
+    connecting: ConnectOptions,
+    listening: ListenOptions | None = None,
+    *,
+    token: Secret | None,
+    limits: Limits | None = None,
+) -> WebsocketNetwork:
+    """This process's way to the others; `open` it to be dialled.
+
+    Args:
+        connecting: how to reach others.
+        listening: where others are to reach this process.
+        token: of the run.
+        limits: of what others may send; None where the layout is not known yet: it is asked for,
+            then told by `WebsocketNetwork.allow`.
+
+    Raises:
+        LocalFault: a certificate or key cannot be used.
+    """
+    server = None
+    if listening is not None and listening.tls_certificate is not None:
+        assert listening.tls_key is not None, "checked with the options"
+        server = server_tls(
+            listening.tls_certificate, listening.tls_key, client_ca=listening.tls_client_ca
+        )
+    client = client_tls(
+        ca=connecting.tls_ca, certificate=connecting.tls_certificate, key=connecting.tls_key
+    )
+    return WebsocketNetwork(
+        MESSAGE_TYPES,
+        settings=WebsocketSettings().within(allow_open_files()),
+        secret=token,
+        server_tls=server,
+        client_tls=client,
+        limits=limits,
+        report=say,
+    )
+
+
+def tape_in(folder: Path, name: str, keeping: KeepOptions) -> FileTape:
+    """The tape of one process, in a folder of its own name; it begins with the clocks' times.
+
+    Whoever opens it closes it, so that its last entries are written.
+
+    Raises:
+        UserError: the folder cannot be written to; one without room just now is waited for.
+    """
+    place = folder / "processes" / name
+    path = place / "tape.jsonl"
+    try:
+        make_private(folder)
+        make_private(place)
+        path.open("ab").close()
+    except OSError as error:
+        if error.errno not in FULL_OR_FAILING:
+            raise unusable(f"the folder {place} cannot be written", error) from error
+    tape = FileTape(path, Spool(place, say), limit_bytes=keeping.file_bytes)
+    clocks = {"wall_s": WallClock().now_s(), "loop_s": LoopClock().now_s()}
+    tape.write(0.0, name, "process_began", {"pid": os.getpid(), **clocks})
+    return tape
+
+
+class SpokenTape:
+    """A tape that also tells the person at the terminal what a process waits for.
+
+    Args:
+        tape: where all entries go.
+        say: told each reason once.
+    """
+
+    def __init__(self, tape: Tape, say: Callable[[str], object]) -> None:
+        """Nothing is said yet."""
+        self._tape = tape
+        self._say = say
+        self._reason: object = None
+
+    def write(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
+        """Write one entry."""
+        self._tape.write(at_s, actor, kind, fields)
+        if kind == "waits" and fields["reason"] != self._reason:
+            self._reason = fields["reason"]
+            self._say(f"{actor} waits: {self._reason}")
+
+
+def around_in(
+    network: Network, addresses: tuple[str, ...], spec: RunSpec, plan: RunPlan, tape: Tape
+) -> Surroundings:
+    """What an actor finds in a process of its own, whose supervisor is elsewhere."""
+    return Surroundings(
+        settings=spec.settings,
+        layout=plan.layout,
+        network=network,
+        tape=tape,
+        supervisor=addresses,
+        origin_s=LoopClock().now_s(),
+        reports=True,
+    )
+
+
+# --- the life of its actors -------------------------------------------------------------------
+
+
+class Living:
+    """Actors that share a process: if one of them fails, all end.
+
+    Args:
+        name: of the process.
+        leave: asked once when the process is to end in order; the actors then end by themselves.
+        at_once: asked when the process is to end without more ado, just before it does.
+    """
+
+    def __init__(
+        self, name: str, leave: Callable[[str], object], at_once: Callable[[], object] | None = None
+    ) -> None:
+        self.scope = Scope(name, self._failed)
+        self._leave = leave
+        self._at_once = at_once
+        self._asked = False
+        self._failure: BaseException | None = None
+        self._ended = asyncio.Event()
+        self._running = 0
+
+    def start(self, actor: RoleActor[Any]) -> asyncio.Task[object]:
+        """Run an actor; returns what is done when it has ended."""
+        self._running += 1
+        return self.scope.spawn(self._run(actor), actor.name)
+
+    async def wait(self) -> None:
+        """Wait until all actors have ended, or one has failed; leave nothing behind.
+
+        Signals are taken until `close`.
+
+        Raises:
+            Exception: what an actor failed with.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+        try:
+            await self._ended.wait()
+        finally:
+            await self.scope.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def end(self) -> None:
+        """End whatever still runs."""
+        self._ended.set()
+
+    def close(self) -> None:
+        """Take signals no more."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    async def _run(self, actor: RoleActor[Any]) -> None:
+        try:
+            await actor.run()
+        except asyncio.CancelledError:
+            await actor.kill()
+            raise
+        self._running -= 1
+        if self._running == 0:
+            self._ended.set()
+
+    def _failed(self, _: str, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._ended.set()
+
+    def _signalled(self, number: int) -> None:
+        if self._asked:
+            if self._at_once is not None:
+                self._at_once()
+            os._exit(SIGNALLED)
+        self._asked = True
+        name = signal.Signals(number).name
+        say(f"{name}: leaving in order; once more ends at once")
+        asyncio.get_running_loop().call_later(GOODBYE_S, self._ended.set)
+        self._leave(name)
+
+
+async def live(
+    actors: Sequence[RoleActor[Any]],
+    leave: Callable[[str], object],
+    tape: FileTape | None = None,
+) -> None:
+    """Run the actors of a process until all have ended, then close their tape.
+
+    Raises:
+        Exception: what an actor failed with.
+    """
+    living = Living(actors[0].name, leave)
+    for actor in actors:
+        living.start(actor)
+    try:
+        await living.wait()
+    finally:
+        living.close()
+        if tape is not None:
+            await asyncio.to_thread(tape.close)

@@ -1,0 +1,271 @@
+"""What a learner computes on the device between two steps: gather, difference, blend.
+
+Each takes the leaves that a fragment touches and the first row of each of its pieces. The rows
+are arguments, not constants, so fragments of equal shape share one compiled function: a decoder
+of many layers needs a handful. Rows, not elements, are counted, as a leaf may have more than 2³¹
+elements and JAX's indices have 32 bits.
+
+On a mesh the functions run once on each device (`Placement.mapped`). A leaf is then the device's
+own part of it, and a flat value the device's even share; what travels between devices is never
+more than the one fragment. On one device a part is the whole, and nothing is added.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
+from numpy.typing import NDArray
+
+from islands.layout.leaves import Fragment, Layout, Role
+from islands.layout.mesh import EVERYWHERE, MODEL, Split
+
+Leaves = tuple[Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PieceShape:
+    """A piece without its place.
+
+    Attributes:
+        leaf: Which of the leaves given.
+        shape: The whole leaf's.
+        leaf_rows: Its rows, each an entry along its leading axes.
+        rows: How many of them the piece has.
+        split: How the leaf is cut over the devices.
+        additive: Whether what steps do to it adds up; that of a task's state does not.
+    """
+
+    leaf: int
+    shape: tuple[int, ...]
+    leaf_rows: int
+    rows: int
+    split: Split | None = None
+    additive: bool = True
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape) // self.leaf_rows * self.rows
+
+    @property
+    def row_axes(self) -> int:
+        """How many leading axes of the leaf count its rows."""
+        lengths = range(len(self.shape) + 1)
+        return next(n for n in lengths if math.prod(self.shape[:n]) == self.leaf_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentShape:
+    """All that a compiled boundary function depends on, beside the leaves' own shapes."""
+
+    pieces: tuple[PieceShape, ...]
+    devices: int
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return sum(piece.size for piece in self.pieces)
+
+
+def shape_of(
+    layout: Layout,
+    fragment: Fragment,
+    split: Callable[[tuple[int, ...]], Split | None],
+    devices: int,
+) -> FragmentShape:
+    """The shape of a fragment; equal shapes share their functions."""
+    places = {leaf: place for place, leaf in enumerate(touched(fragment))}
+    pieces = []
+    for piece in fragment.pieces:
+        leaf, rows = layout.leaves[piece.leaf], piece.row_stop - piece.row_start
+        place = places[piece.leaf]
+        additive = piece.role is not Role.STATE
+        pieces.append(PieceShape(place, leaf.shape, leaf.rows, rows, split(leaf.shape), additive))
+    return FragmentShape(tuple(pieces), devices)
+
+
+def touched(fragment: Fragment) -> list[int]:
+    """Indices of the leaves a fragment touches, ascending."""
+    return sorted({piece.leaf for piece in fragment.pieces})
+
+
+def first_rows(fragment: Fragment) -> NDArray[np.int32]:
+    """The first row of each piece."""
+    return np.array([piece.row_start for piece in fragment.pieces], np.int32)
+
+
+def gather(
+    shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"]
+) -> Float[Array, " n"]:
+    """This device's share of a fragment's flat value in float32. Nothing is donated."""
+    return _share(shape, _flat(shape, leaves, starts))
+
+
+def difference(
+    shape: FragmentShape,
+    dtype: str,
+    base: Float[Array, " n"],
+    leaves: Sequence[Array],
+    starts: Int[Array, " pieces"],
+) -> Float[Array, " n"]:
+    """Base − local, subtracted in float32 and cast to `dtype`. Nothing is donated."""
+    return (base - gather(shape, leaves, starts)).astype(dtype)
+
+
+def blend(
+    shape: FragmentShape,
+    leaves: Sequence[Array],
+    starts: Int[Array, " pieces"],
+    value: Float[Array, " n"],
+    keep: Float[Array, ""],
+) -> Leaves:
+    """The leaves with local := keep · local + (1 − keep) · value, computed in float32.
+
+    The leaves are donated. With `keep` 0 the value is taken as it is, whatever the leaves hold.
+    """
+    local, value = _flat(shape, leaves, starts), _assembled(shape, value)
+    mixed = jnp.where(keep == 0, value, keep * local + (1 - keep) * value)
+    return _written(shape, leaves, starts, mixed)
+
+
+def shift(
+    shape: FragmentShape,
+    leaves: Sequence[Array],
+    starts: Int[Array, " pieces"],
+    value: Float[Array, " n"],
+    base: Float[Array, " n"],
+    sent: Float[Array, " n"] | None = None,
+) -> Leaves:
+    """The leaves with local := local + (value − (base − sent)), computed in float32.
+
+    The leaves are donated. `sent` is base − local of what the value contains. A task's state is
+    taken as it is: a running average is no sum of steps, and what is added to it may be too much.
+    """
+    known = base if sent is None else base - sent
+    moved = _flat(shape, leaves, starts) + _assembled(shape, value - known)
+    if not all(piece.additive for piece in shape.pieces):
+        whole, ends = _assembled(shape, value), np.cumsum([piece.size for piece in shape.pieces])
+        parts = [
+            (moved if piece.additive else whole)[end - piece.size : end]
+            for piece, end in zip(shape.pieces, ends.tolist(), strict=True)
+        ]
+        moved = jnp.concatenate(parts)
+    return _written(shape, leaves, starts, moved)
+
+
+def read_rows(piece: PieceShape, leaf: Array, start: Int[Array, ""]) -> Array:
+    """Rows of a leaf from `start` on, raveled and whole on every device. Nothing is donated."""
+    split, axes = piece.split, piece.row_axes
+    if split is None:
+        rows = leaf.reshape(piece.leaf_rows, -1)
+        return jax.lax.dynamic_slice_in_dim(rows, start, piece.rows).reshape(-1)
+    if split.axis >= axes:  # every device has a part of each row
+        rows = leaf.reshape(piece.leaf_rows, *leaf.shape[axes:])
+        part = jax.lax.dynamic_slice_in_dim(rows, start, piece.rows)
+        axis = split.axis - axes + 1
+        whole: Array = jax.lax.all_gather(part, MODEL, axis=axis, tiled=True)
+        return whole.reshape(-1)
+    rows = leaf.reshape(piece.leaf_rows // split.parts, -1)
+    part = rows.at[_own_rows(piece, split, start)].get(mode="fill", fill_value=0)
+    return _sum_of_one(part).reshape(-1)
+
+
+def all_finite(tree: PyTree) -> Bool[Array, ""]:
+    """Whether every floating element of a tree is finite."""
+    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return jnp.all(jnp.stack([jnp.isfinite(x).all() for x in leaves]))
+
+
+def _flat(shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"]) -> Array:
+    """A fragment's whole flat value, on every device."""
+    pairs = zip(shape.pieces, starts, strict=True)
+    parts = [read_rows(piece, leaves[piece.leaf], start) for piece, start in pairs]
+    return jnp.concatenate([part.astype(jnp.float32) for part in parts])
+
+
+def _share(shape: FragmentShape, flat: Array) -> Array:
+    """This device's part of a flat value, padded so that all parts have one length."""
+    if shape.devices == 1:
+        return flat
+    length = -(-flat.size // shape.devices)
+    padded = jnp.pad(flat, (0, length * shape.devices - flat.size))
+    start = jax.lax.axis_index(EVERYWHERE) * length
+    return jax.lax.dynamic_slice_in_dim(padded, start, length)
+
+
+def _assembled(shape: FragmentShape, share: Array) -> Array:
+    """The flat value that all devices have a share of."""
+    if shape.devices == 1:
+        return share
+    whole: Array = jax.lax.all_gather(share, EVERYWHERE, tiled=True)
+    return whole[: shape.size]
+
+
+def _written(
+    shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"], flat: Array
+) -> Leaves:
+    """The leaves with a fragment's flat value in its place, in their own dtypes."""
+    written = list(leaves)
+    offset = 0
+    for piece, start in zip(shape.pieces, starts, strict=True):
+        leaf = written[piece.leaf]
+        part = flat[offset : offset + piece.size].astype(leaf.dtype)
+        written[piece.leaf] = _write(piece, leaf, start, part)
+        offset += piece.size
+    return tuple(written)
+
+
+def _write(piece: PieceShape, leaf: Array, start: Int[Array, ""], part: Array) -> Array:
+    split, axes = piece.split, piece.row_axes
+    if split is None:
+        rows = leaf.reshape(piece.leaf_rows, -1)
+        part = part.reshape(piece.rows, -1)
+        rows = jax.lax.dynamic_update_slice_in_dim(rows, part, start, axis=0)
+    elif split.axis >= axes:
+        rows = leaf.reshape(piece.leaf_rows, *leaf.shape[axes:])
+        part = part.reshape(piece.rows, *piece.shape[axes:])
+        length, axis = leaf.shape[split.axis], split.axis - axes + 1
+        first = jax.lax.axis_index(MODEL) * length
+        part = jax.lax.dynamic_slice_in_dim(part, first, length, axis)
+        rows = jax.lax.dynamic_update_slice_in_dim(rows, part, start, axis=0)
+    else:
+        rows = leaf.reshape(piece.leaf_rows // split.parts, -1)
+        part = part.reshape(piece.rows, -1)
+        rows = rows.at[_own_rows(piece, split, start)].set(part, mode="drop")
+    return rows.reshape(leaf.shape)
+
+
+def _own_rows(piece: PieceShape, split: Split, start: Int[Array, ""]) -> Int[Array, " rows"]:
+    """Where each row of a piece is among this device's rows; past their end if another has it."""
+    lengths = piece.shape[: piece.row_axes]
+    below = math.prod(lengths[split.axis + 1 :])
+    length = lengths[split.axis]
+    own_length = length // split.parts
+    index = start + jnp.arange(piece.rows, dtype=jnp.int32)
+    along = index // below % length
+    own = along - jax.lax.axis_index(MODEL) * own_length
+    place = (index // (below * length) * own_length + own) * below + index % below
+    mine = (own >= 0) & (own < own_length)
+    return jnp.where(mine, place, piece.leaf_rows // split.parts)
+
+
+def _sum_of_one(part: Array) -> Array:
+    """The sum over devices of which only one has each element, and the others have 0: to the bit.
+
+    Integers are summed, since −0 + 0 would lose its sign and a NaN its payload.
+    """
+    bits = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}[part.dtype.itemsize]
+    if part.dtype == jnp.bool_:
+        return _sum(part.astype(jnp.uint32)).astype(jnp.bool_)
+    words = jax.lax.bitcast_convert_type(part, bits)
+    wide = words.astype(np.promote_types(bits, np.uint32))
+    return jax.lax.bitcast_convert_type(_sum(wide).astype(bits), part.dtype)
+
+
+def _sum(part: Array) -> Array:
+    total: Array = jax.lax.psum(part, MODEL)  # type: ignore[no-untyped-call]  # untyped in JAX
+    return total

@@ -1,0 +1,224 @@
+"""Which trainable tensors form which fragment (SPEC §4). The words are in `islands.layout.leaves`.
+
+How many fragments: `P_eff = min(P, pieces of at least 64 KiB)`, at least 1, where a leaf above
+the fair share (total / P) has been cut by rows, never below 64 KiB. The fair share depends on
+P_eff in turn, so planning repeats with the smaller number until it stays; it only falls.
+
+Patterns: `balanced` puts pieces in descending size, ties by name, each into the lightest
+fragment. `layers` gives each fragment consecutive layers, `strided` every P-th layer (Streaming
+DiLoCo); leaves that belong to no layer then go to the lightest fragment.
+
+The syncer plans without JAX: this file knows NumPy and nothing heavier.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import get_args
+
+from islands.errors import SettingsError, TaskError
+from islands.layout.leaves import (
+    Fragment,
+    Layout,
+    Leaf,
+    Pattern,
+    Piece,
+    Role,
+    Unit,
+    default_role,
+    first_difference,
+    layout_of,
+    read,
+    write,
+)
+
+__all__ = [
+    "MIN_PIECE_BYTES",
+    "Fragment",
+    "Layout",
+    "Leaf",
+    "Pattern",
+    "Piece",
+    "Role",
+    "Unit",
+    "default_role",
+    "first_difference",
+    "plan",
+    "read",
+    "write",
+]
+
+MIN_PIECE_BYTES = 64 * 1024
+_BYTES_PER_ELEMENT = 4  # published values are float32, whatever the leaf's own dtype
+
+
+def plan(
+    leaves: Sequence[Leaf],
+    *,
+    count: int,
+    pattern: Pattern = "balanced",
+    min_piece_bytes: int = MIN_PIECE_BYTES,
+    labels: Mapping[str, str] | None = None,
+) -> Layout:
+    """Spread the trainable leaves over at most `count` fragments.
+
+    Args:
+        leaves: The trainable leaves, in the order of the model's tree.
+        count: Fragments asked for (P); fewer are made of a small model.
+        pattern: `balanced`, `strided` or `layers`.
+        min_piece_bytes: A fragment needs one piece of at least this size, in float32.
+        labels: Further facts that enter the fingerprint.
+
+    Returns:
+        The layout; equal arguments give an equal layout on every machine.
+
+    Raises:
+        SettingsError: A count below 1, or a pattern unknown or unfit for this model.
+        TaskError: No trainable elements, a leaf that is not floating, a path that occurs twice.
+    """
+    _check(leaves, count, pattern)
+    least = max(1, -(-min_piece_bytes // _BYTES_PER_ELEMENT))
+    spread = _balanced if pattern == "balanced" else _layered
+    bins = spread(leaves, count, least, pattern)
+    fragments = [_fragment(index, pieces) for index, pieces in enumerate(bins)]
+    return layout_of(leaves, fragments, pattern, labels or {})
+
+
+def _check(leaves: Sequence[Leaf], count: int, pattern: str) -> None:
+    if count < 1:
+        message = f"{count} fragments asked for; at least 1 is needed"
+        raise SettingsError(message)
+    if pattern not in get_args(Pattern):
+        message = f"fragment pattern {pattern!r} is unknown; use one of {get_args(Pattern)}"
+        raise SettingsError(message)
+    seen: set[str] = set()
+    for leaf in leaves:
+        if not re.match(r"b?float\d", leaf.dtype):
+            message = f"{leaf.path} is {leaf.dtype}: only floating leaves train; freeze it instead"
+            raise TaskError(message)
+        if leaf.path in seen:
+            message = f"the path {leaf.path} occurs twice among the trainable leaves"
+            raise TaskError(message)
+        seen.add(leaf.path)
+    if not any(leaf.size for leaf in leaves):
+        message = "the model has no trainable elements; the trainable filter lets nothing through"
+        raise TaskError(message)
+
+
+def _balanced(
+    leaves: Sequence[Leaf], count: int, least: int, _pattern: Pattern
+) -> list[list[Piece]]:
+    """Pieces in descending size, each to the lightest of P_eff bins."""
+    pieces, count = _cut_all(leaves, count, least)
+    bins: list[list[Piece]] = [[] for _ in range(count)]
+    _fill_lightest(bins, pieces)
+    return bins
+
+
+def _layered(leaves: Sequence[Leaf], count: int, least: int, pattern: Pattern) -> list[list[Piece]]:
+    """Whole layers, consecutive or strided; what belongs to none goes to the lightest bin.
+
+    Raises:
+        SettingsError: No path carries a layer's number and no leaf is stacked; use `balanced`.
+    """
+    layers: dict[int, list[Piece]] = {}
+    others: list[tuple[int, Leaf]] = []
+    for index, leaf in enumerate(leaves):
+        number = re.search(r"(?:^|/)(\d+)(?:/|$)", leaf.path)
+        if leaf.size and leaf.stack > 1:
+            rows = leaf.rows // leaf.stack
+            for entry in range(leaf.stack):
+                layers.setdefault(entry, []).append(
+                    _piece(leaf, index, entry * rows, (entry + 1) * rows)
+                )
+        elif leaf.size and number:
+            layers.setdefault(int(number[1]), []).append(_piece(leaf, index, 0, leaf.rows))
+        else:
+            others.append((index, leaf))
+    if not layers:
+        message = f"pattern {pattern!r} needs numbered or stacked layers; use 'balanced'"
+        raise SettingsError(message)
+    enough = sum(p.size >= least for layer in layers.values() for p in layer)
+    count = max(1, min(count, len(layers), enough))
+    bins: list[list[Piece]] = [[] for _ in range(count)]
+    for place, number_ in enumerate(sorted(layers)):
+        target = place % count if pattern == "strided" else place * count // len(layers)
+        bins[target].extend(layers[number_])
+    fair = sum(leaf.size for leaf in leaves) / count
+    _fill_lightest(bins, [p for i, leaf in others for p in _cut(leaf, i, fair, least)])
+    return bins
+
+
+def _fill_lightest(bins: list[list[Piece]], pieces: Sequence[Piece]) -> None:
+    """Put pieces, in descending size with ties by name, each into the lightest bin."""
+    loads = [sum(piece.size for piece in chosen) for chosen in bins]
+    for piece in sorted(pieces, key=lambda p: (-p.size, p.path, p.row_start)):
+        lightest = min(range(len(bins)), key=loads.__getitem__)
+        bins[lightest].append(piece)
+        loads[lightest] += piece.size
+
+
+def _cut_all(leaves: Sequence[Leaf], count: int, least: int) -> tuple[list[Piece], int]:
+    """Cut what exceeds the fair share, and settle P_eff; `count` falls until it stays."""
+    total = sum(leaf.size for leaf in leaves)
+    while True:
+        fair = total / count
+        pieces = [p for i, leaf in enumerate(leaves) for p in _cut(leaf, i, fair, least)]
+        enough = max(1, min(count, sum(piece.size >= least for piece in pieces)))
+        if enough == count:
+            return pieces, count
+        count = enough
+
+
+def _cut(leaf: Leaf, index: int, fair: float, least: int) -> Iterator[Piece]:
+    """The pieces of one leaf: itself, or even ranges of rows no larger than needed."""
+    if not leaf.size:
+        return
+    entry_rows = leaf.rows // leaf.stack
+    row_size = leaf.size // leaf.rows
+    if leaf.size <= fair:
+        cuts = [0, leaf.rows]
+    elif leaf.stack > 1 and entry_rows * row_size <= fair:
+        entry_cuts = _even_cuts(leaf.stack, entry_rows * row_size, fair, least)
+        cuts = [cut * entry_rows for cut in entry_cuts]
+    else:
+        inner = _even_cuts(entry_rows, row_size, fair, least)
+        starts = range(0, leaf.rows, entry_rows)
+        cuts = [start + cut for start in starts for cut in inner[:-1]] + [leaf.rows]
+    for start, stop in pairwise(cuts):
+        yield _piece(leaf, index, start, stop)
+
+
+def _even_cuts(number: int, each: int, fair: float, least: int) -> list[int]:
+    """Cut `number` things of `each` elements into even ranges of about `fair` elements."""
+    wanted = math.ceil(number * each / fair)
+    allowed = number // math.ceil(least / each)
+    parts = max(1, min(wanted, allowed))
+    return [part * number // parts for part in range(parts + 1)]
+
+
+def _piece(leaf: Leaf, index: int, start: int, stop: int) -> Piece:
+    whole = (start, stop) == (0, leaf.rows)
+    shape = leaf.shape if whole else (stop - start, *leaf.row_shape)
+    return Piece(
+        path=leaf.path,
+        leaf=index,
+        row_start=start,
+        row_stop=stop,
+        shape=shape,
+        size=math.prod(shape),
+        role=leaf.role,
+        entry_rows=leaf.rows // leaf.stack,
+    )
+
+
+def _fragment(index: int, pieces: Sequence[Piece]) -> Fragment:
+    """Lay pieces one after another, in the order of the model's tree."""
+    placed: list[Piece] = []
+    offset = 0
+    for piece in sorted(pieces, key=lambda p: (p.leaf, p.row_start)):
+        placed.append(replace(piece, offset=offset))
+        offset += piece.size
+    return Fragment(index, tuple(placed), offset)

@@ -1,0 +1,283 @@
+"""Leaves, pieces, fragments, units: the words in which a model's layout is described (SPEC §4).
+
+A *leaf* is one trainable tensor. A *piece* is a leaf or a range of its rows. A *fragment* is a
+set of pieces with its own schedule; it travels as one flat buffer, its pieces raveled and
+concatenated in order. A *unit* is what the merge treats as one tensor. The *layout* is all of
+them together with a fingerprint, which the handshake compares.
+
+Rows: an unstacked leaf is cut along its first axis. A leaf stacked over layers or experts is
+seen as its stacked entries one after another, and a row is a row of one entry; so a piece is
+always one contiguous range of the raveled leaf, and a stack is cut between its entries first.
+
+How a layout is made is in `islands.layout.fragments`. This file knows NumPy and nothing heavier.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import zip_longest
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.errors import TaskError
+
+Pattern = Literal["balanced", "strided", "layers"]
+Rule = Literal["average", "rda"]
+
+MIN_RDA_ELEMENTS = 64
+VALUE_BYTES = 4
+"""Of an element of a published value, which is float32."""
+
+STATE_PREFIX = "state:"
+"""Before the path of a leaf of the task's state, where it stands beside parameters."""
+
+
+class Role(StrEnum):
+    """What a tensor is to the merge.
+
+    Embeddings are averaged, matrices merged by direction; either way the outer step follows. What
+    a loss carries as state is averaged, and the average is what is published.
+    """
+
+    EMBEDDING = "embedding"
+    MATRIX = "matrix"
+    STATE = "state"
+
+
+def default_role(path: str) -> Role:
+    """The role of a leaf whose task does not say: any path that contains `embed` is one."""
+    return Role.EMBEDDING if "embed" in path.lower() else Role.MATRIX
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One trainable tensor.
+
+    Attributes:
+        path: Its place in the model, parts joined by `/`.
+        shape: Its whole shape; `()` for a scalar.
+        dtype: Name of its floating dtype on the learner.
+        role: How it is merged.
+        stack: Number of tensors stacked along its leading axes; 1 when it is not stacked.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    role: Role = Role.MATRIX
+    stack: int = 1
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows it may be cut into; a scalar has one."""
+        axis = self._stacked_axes()
+        return self.stack * (self.shape[axis] if axis < len(self.shape) else 1)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of one row."""
+        return self.shape[self._stacked_axes() + 1 :]
+
+    def _stacked_axes(self) -> int:
+        """How many leading axes make up the stack.
+
+        Raises:
+            TaskError: The stack is no product of leading axes; correct the task's `stack`.
+        """
+        for axes in range(len(self.shape) + 1):
+            if math.prod(self.shape[:axes]) == self.stack:
+                return axes
+        message = f"{self.path}: a stack of {self.stack} is not made of leading axes {self.shape}"
+        raise TaskError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range of rows of one leaf, and where it lies in its fragment's buffer.
+
+    Attributes:
+        path: Path of the leaf.
+        leaf: Index of the leaf in `Layout.leaves`.
+        row_start: First row.
+        row_stop: Row after the last.
+        shape: Shape of the piece; the leaf's own when it is the whole leaf.
+        size: Number of elements.
+        role: The leaf's role.
+        entry_rows: Rows of one stacked entry; all rows of the leaf when it is not stacked.
+        offset: First element in the fragment's flat buffer.
+    """
+
+    path: str
+    leaf: int
+    row_start: int
+    row_stop: int
+    shape: tuple[int, ...]
+    size: int
+    role: Role
+    entry_rows: int
+    offset: int = 0
+
+    @property
+    def start(self) -> int:
+        """First element in the raveled leaf."""
+        return self.row_start * self._row_size
+
+    @property
+    def stop(self) -> int:
+        """Element after the last in the raveled leaf."""
+        return self.row_stop * self._row_size
+
+    @property
+    def _row_size(self) -> int:
+        return self.size // (self.row_stop - self.row_start)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A range of a fragment's buffer that the merge treats as one tensor.
+
+    Where it is not `stepped`, no outer optimizer acts on it: what is merged is published.
+    """
+
+    offset: int
+    size: int
+    rule: Rule
+    stepped: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Pieces that share one schedule and one flat buffer of `size` elements."""
+
+    index: int
+    pieces: tuple[Piece, ...]
+    size: int
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """The merge units: one per piece, a piece of a stack cut between its entries first."""
+        return tuple(unit for piece in self.pieces for unit in _units(piece))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """All leaves, the fragments they form, and a fingerprint of both.
+
+    Attributes:
+        leaves: The trainable leaves, in the order of the model's tree.
+        fragments: The fragments; none is empty.
+        pattern: How leaves were spread.
+        labels: Further facts that all members must share (task, tokenizer, corpus digest), sorted.
+        fingerprint: blake2b-128 of `describe()`.
+    """
+
+    leaves: tuple[Leaf, ...]
+    fragments: tuple[Fragment, ...]
+    pattern: Pattern
+    labels: tuple[tuple[str, str], ...]
+    fingerprint: str
+
+    @property
+    def size(self) -> int:
+        """Number of trainable elements."""
+        return sum(fragment.size for fragment in self.fragments)
+
+    def describe(self) -> tuple[str, ...]:
+        """The layout in readable lines; equal lines are an equal layout."""
+        return _describe(self.leaves, self.fragments, self.pattern, self.labels)
+
+    def first_difference(self, other: "Layout") -> str | None:
+        """A sentence naming the first line in which two layouts differ; None when they agree."""
+        return first_difference(self.describe(), other.describe())
+
+    def assemble(self, values: Sequence[NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+        """The leaves by path, from one flat float32 value per fragment."""
+        leaves = [np.zeros(leaf.shape, np.float32) for leaf in self.leaves]
+        for fragment, value in zip(self.fragments, values, strict=True):
+            write(fragment, value, leaves)
+        return {leaf.path: array for leaf, array in zip(self.leaves, leaves, strict=True)}
+
+    def disassemble(self, arrays: Mapping[str, NDArray[np.generic]]) -> list[NDArray[np.float32]]:
+        """One flat float32 value per fragment, from the leaves by path."""
+        leaves = [arrays[leaf.path] for leaf in self.leaves]
+        return [read(fragment, leaves) for fragment in self.fragments]
+
+
+def layout_of(
+    leaves: Sequence[Leaf],
+    fragments: Sequence[Fragment],
+    pattern: Pattern,
+    labels: Mapping[str, str],
+) -> Layout:
+    """Put a plan together and give it its fingerprint."""
+    sorted_labels = tuple(sorted(labels.items()))
+    lines = _describe(leaves, fragments, pattern, sorted_labels)
+    digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
+    return Layout(tuple(leaves), tuple(fragments), pattern, sorted_labels, digest)
+
+
+def first_difference(here: Sequence[str], there: Sequence[str]) -> str | None:
+    """A sentence naming the first line in which two descriptions differ; None when they agree."""
+    for mine, theirs in zip_longest(here, there):
+        if mine != theirs:
+            return f"here {mine or 'nothing more'}; there {theirs or 'nothing more'}"
+    return None
+
+
+def read(fragment: Fragment, leaves: Sequence[NDArray[np.generic]]) -> NDArray[np.float32]:
+    """A fragment's flat float32 value, copied out of the leaves (in the layout's order)."""
+    flat = np.empty(fragment.size, np.float32)
+    for piece in fragment.pieces:
+        part = leaves[piece.leaf].reshape(-1)[piece.start : piece.stop]
+        flat[piece.offset : piece.offset + piece.size] = part
+    return flat
+
+
+def write(
+    fragment: Fragment,
+    value: NDArray[np.generic],
+    leaves: Sequence[NDArray[np.float32]],
+) -> None:
+    """Copy a fragment's flat value into the (contiguous) leaves it is made of."""
+    for piece in fragment.pieces:
+        part = value[piece.offset : piece.offset + piece.size]
+        leaves[piece.leaf].reshape(-1)[piece.start : piece.stop] = part
+
+
+def _units(piece: Piece) -> Iterator[Unit]:
+    row_size = piece.size // (piece.row_stop - piece.row_start)
+    row = piece.row_start
+    while row < piece.row_stop:
+        stop = min(piece.row_stop, (row // piece.entry_rows + 1) * piece.entry_rows)
+        size = (stop - row) * row_size
+        small = piece.role is not Role.MATRIX or size < MIN_RDA_ELEMENTS
+        offset = piece.offset + (row - piece.row_start) * row_size
+        yield Unit(offset, size, "average" if small else "rda", piece.role is not Role.STATE)
+        row = stop
+
+
+def _describe(
+    leaves: Sequence[Leaf],
+    fragments: Sequence[Fragment],
+    pattern: Pattern,
+    labels: Sequence[tuple[str, str]],
+) -> tuple[str, ...]:
+    lines = [f"{name} = {value}" for name, value in labels]
+    for leaf in leaves:
+        stack = f" stack of {leaf.stack}" if leaf.stack > 1 else ""
+        shape = ",".join(map(str, leaf.shape))
+        lines.append(f"leaf {leaf.path}: {leaf.dtype}[{shape}] {leaf.role}{stack}")
+    lines.append(f"pattern = {pattern}, {len(fragments)} fragments")
+    for fragment in fragments:
+        ranges = (f"{p.path}[{p.row_start}:{p.row_stop}]" for p in fragment.pieces)
+        lines.append(f"fragment {fragment.index}: {' '.join(ranges)}")
+    return tuple(lines)

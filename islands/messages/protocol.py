@@ -1,0 +1,71 @@
+"""All messages that a link carries, and the version of the protocol."""
+
+from islands.messages.control import Command, CommandAnswer, Drain, Note, RunEnded, StepFigures
+from islands.messages.membership import (
+    Enquiry,
+    Evicted,
+    Heartbeat,
+    HeartbeatAck,
+    Join,
+    Joined,
+    Leave,
+    MembershipChanged,
+    Refused,
+    RunTold,
+    Stop,
+)
+from islands.messages.peers import StateOffer, StateRequest
+from islands.messages.training import (
+    Contribution,
+    ContributionDeclined,
+    ContributionFate,
+    FinalRound,
+    FragmentRequest,
+    FragmentSeed,
+    FragmentUpdate,
+    Hello,
+    LeaseGranted,
+    Paused,
+    Progress,
+    PullFragment,
+    Quarantined,
+    Welcome,
+)
+
+PROTOCOL = 3
+
+MESSAGE_TYPES: tuple[type, ...] = (
+    Join,
+    Joined,
+    Refused,
+    Heartbeat,
+    HeartbeatAck,
+    MembershipChanged,
+    Evicted,
+    Leave,
+    Stop,
+    Hello,
+    Welcome,
+    Progress,
+    LeaseGranted,
+    PullFragment,
+    Contribution,
+    ContributionDeclined,
+    ContributionFate,
+    FragmentUpdate,
+    FragmentRequest,
+    FragmentSeed,
+    FinalRound,
+    Quarantined,
+    Enquiry,
+    RunTold,
+    Drain,
+    Command,
+    CommandAnswer,
+    Note,
+    StepFigures,
+    RunEnded,
+    Paused,
+    StateRequest,
+    StateOffer,
+)

@@ -1,0 +1,222 @@
+"""Messages between learners and the syncer: fragments, rounds, leases, and the end of a run."""
+
+from dataclasses import dataclass
+
+from islands.identities import (
+    Compact,
+    Fate,
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Lease,
+    Phase,
+    Role,
+    Ticket,
+    Version,
+)
+
+
+class FragmentProgress(Compact, frozen=True):
+    """What a learner did with one fragment, cumulative over its incarnation.
+
+    `version` is the published value it holds as its base (None before the first), `base_steps` the
+    incarnation's steps when it was adopted. `settled_tokens` are the incarnation's tokens whose
+    fate the learner knows: all up to then, less those in contributions that it is in doubt about.
+    Of these, `overwritten_tokens` were discarded by adoptions without having been merged.
+
+    None of it changes with a step, so most entries of a report are those of the one before it, and
+    what has not changed need not be checked again.
+    """
+
+    version: Version | None = None
+    base_steps: int = 0
+    settled_tokens: int = 0
+    overwritten_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A learner's cumulative report. `step_time_s` is of its last steps, compilation excluded."""
+
+    name: LearnerName
+    incarnation: Incarnation
+    phase: Phase
+    steps: int
+    tokens: int
+    step_time_s: float
+    batch_tokens: int
+    quota_tokens: int
+    fragments: tuple[FragmentProgress, ...]
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Opens a session with a syncer: who, with which right, holding what.
+
+    `digests` are of the held versions, in fragment order ("" where nothing is held). `epoch_seen`
+    is the highest epoch that welcomed the sender, and `epoch_proof` what that Welcome brought.
+    """
+
+    protocol: int
+    run: str
+    role: Role
+    name: LearnerName
+    incarnation: Incarnation
+    credential: str
+    fingerprint: str
+    progress: Progress
+    digests: tuple[str, ...]
+    epoch_seen: int = 0
+    epoch_proof: str = ""
+    host_rank: int = 0
+    host_count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The syncer's answer to Hello: its epoch and the committed versions, in fragment order.
+
+    `proof` shows another start of the syncer that this one had that epoch: the receiver passes it
+    on. `donor` names a healthy learner whose inner moments the receiver may ask for.
+    """
+
+    epoch: int
+    versions: tuple[Version | None, ...]
+    donor: LearnerName | None = None
+    proof: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseGranted:
+    """All leases the learner holds now, and the tokens its incarnation may process in total."""
+
+    epoch: int
+    incarnation: Incarnation
+    quota_tokens: int
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PullFragment:
+    """The syncer asks for a contribution. `version` is the fragment's committed version."""
+
+    ticket: Ticket
+    fragment: FragmentIndex
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """Answer to one pull; payload: base − local value, flat, in `precision`.
+
+    `steps` and `tokens` are those done since `base` was adopted, up to the boundary at which the
+    value was taken; `processed_tokens` is the incarnation's total at that boundary.
+    """
+
+    ticket: Ticket
+    fragment: FragmentIndex
+    base: Version
+    steps: int
+    tokens: int
+    processed_tokens: int
+    precision: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContributionDeclined:
+    """The learner has nothing to answer this pull with; it is excused from the round."""
+
+    ticket: Ticket
+    fragment: FragmentIndex
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContributionFate:
+    """What became of a contribution that was not applied."""
+
+    ticket: Ticket
+    fragment: FragmentIndex
+    fate: Fate
+    reason: str
+
+
+class Merged(Compact, frozen=True):
+    """The receiver's own contribution that a version (or one before it) contains.
+
+    `epoch` and `round` are those of its ticket, `steps` and `tokens` those it declared.
+    """
+
+    epoch: int
+    round: int
+    steps: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentUpdate:
+    """A committed version; payload: the published value, flat float32.
+
+    `round` is the round that made it (−1 for version 0): every ticket of an earlier or equal round
+    is decided. `merged` is the receiver's newest merged contribution to this fragment, if any.
+    `clock` is the learning-rate clock in steps.
+    """
+
+    epoch: int
+    fragment: FragmentIndex
+    version: Version
+    round: int
+    digest: str
+    clock: float
+    merged: Merged | None
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentRequest:
+    """Syncer → learner: send your value of this fragment, it becomes version 0.
+
+    `attempt` tells one search for a version 0 from the next; within one of them, what was offered
+    over the same link is not offered again: it is on its way.
+    """
+
+    epoch: int
+    fragment: FragmentIndex
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentSeed:
+    """Answer to FragmentRequest; payload: the local value, flat float32."""
+
+    epoch: int
+    fragment: FragmentIndex
+    name: LearnerName
+    incarnation: Incarnation
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinalRound:
+    """The run is closing: stop stepping at the next boundary and answer the last pulls."""
+
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """Three strikes within ten minutes: nothing of this incarnation is applied any more."""
+
+    name: LearnerName
+    incarnation: Incarnation
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The syncer pauses or resumes the run: learners step only while it is not paused."""
+
+    epoch: int
+    paused: bool

@@ -1,0 +1,216 @@
+"""Groups of options that several commands share, and what their values must be."""
+
+import re
+import secrets
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from islands.errors import SettingsError
+from islands.files.rotation import LIMIT_BYTES
+from islands.identities import Role, wrong_name
+from islands.settings.addresses import DEFAULT_PORT, split_address
+from islands.settings.run import RunSettings
+
+DEFAULT_TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """What a run is.
+
+    Args:
+        task: what is trained, as package.module:factory; it must be importable on every host that
+            computes, for which the folder that a command is started in is searched too.
+        task_settings: arguments of the factory.
+        run: what all members of the run agree on.
+        start_from: a .safetensors file with the parameters to start from, such as the
+            final.safetensors of another run; by default the task's own initial ones.
+    """
+
+    task: str = DEFAULT_TASK
+    task_settings: dict[str, object] = field(default_factory=dict)
+    run: RunSettings = field(default_factory=RunSettings)
+    start_from: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a task that is no name of one, and a start that is no such file.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        module, _, factory = self.task.partition(":")
+        if not module or not factory:
+            raise SettingsError(
+                f"task is {self.task!r}; it must be of the form package.module:factory"
+            )
+        if self.start_from is not None and self.start_from.suffix != ".safetensors":
+            raise SettingsError(f"start_from is {self.start_from}; it must be a .safetensors file")
+
+
+@dataclass(frozen=True, slots=True)
+class ListenOptions:
+    """Where others reach this process.
+
+    Args:
+        listen: host:port to bind; port 0 takes any free one, and a host beyond loopback needs a
+            token.
+        advertise: host or host:port that others dial, where it differs from the one that is
+            bound (behind NAT, in a container); found out by default.
+        tls_certificate: PEM file of this process's certificate; with it, others dial wss://.
+        tls_key: PEM file of the certificate's private key.
+        tls_client_ca: PEM file of the authority that must have signed the certificates of those
+            who dial; by default they need none.
+    """
+
+    listen: str = f"127.0.0.1:{DEFAULT_PORT}"
+    advertise: str | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse addresses that are none, and half a certificate.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        split_address("listen", self.listen)
+        if self.advertise is not None:
+            split_address("advertise", self.advertise)
+        _certificate(self.tls_certificate, self.tls_key)
+        if self.tls_client_ca is not None and self.tls_certificate is None:
+            raise SettingsError("tls_client_ca is set; it needs tls_certificate and tls_key too")
+
+    @property
+    def host(self) -> str:
+        """The host to bind."""
+        return split_address("listen", self.listen)[0]
+
+    @property
+    def port(self) -> int:
+        """The port to bind."""
+        return split_address("listen", self.listen)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectOptions:
+    """How this process reaches others.
+
+    Args:
+        token_file: file with the run's token; by default ISLANDS_TOKEN, else the file that
+            ISLANDS_TOKEN_FILE names, else none, which a hub on loopback accepts.
+        tls_ca: PEM file of the authority to trust for wss://; by default the system's.
+        tls_certificate: PEM file of this process's certificate, where a hub asks for one.
+        tls_key: PEM file of the certificate's private key.
+        wait_s: seconds to try to reach the hub at the start.
+    """
+
+    token_file: Path | None = None
+    tls_ca: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    wait_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        _certificate(self.tls_certificate, self.tls_key)
+        at_least("wait_s", self.wait_s, 0)
+
+    @property
+    def tls(self) -> bool:
+        """Whether an address that does not say is dialled by wss://."""
+        return self.tls_ca is not None or self.tls_certificate is not None
+
+
+@dataclass(frozen=True, slots=True)
+class KeepOptions:
+    """What this process keeps of files that grow as long as the run does.
+
+    Args:
+        file_mib: MiB at which such a file is turned over (tape, metrics, log, TensorBoard's
+            events); beside it one older of the same size is kept.
+    """
+
+    file_mib: float = LIMIT_BYTES / 2**20
+
+    def __post_init__(self) -> None:
+        """Refuse files without room for a line.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        at_least("file_mib", self.file_mib, 1 / 16)
+
+    @property
+    def file_bytes(self) -> int:
+        """The same in bytes."""
+        return int(self.file_mib * 2**20)
+
+
+# --- values ---------------------------------------------------------------------------------
+
+
+def default_name() -> str:
+    """The host's name with four random digits: unlike on every call."""
+    host = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname().partition(".")[0]).strip("-")
+    return f"{host[:40] or 'host'}-{secrets.token_hex(2)}"
+
+
+def device_indices(devices: str) -> tuple[int, ...] | None:
+    """Indices of devices, in order; None for all.
+
+    Raises:
+        SettingsError: they are neither `all` nor indices such as 0,1 or 0-3.
+    """
+    if devices == "all":
+        return None
+    found: dict[int, None] = {}
+    for part in devices.split(","):
+        bounds = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        first, last = (1, 0) if bounds is None else (int(bounds[1]), int(bounds[2] or bounds[1]))
+        if first > last:
+            raise SettingsError(f"devices is {devices!r}; it must be all, or such as 0,1 or 0-3")
+        found.update(dict.fromkeys(range(first, last + 1)))
+    return tuple(found)
+
+
+def _certificate(certificate: Path | None, key: Path | None) -> None:
+    if (certificate is None) != (key is None):
+        given, missing = ("tls_key", "tls_certificate")[:: 1 if certificate is None else -1]
+        raise SettingsError(f"{given} is set and {missing} is not; they are needed together")
+
+
+def check_name(name: str, role: Role) -> None:
+    """Refuse a name that cannot be that of a folder and of a member.
+
+    Raises:
+        SettingsError: what is allowed.
+    """
+    wrong = wrong_name(name, role)
+    if wrong is not None:
+        raise SettingsError(wrong)
+
+
+def at_least(name: str, value: float, least: float) -> None:
+    """Refuse a value below the least.
+
+    Raises:
+        SettingsError: name, value and what is allowed.
+    """
+    if not value >= least:
+        raise SettingsError(f"{name} is {value}; it must be at least {least}")
+
+
+def above(name: str, value: float) -> None:
+    """Refuse a value that is not above 0.
+
+    Raises:
+        SettingsError: name, value and what is allowed.
+    """
+    if not value > 0:
+        raise SettingsError(f"{name} is {value}; it must be above 0")

@@ -1,0 +1,386 @@
+"""Settings of a host: what each process is told where it runs, not what the run agrees on.
+
+One dataclass per command. A group of options that several commands share is a dataclass of its own
+(`islands.settings.groups`), and its fields are options of the command itself. `islands.cli.parsing`
+makes of each class a command line, a section of a YAML file, and environment variables.
+
+Run-wide settings (`islands.settings.run`) are told by the supervisor. Secrets are no options: an
+argument is seen by every user of a machine, so a token or a key is named by its file.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from islands.errors import SettingsError
+from islands.identities import Role
+from islands.messages.control import Verb
+from islands.settings.addresses import DEFAULT_PORT, hub_urls
+from islands.settings.groups import (
+    ConnectOptions,
+    KeepOptions,
+    ListenOptions,
+    RunFile,
+    above,
+    at_least,
+    check_name,
+    default_name,
+    device_indices,
+)
+
+__all__ = [
+    "FLAT",
+    "CheckOptions",
+    "ConnectOptions",
+    "ControlOptions",
+    "DemoOptions",
+    "KeepOptions",
+    "LearnerOptions",
+    "ListenOptions",
+    "ObserverOptions",
+    "RunFile",
+    "RunOptions",
+    "SupervisorOptions",
+    "SyncerOptions",
+    "default_name",
+    "device_indices",
+]
+
+FLAT = {"flat": True}
+"""Metadata of a field whose own fields are options of the command itself."""
+
+POSITIONAL = {"positional": True}
+"""Metadata of a field that is given by its place on the command line, without its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """`islands run`: a whole run on this machine, which others may join.
+
+    Args:
+        file: what the run is.
+        listening: where others reach it.
+        connecting: how its own processes reach it.
+        keeping: what it keeps on disk.
+        learners: how many learners start on this machine.
+        devices: of each learner in order, as `devices` of a learner; by default all see all.
+        model_parallel: devices of a learner over which parameters are sharded.
+        threads: XLA's threads on CPU per learner; by default one.
+        folder: of the run; by default a new one under runs/.
+        evaluate_every_s: least seconds between two evaluations of what is published.
+        extend: go on with the run in `folder` that has ended, with the budget given now.
+        restart: begin the run anew in a folder that lost its journal or its settings, or has them
+            damaged; what is left of it is moved to earlier/ in the folder. For one start only.
+    """
+
+    file: RunFile = field(default_factory=RunFile, metadata=FLAT)
+    listening: ListenOptions = field(default_factory=ListenOptions, metadata=FLAT)
+    connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
+    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
+    learners: int = 3
+    devices: tuple[str, ...] = ()
+    model_parallel: int = 1
+    threads: int | None = None
+    folder: Path | None = None
+    evaluate_every_s: float = 10.0
+    extend: bool = False
+    restart: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        at_least("learners", self.learners, 0)
+        at_least("model_parallel", self.model_parallel, 1)
+        above("evaluate_every_s", self.evaluate_every_s)
+        if self.threads is not None:
+            at_least("threads", self.threads, 1)
+        if self.devices and len(self.devices) != self.learners:
+            raise SettingsError(
+                f"devices names {len(self.devices)} learners; it must name all {self.learners}, "
+                "or none"
+            )
+        for devices in self.devices:
+            device_indices(devices)
+        if self.extend and self.folder is None:
+            raise SettingsError("extend is set; it needs the folder of the run that is to go on")
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerOptions:
+    """`python -m islands.syncer`: merges and publishes, and hosts the supervisor unless told where.
+
+    Args:
+        file: what the run is; not needed where the supervisor is elsewhere, which tells it.
+        listening: where others reach it.
+        connecting: how it reaches a supervisor that is elsewhere.
+        keeping: what it keeps on disk.
+        supervisor: its addresses, if it is elsewhere, as those of a learner.
+        name: of this syncer in the run.
+        folder: of the run, or of the journal alone where the supervisor is elsewhere; a restart
+            in the same folder goes on.
+        key_file: file with the run's key, which proves admissions and commands; by default `key`
+            in the folder, made if the supervisor is hosted here and it is missing.
+        extend: go on with the run in `folder` that has ended, with the budget given now.
+        restart: begin the run anew in a folder that lost its journal or its settings, or has them
+            damaged; what is left of it is moved to earlier/ in the folder. For one start only.
+    """
+
+    file: RunFile = field(default_factory=RunFile, metadata=FLAT)
+    listening: ListenOptions = field(default_factory=ListenOptions, metadata=FLAT)
+    connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
+    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
+    supervisor: tuple[str, ...] = ()
+    name: str = "syncer"
+    folder: Path = Path("runs/run")
+    key_file: Path | None = None
+    extend: bool = False
+    restart: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        check_name(self.name, Role.SYNCER)
+        hub_urls("supervisor", self.supervisor, "supervisor")
+
+    @property
+    def supervisor_urls(self) -> tuple[str, ...]:
+        """Where to dial a supervisor that is elsewhere; nothing if it is hosted here."""
+        return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorOptions:
+    """`python -m islands.supervisor`: admits, watches and evicts; tells all what the run is.
+
+    Args:
+        file: what the run is.
+        listening: where others reach it.
+        connecting: the token that it asks of others.
+        keeping: what it keeps on disk.
+        syncers: addresses of syncers; by default they make themselves known.
+        folder: of the run; a restart in the same folder goes on.
+        key_file: file with the run's key; by default `key` in the folder, made if it is missing.
+        extend: go on with the run in `folder` that has ended, with the budget given now.
+        restart: begin the run anew in a folder that lost its journal or its settings, or has them
+            damaged; what is left of it is moved to earlier/ in the folder. For one start only.
+    """
+
+    file: RunFile = field(default_factory=RunFile, metadata=FLAT)
+    listening: ListenOptions = field(default_factory=ListenOptions, metadata=FLAT)
+    connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
+    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
+    syncers: tuple[str, ...] = ()
+    folder: Path = Path("runs/run")
+    key_file: Path | None = None
+    extend: bool = False
+    restart: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        hub_urls("syncers", self.syncers, "syncer")
+
+    @property
+    def syncer_urls(self) -> tuple[str, ...]:
+        """Where syncers are that are known beforehand."""
+        return hub_urls("syncers", self.syncers, "syncer", tls=self.connecting.tls)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerOptions:
+    """`python -m islands.learner`: trains on this host's devices.
+
+    Args:
+        supervisor: its address, or several to be tried in turn, separated by commas; each is a
+            host, host:port, or ws[s]://host:port/supervisor.
+        connecting: how it reaches the hub.
+        keeping: what it keeps on disk.
+        name: of this learner in the run; by default the host's with a random end, so that a
+            restart is another learner. Give a name to what is restarted.
+        folder: for its tape, in a folder of its own name.
+        devices: those of JAX that it uses: `all`, or indices such as 0,1 or 0-3.
+        model_parallel: devices over which parameters are sharded; the rest share the data.
+        threads: XLA's threads on CPU; by default one per core. Give 1 where learners share cores.
+        task_settings: this host's own arguments of the task's factory, such as rows per batch;
+            they win over those of the run.
+    """
+
+    supervisor: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
+    connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
+    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
+    name: str | None = None
+    folder: Path = Path(".islands")
+    devices: str = "all"
+    model_parallel: int = 1
+    threads: int | None = None
+    task_settings: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        _some_supervisor(self.supervisor)
+        if self.name is not None:
+            check_name(self.name, Role.LEARNER)
+        device_indices(self.devices)
+        at_least("model_parallel", self.model_parallel, 1)
+        if self.threads is not None:
+            at_least("threads", self.threads, 1)
+
+    @property
+    def supervisor_urls(self) -> tuple[str, ...]:
+        """Where to dial the supervisor, in the order given."""
+        return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
+
+
+@dataclass(frozen=True, slots=True)
+class ObserverOptions:
+    """`python -m islands.observer`: evaluates what is published, while the run goes on.
+
+    Args:
+        supervisor: its address, or several, as those of a learner.
+        connecting: how it reaches the hub.
+        keeping: what it keeps on disk.
+        name: of this observer in the run; by default the host's with a random end.
+        folder: for its tape, in a folder of its own name.
+        evaluate_every_s: least seconds between two evaluations.
+        task_settings: this host's own arguments of the task's factory.
+    """
+
+    supervisor: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
+    connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
+    keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
+    name: str | None = None
+    folder: Path = Path(".islands")
+    evaluate_every_s: float = 10.0
+    task_settings: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        _some_supervisor(self.supervisor)
+        if self.name is not None:
+            check_name(self.name, Role.OBSERVER)
+        above("evaluate_every_s", self.evaluate_every_s)
+
+    @property
+    def supervisor_urls(self) -> tuple[str, ...]:
+        """Where to dial the supervisor, in the order given."""
+        return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """`islands check`: holds a task against its contract before a run.
+
+    Args:
+        file: what the run is.
+        trace_only: compute no values: no step is taken, and no evaluation made.
+    """
+
+    file: RunFile = field(default_factory=RunFile, metadata=FLAT)
+    trace_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """`islands demo`: trains a small model on this machine; one learner is killed and returns.
+
+    Args:
+        tokens: budget of the run, in bytes of source read by all learners together.
+        learners: how many share this machine.
+        away_s: for which one learner is gone; longer than it takes to be evicted.
+        folder: of the run; by default a new one under runs/.
+        seed: of weights and data order.
+        kill: whether a learner is killed; the same run without it tells what the others felt.
+    """
+
+    tokens: int = 1_000_000
+    learners: int = 3
+    away_s: float = 8.0
+    folder: Path | None = None
+    seed: int = 0
+    kill: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        at_least("tokens", self.tokens, 1)
+        at_least("learners", self.learners, 1)
+        at_least("away_s", self.away_s, 0)
+        at_least("seed", self.seed, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlOptions:
+    """`islands control`: an operator's wish, told to a run that goes on.
+
+    Args:
+        verb: what is wished.
+        target: name of the learner to drain, or how many to add (1 by default).
+        folder: of the run, on the host of its supervisor; address, token and key are found there.
+        supervisor: its address, where there is no folder of the run; as that of a learner.
+        connecting: how to reach it.
+        key_file: file with the run's key, where there is no folder of the run.
+    """
+
+    verb: Verb = field(default=Verb.STATUS, metadata=POSITIONAL)
+    target: str | None = field(default=None, metadata=POSITIONAL)
+    folder: Path | None = None
+    supervisor: tuple[str, ...] = ()
+    connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
+    key_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        if self.folder is None and not self.supervisor:
+            raise SettingsError(
+                "neither folder nor supervisor is set; name the run's folder, or the address of "
+                "its hub and the run's key"
+            )
+        if self.folder is None and self.key_file is None:
+            raise SettingsError("key_file is not set; without the run's folder it is needed")
+        hub_urls("supervisor", self.supervisor, "supervisor")
+        if self.verb is Verb.DRAIN and self.target is None:
+            raise SettingsError("drain needs the name of a learner; status lists them")
+        if self.verb not in (Verb.DRAIN, Verb.ADD) and self.target is not None:
+            raise SettingsError(f"{self.verb} takes nothing, but {self.target!r} was given")
+        if self.verb is Verb.ADD and not re.fullmatch("[1-9][0-9]{0,3}", self.target or "1"):
+            raise SettingsError(f"add is told {self.target!r}; it must be a number, at least 1")
+
+    @property
+    def count(self) -> int:
+        """How many learners to add."""
+        return int(self.target or 1) if self.verb is Verb.ADD else 1
+
+    @property
+    def supervisor_urls(self) -> tuple[str, ...]:
+        """Where to dial the supervisor; nothing if the folder says it."""
+        return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
+
+
+def _some_supervisor(addresses: tuple[str, ...]) -> None:
+    if not addresses:
+        raise SettingsError("supervisor is empty; it must be the address of the run's hub")
+    hub_urls("supervisor", addresses, "supervisor")

@@ -1,0 +1,159 @@
+"""What a run is: settings and task by name; and what follows from them: layout and shards.
+
+The spec lives with the supervisor and is told to everybody who joins, so a learner needs no more
+than an address, a token, and its task importable. The plan is made once, from the task, on the
+supervisor's host; a syncer that is told it needs neither JAX nor the task. A learner makes its own
+plan from its own task, and compares: whoever would train something else finds out before it joins.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from islands.errors import DamagedError, RefusedError, UserError, unusable
+from islands.files.folder_lock import make_private
+from islands.files.seals import read_sealed, write_sealed
+from islands.layout.leaves import Layout, layout_of
+from islands.settings.run import RunSettings
+
+SPEC_FILE = "run.json"
+PLAN_FILE = "plan.json"
+MEND = "restore it from a copy, or begin the run anew with --restart"
+
+RESUMABLE = frozenset(
+    (
+        *("budget_tokens", "budget_s", "learning_rate", "warmup_steps", "total_steps"),
+        *("final_learning_rate_share", "timing", "norm_limit", "quorum", "grace_safety"),
+        *("overlap_steps", "pace_by", "weighting", "merge", "anchor", "interval_steps"),
+    )
+)
+"""Settings that may change when a run is taken up again; the others make it another run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """All that a run is.
+
+    Args:
+        settings: what its members agree on.
+        task: what is trained, as `package.module:factory`.
+        task_settings: arguments of the factory.
+    """
+
+    settings: RunSettings = field(default_factory=RunSettings)
+    task: str = "islands.tasks.stdlib_bytes:StdlibBytes"
+    task_settings: dict[str, object] = field(default_factory=dict)
+
+    def encode(self) -> str:
+        """As JSON."""
+        return msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def decode(text: str | bytes) -> "RunSpec":
+        """From JSON.
+
+        Raises:
+            RefusedError: it is no spec that this version understands.
+        """
+        try:
+            return msgspec.json.decode(text, type=RunSpec)
+        except (msgspec.MsgspecError, UserError) as error:
+            raise RefusedError(f"the run's settings are not understood here: {error}") from error
+
+    def changed_from(self, earlier: "RunSpec") -> str | None:
+        """What of an earlier spec cannot change in the life of a run, but did; None if nothing."""
+        if (self.task, self.task_settings) != (earlier.task, earlier.task_settings):
+            return f"the task {earlier.task} {earlier.task_settings}"
+        for name in RunSettings.__dataclass_fields__:
+            before = getattr(earlier.settings, name)
+            if name not in RESUMABLE and getattr(self.settings, name) != before:
+                return f"{name} = {before}"
+        return None
+
+    def differences(self, earlier: "RunSpec") -> tuple[str, ...]:
+        """Each setting that is another one now, as `name: before -> now`, parts of parts too."""
+        return tuple(_differences("", _plain(earlier.settings), _plain(self.settings)))
+
+
+def _plain(settings: RunSettings) -> dict[str, object]:
+    """As it is told to others: numbers that are equal there are equal."""
+    return msgspec.json.decode(msgspec.json.encode(settings), type=dict[str, object])
+
+
+def _differences(prefix: str, before: dict[str, object], now: dict[str, object]) -> Iterator[str]:
+    for name, new in now.items():
+        old = before.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(f"{prefix}{name}.", old, new)
+        elif old != new:
+            yield f"{prefix}{name}: {old} -> {new}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What follows from a spec: the layout of the model, and virtual shards of one pass.
+
+    `begun` tells a run from another of its name, such as the one before a `--restart`.
+    """
+
+    layout: Layout
+    shards: int
+    begun: str = ""
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return msgspec.json.encode(self)
+
+    @staticmethod
+    def decode(data: bytes | memoryview) -> "RunPlan":
+        """From JSON; the fingerprint is computed anew.
+
+        Raises:
+            RefusedError: it is no plan, or its fingerprint is not its own.
+        """
+        try:
+            plan = msgspec.json.decode(data, type=RunPlan)
+        except msgspec.MsgspecError as error:
+            raise RefusedError(f"the run's plan is not understood here: {error}") from error
+        told = plan.layout
+        layout = layout_of(told.leaves, told.fragments, told.pattern, dict(told.labels))
+        if layout != told:
+            raise RefusedError("the run's plan does not have the fingerprint that it names")
+        return RunPlan(layout, plan.shards, plan.begun)
+
+
+def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:
+    """Put both into a run's folder, where a restarted hub finds them.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    try:
+        make_private(folder)
+        text = msgspec.json.format(spec.encode().encode(), indent=2)
+        write_sealed(folder / SPEC_FILE, text)
+        write_sealed(folder / PLAN_FILE, plan.encode())
+    except OSError as error:
+        raise unusable(f"the run folder {folder} cannot be written", error) from error
+
+
+def read(folder: Path) -> tuple[RunSpec, RunPlan] | None:
+    """Both from a run's folder; None if it holds no run.
+
+    Raises:
+        UserError: a file cannot be read.
+        DamagedError: a file is damaged, or missing though others of a run are there.
+        RefusedError: a file is of another version of islands.
+    """
+    try:
+        spec, plan = read_sealed(folder / SPEC_FILE), read_sealed(folder / PLAN_FILE)
+    except DamagedError as error:
+        raise DamagedError(f"{error}; {MEND}") from error
+    if spec is not None and plan is not None:
+        return RunSpec.decode(spec), RunPlan.decode(plan)
+    if spec is None and plan is None:
+        return None
+    lost, found = (SPEC_FILE, PLAN_FILE) if spec is None else (PLAN_FILE, SPEC_FILE)
+    raise DamagedError(f"{folder} holds the {found} of a run, but {lost} is missing; {MEND}")

@@ -1,0 +1,112 @@
+"""Payloads that arrived and are being measured on a worker; the state hears of them afterwards."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from islands.actors.ports import Worker
+from islands.identities import FragmentIndex, Ticket
+from islands.messages.training import Contribution, FragmentSeed
+from islands.numerics.check import Measured
+from islands.syncer.actions import Record
+from islands.syncer.eligibility import BUSY
+from islands.syncer.events import ContributionArrived, SeedArrived
+from islands.syncer.fate import Check
+from islands.syncer.load import LoadWatch
+from islands.syncer.vault import Vault
+
+INSPECTIONS_MAX = 4
+"""Contributions of one learner that may wait for the worker: two pulls, each answered again."""
+
+
+class Inspections:
+    """What waits for the worker, by sender.
+
+    Attributes:
+        load: what rounds lack on account of it.
+
+    Args:
+        vault: measures, and keeps what is finite.
+        worker: does it.
+        post: given the event for each payload that was measured.
+    """
+
+    def __init__(
+        self,
+        vault: Vault,
+        worker: Worker,
+        post: Callable[[ContributionArrived | SeedArrived], object],
+    ) -> None:
+        """Nothing waits."""
+        self._vault = vault
+        self._worker = worker
+        self._post = post
+        self._waiting: Counter[str] = Counter()
+        self._tickets: dict[int, tuple[FragmentIndex, Ticket]] = {}
+        self._taken = 0
+        self.load = LoadWatch()
+
+    def take_contribution(
+        self, connection: int, message: Contribution, payload: tuple[memoryview, ...]
+    ) -> None:
+        """Measure it; one too many is lost, and asked for again if it was wanted."""
+        name = str(message.ticket.name)
+        if self._waiting[name] >= INSPECTIONS_MAX:
+            return
+        self._waiting[name] += 1
+        self._taken += 1
+        number = self._taken
+        self._tickets[number] = message.fragment, message.ticket
+
+        def arrive(result: tuple[Check, Measured | None]) -> None:
+            self._done(name)
+            del self._tickets[number]
+            check, measured = result
+            if measured is not None and check.finite:
+                self._vault.hold(message.ticket, connection, measured)
+            self._post(ContributionArrived(message, check, connection))
+
+        self._worker.submit(lambda: self._vault.inspect(message, payload), arrive)
+
+    def take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...], at_most: int) -> None:
+        """Check a fragment of an initial value, of which its sender has so many at most."""
+        name = str(seed.name)
+        if self._waiting[name] >= at_most:
+            return
+        self._waiting[name] += 1
+
+        def arrive(intact: bool) -> None:  # noqa: FBT001  a callback's only argument
+            self._done(name)
+            self._post(SeedArrived(seed, intact=intact))
+
+        self._worker.submit(lambda: self._vault.take_seed(seed, payload), arrive)
+
+    def note(self, entry: Record) -> dict[str, object]:
+        """Count what rounds lack as it waits here; returns what the tape is to say of it."""
+        match entry:
+            case Record("opened", {"round": int(number), "left_out": dict(left_out)}):
+                held_up = [
+                    name for name in left_out if left_out[name] == BUSY and self._waiting[name]
+                ]
+                self.load.opened(number, len(held_up))
+            case Record("closed", {"round": int(number), "fragment": int(fragment)} as fields):
+                uninspected = self._uninspected(fragment, number, fields["arrived"])
+                self.load.lacks(number, len(uninspected))
+                return {"uninspected": uninspected}
+            case _:
+                pass
+        return {}
+
+    def _uninspected(self, fragment: int, number: int, arrived: object) -> list[str]:
+        """Whose contributions to a round are here and not measured yet, by name."""
+        assert isinstance(arrived, list), "a round knows who arrived"
+        found = [
+            str(ticket.name)
+            for index, ticket in self._tickets.values()
+            if (index, ticket.round) == (fragment, number) and ticket.name not in arrived
+        ]
+        return sorted(dict.fromkeys(found))
+
+    def _done(self, name: str) -> None:
+        self._waiting[name] -= 1
+        if not self._waiting[name]:
+            del self._waiting[name]

@@ -1,0 +1,243 @@
+"""The syncer's journal: what it must know after a crash, written before anything is sent.
+
+There are two slots per fragment and two for records without a fragment (`slots.py`), so a torn
+write costs the record that was being written and never the one before it. Every record carries the
+whole durable metadata (epoch, versions, ledger, leases); with a fragment's record goes its value
+and its optimizer's state. Recovery takes the metadata of the highest sequence number, and for every
+fragment the slot with the version that this metadata names. Records are written in order, one at a
+time, so that is a state that was committed.
+
+The epoch is a record of its own, raised before a syncer does anything else. A writer whose epoch
+is not the newest on the disk is fenced: it finds that out before every write and writes nothing.
+
+Disk use is bounded: 2 · (value + optimizer state) and two small files.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.actors.epochs import EPOCH, known_epochs, newest_epoch, take_epoch
+from islands.errors import DamagedError, FencedError, JournalError
+from islands.files.disk import Disk
+from islands.files.slots import MAGIC, Arrays, Head, Record, Slots
+from islands.identities import Version
+from islands.syncer.core import Durable
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a journal holds: the metadata, and per fragment its arrays (`value` and the state)."""
+
+    durable: Durable
+    fragments: tuple[dict[str, NDArray[np.generic]], ...]
+
+
+class Journal:
+    """One syncer's journal on one disk.
+
+    Args:
+        disk: where it lies.
+        fragments: P of the plan.
+
+    Attributes:
+        damaged: Files that were found missing or not whole, for whoever starts to name them.
+    """
+
+    def __init__(self, disk: Disk, fragments: int) -> None:
+        """Look at the slots; nothing is written before `begin_epoch`."""
+        self._slots = Slots(disk)
+        self._names = [f"fragment-{index:05d}" for index in range(fragments)]
+        self.epoch = 0
+        self.sequence = 0
+        self.damaged: list[str] = []
+        self._torn: list[str] = []
+
+    def take_over(self) -> Recovered | None:
+        """Take a new epoch, which fences an older syncer, then read what was committed.
+
+        Raises:
+            JournalError: as of `recover`; after a DiskError it may be tried again.
+        """
+        other = self._slots.other_format([EPOCH, "metadata", *self._names])
+        if other is not None:
+            raise _written_by_another(f"its records are {other}, not {MAGIC.decode()}")
+        if not self.epoch:
+            self._begin_first()
+        recovered = self.recover()
+        if recovered is not None and recovered.durable.epoch >= self.epoch:
+            self.begin_epoch(recovered.durable.epoch + 1)  # the files of the epoch were lost
+        for file in self._torn:  # of no use to anybody, and named once
+            self._slots.void(file)
+        return recovered
+
+    def _begin_first(self) -> None:
+        """Take this start's epoch, unless what it would begin with is gone."""
+        known = known_epochs(self._slots)
+        names = ["metadata", *self._names]
+        if known.gone and not any(self._slots.look(name).there for name in names):
+            raise DamagedError(
+                "the journal is gone: its folder held a run, and is empty now; restore it from a "
+                "copy, or begin the run anew with --restart"
+            )
+        if known.epochs or not known.damaged:
+            self.begin_epoch(1)
+            return
+        recovered = self.recover()  # the records tell of the last start that wrote one
+        self.begin_epoch(1 if recovered is None else recovered.durable.epoch + 2)
+
+    def recover(self) -> Recovered | None:
+        """Read what was committed; None if the run has no complete version yet.
+
+        `sequence` is then that of the newest record, also if it is of no use: what is written
+        from now on must be newer.
+
+        Raises:
+            DamagedError: a fragment's committed version is in neither of its slots, or nothing is
+                whole where there was a run.
+            DiskError: the disk is broken.
+            JournalError: the journal is that of another run.
+        """
+        looked = {name: self._slots.look(name) for name in ["metadata", *self._names]}
+        heads = {name: one.heads for name, one in looked.items()}
+        self._torn = [file for one in looked.values() for file in one.damaged]
+        try:
+            return self._read(heads)
+        finally:
+            self.damaged = sorted({*self.damaged, *self._torn})
+
+    def _read(self, heads: dict[str, list[Head]]) -> Recovered | None:
+        found = self._newest([head for name in heads for head in heads[name]])
+        if found is None:
+            self._require_new()
+            return None
+        newest, record = found
+        self.sequence = record.sequence
+        durable = _decoded(record.metadata)
+        if len(durable.published) != len(self._names):
+            raise JournalError(
+                f"the journal is of another run: it has {len(durable.published)} fragments, "
+                f"not {len(self._names)}; choose another folder"
+            )
+        for name, own in heads.items():  # so far, none but the newest is needed
+            self._slots.keep(name, newest if newest in own else None)
+        fragments: list[dict[str, NDArray[np.generic]]] = []
+        for name, published in zip(self._names, durable.published, strict=True):
+            if published is None:
+                self._require_new()
+                return None
+            arrays = record.arrays if newest in heads[name] else None
+            if arrays is None or newest.version != published.version:
+                arrays = self._of_version(name, heads[name], published.version)
+            fragments.append(arrays)
+        return Recovered(durable, tuple(fragments))
+
+    def give_up(self) -> None:
+        """Recovery on another thread is to end soon, with a JournalError."""
+        self._slots.give_up()
+
+    def _newest(self, heads: list[Head]) -> tuple[Head, Record] | None:
+        """The newest record that is whole; what lies beside it is not read."""
+        for head in sorted(heads, key=lambda head: head.sequence, reverse=True):
+            record = self._load(head)
+            if record is not None:
+                return head, record
+        return None
+
+    def _load(self, head: Head) -> Record | None:
+        record = self._slots.load(head)
+        if record is None:
+            self._torn.append(head.file)
+        return record
+
+    def _require_new(self) -> None:
+        """No complete version is there: a run that never had one has torn one record at most.
+
+        The first record of a name makes both of its slots.
+        """
+        names = {file.rpartition(".")[0] for file in self._torn}
+        if len(names) > 1:
+            raise DamagedError(
+                f"the journal holds no run any more, and {', '.join(sorted(self._torn))} are not "
+                "whole; restore its folder from a copy, or begin the run anew with --restart"
+            )
+
+    def _of_version(
+        self, name: str, heads: list[Head], version: Version
+    ) -> dict[str, NDArray[np.generic]]:
+        for head in heads:
+            record = self._load(head) if head.version == version else None
+            if record is not None:
+                self._slots.keep(name, head)
+                return record.arrays
+        raise DamagedError(
+            f"{name}: version {version} is committed and in neither slot, and "
+            f"{', '.join(sorted(self._torn)) or 'none'} is damaged or missing; "
+            "restore the journal's folder from a copy, or begin the run anew with --restart"
+        )
+
+    def begin_epoch(self, at_least: int) -> int:
+        """Take a new epoch, higher than all on the disk; durable when this returns."""
+        self.epoch, known = take_epoch(self._slots, at_least)
+        self.damaged = sorted({*self.damaged, *known.damaged})
+        return self.epoch
+
+    def write(
+        self,
+        sequence: int,
+        metadata: bytes,
+        fragment: int | None,
+        version: Version | None,
+        arrays: Arrays,
+    ) -> None:
+        """Make a record durable.
+
+        Args:
+            sequence: of the record; grows by one.
+            metadata: `encode(durable)`.
+            fragment: whose value goes with it; None for none.
+            version: of that value.
+            arrays: `value` and the optimizer's state.
+
+        Raises:
+            FencedError: a syncer of a higher epoch owns the journal.
+            DiskError: the disk is full, read-only or broken; the same record may be tried again.
+        """
+        self.check_owner()
+        name = "metadata" if fragment is None else self._names[fragment]
+        self._slots.write(name, sequence, metadata, version, arrays)
+
+    def check_owner(self) -> None:
+        """See whether the journal is still this syncer's.
+
+        Raises:
+            FencedError: a syncer of a higher epoch owns it.
+            DiskError: the disk is broken.
+        """
+        owner = newest_epoch(self._slots)
+        if owner > self.epoch:
+            raise FencedError(
+                f"a newer syncer owns the journal: epoch {owner} owns the journal, this syncer is "
+                f"{self.epoch}, so it ends; end the other one before this one is started again"
+            )
+
+
+def encode(durable: Durable) -> bytes:
+    """The metadata of a record, as it stands now."""
+    return msgspec.json.encode(durable)
+
+
+def _decoded(metadata: bytes) -> Durable:
+    try:
+        return msgspec.json.decode(metadata, type=Durable)
+    except msgspec.MsgspecError as error:
+        raise _written_by_another(str(error)) from error
+
+
+def _written_by_another(how: str) -> JournalError:
+    return JournalError(
+        f"the journal was written by another version of islands ({how}); go on with that version, "
+        "or choose another folder"
+    )

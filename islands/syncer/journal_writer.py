@@ -1,0 +1,173 @@
+"""The journal as the syncer's actor uses it: on a worker, one record after the other.
+
+Recovery comes first, and takes seconds for each gigabyte of state; the loop goes on meanwhile.
+
+=====================================  ==========================================================
+recovery, or a write, finds            then
+=====================================  ==========================================================
+a disk that is full, or fails          it is tried again every `DISK_RETRY_S`: nobody hears of what
+                                       the record holds, and learners go on stepping
+a newer syncer's epoch                 this syncer ends
+anything else                          this syncer ends
+=====================================  ==========================================================
+
+A syncer that has nothing to write would not learn of a newer one, so it looks now and then.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.actors.ports import Worker
+from islands.errors import DiskError, JournalError
+from islands.identities import Version
+from islands.syncer.journal import Journal, Recovered
+
+JournalRecord = tuple[int, bytes, int | None, Version | None, dict[str, NDArray[np.generic]]]
+"""Sequence number, metadata, and of one fragment: its index, version and arrays."""
+
+DISK_RETRY_S = 2.0
+
+
+class JournalWriter:
+    """Writes records in order; a record that is durable says that all before it are.
+
+    Args:
+        journal: where to.
+        worker: writes them.
+        written: called with a record's sequence number once it is durable.
+        delayed: called each time the disk fails.
+        failed: called once with the reason why nothing can be written any more.
+        damaged: called with the files that were found missing or not whole, if there are any.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        worker: Worker,
+        *,
+        written: Callable[[int], object],
+        delayed: Callable[[DiskError], object],
+        failed: Callable[[JournalError], object],
+        damaged: Callable[[list[str]], object],
+    ) -> None:
+        """Nothing is written yet."""
+        self._journal = journal
+        self._worker = worker
+        self._written = written
+        self._delayed = delayed
+        self._failed = failed
+        self._damaged = damaged
+        self._unwritten: deque[JournalRecord] = deque()
+        self._retry: asyncio.TimerHandle | None = None
+        self._owned = False
+        self._closed = False
+
+    def take_over(self, done: Callable[[Recovered | None], object]) -> None:
+        """Own the journal from now on, and read what was committed; nothing is written before.
+
+        Args:
+            done: called with it.
+        """
+
+        def work() -> Recovered | JournalError | None:
+            try:
+                return self._journal.take_over()
+            except JournalError as error:
+                return error
+
+        def arrive(result: Recovered | JournalError | None) -> None:
+            if self._closed:
+                return
+            if isinstance(result, DiskError):
+                self._delayed(result)
+                loop = asyncio.get_running_loop()
+                self._retry = loop.call_later(DISK_RETRY_S, self.take_over, done)
+            elif isinstance(result, JournalError):
+                self._fail(result)
+            else:
+                self._owned = True
+                if self._journal.damaged:
+                    self._damaged(self._journal.damaged)
+                done(result)
+
+        self._worker.submit(work, arrive)
+
+    def write(self, record: JournalRecord) -> None:
+        """Make a record durable, after all that were given before."""
+        self._unwritten.append(record)
+        if len(self._unwritten) == 1:
+            self._write_first()
+
+    def attempt(self, work: Callable[[], object], done: Callable[[], object]) -> None:
+        """Write something else; a disk that is full is tried again, as with a record.
+
+        Args:
+            work: writes it; raises a DiskError if it cannot.
+            done: called when it is written.
+        """
+
+        def arrive(error: JournalError | None) -> None:
+            if self._closed:
+                return
+            if isinstance(error, DiskError):
+                self._delayed(error)
+                loop = asyncio.get_running_loop()
+                self._retry = loop.call_later(DISK_RETRY_S, self.attempt, work, done)
+            elif error is not None:
+                self._fail(error)
+            else:
+                done()
+
+        self._worker.submit(lambda: _attempt(work), arrive)
+
+    def look(self) -> None:
+        """Learn of a newer syncer; whoever has something to write learns of it by that."""
+        if self._owned and not self._unwritten and not self._closed:
+            self._worker.submit(lambda: _attempt(self._journal.check_owner), self._looked)
+
+    def close(self) -> None:
+        """Read and write nothing any more."""
+        self._closed = True
+        self._journal.give_up()
+        if self._retry is not None:
+            self._retry.cancel()
+
+    def _write_first(self) -> None:
+        record = self._unwritten[0]
+        self._worker.submit(lambda: _attempt(lambda: self._journal.write(*record)), self._done)
+
+    def _done(self, error: JournalError | None) -> None:
+        if self._closed:
+            return
+        if isinstance(error, DiskError):
+            self._delayed(error)
+            loop = asyncio.get_running_loop()
+            self._retry = loop.call_later(DISK_RETRY_S, self._write_first)
+        elif error is not None:
+            self._fail(error)
+        else:
+            sequence = self._unwritten.popleft()[0]
+            if self._unwritten:
+                self._write_first()
+            self._written(sequence)
+
+    def _looked(self, error: JournalError | None) -> None:
+        """A disk that fails now is told of by the next write."""
+        if error is not None and not isinstance(error, DiskError) and not self._closed:
+            self._fail(error)
+
+    def _fail(self, error: JournalError) -> None:
+        self.close()
+        self._failed(error)
+
+
+def _attempt(work: Callable[[], object]) -> JournalError | None:
+    try:
+        work()
+    except JournalError as error:
+        return error
+    return None

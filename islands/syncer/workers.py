@@ -1,0 +1,72 @@
+"""The syncer's workers: what is heavy has a place of its own, so that none waits for another.
+
+==========  ===================================  ==================================================
+worker      does                                 order
+==========  ===================================  ==================================================
+inspecting  digest and norms of contributions    none: several at once, by the host's cores
+merging     merges, outer steps, version 0       as rounds close
+writing     the journal, recovery, the export    by sequence number, each after the merge it holds
+==========  ===================================  ==================================================
+
+A fragment's next merge begins after its last one is durable: its next round is not opened before.
+So no record is written from arrays that change, though merging and writing go on side by side.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from islands.actors.ports import ThreadWorker, Worker
+from islands.syncer.load import INSPECTING, MERGING, WRITING, Busy
+
+INSPECTORS_MAX = 8
+"""More threads than this find the memory busy, not the cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerWorkers:
+    """One worker for each kind of heavy work."""
+
+    inspecting: Worker
+    merging: Worker
+    writing: Worker
+
+    @classmethod
+    def of(cls, worker: Worker) -> Self:
+        """One worker for everything, in order."""
+        return cls(worker, worker, worker)
+
+    def busy(self) -> dict[str, Busy]:
+        """What each has done, by name."""
+        named = {INSPECTING: self.inspecting, MERGING: self.merging, WRITING: self.writing}
+        return {
+            name: Busy(worker.busy_s, worker.places, worker.waiting)
+            for name, worker in named.items()
+        }
+
+    def close(self) -> None:
+        """Take no more; what writes files is waited for."""
+        self.inspecting.close()
+        self.merging.close()
+        self.writing.close()
+
+
+def worker_threads(name: str, failed: Callable[[BaseException], object]) -> SyncerWorkers:
+    """Threads on this host.
+
+    Args:
+        name: of the syncer.
+        failed: called on the loop with a failure of the work.
+    """
+    cores = len(os.sched_getaffinity(0))
+    return SyncerWorkers(
+        ThreadWorker(
+            f"{name}-inspect",
+            failed,
+            finish=False,
+            places=min(INSPECTORS_MAX, cores),
+        ),
+        ThreadWorker(f"{name}-merge", failed, finish=False),
+        ThreadWorker(f"{name}-write", failed),
+    )

@@ -1,0 +1,249 @@
+"""The compiled functions of one task under one layout, shared by all trainers of a process.
+
+Functions are compiled ahead of time, under a lock: three learners that start together compile
+once, and a step never finds itself compiling because another thread was first. What a function
+donates is written beside it.
+
+Parameters and state are handled as flat tuples: the *local* leaves, which are those of the layout
+(trainable parameters, then the leaves of the state that are merged), the frozen parameters, and
+what of the state is only carried along. Where an optimizer needs a tree it gets the task's own,
+with `None` in the place of frozen leaves.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property, lru_cache
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.stages import Compiled
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt
+
+from islands.layout.device_transfer import Leaves
+from islands.layout.fragments import plan
+from islands.layout.leaves import STATE_PREFIX, Layout, Leaf, Pattern
+from islands.layout.leaves import Role as LeafRole
+from islands.training.moment_pieces import MomentPlan, plan_moments, words_of
+from islands.training.task import Task, TaskState, path_of
+from islands.training.task_trace import checked_loss, refuse_integers, start_of
+from islands.training.trainer import MOMENT_PIECE_BYTES
+
+
+class Program:
+    """Shapes, layout and compiled functions of a task.
+
+    Args:
+        task: What is trained.
+        count: Fragments asked for.
+        pattern: How leaves are spread over fragments.
+        min_piece_bytes: Least size of a fragment's largest piece.
+
+    Raises:
+        TaskError: The task's parameters cannot be trained; the sentence says which and why.
+        SettingsError: The fragments asked for cannot be made.
+    """
+
+    def __init__(
+        self, task: Task[PyTree], count: int, pattern: Pattern, min_piece_bytes: int
+    ) -> None:
+        self.task = task
+        shapes = start_of(task)
+        flat, self._treedef = jax.tree_util.tree_flatten_with_path(shapes[0])
+        paths = [path_of(keys) for keys, _ in flat]
+        refuse_integers(task, paths, [leaf for _, leaf in flat])
+        self._trains = [task.trainable(path) for path in paths]
+        leaves = [
+            Leaf(path, tuple(x.shape), str(x.dtype), task.role(path), task.stack(path))
+            for (path, (_, x)), trains in zip(
+                zip(paths, flat, strict=True), self._trains, strict=True
+            )
+            if trains
+        ]
+        self._trained = len(leaves)
+        flat, self._state_treedef = jax.tree_util.tree_flatten_with_path(shapes[1])
+        self._averages = [_merges(task, path_of(keys), leaf) for keys, leaf in flat]
+        leaves += [
+            Leaf(STATE_PREFIX + path_of(keys), tuple(x.shape), str(x.dtype), LeafRole.STATE)
+            for (keys, x), averages in zip(flat, self._averages, strict=True)
+            if averages
+        ]
+        labels = {"task": type(task).__name__, **task.labels()}
+        self.layout: Layout = plan(
+            leaves, count=count, pattern=pattern, min_piece_bytes=min_piece_bytes, labels=labels
+        )
+        self._shapes: tuple[PyTree, PyTree] = shapes
+        self._lock = threading.Lock()
+        self._compiled: dict[object, Compiled] = {}
+
+    @cached_property
+    def moments(self) -> MomentPlan:
+        """How the inner optimizer's state, and what is carried, are cut into pieces; by shapes."""
+
+        def held(params: PyTree, state: PyTree) -> PyTree:
+            moments = self.optimizer_state(self.split(params)[0])
+            return words_of((moments, self.split_state(state)[1]))
+
+        return plan_moments(jax.eval_shape(held, *self._shapes), MOMENT_PIECE_BYTES)
+
+    def init(self, key: PRNGKeyArray) -> tuple[Leaves, Leaves, Leaves]:
+        """Local leaves, frozen leaves and carried ones, each in a buffer of its own."""
+        params, state = _copied(_tree(self.task.init(key)))
+        trainable, frozen = self.split(params)
+        averaged, carried = self.split_state(state)
+        return (*trainable, *averaged), frozen, carried
+
+    @property
+    def freezes(self) -> bool:
+        """Whether some parameters are not trained."""
+        return not all(self._trains)
+
+    def split(self, params: PyTree) -> tuple[Leaves, Leaves]:
+        """A tree of parameters as trainable and frozen leaves."""
+        pairs = list(zip(jax.tree.leaves(params), self._trains, strict=True))
+        return tuple(x for x, trains in pairs if trains), tuple(x for x, t in pairs if not t)
+
+    def join(self, trainable: Sequence[PyTree], frozen: Sequence[PyTree]) -> PyTree:
+        """The tree of parameters that `split` took apart, of arrays or of what stands for them."""
+        one, other = iter(trainable), iter(frozen)
+        leaves = [next(one if trains else other) for trains in self._trains]
+        return jax.tree.unflatten(self._treedef, leaves)
+
+    @property
+    def carries(self) -> bool:
+        """Whether some of the state is carried along without being merged."""
+        return not all(self._averages)
+
+    def split_state(self, state: PyTree) -> tuple[Leaves, Leaves]:
+        """A state as leaves that are merged, and leaves that are only carried."""
+        pairs = list(zip(jax.tree.leaves(state), self._averages, strict=True))
+        return tuple(x for x, merged in pairs if merged), tuple(x for x, m in pairs if not m)
+
+    def join_state(self, averaged: Sequence[PyTree], carried: Sequence[PyTree]) -> PyTree:
+        """The state that `split_state` took apart."""
+        one, other = iter(averaged), iter(carried)
+        leaves = [next(one if merged else other) for merged in self._averages]
+        return jax.tree.unflatten(self._state_treedef, leaves)
+
+    def tree(self, local: Sequence[PyTree], frozen: Sequence[PyTree]) -> PyTree:
+        """The tree of parameters, of which local leaves are a part."""
+        return self.join(local[: self._trained], frozen)
+
+    def state_tree(self, local: Sequence[PyTree], carried: Sequence[PyTree]) -> PyTree:
+        """The state, of which local leaves are a part."""
+        return self.join_state(local[self._trained :], carried)
+
+    def carried(self, key: PRNGKeyArray) -> Leaves:
+        """What is carried, initially; traced, so that nobody computes the parameters for it."""
+        return self.split_state(_copied(_tree(self.task.init(key))[1]))[1]
+
+    @property
+    def compiling(self) -> bool:
+        """Whether a function is being compiled, by any thread."""
+        return self._lock.locked()
+
+    def compiled(self, key: object) -> Compiled | None:
+        """A function that was compiled; asked without the lock, so no step waits for another."""
+        return self._compiled.get(key)
+
+    def compile(
+        self,
+        key: object,
+        function: Callable[..., PyTree],
+        arguments: Sequence[PyTree],
+        results: PyTree | None = None,
+        donate: tuple[int, ...] = (),
+    ) -> Compiled:
+        """The function compiled for arguments of these shapes; at most once for a key.
+
+        Args:
+            key: What names it.
+            function: What is compiled.
+            arguments: That it will be called with, or their likes.
+            results: Where its results live; where JAX puts them when None.
+            donate: Which arguments it may overwrite.
+        """
+        with self._lock:
+            if key not in self._compiled:
+                placed = {} if results is None else {"out_shardings": results}
+                jitted = jax.jit(function, donate_argnums=donate, **placed)
+                self._compiled[key] = jitted.lower(*arguments).compile()
+            return self._compiled[key]
+
+    def optimizer_state(self, local: Leaves) -> PyTree:
+        """A fresh state of the inner optimizer. Nothing is donated."""
+        with _optax_promotion():
+            return self.task.optimizer(0.0).init(self._trainable_tree(local[: self._trained]))
+
+    def step(
+        self,
+        local: Leaves,
+        optimizer_state: PyTree,
+        carried: Leaves,
+        frozen: Leaves,
+        batch: PyTree,
+        key: PRNGKeyArray,
+        count: UInt[Array, ""],
+        learning_rate: Float[Array, ""],
+    ) -> tuple[Leaves, PyTree, Leaves, Float[Array, ""]]:
+        """One inner step. The first three arguments are donated."""
+        key = jax.random.fold_in(key, count)
+        state = self.state_tree(local, carried)
+        trainable = local[: self._trained]
+
+        def loss_of(leaves: Leaves) -> tuple[Float[Array, ""], PyTree]:
+            return checked_loss(self.task, self.join(leaves, frozen), state, batch, key)
+
+        (loss, next_state), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
+        tree = self._trainable_tree(trainable)
+        with _optax_promotion():
+            optimizer = optax.with_extra_args_support(self.task.optimizer(learning_rate))
+            slopes = self._trainable_tree(gradients)
+            updates, optimizer_state = optimizer.update(
+                slopes, optimizer_state, tree, value=loss, grad=slopes
+            )
+            stepped = optax.apply_updates(tree, updates)
+        averaged, carried = self.split_state(next_state)
+        return (*jax.tree.leaves(stepped), *averaged), optimizer_state, carried, loss
+
+    def _trainable_tree(self, trainable: Leaves) -> PyTree:
+        return self.join(trainable, [None] * self._trains.count(False))
+
+
+def program_for(task: Task[PyTree], count: int, pattern: Pattern, min_piece_bytes: int) -> Program:
+    """The one program of this process for a task and a plan; a new one for an unhashable task."""
+    if type(task).__hash__ is None:
+        return Program(task, count, pattern, min_piece_bytes)
+    with _PROGRAMS_LOCK:
+        return _program(task, count, pattern, min_piece_bytes)
+
+
+_PROGRAMS_LOCK = threading.Lock()
+_program = lru_cache(maxsize=8)(Program)
+
+
+def _optax_promotion() -> AbstractContextManager[object]:
+    """JAX's ordinary promotion, which Optax relies on, also where a host asks for a strict one."""
+    promotion: AbstractContextManager[object] = jax.numpy_dtype_promotion("standard")
+    return promotion
+
+
+@jax.jit
+def _copied(tree: PyTree) -> PyTree:
+    """The leaves as arrays in new buffers: what a task hands out twice could not be donated."""
+    return jax.tree.map(lambda x: jnp.array(x, dtype=x.dtype, copy=True), tree)
+
+
+def copied_words(leaf: Array) -> Array:
+    """A leaf in a new buffer; random keys as the words they are made of."""
+    return jnp.copy(words_of(leaf))
+
+
+def _merges(task: Task[PyTree], path: str, leaf: jax.ShapeDtypeStruct) -> bool:
+    """Whether a leaf of the state is merged: only what has an average can be."""
+    return bool(jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size and task.averaged(path))
+
+
+def _tree(start: TaskState) -> tuple[PyTree, PyTree]:
+    return start.params, start.state

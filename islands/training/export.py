@@ -1,0 +1,172 @@
+"""A run's parameters as one file: tensors by their paths, and beside them what they are.
+
+    params = islands.load("runs/mine", like=task.init(key).params)   # a tree as the task's own
+    arrays = islands.load("runs/mine/final.safetensors")             # or simply arrays by path
+    islands.described("runs/mine")["tokens"]
+
+The file is written when a run ends, and when it is stopped before that. Its metadata are texts, as
+the format wants them: `run`, `task`, `tokens` and `reason` plain, `task_settings`, `settings` and
+`versions` as JSON.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.errors import DiskError, UserError
+from islands.identities import Cut
+from islands.layout.leaves import STATE_PREFIX, Layout
+from islands.settings.run_spec import RunSpec
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+FINAL_FILE = "final.safetensors"
+AS_JSON = frozenset(("task_settings", "settings", "versions", "tokens"))
+
+
+class _Tensors(Protocol):
+    """A file of tensors that is open."""
+
+    def metadata(self) -> dict[str, str] | None:
+        """Texts by name."""
+
+    def keys(self) -> list[str]:
+        """Paths of the tensors."""
+
+    def get_tensor(self, name: str) -> NDArray[np.generic]:
+        """One of them."""
+
+
+def metadata_of(spec: RunSpec, layout: Layout, cut: Cut) -> dict[str, str]:
+    """What a file of parameters says of itself."""
+    settings = msgspec.to_builtins(spec.settings)
+    return {
+        "format": "np",
+        "run": spec.settings.run,
+        "task": spec.task,
+        "task_settings": json.dumps(spec.task_settings, sort_keys=True),
+        "settings": json.dumps(settings, sort_keys=True),
+        "tokens": str(cut.tokens),
+        "versions": json.dumps([str(version) for version in cut.versions]),
+        "reason": cut.reason,
+        "fingerprint": layout.fingerprint,
+    }
+
+
+def write_model(
+    path: Path, layout: Layout, values: list[NDArray[np.float32]], metadata: dict[str, str]
+) -> None:
+    """Replace a file by these values, float32 tensors by their paths.
+
+    Raises:
+        DiskError: the disk is full or broken; what was there stays.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    fresh = path.with_suffix(".new")
+    try:
+        save_file(layout.assemble(values), fresh, metadata)
+        fresh.replace(path)
+    except (OSError, SafetensorError) as error:
+        raise DiskError(f"{path} cannot be written: {error}") from error
+
+
+def described(path: Path | str) -> dict[str, object]:
+    """What a file of parameters says of itself.
+
+    Args:
+        path: of the file, or of the folder of a run.
+
+    Raises:
+        UserError: there is no such file, or it cannot be read.
+    """
+    with _opened(path) as file:
+        told = file.metadata() or {}
+    return {key: json.loads(text) if key in AS_JSON else text for key, text in told.items()}
+
+
+def load_model(path: Path | str, like: "PyTree" = None) -> "PyTree":
+    """The parameters of a file.
+
+    Args:
+        path: of the file, or of the folder of a run.
+        like: a tree of parameters, or of their shapes, as the task's `init` gives it; or a whole
+            `TaskState`. Leaves that the file lacks, since they are frozen or each learner's own,
+            are kept. None: a dictionary by path.
+
+    Returns:
+        Arrays of the types of `like`, in a tree as `like` is; without it, float32 arrays by path,
+        those of the state after `state:`.
+
+    Raises:
+        UserError: there is no such file, or it is of another model; names the first difference.
+    """
+    with _opened(path) as file:
+        arrays = {name: file.get_tensor(name) for name in sorted(file.keys())}
+    if like is None:
+        return arrays
+    from islands.training.task import TaskState
+
+    place = _file(path)
+    params = {name: x for name, x in arrays.items() if not name.startswith(STATE_PREFIX)}
+    if not isinstance(like, TaskState):
+        return _filled(params, like, place)
+    state = {name.removeprefix(STATE_PREFIX): x for name, x in arrays.items() if name not in params}
+    return TaskState(_filled(params, like.params, place), _filled(state, like.state, place))
+
+
+def _filled(arrays: Mapping[str, NDArray[np.generic]], like: "PyTree", path: Path) -> "PyTree":
+    import jax
+    import jax.numpy as jnp
+
+    from islands.training.task import path_of
+
+    flat, tree = jax.tree_util.tree_flatten_with_path(like)
+    names = [path_of(keys) for keys, _ in flat]
+    extra = [name for name in arrays if name not in names]
+    if extra:
+        raise UserError(f"{path} is of another model: it holds {extra[0]}, which `like` has not")
+    leaves = []
+    for name, (_, leaf) in zip(names, flat, strict=True):
+        if name not in arrays:
+            if isinstance(leaf, jax.ShapeDtypeStruct):
+                raise UserError(
+                    f"{path} lacks {name}, and `like` has only its shape; give its value there"
+                )
+            leaves.append(leaf)
+            continue
+        array, shape = arrays[name], tuple(jnp.shape(leaf))
+        if array.shape != shape:
+            raise UserError(f"{path}: {name} is {list(array.shape)}, in `like` it is {list(shape)}")
+        leaves.append(jnp.asarray(array, dtype=jnp.result_type(leaf)))
+    return jax.tree.unflatten(tree, leaves)
+
+
+def _file(path: Path | str) -> Path:
+    place = Path(path)
+    return place / FINAL_FILE if place.is_dir() else place
+
+
+@contextmanager
+def _opened(path: Path | str) -> "Iterator[_Tensors]":
+    """A file of tensors; what is wrong with it is a sentence."""
+    from safetensors import SafetensorError, safe_open
+
+    place = _file(path)
+    try:
+        with safe_open(place, framework="np") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise UserError(
+            f"there is no file {place}; a run writes it when it ends or is stopped"
+        ) from error
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{place} cannot be read: {error}") from error

@@ -1,0 +1,35 @@
+"""Calls what a run names as `package.module:factory`. Knows nothing of what it makes."""
+
+import importlib
+
+from islands.errors import TaskError
+from islands.training.code_place import mistake, place_of
+
+
+def make(name: str, settings: dict[str, object]) -> object:
+    """Call the factory `package.module:factory`.
+
+    Raises:
+        TaskError: the name is malformed, nothing is there, or it refuses its settings.
+    """
+    module_name, _, factory_name = name.partition(":")
+    if not module_name or not factory_name:
+        raise TaskError(f"task {name!r} is not of the form package.module:factory")
+    try:
+        factory = getattr(importlib.import_module(module_name), factory_name)
+    except (ImportError, AttributeError) as error:
+        if place_of(error) is not None:  # the file was found, and has the mistake
+            raise mistake(error, f"task {name!r} fails as it is imported") from error
+        raise TaskError(
+            f"task {name!r} cannot be loaded on this host: {error}; install it here, or start "
+            "this process in the folder that holds it"
+        ) from error
+    except Exception as error:  # the user's own code may raise anything
+        raise mistake(error, f"task {name!r} fails as it is imported") from error
+    try:
+        return factory(**settings)
+    except Exception as error:  # as above
+        if isinstance(error, TypeError) and place_of(error) is None:
+            sentence = f"task {name!r} refuses its settings {settings}: {error}"
+            raise TaskError(sentence) from error
+        raise mistake(error, f"task {name!r} cannot be made of {settings}") from error

@@ -1,0 +1,452 @@
+"""A `Trainer` that trains a `Task` with JAX, on one device or on a mesh (`islands.layout.mesh`).
+
+Donation: the parameters, the optimizer's and the task's state are donated to every step, and the
+leaves of a fragment to every adoption, so a learner holds its model once. What leaves the device
+(a snapshot, a value) is therefore always a new buffer, which nothing donates: copying a buffer to
+the host that the next step consumes would fail, and a NumPy view of a live buffer would silently
+turn its donation into a copy. The base is kept as one flat float32 buffer per fragment.
+
+Trainers of equal tasks in one process share their compiled functions (`compiled_steps.py`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import numpy as np
+from jax.sharding import Sharding
+from jax.stages import Compiled
+from jaxtyping import Array, PyTree
+from numpy.typing import NDArray
+
+from islands.data.shards import ShardKey
+from islands.errors import InvariantError
+from islands.layout.device_transfer import (
+    FragmentShape,
+    Leaves,
+    PieceShape,
+    all_finite,
+    blend,
+    difference,
+    first_rows,
+    gather,
+    read_rows,
+    shape_of,
+    shift,
+    touched,
+)
+from islands.layout.fragments import MIN_PIECE_BYTES
+from islands.layout.leaves import Layout, Pattern
+from islands.layout.mesh import Placement, placed
+from islands.training.compiled_steps import Program, copied_words, program_for
+from islands.training.evaluation import evaluated
+from islands.training.moment_pieces import MomentSnapshot, Part, is_key, joined
+from islands.training.task import Task
+from islands.training.trainer import MomentsCopy, PendingStep, Snapshot, Trainer, WirePrecision
+
+_Call = tuple[Callable[..., PyTree], tuple[PyTree, ...]]  # a compiled function, its arguments
+
+
+@dataclass(frozen=True, slots=True)
+class JaxStep:
+    """A dispatched step."""
+
+    array: Array
+
+    def loss(self) -> float:
+        """Wait for the step and return its loss."""
+        return float(self.array)
+
+    def ready(self) -> bool:
+        """Whether the loss is there."""
+        return _is_ready(self.array)
+
+
+@dataclass(frozen=True, slots=True)
+class JaxSnapshot:
+    """A difference in a buffer of its own, on its way to the host."""
+
+    array: Array
+    size: int
+
+    def buffer(self) -> memoryview:
+        """Wait for the bytes; they stay valid as long as the view is held."""
+        return np.asarray(self.array)[: self.size].view(np.uint8).data.toreadonly()
+
+    def ready(self) -> bool:
+        """Whether the device has finished the buffer."""
+        return _is_ready(self.array)
+
+
+@dataclass(slots=True)
+class _Model:
+    """What lives on the device."""
+
+    local: Leaves
+    optimizer_state: PyTree
+    carried: Leaves
+    frozen: Leaves
+    base: list[Array]
+
+
+class JaxTrainer:
+    """One learner's arithmetic.
+
+    Args:
+        task: What is trained.
+        fragments: P asked for.
+        pattern: How leaves are spread over fragments.
+        seed: Of the run: the initial parameters.
+        learner_seed: Of this learner: the randomness inside its losses.
+        device: Where it lives; JAX's first device when None.
+        devices: Where it lives when there are several.
+        model_parallel: Over how many of the devices the parameters are cut; a divisor of their
+            number. The rest share the rows of each batch.
+        precision: The wire's, so that `setup` compiles the snapshots that will be asked for.
+        carries: Whether values will be adopted by `carry_on`, so that `setup` compiles it.
+        min_piece_bytes: Least size of a fragment's largest piece.
+
+    Raises:
+        TaskError: The task's parameters cannot be trained; the sentence says which and why.
+        SettingsError: `model_parallel` does not divide the number of devices.
+    """
+
+    def __init__(
+        self,
+        task: Task[PyTree],
+        fragments: int = 24,
+        *,
+        pattern: Pattern = "balanced",
+        seed: int = 0,
+        learner_seed: int = 0,
+        device: jax.Device | None = None,
+        devices: Sequence[jax.Device] | None = None,
+        model_parallel: int = 1,
+        precision: WirePrecision = "float32",
+        carries: bool = False,
+        min_piece_bytes: int = MIN_PIECE_BYTES,
+    ) -> None:
+        self._task = task
+        self._program: Program = program_for(task, fragments, pattern, min_piece_bytes)
+        self.layout: Layout = self._program.layout
+        self.shards: int = task.shards
+        single = None if device is None else (device,)
+        self._place: Placement = placed(single if devices is None else devices, model_parallel)
+        place = (self._place.split, len(self._place.devices))
+        self._shapes = [shape_of(self.layout, each, *place) for each in self.layout.fragments]
+        self._touched = [touched(each) for each in self.layout.fragments]
+        self._first_rows = [first_rows(each) for each in self.layout.fragments]
+        self._seed = seed
+        self._learner_seed = learner_seed
+        self._precision = precision
+        self._carries = carries
+        self._model: _Model | None = None
+        self._frozen: Leaves | None = None
+        self._moment_likes: list[jax.ShapeDtypeStruct] = []
+        self._steps = 0
+
+    def setup(self) -> None:
+        """Initialise the model and compile all that steps and boundaries need.
+
+        Raises:
+            TaskError: The rows of the task's first batch cannot be shared by the devices.
+        """
+        model = self._initialised()
+        first_shards = (ShardKey(0, shard) for shard in range(self.shards))
+        batches = (batch for key in first_shards for batch, _ in self._task.batches(key, 0))
+        batch = next(batches, None)
+        if batch is not None:
+            self._place.check_batch(batch)
+            self._step(model, batch, 0.0)
+        for fragment in range(len(self.layout.fragments)):
+            self._difference(model, fragment, self._precision)
+            base = model.base[fragment]
+            self._blend(model, fragment, base, 0.0)
+            for sent in (None, base) if self._carries else ():
+                self._shift(model, fragment, base, sent)
+        self._first_carried()  # as a reset of the moments will call it
+        self._moment_likes = [
+            jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)  # type: ignore[no-untyped-call]
+            for x in jax.tree.leaves((model.optimizer_state, model.carried))
+        ]
+
+    @property
+    def compiling(self) -> bool:
+        """Whether this trainer, or one that shares its functions, compiles at this moment."""
+        return self._program.compiling
+
+    def prepare_giving(self) -> None:
+        """Compile what `read_moments` will call."""
+        for parts in self._program.moments.pieces:
+            for part in parts:
+                self._copy(self._moment_likes[part.leaf], part)
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
+        """Batches of a shard from a position, each with the position after it."""
+        return self._task.batches(shard, position)
+
+    def tokens(self, batch: object) -> int:
+        """Tokens that a step on this batch counts as processed."""
+        return self._task.tokens(batch)
+
+    def step(self, batch: object, learning_rate: float) -> PendingStep:
+        """Dispatch one inner step."""
+        model = self._ready()
+        compiled, arguments = self._step(model, batch, learning_rate)
+        model.local, model.optimizer_state, model.carried, loss = compiled(*arguments)
+        self._steps += 1
+        return JaxStep(loss)
+
+    def compiled_step(self, batch: object) -> Compiled | None:
+        """The step for a batch like this one, if it has been compiled."""
+        return self._program.compiled((self._step_name(batch), self._place.key))
+
+    def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
+        """Dispatch base − local of a fragment and its copy to the host."""
+        compiled, arguments = self._difference(self._ready(), fragment, precision)
+        array = compiled(*arguments)
+        array.copy_to_host_async()
+        return JaxSnapshot(array, self.layout.fragments[fragment].size)
+
+    def value(self, fragment: int) -> NDArray[np.float32]:
+        """The local value of a fragment, on the host."""
+        size = self.layout.fragments[fragment].size
+        return np.array(np.asarray(self._gather(self._ready().local, fragment))[:size])
+
+    def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
+        """Dispatch base := value and local := keep · local + (1 − keep) · value."""
+        base = self._upload(fragment, value)
+        self._take_over(fragment, base, self._blend(self._ready(), fragment, base, keep))
+
+    def carry_on(
+        self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
+    ) -> None:
+        """Dispatch local := local + (value − (base − sent)) and base := value."""
+        model, base = self._ready(), self._upload(fragment, value)
+        taken = None if sent is None else self._upload(fragment, sent)
+        self._take_over(fragment, base, self._shift(model, fragment, base, taken))
+
+    def _upload(self, fragment: int, value: NDArray[np.float32]) -> Array:
+        """A flat value on the devices, in memory of its own: the caller's buffer is free again."""
+        size = self.layout.fragments[fragment].size
+        if value.shape != (size,) or value.dtype != np.float32:
+            raise InvariantError(f"fragment {fragment} is float32[{size}], not {value.dtype}")
+        copy = np.empty(self._place.padded(size), np.float32)
+        copy[:size], copy[size:] = value, 0
+        uploaded: Array = jax.device_put(copy, self._place.flat)
+        return uploaded
+
+    def _take_over(self, fragment: int, base: Array, call: _Call) -> None:
+        """Replace a fragment's leaves by what is computed, and its base."""
+        model, (compiled, arguments) = self._ready(), call
+        local = list(model.local)
+        for leaf, array in zip(self._touched[fragment], compiled(*arguments), strict=True):
+            local[leaf] = array
+        model.local = tuple(local)
+        model.base[fragment] = base
+
+    def finite(self) -> bool:
+        """Whether parameters, moments and state are finite; waits for the device."""
+        model = self._ready()
+        tree = (model.local, model.optimizer_state, model.carried)
+        return bool(self._compile("finite", all_finite, (tree,))(tree))
+
+    def reset_moments(self) -> None:
+        """Dispatch a fresh state of the inner optimizer, and of what is carried: as broken."""
+        model = self._ready()
+        model.optimizer_state = self._fresh_moments(model.local)
+        model.carried = self._first_carried()
+
+    @property
+    def moments_schema(self) -> str:
+        """Digest (hex) of names, dtypes and shapes of the whole inner optimizer's state."""
+        return self._program.moments.schema
+
+    @property
+    def moment_pieces(self) -> int:
+        """How many pieces the moments are cut into."""
+        return len(self._program.moments.pieces)
+
+    def read_moments(self, piece: int) -> MomentsCopy:
+        """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
+        model = self._ready()
+        leaves = jax.tree.leaves((model.optimizer_state, model.carried))
+        parts = self._program.moments.pieces[piece]
+        calls = [self._copy(leaves[part.leaf], part) for part in parts]
+        arrays = tuple(compiled(*arguments) for compiled, arguments in calls)
+        for array in arrays:
+            array.copy_to_host_async()
+        return MomentSnapshot(arrays)
+
+    def load_moments(self, pieces: Sequence[memoryview]) -> None:
+        """Dispatch the replacement of the whole inner optimizer's state by these pieces.
+
+        Raises:
+            InvariantError: Number or lengths differ from this trainer's own; nothing was changed.
+        """
+        model = self._ready()
+        leaves, tree = jax.tree.flatten((model.optimizer_state, model.carried))
+        arrays = []
+        for old, values in zip(leaves, joined(self._program.moments, pieces), strict=True):
+            new = jax.device_put(values, self._place.tensor(values.shape))
+            if is_key(old):
+                new = jax.random.wrap_key_data(new, impl=jax.random.key_impl(old))
+            arrays.append(jax.device_put(new, old.sharding))
+        model.optimizer_state, model.carried = jax.tree.unflatten(tree, arrays)
+
+    def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
+        """The task's figures of merit for a whole model; needs no `setup`."""
+        return evaluated(self._task.evaluate, *self._trees(values))
+
+    def params_of(self, values: Sequence[NDArray[np.float32]]) -> PyTree:
+        """The task's tree of parameters for a whole model, one flat value per fragment."""
+        return self._trees(values)[0]
+
+    def state_of(self, values: Sequence[NDArray[np.float32]]) -> PyTree:
+        """The task's state for a whole model; what is not merged is as it is in the beginning."""
+        return self._trees(values)[1]
+
+    def _trees(self, values: Sequence[NDArray[np.float32]]) -> tuple[PyTree, PyTree]:
+        if self._model is not None:
+            frozen, carried = self._model.frozen, self._model.carried
+        else:  # an observer: it needs neither moments nor a base
+            if self._frozen is None:  # initial values are computed only for what is frozen
+                self._frozen = self._start()[1] if self._program.freezes else ()
+            frozen, carried = self._frozen, self._first_carried()
+        arrays = self.layout.assemble(values).values()
+        pairs = zip(arrays, self.layout.leaves, strict=True)
+        local = [self._place.put(x.astype(leaf.dtype)) for x, leaf in pairs]
+        return self._program.tree(local, frozen), self._program.state_tree(local, carried)
+
+    def _first_carried(self) -> Leaves:
+        """What is carried along, as it is in the beginning; computed only if there is something."""
+        if not self._program.carries:
+            return ()
+        key = jax.device_put(jax.random.key(self._seed), self._place.whole)
+        carried: Leaves = self._compile("carried", self._program.carried, (key,))(key)
+        return carried
+
+    def _ready(self) -> _Model:
+        if self._model is None:
+            raise InvariantError("a trainer was used before its setup")
+        return self._model
+
+    def _initialised(self) -> _Model:
+        if self._model is None:
+            local, frozen, carried = self._start()
+            self._key = jax.device_put(jax.random.key(self._learner_seed), self._place.whole)
+            moments = self._fresh_moments(local)
+            base = [self._gather(local, index) for index in range(len(self.layout.fragments))]
+            self._model = _Model(local, moments, carried, frozen, base)
+        return self._model
+
+    def _start(self) -> tuple[Leaves, Leaves, Leaves]:
+        """Initial local leaves, frozen and carried ones, where they live."""
+        with jax.default_device(self._place.birthplace):
+            start = self._program.init(jax.random.key(self._seed))
+        local, frozen, carried = self._place.put(start)
+        return local, frozen, carried
+
+    def _fresh_moments(self, local: Leaves) -> PyTree:
+        return self._compile("moments", self._program.optimizer_state, (local,))(local)
+
+    def _step(self, model: _Model, batch: object, learning_rate: float) -> _Call:
+        count, rate = np.uint32(self._steps), np.float32(learning_rate)
+        arguments = (
+            *(model.local, model.optimizer_state, model.carried, model.frozen),
+            *(batch, self._key, count, rate),
+        )
+        name, function = self._step_name(batch), self._program.step
+        return self._compile(name, function, arguments, donate=(0, 1, 2), batch=4), arguments
+
+    @staticmethod
+    def _step_name(batch: object) -> tuple[object, ...]:
+        return "step", tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(batch))
+
+    def _gather(self, local: Leaves, fragment: int) -> Array:
+        name, arguments = self._pieces(local, fragment)
+        function = partial(gather, name[0])
+        flat = self._place.flat
+        compiled = self._compile(("gather", name), function, arguments, parts_to=flat)
+        value: Array = compiled(*arguments)
+        return value
+
+    def _difference(self, model: _Model, fragment: int, precision: WirePrecision) -> _Call:
+        name, pieces = self._pieces(model.local, fragment)
+        arguments = (model.base[fragment], *pieces)
+        function = partial(difference, name[0], precision)
+        key, flat = ("difference", precision, name), self._place.flat
+        return self._compile(key, function, arguments, parts_to=flat), arguments
+
+    def _blend(self, model: _Model, fragment: int, value: Array, keep: float) -> _Call:
+        name, pieces = self._pieces(model.local, fragment)
+        arguments = (*pieces, value, np.float32(keep))
+        to = tuple(leaf.sharding for leaf in pieces[0])
+        key, function = ("blend", name), partial(blend, name[0])
+        return self._compile(key, function, arguments, donate=(0,), parts_to=to), arguments
+
+    def _shift(self, model: _Model, fragment: int, value: Array, sent: Array | None) -> _Call:
+        name, pieces = self._pieces(model.local, fragment)
+        bases = (model.base[fragment],) if sent is None else (model.base[fragment], sent)
+        arguments = (*pieces, value, *bases)
+        to = tuple(leaf.sharding for leaf in pieces[0])
+        key, function = ("shift", len(bases), name), partial(shift, name[0])
+        return self._compile(key, function, arguments, donate=(0,), parts_to=to), arguments
+
+    def _pieces(
+        self, local: Leaves, fragment: int
+    ) -> tuple[tuple[FragmentShape, object], tuple[Leaves, NDArray[np.int32]]]:
+        """What names the functions of a fragment, and the arguments that all of them take."""
+        leaves = tuple(local[leaf] for leaf in self._touched[fragment])
+        shapes = tuple((x.shape, str(x.dtype)) for x in leaves)
+        return (self._shapes[fragment], shapes), (leaves, self._first_rows[fragment])
+
+    def _copy(self, leaf: Array | jax.ShapeDtypeStruct, part: Part) -> _Call:
+        """A part of the optimizer's state, to be copied into a new buffer."""
+        name = (part.rows, part.leaf_rows, leaf.shape, str(leaf.dtype))
+        if part.whole:
+            return self._compile(("copy", name), copied_words, (leaf,)), (leaf,)
+        split = self._place.split(leaf.shape)
+        function = partial(read_rows, PieceShape(0, leaf.shape, part.leaf_rows, part.rows, split))
+        arguments = (leaf, np.int32(part.row_start))
+        key = ("rows", name)
+        return self._compile(key, function, arguments, parts_to=self._place.whole), arguments
+
+    def _compile(
+        self,
+        name: object,
+        function: Callable[..., PyTree],
+        arguments: tuple[PyTree, ...],
+        *,
+        donate: tuple[int, ...] = (),
+        batch: int | None = None,
+        parts_to: Sharding | tuple[Sharding, ...] | None = None,
+    ) -> Callable[..., PyTree]:
+        """A function for arguments of these shapes, at most once compiled for a name.
+
+        Args:
+            name: Of the function; together with the devices it says what is compiled.
+            function: What is compiled.
+            arguments: That it will be called with, or their likes.
+            donate: Which of them it may overwrite.
+            batch: Which of them is a batch.
+            parts_to: Where the results live of a function that runs on each device's parts; one
+                of whole arrays puts each result where a tensor of its shape lives.
+        """
+        key = (name, self._place.key)
+        compiled = self._program.compiled(key)
+        if compiled is None:
+            prepared = self._place.prepared(function, arguments, batch, parts_to)
+            compiled = self._program.compile(key, *prepared, donate)
+        return compiled
+
+
+def _is_ready(array: Array) -> bool:
+    ready: bool = array.is_ready()  # type: ignore[attr-defined]  # untyped in JAX
+    return ready
+
+
+def _keeps_the_contract(trainer: JaxTrainer) -> Trainer:
+    """A `JaxTrainer` is a `Trainer`; mypy proves it here."""
+    return trainer

@@ -1,0 +1,130 @@
+"""A `Task` as a workload: trained with JAX."""
+
+import zlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+from numpy.typing import NDArray
+
+from islands.errors import TaskError
+from islands.layout.fragments import MIN_PIECE_BYTES
+from islands.layout.leaves import VALUE_BYTES
+from islands.layout.mesh import choose
+from islands.settings.run import Adoption, Precision, RunSettings
+from islands.settings.run_spec import RunPlan
+from islands.training.compiled_steps import program_for
+from islands.training.jax_settings import enable_compilation_cache
+from islands.training.jax_trainer import JaxTrainer
+from islands.training.process_memory import TrainerMemory
+from islands.training.task import Task
+from islands.training.trainer import Trainer, WirePrecision
+from islands.training.workload import Place, Workload
+
+if TYPE_CHECKING:  # at run time it is imported where a check is asked for
+    from islands.training.task_check import TaskReport
+
+
+class JaxWorkload(Workload):
+    """What a task's processes need.
+
+    Args:
+        task: what is trained.
+        name: of the task, for the sentence that refuses what is none.
+
+    Raises:
+        TaskError: `task` is no task.
+    """
+
+    def __init__(self, task: object, name: str = "the task") -> None:
+        if not isinstance(task, Task):
+            raise TaskError(f"{name!r} makes a {type(task).__name__}, no islands.Task")
+        self.task: Task[PyTree] = task
+        self._evaluator = cache(self._make)
+
+    def keep_compiled(self, folder: Path) -> None:
+        """Let JAX keep its compiled functions there."""
+        enable_compilation_cache(folder)
+
+    def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
+        """Parameters, base, moments and gradients, by their shapes."""
+        program = program_for(self.task, settings.fragments, "balanced", MIN_PIECE_BYTES)
+        local, frozen, carried = jax.eval_shape(program.init, jax.random.key(0))
+        moments = jax.eval_shape(program.optimizer_state, local)
+        trained = _bytes_of(local)
+        return TrainerMemory(
+            parameters=trained + _bytes_of(frozen),
+            base=VALUE_BYTES * program.layout.size,
+            moments=_bytes_of((moments, carried)),
+            gradients=trained,
+            jax=True,
+        )
+
+    def check(
+        self,
+        settings: RunSettings,
+        *,
+        values: bool | None,
+        room_bytes: int | None,
+        told: Callable[[str], object] = lambda _: None,
+    ) -> "TaskReport":
+        """Find out whether the task keeps its contract.
+
+        Args:
+            settings: of the run.
+            values: whether steps and evaluation are computed; None: where the model is small.
+            room_bytes: memory that a learner may take; None if that is not known.
+            told: called with each part when it begins.
+        """
+        from islands.training.task_check import TaskCheck
+
+        return TaskCheck(
+            self.task,
+            fragments=settings.fragments,
+            learning_rate=settings.learning_rate,
+            values=values,
+            room_bytes=room_bytes,
+            needed_bytes=lambda: self.trainer_memory(settings).total,
+            told=told,
+        ).run()
+
+    def plan(self, settings: RunSettings) -> RunPlan:
+        """The layout by shapes alone."""
+        return RunPlan(self._evaluator(settings).layout, self.task.shards)
+
+    def trainer(self, settings: RunSettings, place: Place) -> Trainer:
+        """One learner on its devices."""
+        return self._make(settings, place)
+
+    def evaluate(
+        self, settings: RunSettings, values: Sequence[NDArray[np.float32]]
+    ) -> dict[str, float]:
+        """The task's own figures."""
+        return self._evaluator(settings).evaluate(values)
+
+    def params_of(self, settings: RunSettings, values: Sequence[NDArray[np.float32]]) -> PyTree:
+        """The task's tree of parameters for a whole model."""
+        return self._evaluator(settings).params_of(values)
+
+    def _make(self, settings: RunSettings, place: Place | None = None) -> JaxTrainer:
+        half = settings.precision is Precision.BFLOAT16
+        precision: WirePrecision = "bfloat16" if half else "float32"
+        learner = b"" if place is None else place.name.encode()
+        return JaxTrainer(
+            self.task,
+            settings.fragments,
+            seed=settings.seed,
+            learner_seed=zlib.crc32(learner),
+            devices=None if place is None else choose(jax.local_devices(), place.devices),
+            model_parallel=1 if place is None else place.model_parallel,
+            precision=precision,
+            carries=settings.adoption is Adoption.DELAY_CORRECTED,
+        )
+
+
+def _bytes_of(tree: PyTree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

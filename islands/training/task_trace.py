@@ -1,0 +1,226 @@
+"""A task's functions traced by shapes alone: what they give is checked, with the line that made it.
+
+What XLA or a later step would refuse in words of its own is refused here in those of the task: a
+leaf that is no array, a loss that is no scalar, a state that another step could not take. The
+sentence names the path of the output, and begins with the line of the user's file that made it.
+"""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
+from jaxtyping import Array, Float, PyTree
+
+from islands.errors import TaskError
+from islands.training.code_place import (
+    CodePlace,
+    mistake,
+    place_in_traceback,
+    place_of_return,
+    told_as,
+)
+from islands.training.task import Task, TaskState, path_of
+
+FIXED_KEY = 0
+
+
+def start_of(task: Task[PyTree]) -> tuple[PyTree, PyTree]:
+    """Shapes of the initial parameters and of the state.
+
+    Raises:
+        TaskError: `init` fails, or gives what is no tree of arrays.
+    """
+    try:
+        shapes: tuple[PyTree, PyTree] = jax.eval_shape(
+            lambda key: _started(task, key), jax.random.key(FIXED_KEY)
+        )
+    except Exception as error:
+        raise mistake(error, "the task's init cannot be traced for its shapes") from error
+    return shapes
+
+
+def refuse_integers(
+    task: Task[PyTree], paths: Sequence[str], leaves: Sequence[jax.ShapeDtypeStruct]
+) -> None:
+    """Refuse a trainable leaf that has no gradient.
+
+    Raises:
+        TaskError: the first of them, with its line.
+    """
+    for path, leaf in zip(paths, leaves, strict=True):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating) and task.trainable(path):
+            everywhere = place_of_output(*_init_of(task), f"params/{path}", task.init)
+            raise TaskError(
+                told_as(
+                    everywhere,
+                    f"{path} is {leaf.dtype}: only floating leaves train; freeze it instead "
+                    "(trainable), or keep it in the state",
+                )
+            )
+
+
+def checked_loss(
+    task: Task[PyTree], params: PyTree, state: PyTree, batch: PyTree, key: Array
+) -> tuple[Float[Array, ""], PyTree]:
+    """The task's loss and next state, refused where a step could not use them. To be traced.
+
+    Raises:
+        TaskError: the loss is no floating scalar, or the state is not as it was.
+    """
+    arguments = (params, state, batch, key)
+    given: object = task.loss(*arguments)
+    if not isinstance(given, tuple) or len(given) != 2:  # noqa: PLR2004  loss and state
+        raise _refused(
+            place_of_return(task.loss),
+            f"loss returned a {type(given).__name__}, not a pair of the loss and the next state",
+        )
+    loss, following = given
+    shape, dtype = jnp.shape(loss), jnp.result_type(loss)
+    if shape != () or not jnp.issubdtype(dtype, jnp.floating):
+        place = place_of_output(task.loss, arguments, "0", task.loss)
+        raise _refused(
+            place, f"the loss is {dtype}{list(shape)}; it must be one floating number, as a mean is"
+        )
+    _check_state(task, arguments, following)
+    return loss, following
+
+
+def check_batch(batch: PyTree, place: CodePlace | None) -> None:
+    """Refuse a batch that holds anything but numbers.
+
+    Args:
+        batch: one of the task's.
+        place: where it was yielded.
+
+    Raises:
+        TaskError: the path of the first leaf that is none, with its line.
+    """
+    flat = jax.tree_util.tree_leaves_with_path(batch)
+    if not flat:
+        raise _refused(place, "a batch holds no arrays")
+    for keys, leaf in flat:
+        path = "/".join(filter(None, ("batch", path_of(keys))))
+        kind = getattr(leaf, "dtype", None)
+        if kind is None and not isinstance(leaf, bool | int | float | complex):
+            raise _refused(place, f"{path} is a {type(leaf).__name__}; it must be a NumPy array")
+        if kind is not None and np.dtype(kind).kind in "OUSMm":
+            what = f"{path} is an array of {_kind(np.dtype(kind))}"
+            raise _refused(place, f"{what}; it must hold numbers, such as indices of words")
+
+
+def place_of_output(
+    function: Callable[..., PyTree],
+    arguments: tuple[PyTree, ...],
+    path: str,
+    named: Callable[..., object],
+) -> CodePlace | None:
+    """The line that made the output at a path; that on which `named` returns if none made it.
+
+    Args:
+        function: is traced.
+        arguments: arrays or their shapes.
+        path: of the output.
+        named: the task's own method.
+    """
+    shapes = jax.tree.map(_shape, arguments)
+    try:
+        closed, outputs = jax.make_jaxpr(function, return_shape=True)(*shapes)
+    except Exception:  # noqa: BLE001  only the line is missing; the sentence is more important
+        return place_of_return(named)
+    flat = jax.tree_util.tree_leaves_with_path(outputs)
+    for (keys, _), variable in zip(flat, closed.jaxpr.outvars, strict=True):
+        if path_of(keys) == path:
+            return maker_of(closed, variable) or place_of_return(named)
+    return place_of_return(named)
+
+
+def maker_of(closed: ClosedJaxpr, variable: Var | Literal) -> CodePlace | None:
+    """The user's line that made a variable."""
+    for equation in reversed(closed.jaxpr.eqns):
+        if any(made is variable for made in equation.outvars):
+            return place_of_equation(equation)
+    return None
+
+
+def place_of_equation(equation: JaxprEqn) -> CodePlace | None:
+    """The user's line that an equation comes from."""
+    found: object = equation.source_info.traceback
+    as_python = getattr(found, "as_python_traceback", None)
+    return None if as_python is None else place_in_traceback(as_python())
+
+
+# --- init and state ---------------------------------------------------------------------------
+
+
+def _started(task: Task[PyTree], key: Array) -> tuple[PyTree, PyTree]:
+    start: object = task.init(key)
+    if not isinstance(start, TaskState):
+        raise _refused(
+            place_of_return(task.init), f"init returned a {type(start).__name__}, not a TaskState"
+        )
+    for name, tree in (("params", start.params), ("state", start.state)):
+        for keys, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            if not isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int | complex):
+                path = "/".join(filter(None, (name, path_of(keys))))
+                raise _refused(
+                    place_of_return(task.init),
+                    f"{path} is a {type(leaf).__name__}, not an array: keep it out of the tree "
+                    "(in the task, or as a static field), and put it back in the loss",
+                )
+    return start.params, start.state
+
+
+def _init_of(task: Task[PyTree]) -> tuple[Callable[..., PyTree], tuple[PyTree, ...]]:
+    def init(key: Array) -> PyTree:
+        start = task.init(key)
+        return {"params": start.params, "state": start.state}
+
+    return init, (jax.random.key(FIXED_KEY),)
+
+
+def _check_state(task: Task[PyTree], arguments: tuple[PyTree, ...], following: PyTree) -> None:
+    """The next step takes the state that this one gives."""
+    before = _described(arguments[1])
+    after = _described(following)
+    for path in sorted(before.keys() | after.keys()):
+        was, became = before.get(path, "not there"), after.get(path, "not there")
+        if was != became:
+            inner = "/".join(filter(None, ("1", path)))
+            place = place_of_output(task.loss, arguments, inner, task.loss)
+            shown = "/".join(filter(None, ("state", path)))
+            raise _refused(
+                place,
+                f"{shown} is {became} after the loss and {was} before it; the next state must "
+                "have the same leaves, shapes and types",
+            )
+    same: bool = jax.tree.structure(arguments[1]) == jax.tree.structure(following)  # type: ignore[operator]  # untyped in JAX
+    if not same:
+        raise _refused(
+            place_of_return(task.loss),
+            f"the next state is a {type(following).__name__} of another structure than the state",
+        )
+
+
+def _described(tree: PyTree) -> dict[str, str]:
+    return {
+        path_of(keys): f"{_dtype(leaf)}{list(jnp.shape(leaf))}"
+        for keys, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def _shape(leaf: object) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(jnp.shape(leaf), _dtype(leaf))  # type: ignore[no-untyped-call, arg-type]  # untyped in JAX
+
+
+def _dtype(leaf: object) -> object:
+    return leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
+
+
+def _kind(dtype: np.dtype[np.generic]) -> str:
+    return {"O": "objects", "U": "texts", "S": "bytes"}.get(dtype.kind, "times")
+
+
+def _refused(place: CodePlace | None, sentence: str) -> TaskError:
+    return TaskError(told_as(place, sentence))

@@ -1,0 +1,161 @@
+"""The arithmetic of one learner, as the compute thread sees it.
+
+Order of a learner's life: `setup` (build and compile), then per fragment `adopt` the first
+published value, then steps. Between two steps, at a *boundary*, the compute thread may take
+snapshots, adopt values and reset moments; it never waits for the device to do so:
+
+* `step` dispatches and returns; `PendingStep.loss` waits.
+* `snapshot` dispatches a subtraction into a new buffer and starts its copy to the host while the
+  next step already runs; `Snapshot.buffer` waits.
+* `adopt` dispatches.
+* `read_moments` copies a piece of the inner optimizer's state out as `snapshot` does; a peer that
+  was restarted gives all of them to `load_moments` and goes on as if it had never stopped.
+
+All methods are called from one thread. `buffer`, `loss` and `ready` may be called from another.
+
+`jax_trainer.JaxTrainer` trains a `Task`; `toy.NumpyTrainer` solves a small quadratic
+without JAX; `toy.SleepingTrainer` steps by sleeping.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.data.shards import ShardKey
+from islands.layout.leaves import Layout
+from islands.settings.wire_limits import STATE_PIECE_BYTES
+
+WirePrecision = Literal["float32", "bfloat16"]
+
+MOMENT_PIECE_BYTES = STATE_PIECE_BYTES
+"""Most bytes of one piece of moments: what a boundary may copy without making the step late."""
+
+
+class PendingStep(Protocol):
+    """An inner step that was dispatched."""
+
+    def loss(self) -> float:
+        """Wait until the step is done and return its loss."""
+
+    def ready(self) -> bool:
+        """Whether `loss` would return at once."""
+
+
+class Snapshot(Protocol):
+    """What was copied at a boundary (a fragment's `base - local`), on its way to the host."""
+
+    def buffer(self) -> memoryview:
+        """Wait until it is on the host and return its bytes, in the precision asked for."""
+
+    def ready(self) -> bool:
+        """Whether `buffer` would return at once."""
+
+
+class MomentsCopy(Snapshot, Protocol):
+    """A piece of the inner optimizer's state, on its way to the host."""
+
+    def finite(self) -> bool:
+        """Wait until it is on the host; whether all its floating numbers are finite."""
+
+
+class Trainer(Protocol):
+    """One learner's model copy, inner optimizer and data."""
+
+    @property
+    def layout(self) -> Layout:
+        """The fragments of the model; known before `setup`."""
+
+    @property
+    def shards(self) -> int:
+        """Virtual shards of one pass over the data."""
+
+    def setup(self) -> None:
+        """Initialise the model and compile all that steps and boundaries need."""
+
+    @property
+    def compiling(self) -> bool:
+        """Whether a call compiles at this moment, as `setup` does, or a step on a new shape.
+
+        From any thread.
+        """
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
+        """Batches of a shard from a position, each with the position after it."""
+
+    def tokens(self, batch: object) -> int:
+        """Tokens that a step on this batch counts as processed."""
+
+    def step(self, batch: object, learning_rate: float) -> PendingStep:
+        """Dispatch one inner step."""
+
+    def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
+        """Dispatch base − local of a fragment in float32, cast to the wire's precision."""
+
+    def value(self, fragment: int) -> NDArray[np.float32]:
+        """The local value of a fragment, on the host; the first one seeds version 0."""
+
+    def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
+        """Dispatch base := value and local := keep · local + (1 − keep) · value.
+
+        The inner optimizer's moments are untouched. `value` is flat float32 and may be reused as
+        soon as the call returns.
+        """
+
+    def carry_on(
+        self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
+    ) -> None:
+        """Dispatch local := local + (value − (base − sent)) and base := value.
+
+        So what was done since `sent` was taken stays, on top of the value.
+
+        Args:
+            fragment: index.
+            value: published, flat float32, as for `adopt`.
+            sent: base − local of what the value contains, flat float32; None for nothing.
+        """
+
+    def finite(self) -> bool:
+        """Whether the whole local state is finite; waits for the device."""
+
+    def reset_moments(self) -> None:
+        """Dispatch a fresh state of the inner optimizer."""
+
+    @property
+    def moments_schema(self) -> str:
+        """Digest (hex) of names, dtypes and shapes of the whole inner optimizer's state.
+
+        Learners with equal schemas can take each other's moments; "" if there is nothing to take.
+        Known before `setup`.
+        """
+
+    @property
+    def moment_pieces(self) -> int:
+        """How many pieces the moments are cut into; 0 if there are none. Known before `setup`.
+
+        The bytes of all leaves, one behind the other in a fixed order, in pieces of at most
+        `MOMENT_PIECE_BYTES`; so it is the same for equal schemas.
+        """
+
+    def prepare_giving(self) -> None:
+        """Make `read_moments` ready, so that a step does not wait for it; from any thread.
+
+        Called once, after `setup`.
+        """
+
+    def read_moments(self, piece: int) -> MomentsCopy:
+        """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
+
+    def load_moments(self, pieces: Sequence[memoryview]) -> None:
+        """Dispatch the replacement of the whole inner optimizer's state by these pieces.
+
+        The buffers may be reused as soon as the call returns.
+
+        Raises:
+            InvariantError: number or lengths differ from this trainer's own; nothing was changed.
+                The caller should have compared `moments_schema`.
+        """
+
+    def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
+        """Figures of merit of a whole model given as one flat value per fragment."""

@@ -1,0 +1,72 @@
+"""Version 0 from a file: a .safetensors of parameters by path, checked against the run's layout.
+
+    values = read_values(Path("final.safetensors"), layout)     # one flat float32 per fragment
+
+Every run exports such a file when it ends; any other with the same names and shapes will do. What
+does not fit is told in one sentence with the first difference.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.errors import UserError
+from islands.layout.leaves import Layout
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+NAMES_TOLD = 3
+
+
+def read_values(path: Path, layout: Layout) -> list[NDArray[np.float32]]:
+    """The values of all fragments, in order.
+
+    Args:
+        path: of the file.
+        layout: of the run; names and shapes must be the same, any floating type is converted.
+
+    Raises:
+        UserError: the file is missing, damaged or of another model, or holds what is not finite.
+    """
+    arrays = _load(path)
+    wanted = {leaf.path: leaf.shape for leaf in layout.leaves}
+    missing = [name for name in wanted if name not in arrays]
+    extra = [name for name in sorted(arrays) if name not in wanted]
+    if missing or extra:
+        told = [f"lacks {_some(missing)}"] if missing else []
+        told += [f"holds {_some(extra)}, which the model has not"] if extra else []
+        raise UserError(f"{path} is of another model: it {' and '.join(told)}")
+    for name, shape in wanted.items():
+        array = arrays[name]
+        if array.shape != shape:
+            raise UserError(
+                f"{path} is of another model: {name} has shape {array.shape}, the model's is "
+                f"{shape}"
+            )
+        if array.dtype.name not in FLOATS:
+            raise UserError(f"{path}: {name} is {array.dtype.name}; parameters must be floating")
+        with np.errstate(over="ignore"):  # what does not fit is not finite then, and told
+            arrays[name] = converted = array.astype(np.float32)
+        if not np.isfinite(converted).all():
+            raise UserError(f"{path}: {name} holds numbers that are not finite")
+    return layout.disassemble(arrays)
+
+
+def _load(path: Path) -> dict[str, NDArray[np.generic]]:
+    import ml_dtypes  # noqa: F401  NumPy then knows bfloat16
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return dict(load_file(path))
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {path} to start from") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is no .safetensors file that can be read here: {error}") from error
+
+
+def _some(names: list[str]) -> str:
+    rest = len(names) - NAMES_TOLD
+    return ", ".join(names[:NAMES_TOLD]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,477 @@
+"""Envelopes as msgpack frames. The only file that imports msgpack.
+
+An envelope becomes one head frame and, if it has a payload, chunk frames. Each frame is one
+msgpack document of at most one chunk, because a websocket message cannot be fragmented and a large
+one stalls the loop; and has a checksum, a CRC-32 for heads and that of `checksums` for data:
+
+    head    [0, checksum, header]                       header: bytes of the header document
+    chunk   [1, checksum, envelope id, buffer, offset, data]
+
+The checksum covers one thing more that is not sent: the number of the frame on its socket, counted
+from 0 by either side. A frame that vanished, or that comes twice, so makes the next one look
+damaged, whatever else a flipped bit has turned it into.
+
+The header document is a map: type, sender, recipient, id, body, and if they are there reply_to,
+cause, and payload (the sizes of the buffers). The frame around it has one fixed encoding, so it is
+read with `struct`, and data goes from the frame straight into the receiver's buffer.
+
+The receiver trusts nothing. It checks limits before it allocates; refuses repeated keys, keys
+other than strings and integers, extension types and broken UTF-8; converts the body to its
+registered dataclass with types checked; and takes chunks only in order. Fields it does not know
+are ignored, so that a newer peer can be understood.
+"""
+
+import itertools
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
+
+import msgpack
+import msgspec
+
+from messaging.codec.checksums import checksum
+from messaging.codec.limits import Limits, check_document
+from messaging.envelope import Envelope
+from messaging.errors import EncodeError, FrameError, LocalFault
+
+__all__ = [
+    "Allocate",
+    "Assembler",
+    "Codec",
+    "Limits",
+    "chunk_frames",
+    "chunk_parts",
+    "head_frame",
+    "is_chunk",
+    "with_payload",
+]
+
+Allocate = Callable[[Envelope, tuple[int, ...]], Sequence[memoryview]]
+"""Gives writable buffers of the stated sizes for the payload of the envelope whose head arrived.
+
+It may raise `SchemaError` or `FrameError` if the receiver's own layout expects something else.
+"""
+
+_HEAD = struct.Struct(">BBBIBI")  # list of 3; 0; uint32 crc; bin32 size
+_HEAD_TAGS = (0x93, 0x00, 0xCE, 0xC6)
+_CHUNK = struct.Struct(">BBBIBQBIBQBI")  # list of 6; 1; crc; uint64 id; uint32; uint64; bin32 size
+_CHUNK_TAGS = (0x96, 0x01, 0xCE, 0xCF, 0xCE, 0xCF, 0xC6)
+_PLACE = struct.Struct(">QIQ")  # what of a chunk the checksum covers besides number and data
+_NUMBER_MASK = 0xFFFF_FFFF
+
+MIN_CHUNK_BYTES = 256
+CHUNK_PREFIX_BYTES = _CHUNK.size
+"""What of a chunk goes before its data."""
+_ALIGNMENT_BYTES = 64
+"""Data is cut at multiples of this, so that passes over it find whole words."""
+_BYTES_TYPES = (bytes, bytearray, memoryview)
+
+_Size = Annotated[int, msgspec.Meta(ge=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """The header document."""
+
+    type: str
+    sender: str
+    recipient: str
+    id: _Size
+    body: dict[str, Any]
+    reply_to: int | None = None
+    cause: int | None = None
+    payload: tuple[_Size, ...] = ()
+
+
+class Codec:
+    """Turns envelopes of registered message types into bytes and back.
+
+    Attributes:
+        limits: Bounds on both what is sent and what is accepted; may be replaced at any time.
+    """
+
+    def __init__(self, message_types: Sequence[type], limits: Limits | None = None) -> None:
+        """Register the dataclasses that may be bodies.
+
+        Args:
+            message_types: Frozen slotted dataclasses; the class name is the tag on the wire.
+            limits: Bounds on both what is sent and what is accepted.
+
+        Raises:
+            LocalFault: Two types have one name, or a type cannot be checked on arrival.
+        """
+        self.limits = limits or Limits()
+        self._types: dict[str, type] = {}
+        for kind in message_types:
+            if kind.__name__ in self._types:
+                raise LocalFault(f"two message types are called {kind.__name__!r}")
+            try:
+                msgspec.json.Decoder(kind)  # builds the checks, so that a mistake shows here
+            except TypeError as error:
+                raise LocalFault(f"{kind.__name__!r} cannot be a message: {error}") from error
+            self._types[kind.__name__] = kind
+
+    @property
+    def message_bytes(self) -> int:
+        """The size of a websocket message from which on aiohttp is to refuse it."""
+        return self.limits.frame_bytes + 1
+
+    def size_bytes(self, envelope: Envelope) -> int:
+        """Bytes of an envelope on a wire, less what its frames add.
+
+        Raises:
+            EncodeError: It cannot be put on a wire.
+        """
+        return len(self.encode(envelope)) + sum(buffer.nbytes for buffer in envelope.payload)
+
+    def encode(self, envelope: Envelope) -> bytes:
+        """Return the header document: everything except the payload's bytes.
+
+        Raises:
+            EncodeError: The body is not registered, holds a value that cannot travel, or the
+                document would exceed the limits.
+        """
+        name = type(envelope.body).__name__
+        if self._types.get(name) is not type(envelope.body):
+            raise EncodeError(f"{name!r} is not a registered message type")
+        document: dict[str, Any] = {
+            "type": name,
+            "sender": envelope.sender,
+            "recipient": envelope.recipient,
+            "id": envelope.id,
+        }
+        if envelope.reply_to is not None:
+            document["reply_to"] = envelope.reply_to
+        if envelope.cause is not None:
+            document["cause"] = envelope.cause
+        if envelope.payload:
+            document["payload"] = [buffer.nbytes for buffer in envelope.payload]
+        try:
+            document["body"] = msgspec.to_builtins(envelope.body, builtin_types=_BYTES_TYPES)
+            data = cast("bytes", msgpack.packb(document))
+            self._header_of(data)
+        except (TypeError, ValueError, OverflowError, FrameError) as error:
+            raise EncodeError(f"a {name!r} cannot be sent: {error}") from error
+        return data
+
+    def decode(self, data: bytes, payload: Sequence[memoryview] = ()) -> Envelope:
+        """Return the envelope of a header document.
+
+        Args:
+            data: What `encode` returned, or whatever a peer sent in its place.
+            payload: The bulk buffers that came with it.
+
+        Raises:
+            FrameError: It is not a valid header document, or the payload is not the announced
+                one. Close the link.
+        """
+        envelope, sizes = self.decode_head(data)
+        if tuple(buffer.nbytes for buffer in payload) != sizes:
+            raise FrameError(f"a payload of other than the announced sizes {sizes}")
+        return with_payload(envelope, tuple(payload))
+
+    def decode_head(self, data: bytes) -> tuple[Envelope, tuple[int, ...]]:
+        """Return the envelope of a header document without payload, and the payload's sizes.
+
+        Raises:
+            FrameError: It is not a valid header document. Close the link.
+        """
+        header = self._header_of(data)
+        kind = self._types.get(header.type)
+        if kind is None:
+            raise FrameError(f"unknown message type {header.type!r}")
+        try:
+            body: object = msgspec.convert(header.body, kind, builtin_types=_BYTES_TYPES)
+        except msgspec.ValidationError as error:
+            raise FrameError(f"not a valid {header.type!r}: {error}") from error
+        envelope = Envelope(
+            header.sender, header.recipient, header.id, body, header.reply_to, header.cause
+        )
+        return envelope, header.payload
+
+    def frames(
+        self, envelope: Envelope, chunk_bytes: int, numbers: Iterator[int] | None = None
+    ) -> Iterator[bytes]:
+        """Yield the head frame, then the chunk frames, none larger than `chunk_bytes`.
+
+        Args:
+            envelope: What to send.
+            chunk_bytes: Bound on a frame.
+            numbers: Gives the numbers of the frames; None: they are the first on their socket.
+
+        Raises:
+            EncodeError: The envelope cannot be encoded, or its head does not fit into a chunk.
+        """
+        if not MIN_CHUNK_BYTES <= chunk_bytes <= self.limits.frame_bytes:
+            raise EncodeError(
+                f"chunks of {chunk_bytes} bytes; from {MIN_CHUNK_BYTES} to "
+                f"{self.limits.frame_bytes} are possible"
+            )
+        numbers = itertools.count() if numbers is None else numbers
+        head = head_frame(self.encode(envelope), next(numbers))
+        if len(head) > chunk_bytes:
+            raise EncodeError(f"a head of {len(head)} bytes does not fit into one chunk")
+        yield head
+        yield from chunk_frames(envelope, lambda: chunk_bytes, numbers)
+
+    def _header_of(self, data: bytes) -> _Header:
+        """Decode and check a header document, all but its body."""
+        check_document(data, self.limits)
+        try:
+            document = msgpack.unpackb(
+                data, strict_map_key=False, object_pairs_hook=_map_of_unique_keys
+            )
+            header = msgspec.convert(document, _Header, builtin_types=_BYTES_TYPES)
+        except (ValueError, TypeError) as error:  # includes UnicodeDecodeError, ValidationError
+            raise FrameError(f"not a valid header: {error}") from error
+        self._check_header(header)
+        return header
+
+    def _check_header(self, header: _Header) -> None:
+        limits = self.limits
+        longest = max(len(header.type), len(header.sender), len(header.recipient))
+        if longest > limits.name_characters:
+            raise FrameError(f"a name of {longest} characters")
+        if len(header.payload) > limits.payload_buffers:
+            raise FrameError(f"a payload of {len(header.payload)} buffers")
+        allowed = limits.payload_of(header.type)
+        if sum(header.payload) > allowed:
+            raise FrameError(
+                f"a payload of {sum(header.payload)} bytes; at most {allowed} are allowed with a "
+                f"{header.type!r}"
+            )
+
+
+class Assembler:
+    """Puts the frames of one direction of one socket together again.
+
+    Envelopes come one after the other, chunks in order, no frame twice and none left out; anything
+    else is refused. After an error the link is to be closed; the partial envelope is gone.
+    """
+
+    def __init__(self, codec: Codec, allocate: Allocate | None = None) -> None:
+        """Make an assembler that waits for a head frame.
+
+        Args:
+            codec: Knows the message types and the limits.
+            allocate: Gives the buffers into which chunks are written, from the receiver's own
+                layout. By default fresh ones, within the limits.
+        """
+        self._codec = codec
+        self._allocate = allocate or _fresh_buffers
+        self._head: Envelope | None = None
+        self._buffers: tuple[memoryview, ...] = ()
+        self._index = 0
+        self._offset = 0
+        self._chunk = memoryview(b"")
+        self._expected = 0
+        self._number = 0  # of the next frame
+
+    @property
+    def partial(self) -> bool:
+        """Whether an envelope has begun and not ended."""
+        return self._head is not None
+
+    def reset(self) -> None:
+        """Forget a partial envelope."""
+        self._head = None
+        self._buffers = ()
+        self._chunk = memoryview(b"")
+        self._index = self._offset = 0
+
+    def feed(self, frame: bytes) -> Envelope | None:
+        """Take the next frame.
+
+        Returns:
+            The envelope that this frame completes, if it completes one.
+
+        Raises:
+            FrameError: The frame is damaged, out of order, or beyond the limits.
+            SchemaError: `allocate` expects something else.
+        """
+        try:
+            return self._take_chunk(frame) if is_chunk(frame) else self._take_head(frame)
+        except Exception:
+            self.reset()
+            raise
+
+    def _take_chunk(self, frame: bytes) -> Envelope | None:
+        self._check_size(frame)
+        if len(frame) <= CHUNK_PREFIX_BYTES:
+            raise FrameError("a chunk that is cut short")
+        target = self.begin_chunk(frame[:CHUNK_PREFIX_BYTES])
+        if target.nbytes != len(frame) - CHUNK_PREFIX_BYTES:
+            raise FrameError("a chunk of another form")
+        target[:] = memoryview(frame)[CHUNK_PREFIX_BYTES:]
+        return self.end_chunk()
+
+    def _check_size(self, frame: bytes) -> None:
+        if len(frame) > self._codec.limits.frame_bytes:
+            raise FrameError(f"a frame of {len(frame)} bytes")
+
+    def _take_head(self, frame: bytes) -> Envelope | None:
+        self._check_size(frame)
+        if frame[:2] != bytes(_HEAD_TAGS[:2]):
+            raise FrameError("neither a head nor a chunk")
+        if self._head is not None:
+            raise FrameError("a head before the last envelope was complete")
+        if len(frame) < _HEAD.size:
+            raise FrameError("a head that is cut short")
+        array, zero, uint32, checksum, bin32, size = _HEAD.unpack_from(frame)
+        header = frame[_HEAD.size :]
+        if (array, zero, uint32, bin32) != _HEAD_TAGS or size != len(header):
+            raise FrameError("a head of another form")
+        if _head_checksum(header, self._number) != checksum:
+            raise FrameError("a damaged head, or a frame was lost or came twice")
+        self._number += 1
+        envelope, sizes = self._codec.decode_head(header)
+        buffers = tuple(self._allocate(envelope, sizes)) if sizes else ()
+        if tuple(buffer.nbytes for buffer in buffers) != sizes:
+            raise LocalFault("the buffers given are not of the sizes asked for")
+        self._head = envelope
+        self._buffers = buffers
+        return self._completed()
+
+    def begin_chunk(self, prefix: bytes) -> memoryview:
+        """Take what goes before a chunk's data, and return where the data is to be written.
+
+        `end_chunk` must follow once it is there, and before anything else.
+
+        Raises:
+            FrameError: The chunk is out of order or beyond the limits.
+        """
+        if self._head is None:
+            raise FrameError("a chunk without a head")
+        fields = _CHUNK.unpack(prefix)
+        expected, number, index, offset, size = fields[3::2][:5]
+        if (*fields[:3], *fields[4::2]) != _CHUNK_TAGS:
+            raise FrameError("a chunk of another form")
+        if (number, index, offset) != (self._head.id, self._index, self._offset):
+            raise FrameError("a chunk out of order")
+        buffer = self._buffers[index]
+        if not 0 < size <= buffer.nbytes - offset:
+            raise FrameError("a chunk beyond the end of its buffer")
+        self._expected = expected
+        self._chunk = buffer[offset : offset + size]
+        return self._chunk
+
+    def end_chunk(self) -> Envelope | None:
+        """Check the data that was written; return the envelope if it is complete.
+
+        Raises:
+            FrameError: The data is damaged.
+        """
+        assert self._head is not None
+        place = (self._head.id, self._index, self._offset)
+        if _chunk_checksum(self._number, place, self._chunk) != self._expected:
+            raise FrameError("a damaged chunk, or a frame was lost or came twice")
+        self._number += 1
+        self._offset += self._chunk.nbytes
+        self._chunk = memoryview(b"")
+        return self._completed()
+
+    def _completed(self) -> Envelope | None:
+        """Pass buffers that are full; return the envelope after the last one."""
+        while self._index < len(self._buffers):
+            if self._offset < self._buffers[self._index].nbytes:
+                return None
+            self._index += 1
+            self._offset = 0
+        assert self._head is not None
+        payload = tuple(buffer.toreadonly() for buffer in self._buffers)
+        envelope = with_payload(self._head, payload)
+        self.reset()
+        return envelope
+
+
+def with_payload(envelope: Envelope, payload: tuple[memoryview, ...]) -> Envelope:
+    """Return the envelope with other bulk bytes; nothing is copied."""
+    return Envelope(
+        envelope.sender,
+        envelope.recipient,
+        envelope.id,
+        envelope.body,
+        envelope.reply_to,
+        envelope.cause,
+        payload,
+    )
+
+
+def is_chunk(frame: bytes) -> bool:
+    """Whether a frame, or its beginning, is that of a chunk."""
+    return frame[:2] == bytes(_CHUNK_TAGS[:2])
+
+
+def head_frame(header: bytes, number: int) -> bytes:
+    """Return the frame that announces an envelope; its payload follows by `chunk_parts`.
+
+    Args:
+        header: What `Codec.encode` returned.
+        number: Of the frame on its socket.
+    """
+    array, zero, uint32, bin32 = _HEAD_TAGS
+    value = _head_checksum(header, number)
+    return _HEAD.pack(array, zero, uint32, value, bin32, len(header)) + header
+
+
+def chunk_frames(
+    envelope: Envelope, chunk_bytes: Callable[[], int], numbers: Iterator[int]
+) -> Iterator[bytes]:
+    """Yield the frames of an envelope's payload; see `chunk_parts`."""
+    for prefix, data in chunk_parts(envelope, chunk_bytes, numbers):
+        yield b"".join((prefix, data))
+
+
+def chunk_parts(
+    envelope: Envelope, chunk_bytes: Callable[[], int], numbers: Iterator[int]
+) -> Iterator[tuple[bytes, memoryview]]:
+    """Yield the frames of an envelope's payload as prefix and data, nothing copied.
+
+    Args:
+        envelope: Its head frame goes before.
+        chunk_bytes: Asked before each frame how large it may be; at least `MIN_CHUNK_BYTES`.
+        numbers: Gives the number of each frame on its socket.
+    """
+    array, one, uint32, uint64, _, _, bin32 = _CHUNK_TAGS
+    for index, buffer in enumerate(envelope.payload):
+        whole = buffer.cast("B") if buffer.nbytes else buffer
+        offset = 0
+        while offset < buffer.nbytes:
+            step = (chunk_bytes() - CHUNK_PREFIX_BYTES) // _ALIGNMENT_BYTES * _ALIGNMENT_BYTES
+            data = whole[offset : offset + step]
+            value = _chunk_checksum(next(numbers), (envelope.id, index, offset), data)
+            prefix = _CHUNK.pack(
+                *(array, one, uint32, value, uint64, envelope.id, uint32, index, uint64, offset),
+                *(bin32, len(data)),
+            )
+            yield prefix, data
+            offset += step
+
+
+def _head_checksum(header: bytes, number: int) -> int:
+    """Return a CRC that no two numbers share; that of number 0 is the plain one."""
+    return zlib.crc32(header, number & _NUMBER_MASK)
+
+
+def _chunk_checksum(number: int, place: tuple[int, int, int], data: memoryview) -> int:
+    """Return a checksum that no two numbers share; `place` is envelope, buffer and offset."""
+    return checksum(data, zlib.crc32(_PLACE.pack(*place), number & _NUMBER_MASK))
+
+
+def _fresh_buffers(_: Envelope, sizes: tuple[int, ...]) -> Sequence[memoryview]:
+    return [memoryview(bytearray(size)) for size in sizes]
+
+
+def _map_of_unique_keys(pairs: list[tuple[object, object]]) -> dict[object, object]:
+    """Build a map; msgpack would let the last of equal keys win without a word."""
+    if not pairs:
+        return {}
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise FrameError("a map with a repeated key")
+    for key in result:
+        if type(key) is not str and type(key) is not int:
+            raise FrameError("a map with a key that is neither a string nor an integer")
+    return result

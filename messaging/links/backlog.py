@@ -1,0 +1,47 @@
+"""Sessions that peers opened and nobody has accepted yet: what all listeners have in common."""
+
+from typing import Generic, TypeVar
+
+from messaging.actors.mailbox import Mailbox
+from messaging.errors import LinkClosed, MailboxClosed
+from messaging.links.link import Link
+
+L = TypeVar("L", bound=Link)
+
+
+class BacklogListener(Generic[L]):
+    """A place to dial with a bounded queue of sessions; see `messaging.links.link.Listener`.
+
+    Attributes:
+        address: What a peer must dial.
+    """
+
+    def __init__(self, address: str, capacity: int) -> None:
+        self.address = address
+        self._backlog: Mailbox[L] = Mailbox(capacity)
+
+    async def accept(self) -> L:
+        """Wait for the next session that a peer opened.
+
+        Raises:
+            LinkClosed: The listener is closed.
+        """
+        try:
+            return await self._backlog.get()
+        except MailboxClosed as error:
+            raise LinkClosed(f"nobody listens at {self.address!r} any more") from error
+
+    def close(self) -> None:
+        """Accept nobody any more; sessions that wait unaccepted are closed."""
+        self._backlog.close()
+        for link in self._backlog.clear():
+            link.close("not accepted")
+
+    @property
+    def room(self) -> bool:
+        """Whether another session can wait."""
+        return len(self._backlog) < self._backlog.capacity
+
+    def offer(self, link: L) -> bool:
+        """Queue a session for `accept`; False if too many wait."""
+        return self._backlog.put_nowait(link)

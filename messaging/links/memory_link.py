@@ -1,0 +1,220 @@
+"""Links inside one process, on any loop, and the place where a simulated network gets its say.
+
+A session is two directions (`channel.py`), one link at each end of them. Nothing is copied and
+nothing is encoded: the receiver gets the very envelope that was sent.
+"""
+
+import asyncio
+from collections.abc import Callable
+from operator import attrgetter
+
+from messaging.envelope import Envelope
+from messaging.errors import DialFailed, LinkClosed, LocalFault
+from messaging.links.backlog import BacklogListener
+from messaging.links.channel import Conditions, Way
+from messaging.links.link import Lane
+
+Measure = Callable[[Envelope], int]
+"""Bytes of an envelope on a wire."""
+
+CONTROL_CAPACITY = 1024
+BULK_CAPACITY = 64
+BACKLOG = 128
+
+
+class MemoryLink:
+    """One end of a session inside this process; see `messaging.links.link.Link`."""
+
+    __slots__ = (
+        "_incoming",
+        "_measure",
+        "_outgoing",
+        "_waiter",
+        "bytes_received",
+        "bytes_sent",
+        "close_reason",
+        "local",
+        "remote",
+    )
+
+    def __init__(self, outgoing: Way, incoming: Way, measure: Measure) -> None:
+        self.local = outgoing.source
+        self.remote = outgoing.target
+        self.close_reason: str | None = None
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self._measure = measure
+        self._outgoing = outgoing
+        self._incoming = incoming
+        self._waiter: asyncio.Future[None] | None = None
+        incoming.receiver = self
+
+    def __repr__(self) -> str:
+        state = "open" if self.close_reason is None else f"closed: {self.close_reason}"
+        return f"MemoryLink({self.local} -> {self.remote}, {state})"
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session is over."""
+        return self.close_reason is not None
+
+    def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
+        """Offer an envelope; False if it was not taken. Topics do not matter here."""
+        if self.close_reason is not None:
+            return False
+        taken = self._outgoing.offer(self, envelope, lane)
+        self.bytes_sent += self._measure(envelope) if taken else 0
+        return taken
+
+    def holds(self, topic: str) -> bool:
+        """Never: what is sent has left at once."""
+        return False
+
+    async def receive(self) -> Envelope:
+        """Wait for the next envelope, control before bulk.
+
+        Raises:
+            LinkClosed: The session is over and everything that arrived has been received.
+            LocalFault: Another reader waits already.
+        """
+        control = self._incoming.control.inbox
+        bulk = self._incoming.bulk.inbox
+        while not control:
+            if bulk:
+                return self._received(bulk.popleft())
+            if self.close_reason is not None:
+                raise LinkClosed(self.close_reason)
+            if self._waiter is not None:
+                raise LocalFault("a link has one reader, and it waits already")
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return self._received(control.popleft())
+
+    def _received(self, envelope: Envelope) -> Envelope:
+        self.bytes_received += self._measure(envelope)
+        return envelope
+
+    def admit(self) -> None:
+        """Nothing is kept from anybody inside a process."""
+
+    def close(self, reason: str) -> None:
+        """End the session; what waits here unread is forgotten."""
+        if self.close_reason is None:
+            self._forget_unread()
+            self._end(reason)
+            self._outgoing.end(reason)
+
+    def lose(self, reason: str) -> None:
+        """Learn that the peer ended the session; what has arrived can still be received."""
+        if self.close_reason is None:
+            self._end(reason)
+            self._outgoing.abandon()
+
+    def die(self, *, silent: bool) -> None:
+        """End as a process that is killed; `silent` as a machine that loses its power."""
+        if self.close_reason is not None:
+            return
+        self._forget_unread()
+        self._end("this host crashed")
+        if silent:
+            self._outgoing.vanish()
+        else:
+            self._outgoing.end("the process died", abrupt=True)
+
+    def wake(self) -> None:
+        """Let the waiting reader look again."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _end(self, reason: str) -> None:
+        self.close_reason = reason
+        self.wake()
+
+    def _forget_unread(self) -> None:
+        self._incoming.control.inbox.clear()
+        self._incoming.bulk.inbox.clear()
+
+
+class MemoryListener(BacklogListener[MemoryLink]):
+    """An address inside this process where others can dial."""
+
+    def __init__(self, address: str, network: "MemoryNetwork") -> None:
+        super().__init__(address, BACKLOG)
+        self._network = network
+
+    def close(self) -> None:
+        """Accept nobody any more, and free the address."""
+        super().close()
+        self._network.forget_listener(self)
+
+
+class MemoryNetwork:
+    """Links between names inside one process; see `messaging.links.link.Network`.
+
+    Attributes:
+        control_capacity: Control envelopes that may be in flight or unread, per direction.
+        bulk_capacity: The same for bulk envelopes.
+        conditions: What lies between the hosts; None: nothing does.
+        measure: Tells what an envelope would occupy on a wire.
+    """
+
+    def __init__(
+        self,
+        *,
+        conditions: Conditions | None = None,
+        control_capacity: int = CONTROL_CAPACITY,
+        bulk_capacity: int = BULK_CAPACITY,
+        measure: Measure = attrgetter("size_bytes"),
+    ) -> None:
+        self.conditions = conditions
+        self.control_capacity = control_capacity
+        self.bulk_capacity = bulk_capacity
+        self.measure = measure
+        self._listeners: dict[str, MemoryListener] = {}
+
+    async def dial(self, address: str, *, local: str) -> MemoryLink:
+        """Open a session with whoever listens at `address`, under the name `local`.
+
+        Raises:
+            DialFailed: Nobody listens there, or no answer came in time.
+        """
+        if self.conditions is not None:
+            await self.conditions.connect(local, address)
+        listener = self._listeners.get(address)
+        if listener is None:
+            raise DialFailed(f"nobody listens at {address!r}")
+        there, back = self._way(local, address), self._way(address, local)
+        near, far = MemoryLink(there, back, self.measure), MemoryLink(back, there, self.measure)
+        if not listener.offer(far):
+            raise DialFailed(f"too many sessions wait at {address!r}")
+        if self.conditions is not None:
+            self.conditions.opened(there, back)
+        return near
+
+    def _way(self, source: str, target: str) -> Way:
+        capacities = (self.control_capacity, self.bulk_capacity)
+        return Way(source, target, capacities=capacities, conditions=self.conditions)
+
+    def listen(self, address: str, *, guests: bool = False) -> MemoryListener:
+        """Let others dial `address`.
+
+        Raises:
+            LocalFault: The address is taken.
+        """
+        if address in self._listeners:
+            raise LocalFault(f"somebody listens at {address!r} already")
+        listener = MemoryListener(address, self)
+        self._listeners[address] = listener
+        return listener
+
+    def listeners(self) -> tuple[MemoryListener, ...]:
+        """Return everybody who listens, in the order in which they began."""
+        return tuple(self._listeners.values())
+
+    def forget_listener(self, listener: MemoryListener) -> None:
+        """Free the listener's address."""
+        if self._listeners.get(listener.address) is listener:
+            del self._listeners[listener.address]

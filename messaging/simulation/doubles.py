@@ -1,0 +1,371 @@
+"""Doubles that keep the contract, and the rules that every network must keep.
+
+Nothing here imports a test framework: a rule is a coroutine that raises AssertionError.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from messaging.actors.actor import Actor
+from messaging.envelope import Envelope
+from messaging.errors import DialFailed, LinkClosed
+from messaging.links.link import Lane, Link, Network
+
+T = TypeVar("T")
+
+RULE_TIMEOUT_S = 10.0
+_HEADER_MOST = 1000
+_MANY = 200
+_ENOUGH_TO_FILL = 100_000
+
+
+class FakeClock:
+    """A clock that moves only when told."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self._now_s = now_s
+
+    def now_s(self) -> float:
+        """Return the time that was set."""
+        return self._now_s
+
+    def advance(self, seconds: float) -> float:
+        """Move on and return the new time; a clock does not go back."""
+        assert seconds >= 0
+        self._now_s += seconds
+        return self._now_s
+
+
+class RecordingActor(Actor[T], Generic[T]):
+    """Keeps what it is told, and answers every question with the number of messages so far.
+
+    Attributes:
+        messages: What it was told, in order.
+        stop_reason: The reason it was stopped with; None while it was not.
+    """
+
+    def __init__(self, name: str = "recorder") -> None:
+        super().__init__(name)
+        self.messages: list[T] = []
+        self.stop_reason: str | None = None
+        self._arrivals: list[tuple[int, asyncio.Future[None]]] = []
+
+    async def on_message(self, message: T) -> object:
+        """Keep the message."""
+        self.messages.append(message)
+        for count, reached in self._arrivals:
+            if len(self.messages) >= count and not reached.done():
+                reached.set_result(None)
+        return len(self.messages)
+
+    async def on_stop(self, reason: str) -> None:
+        """Keep the reason."""
+        self.stop_reason = reason
+
+    async def wait_messages(self, count: int, *, timeout_s: float) -> list[T]:
+        """Wait until `count` messages have come, and return them.
+
+        Raises:
+            TimeoutError: They did not come in time.
+        """
+        if len(self.messages) < count:
+            reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._arrivals.append((count, reached))
+            async with asyncio.timeout(timeout_s):
+                await reached
+        return self.messages[:count]
+
+
+class FaultyLink:
+    """A link on which sending fails to order; receiving is left alone.
+
+    Faults are those that a session can have: bulk is skipped, anything may come twice, and a
+    dropped control envelope is the end of the session.
+    """
+
+    def __init__(self, link: Link, seed: int, *, drop: float = 0.0, duplicate: float = 0.0) -> None:
+        """Wrap a link.
+
+        Args:
+            link: What carries the envelopes.
+            seed: Decides which sends fail.
+            drop: Probability that an envelope is dropped.
+            duplicate: Probability that an envelope is sent twice.
+        """
+        self._link = link
+        self._rng = random.Random(seed)
+        self._drop = drop
+        self._duplicate = duplicate
+
+    @property
+    def local(self) -> str:
+        """Name of this end."""
+        return self._link.local
+
+    @property
+    def remote(self) -> str:
+        """Name of the other end."""
+        return self._link.remote
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session is over."""
+        return self._link.closed
+
+    @property
+    def close_reason(self) -> str | None:
+        """Why the session is over."""
+        return self._link.close_reason
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that this end has sent."""
+        return self._link.bytes_sent
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes that have come."""
+        return self._link.bytes_received
+
+    def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
+        """Offer an envelope, unless a fault is due."""
+        if self._rng.random() < self._drop:
+            if lane is Lane.CONTROL:
+                self._link.close("connection lost (injected)")
+            return False
+        taken = self._link.send(envelope, lane, topic)
+        if taken and self._rng.random() < self._duplicate:
+            self._link.send(envelope, lane, topic)
+        return taken
+
+    def admit(self) -> None:
+        """The peer has shown who it is."""
+        self._link.admit()
+
+    def holds(self, topic: str) -> bool:
+        """Whether one of this topic waits."""
+        return self._link.holds(topic)
+
+    async def receive(self) -> Envelope:
+        """Wait for the next envelope."""
+        return await self._link.receive()
+
+    def close(self, reason: str) -> None:
+        """End the session."""
+        self._link.close(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Body of the envelopes that the rules send; register it with the codec under test."""
+
+    number: int
+    text: str = ""
+
+
+LinkRule = Callable[[Network, str], Awaitable[None]]
+
+
+async def hold_to(rule: LinkRule, network: Network, address: str) -> None:
+    """Check one rule on a network; `address` is one where it can listen.
+
+    Raises:
+        AssertionError: The network breaks the rule.
+        TimeoutError: Something that must happen did not.
+    """
+    async with asyncio.timeout(RULE_TIMEOUT_S):
+        await rule(network, address)
+
+
+def probe(number: int, payload: tuple[memoryview, ...] = ()) -> Envelope:
+    """Make an envelope that is known by its number."""
+    return Envelope("near", "far", number, Probe(number, "ü"), payload=payload)
+
+
+@asynccontextmanager
+async def open_session(network: Network, address: str) -> AsyncIterator[tuple[Link, Link]]:
+    """Listen, dial, and give both ends; everything is closed at the end."""
+    listener = network.listen(address)
+    near = await network.dial(listener.address, local="near")
+    far = await listener.accept()
+    try:
+        yield near, far
+    finally:
+        near.close("end of the rule")
+        far.close("end of the rule")
+        listener.close()
+
+
+async def both_ends_have_names(network: Network, address: str) -> None:
+    """Each end knows itself and the other; the accepting end learns the dialler's name."""
+    async with open_session(network, address) as (near, far):
+        assert near.local == "near"
+        assert far.remote == "near"
+        assert near.remote == far.local
+        assert (near.closed, far.closed) == (False, False)
+        assert near.close_reason is None
+
+
+async def each_lane_keeps_its_order(network: Network, address: str) -> None:
+    """In both directions and on both lanes, what is sent first arrives first."""
+    async with open_session(network, address) as (near, far):
+        for sender, receiver in ((near, far), (far, near)):
+            for lane in Lane:
+                for start in range(0, _MANY, 20):
+                    for number in range(start, start + 20):
+                        assert sender.send(probe(number), lane)
+                    for number in range(start, start + 20):
+                        assert (await receiver.receive()).id == number
+
+
+async def envelopes_arrive_whole(network: Network, address: str) -> None:
+    """Every field, and every byte of every buffer, arrives as it was sent."""
+    payload = (memoryview(bytes(range(256)) * 5000), memoryview(b""), memoryview(b"x"))
+    sent = Envelope("near", "far", 7, Probe(7, "ü"), reply_to=3, cause=2, payload=payload)
+    async with open_session(network, address) as (near, far):
+        for lane, one in ((Lane.BULK, sent), (Lane.CONTROL, replace(sent, payload=()))):
+            assert near.send(one, lane)
+            assert await far.receive() == one
+
+
+async def bytes_are_counted(network: Network, address: str) -> None:
+    """What one end has sent is what the other has received: payloads, headers, and little else."""
+    payload = (memoryview(bytes(_HEADER_MOST * 100)),)
+    async with open_session(network, address) as (near, far):
+        for number in range(_MANY):
+            near.send(probe(number))
+            await far.receive()
+        control = near.bytes_sent
+        assert _MANY < control < _MANY * _HEADER_MOST
+        assert near.send(probe(_MANY, payload), Lane.BULK)
+        await far.receive()
+        assert 0 < near.bytes_sent - control - payload[0].nbytes < _HEADER_MOST * 10
+        assert abs(near.bytes_sent - far.bytes_received) < _HEADER_MOST  # marks are under way
+        assert far.bytes_sent < _HEADER_MOST
+
+
+async def closing_is_told(network: Network, address: str) -> None:
+    """The peer receives what was sent before, then learns that and why the session is over."""
+    async with open_session(network, address) as (near, far):
+        near.send(probe(1))
+        near.close("no more to say")
+        near.close("a second reason")
+        assert near.closed
+        assert near.close_reason == "no more to say"
+        assert not near.send(probe(2))
+        assert (await far.receive()).id == 1
+        await _expect_closed(far)
+        assert far.closed
+        assert "no more to say" in (far.close_reason or "")
+        assert not far.send(probe(3))
+
+
+async def closing_ends_a_waiting_reader(network: Network, address: str) -> None:
+    """A reader that waits while its own end is closed waits no longer."""
+    async with open_session(network, address) as (near, _):
+        asyncio.get_running_loop().call_later(0.01, near.close, "done")
+        await _expect_closed(near)
+
+
+async def a_cancelled_reader_loses_nothing(network: Network, address: str) -> None:
+    """An envelope that arrives after a reader was cancelled goes to the next reader."""
+    async with open_session(network, address) as (near, far):
+        try:
+            async with asyncio.timeout(0.01):
+                await far.receive()
+        except TimeoutError:
+            near.send(probe(1))
+        assert (await far.receive()).id == 1
+
+
+async def nobody_listens(network: Network, address: str) -> None:
+    """Dialling where nobody listens any more fails, and so does accepting there."""
+    listener = network.listen(address)
+    listener.close()
+    try:
+        await network.dial(listener.address, local="near")
+    except DialFailed:
+        pass
+    else:
+        raise AssertionError("dialled a listener that is closed")
+    try:
+        await listener.accept()
+    except LinkClosed:
+        return
+    raise AssertionError("a closed listener accepted")
+
+
+async def sessions_are_apart(network: Network, address: str) -> None:
+    """Two sessions of one dialler share nothing: closing one leaves the other alone."""
+    async with open_session(network, address) as (near, far):
+        listener = network.listen(f"{address}-second")
+        second = await network.dial(listener.address, local="near")
+        accepted = await listener.accept()
+        for link, arrival in ((second, accepted), (near, far)):
+            sent = probe(1)
+            link.send(sent)
+            assert await arrival.receive() == sent
+        near.close("done")
+        await _expect_closed(far)
+        sent = probe(2)
+        assert second.send(sent)
+        assert await accepted.receive() == sent
+        second.close("done")
+        listener.close()
+
+
+async def full_bulk_is_skipped(network: Network, address: str) -> None:
+    """A peer that does not read makes bulk be skipped, not the session end."""
+    buffer = (memoryview(bytes(1 << 16)),)
+    async with open_session(network, address) as (near, far):
+        taken = _count_taken(near, Lane.BULK, buffer)
+        assert 0 < taken < _ENOUGH_TO_FILL
+        assert not near.closed
+        assert near.send(probe(_ENOUGH_TO_FILL))
+        ids = [(await far.receive()).id for _ in range(taken + 1)]
+        assert sorted(ids) == [*range(taken), _ENOUGH_TO_FILL]
+        assert near.send(probe(1, buffer), Lane.BULK)
+
+
+async def full_control_ends_the_session(network: Network, address: str) -> None:
+    """A peer that does not even read control is given up."""
+    async with open_session(network, address) as (near, _):
+        assert 0 < _count_taken(near, Lane.CONTROL, ()) < _ENOUGH_TO_FILL
+        assert near.closed
+        assert "does not read" in (near.close_reason or "")
+
+
+LINK_RULES: tuple[LinkRule, ...] = (
+    both_ends_have_names,
+    each_lane_keeps_its_order,
+    envelopes_arrive_whole,
+    bytes_are_counted,
+    closing_is_told,
+    closing_ends_a_waiting_reader,
+    a_cancelled_reader_loses_nothing,
+    nobody_listens,
+    sessions_are_apart,
+    full_bulk_is_skipped,
+    full_control_ends_the_session,
+)
+"""What every network is held to; run each with `hold_to`."""
+
+
+def _count_taken(link: Link, lane: Lane, payload: tuple[memoryview, ...]) -> int:
+    """Send until an envelope is not taken; return how many were."""
+    for number in range(_ENOUGH_TO_FILL):
+        if not link.send(probe(number, payload), lane):
+            return number
+    return _ENOUGH_TO_FILL
+
+
+async def _expect_closed(link: Link) -> None:
+    try:
+        await link.receive()
+    except LinkClosed:
+        return
+    raise AssertionError("received from a session that is over")

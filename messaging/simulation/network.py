@@ -1,0 +1,204 @@
+"""A network that misbehaves to order: slow, narrow, cut, healed, and the same for the same seed.
+
+Modelled after TCP, per direction of each session:
+
+    latency     latency_s, plus up to jitter_s; order within a lane holds
+    bandwidth   envelopes of a lane leave one after the other, each after size / bandwidth seconds;
+                the control lane does not wait for the bulk lane
+    drop        bulk: the envelope is skipped (`send` returns False); control: the session breaks
+                there, what is sent later is swallowed, and both ends learn of it a latency later
+    duplicate   the envelope is delivered twice in a row
+    cut         what comes due waits; after healing it arrives as retransmission would bring it, up
+                to retransmit_s late, and so possibly after its sender has opened a new session.
+                Nobody is told of a cut: liveness is for the ends to judge
+    crash       every link and listener of a host dies. Its peers learn of it a latency later, or
+                when the cut heals, or never (silent: a machine without power)
+
+A host is named by what it dials as (`local`) and by the part of an address before a colon.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from messaging.envelope import Envelope
+from messaging.errors import DialFailed
+from messaging.links.channel import LaneQueue, Way
+from messaging.links.memory_link import BULK_CAPACITY, CONTROL_CAPACITY, MemoryNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What lies on the way from one host to another.
+
+    Attributes:
+        latency_s: Least seconds from leaving to arriving.
+        jitter_s: Up to so many seconds more, evenly distributed.
+        bandwidth_bytes_per_s: Per lane and session.
+        drop: Probability that an envelope is dropped.
+        duplicate: Probability that an envelope is delivered twice.
+        keep_tail: Probability that what is in flight arrives although its sender has gone.
+        retransmit_s: After healing, what was held arrives up to so many seconds late.
+        connect_timeout_s: How long dialling a host that cannot answer takes to fail.
+    """
+
+    latency_s: float = 0.01
+    jitter_s: float = 0.0
+    bandwidth_bytes_per_s: float = float("inf")
+    drop: float = 0.0
+    duplicate: float = 0.0
+    keep_tail: float = 0.5
+    retransmit_s: float = 1.0
+    connect_timeout_s: float = 3.0
+
+
+def host_of(address: str) -> str:
+    """Return the host of an address: what stands before its first colon."""
+    return address.partition(":")[0]
+
+
+class SimulatedNetwork(MemoryNetwork):
+    """Memory links under seeded conditions, and the verbs to disturb them.
+
+    Attributes:
+        route: What lies between hosts for which `set_route` says nothing else.
+    """
+
+    def __init__(
+        self,
+        rng: random.Random,
+        route: Route | None = None,
+        *,
+        control_capacity: int = CONTROL_CAPACITY,
+        bulk_capacity: int = BULK_CAPACITY,
+    ) -> None:
+        """Make a network without faults.
+
+        Args:
+            rng: The only source of chance; seed it.
+            route: What lies between hosts unless told otherwise.
+            control_capacity: See `MemoryNetwork`.
+            bulk_capacity: See `MemoryNetwork`.
+        """
+        super().__init__(
+            conditions=_SimulatedConditions(self),
+            control_capacity=control_capacity,
+            bulk_capacity=bulk_capacity,
+        )
+        self.route = route or Route()
+        self.rng = rng
+        self.ways: dict[Way, None] = {}  # in the order of their opening
+        self._ways_to: dict[str, dict[Way, None]] = {}  # the same, by the host where they end
+        self._routes: dict[tuple[str, str], Route] = {}
+        self._cuts: dict[tuple[str, str], None] = {}
+
+    def route_between(self, source: str, target: str) -> Route:
+        """Return what lies on the way from one host to another."""
+        return self._routes.get((source, target), self.route)
+
+    def set_route(self, source: str, target: str, route: Route) -> None:
+        """Change what lies on the way from `source` to `target`, for open sessions as well."""
+        self._routes[source, target] = route
+
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether nothing travels from `source` to `target`."""
+        return (source, target) in self._cuts
+
+    def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
+        """Let nothing through from host `a` to host `b`, nor back unless `one_way`."""
+        self._cuts[a, b] = None
+        if not one_way:
+            self._cuts[b, a] = None
+        for way in self.ways:
+            if self.is_cut(host_of(way.source), host_of(way.target)):
+                way.hold()
+
+    def heal(self, a: str, b: str) -> None:
+        """Undo every cut between two hosts, in both directions."""
+        self._cuts.pop((a, b), None)
+        self._cuts.pop((b, a), None)
+        self._release_healed()
+
+    def heal_all(self) -> None:
+        """Undo every cut. Drops, duplicates and paths stay as they are set."""
+        self._cuts.clear()
+        self._release_healed()
+
+    def crash(self, host: str, *, silent: bool = False) -> None:
+        """Kill every link and listener of a host; it may dial and listen again at once.
+
+        Args:
+            host: Whose.
+            silent: The machine vanishes: its peers are never told.
+        """
+        for listener in self.listeners():
+            if host_of(listener.address) == host:
+                listener.close()
+        for way in tuple(self._ways_to.get(host, ())):
+            way.receiver.die(silent=silent)
+
+    def opened(self, way: Way) -> None:
+        """Know a direction of a new session."""
+        self.ways[way] = None
+        self._ways_to.setdefault(host_of(way.target), {})[way] = None
+
+    def ended(self, way: Way) -> None:
+        """Forget a direction: nothing travels on it any more."""
+        self.ways.pop(way, None)
+        host = host_of(way.target)
+        remaining = self._ways_to.get(host, {})
+        remaining.pop(way, None)
+        if not remaining:
+            self._ways_to.pop(host, None)
+
+    def _release_healed(self) -> None:
+        for way in tuple(self.ways):
+            source, target = host_of(way.source), host_of(way.target)
+            if way.held and not self.is_cut(source, target):
+                route = self.route_between(source, target)
+                way.release(route.latency_s + route.retransmit_s * self.rng.random())
+
+
+class _SimulatedConditions:
+    """The network's answers to what its links ask; see `messaging.links.channel.Conditions`."""
+
+    def __init__(self, network: SimulatedNetwork) -> None:
+        self._network = network
+
+    async def connect(self, source: str, target: str) -> None:
+        network, a, b = self._network, host_of(source), host_of(target)
+        route = network.route_between(a, b)
+        await asyncio.sleep(route.latency_s + network.route_between(b, a).latency_s)
+        if network.is_cut(a, b) or network.is_cut(b, a):
+            await asyncio.sleep(route.connect_timeout_s)
+            raise DialFailed(f"no answer from {target!r} within {route.connect_timeout_s} s")
+
+    def opened(self, there: Way, back: Way) -> None:
+        self._network.opened(there)
+        self._network.opened(back)
+
+    def ended(self, way: Way) -> None:
+        self._network.ended(way)
+
+    def arrivals(self, way: Way, queue: LaneQueue, envelope: Envelope) -> tuple[float, ...]:
+        route, rng = self._route_of(way), self._network.rng
+        if route.drop and rng.random() < route.drop:
+            return ()
+        now_s = asyncio.get_running_loop().time()
+        queue.free_at_s = max(now_s, queue.free_at_s)
+        queue.free_at_s += envelope.size_bytes / route.bandwidth_bytes_per_s
+        arrival_s = queue.free_at_s + route.latency_s
+        if route.jitter_s:
+            arrival_s += route.jitter_s * rng.random()
+        if route.duplicate and rng.random() < route.duplicate:
+            return (arrival_s, arrival_s)
+        return (arrival_s,)
+
+    def notice_s(self, way: Way) -> float:
+        return self._route_of(way).latency_s
+
+    def keeps_tail(self, way: Way, queue: LaneQueue) -> bool:
+        return self._network.rng.random() < self._route_of(way).keep_tail
+
+    def _route_of(self, way: Way) -> Route:
+        return self._network.route_between(host_of(way.source), host_of(way.target))

@@ -1,0 +1,361 @@
+"""Bulk over a websocket at the speed of its socket: RFC 6455 frames without copies between.
+
+aiohttp opens the websocket; then this protocol takes its connection over. A reader of messages
+copies every byte several times before one gets to see it. Here the socket's bytes land where they
+belong: once the prefix of a chunk is read and checked, the system is told to write the rest into
+the payload's own buffer. Sending hands over the header and a view of the payload.
+
+Only what links use is understood: whole binary messages, pings and close. All else that the
+RFC allows, such as messages in pieces, is refused as a fault of the peer.
+"""
+
+import asyncio
+import secrets
+import struct
+from collections.abc import Callable
+from typing import Protocol
+
+from aiohttp import WSCloseCode, WSMsgType
+
+from messaging.codec.checksums import mask_in_place, masked, rotated
+from messaging.codec.frames import CHUNK_PREFIX_BYTES, Assembler, is_chunk
+from messaging.envelope import Envelope
+from messaging.errors import FrameError, RemoteFault
+
+SCRATCH_BYTES = 1 << 12
+CONTROL_BYTES_MAX = 125
+WRITE_BUFFER_BYTES = 1 << 20
+_SHORT, _LONG = struct.Struct(">H"), struct.Struct(">Q")
+_TWO_BYTES, _EIGHT_BYTES = 126, 127
+_HEADER_BYTES_MIN = 2
+_LAST_PIECE = 0x80
+
+
+class TooLarge(FrameError):  # noqa: N818 (see messaging.errors)
+    """A message longer than the limits."""
+
+
+class Owner(Protocol):
+    """What a bulk socket tells its session."""
+
+    def bulk_arrived(self, index: int, envelope: Envelope) -> None:
+        """Take an envelope."""
+        ...
+
+    def bulk_marked(self, data: bytes) -> None:
+        """Echo a mark."""
+        ...
+
+    def bulk_faulted(self, fault: RemoteFault) -> None:
+        """Learn that the peer sent what it must not send."""
+        ...
+
+    def bulk_ended(self, reason: str) -> None:
+        """Learn that the socket is gone."""
+        ...
+
+
+class BulkProtocol(asyncio.BufferedProtocol):
+    """One bulk socket, from its takeover to its loss.
+
+    Attributes:
+        lost: Set once the connection is gone.
+        messages: How many messages have arrived whole.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        previous: asyncio.BaseProtocol,
+        *,
+        masks: bool,
+        on_lost: Callable[[], None] | None = None,
+    ) -> None:
+        """Take over a connection on which nothing has come since the websocket's handshake.
+
+        Nothing is read before `attach`: what the peer sends as soon as it may waits in the system.
+
+        Args:
+            transport: The connection.
+            previous: Who owned it; it is told when the connection is lost.
+            masks: Whether this side masks what it sends: the one that dialled does.
+            on_lost: Called when the connection is lost.
+        """
+        self.lost = asyncio.Event()
+        self.messages = 0
+        self._transport = transport
+        self._previous = previous
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self._masks = masks
+        self._on_lost = on_lost
+        self._owner: Owner | None = None
+        self._index = 0
+        self._assembler: Assembler | None = None
+        self._limit_bytes = 0
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._have = 0
+        self._target: memoryview | None = None  # where the rest of a message is written
+        self._filled = 0
+        self._is_chunk = False
+        self._key = b""
+        self._failed = False
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        transport.set_protocol(self)
+        transport.pause_reading()
+
+    def attach(self, owner: Owner, index: int, assembler: Assembler, limit_bytes: int) -> None:
+        """Begin to take in messages of at most `limit_bytes`, for a session."""
+        self._owner = owner
+        self._index = index
+        self._assembler = assembler
+        self._limit_bytes = limit_bytes
+        self.resume_reading()
+
+    @property
+    def partial(self) -> bool:
+        """Whether a message has begun to arrive and not ended."""
+        return self._target is not None or self._have > 0
+
+    # -------------------------------------------------------------------------------- sending
+
+    async def send(self, first: bytes, rest: memoryview | None = None) -> None:
+        """Send a binary message made of two parts; wait while too much waits to be sent.
+
+        Raises:
+            ConnectionResetError: The connection is gone.
+        """
+        self._write(WSMsgType.BINARY, first, rest)
+        if not self._writable.is_set():
+            await self._writable.wait()
+
+    def ping(self, data: bytes) -> None:
+        """Send a mark.
+
+        Raises:
+            ConnectionResetError: The connection is gone.
+        """
+        self._write(WSMsgType.PING, data)
+
+    async def hang_up(self, timeout_s: float) -> None:
+        """Close the connection, if need be by force."""
+        if not self.lost.is_set() and not self._transport.is_closing():
+            self._write(WSMsgType.CLOSE, _SHORT.pack(WSCloseCode.OK))
+            self._transport.close()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.lost.wait()
+        except TimeoutError:
+            self._transport.abort()
+        except BaseException:
+            self._transport.abort()
+            raise
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        """Take in nothing more for now; TCP tells the peer."""
+        if not self.lost.is_set() and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on taking in."""
+        if not self.lost.is_set() and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _write(self, opcode: int, first: bytes, rest: memoryview | None = None) -> None:
+        if self.lost.is_set() or self._transport.is_closing():
+            raise ConnectionResetError("the connection is closing")
+        size = len(first) + (0 if rest is None else rest.nbytes)
+        header = _header(opcode, size, masks=self._masks)
+        self.bytes_sent += len(header) + (4 if self._masks else 0) + size
+        if self._masks:
+            key = secrets.token_bytes(4)
+            header += key
+            first = _xor(first, key)
+            rest = None if rest is None else masked(rest, rotated(key, len(first)))
+        if rest is None:
+            self._transport.write(header + first)
+        else:
+            self._transport.writelines((header + first, rest))
+
+    # ----------------------------------------------------------- what the transport calls
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Say where arriving bytes go."""
+        if self._target is not None:
+            return self._target[self._filled :]
+        return self._scratch[self._have :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take note of bytes that arrived."""
+        self.bytes_received += nbytes
+        if self._failed:
+            return
+        try:
+            if self._target is None:
+                self._have += nbytes
+                self._scan()
+            else:
+                self._filled += nbytes
+                if self._filled == self._target.nbytes:
+                    self._end_message(self._target)
+        except RemoteFault as fault:
+            self._fail(fault)
+
+    def pause_writing(self) -> None:
+        """Let senders wait."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Let senders go on."""
+        self._writable.set()
+
+    def eof_received(self) -> None:
+        """Let the transport close itself."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everybody concerned."""
+        self.lost.set()
+        self._writable.set()
+        self._target = None
+        self._previous.connection_lost(exc)
+        if self._on_lost is not None:
+            self._on_lost()
+        if self._owner is not None:
+            why = str(exc) if exc else "the peer ended it without a reason"
+            self._owner.bulk_ended(f"connection lost: {why}")
+
+    # ------------------------------------------------------------------------------- parsing
+
+    def _fail(self, fault: RemoteFault) -> None:
+        self._failed = True
+        self._target = None
+        self._have = 0
+        if self._owner is None:
+            self._transport.abort()
+        else:
+            self._owner.bulk_faulted(fault)
+
+    def _scan(self) -> None:
+        """Read messages out of the scratch buffer; what belongs to a target goes there."""
+        start = 0
+        while start < self._have:
+            target = self._target
+            if target is None:
+                used = self._begin_message(start)
+                if not used:
+                    break
+            else:
+                used = min(self._have - start, target.nbytes - self._filled)
+                target[self._filled : self._filled + used] = self._scratch[start : start + used]
+                self._filled += used
+                if self._filled == target.nbytes:
+                    self._end_message(target)
+            start += used
+        rest = self._have - start
+        if start and rest:
+            self._scratch[:rest] = bytes(self._scratch[start : self._have])
+        self._have = rest
+
+    def _begin_message(self, start: int) -> int:
+        """Read a header, and as much as tells where the rest goes; 0 if more bytes are needed."""
+        data = self._scratch[start : self._have]
+        opcode, size, used = self._read_header(data)
+        if not used:
+            return 0
+        if opcode != WSMsgType.BINARY:
+            if len(data) < used + size:
+                return 0
+            self._take_control(opcode, _xor(bytes(data[used : used + size]), self._key))
+            return used + size
+        if self._assembler is None:
+            raise FrameError("a message before the session began")
+        lead = min(size, CHUNK_PREFIX_BYTES)
+        if len(data) < used + lead:
+            return 0
+        prefix = _xor(bytes(data[used : used + lead]), self._key)
+        self._is_chunk = is_chunk(prefix) and size > lead
+        self._filled = 0
+        if not self._is_chunk:
+            self._target = memoryview(bytearray(size))
+            return used
+        self._target = self._assembler.begin_chunk(prefix)
+        if self._target.nbytes != size - lead:
+            raise FrameError("a chunk of another form")
+        self._key = rotated(self._key, lead)
+        return used + lead
+
+    def _read_header(self, data: memoryview) -> tuple[int, int, int]:
+        """Return opcode, size of the message, size of the header; the last is 0 if it is not there.
+
+        Raises:
+            FrameError: No honest peer sends such a header.
+        """
+        if len(data) < _HEADER_BYTES_MIN:
+            return 0, 0, 0
+        opcode, size, used = data[0] & 0x0F, data[1] & 0x7F, 2
+        if data[0] & 0xF0 != _LAST_PIECE:
+            raise FrameError("a message in pieces, or with bits that were not agreed")
+        if bool(data[1] & 0x80) is self._masks:
+            raise FrameError("a message that should be masked and is not, or the reverse")
+        if opcode != WSMsgType.BINARY and size > CONTROL_BYTES_MAX:
+            raise FrameError("a message that is not binary, or a control frame that is too long")
+        if size >= _TWO_BYTES:
+            form = _SHORT if size == _TWO_BYTES else _LONG
+            if len(data) < used + form.size:
+                return 0, 0, 0
+            (size,) = form.unpack_from(data, used)
+            used += form.size
+        if opcode == WSMsgType.BINARY and not 0 < size <= self._limit_bytes:
+            raise TooLarge(f"a message of {size} bytes; from 1 to {self._limit_bytes} are allowed")
+        self._key = b""
+        if not self._masks:
+            self._key = bytes(data[used : used + 4])
+            used += 4
+        return (opcode, size, used) if len(data) >= used else (0, 0, 0)
+
+    def _take_control(self, opcode: int, data: bytes) -> None:
+        if opcode == WSMsgType.PING:
+            if self._owner is not None:
+                self._owner.bulk_marked(data)
+        elif opcode == WSMsgType.CLOSE:
+            self._transport.close()  # why is told on the control socket
+        else:  # also a pong, for nobody pings here; it may be a message with a flipped bit
+            raise FrameError("a message that is not binary")
+
+    def _end_message(self, target: memoryview) -> None:
+        assert self._assembler is not None
+        assert self._owner is not None
+        self._target = None
+        self.messages += 1
+        if self._key:
+            mask_in_place(target, self._key)
+        if self._is_chunk:
+            envelope = self._assembler.end_chunk()
+        else:
+            envelope = self._assembler.feed(bytes(target))
+        if envelope is not None:
+            self._owner.bulk_arrived(self._index, envelope)
+
+
+def _header(opcode: int, size: int, *, masks: bool) -> bytes:
+    mask = 0x80 if masks else 0
+    if size < _TWO_BYTES:
+        return bytes((_LAST_PIECE | opcode, mask | size))
+    if size < 1 << 16:
+        return bytes((_LAST_PIECE | opcode, mask | _TWO_BYTES)) + _SHORT.pack(size)
+    return bytes((_LAST_PIECE | opcode, mask | _EIGHT_BYTES)) + _LONG.pack(size)
+
+
+def _xor(data: bytes, key: bytes) -> bytes:
+    """Put a mask on few bytes, or take it off; no key, no mask."""
+    if not key:
+        return data
+    size = len(data)
+    mask = (key * (size // len(key) + 1))[:size]
+    return (int.from_bytes(data) ^ int.from_bytes(mask)).to_bytes(size)

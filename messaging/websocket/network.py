@@ -1,0 +1,334 @@
+"""Links between processes and hosts, over websockets; see `messaging.links.link.Network`.
+
+One HTTP server per process carries all its listeners: a name is a path. A process that only dials
+never opens one.
+"""
+
+import asyncio
+import errno
+import ipaddress
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+
+from messaging.actors.scope import Scope
+from messaging.codec.frames import CHUNK_PREFIX_BYTES, Codec, Limits
+from messaging.codec.tensors import BufferPool
+from messaging.errors import DialFailed, LocalFault
+from messaging.links.backlog import BacklogListener
+from messaging.websocket.acceptor import Acceptor, bind
+from messaging.websocket.bulk_protocol import BulkProtocol
+from messaging.websocket.dial import Caller
+from messaging.websocket.door import Door, Room, path_of
+from messaging.websocket.link import WebsocketLink
+from messaging.websocket.reading_turns import ReadingTurns
+from messaging.websocket.security import Secret, only_loopback
+from messaging.websocket.settings import WebsocketSettings
+from messaging.websocket.wire import Wire
+
+__all__ = ["WebsocketListener", "WebsocketNetwork", "WebsocketSettings"]
+
+LISTEN_BACKLOG = 128
+"""Connections that the system keeps until they are accepted, and that are accepted at once: those
+that were let in meanwhile are no strangers any more when the next ones come."""
+
+
+class WebsocketListener(BacklogListener[WebsocketLink]):
+    """A name of this process that others can dial.
+
+    Attributes:
+        name: The name given to `listen`.
+        guests: Whether peers are guests until they are admitted.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        network: "WebsocketNetwork",
+        backlog: int,
+        *,
+        guests: bool,
+    ) -> None:
+        super().__init__(address, backlog)
+        self.guests = guests
+        self.name = name
+        self._network = network
+
+    def close(self) -> None:
+        """Accept nobody any more, and free the name."""
+        super().close()
+        self._network.forget_listener(self)
+
+
+class WebsocketNetwork:
+    """Sessions over websockets, dialled from and accepted in this process."""
+
+    def __init__(
+        self,
+        message_types: Sequence[type],
+        *,
+        settings: WebsocketSettings | None = None,
+        secret: Secret | None = None,
+        server_tls: ssl.SSLContext | None = None,
+        client_tls: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        """Make a network that can dial; `open` lets it listen too.
+
+        Args:
+            message_types: What may be the body of an envelope, on both sides.
+            settings: Bounds and times.
+            secret: Shown when dialling, demanded when dialled.
+            server_tls: Listen with TLS.
+            client_tls: Dial wss:// with these authorities and certificates; None: the system's.
+            limits: The most that a peer may send.
+            report: Takes sentences about peers that are refused or misbehave.
+
+        Raises:
+            LocalFault: A chunk would exceed the limits.
+        """
+        self._settings = settings or WebsocketSettings()
+        self._secret = secret
+        self._server_tls = server_tls
+        self._codec = Codec(message_types)
+        self.allow(limits or Limits())
+        self._report = report or (lambda _: None)
+        self._pool = BufferPool()
+        self._turns = ReadingTurns()
+        self._caller = Caller(self._settings, secret, client_tls, self._codec)
+        self._listeners: dict[str, WebsocketListener] = {}
+        self._ended: set[str] = set()  # names at which somebody listened and nobody does
+        self._links: dict[WebsocketLink, None] = {}
+        self._scope = Scope("websockets", self._task_failed)
+        self._server: Acceptor | None = None
+        self._door: Door | None = None
+        self._place = ""
+        self.port = 0
+
+    def allow(self, limits: Limits) -> None:
+        """Bound what peers may send, in sessions that are opened from now on.
+
+        Args:
+            limits: The most that the messages of this process's own run can need.
+
+        Raises:
+            LocalFault: A chunk would exceed them.
+        """
+        if self._settings.chunk_bytes + CHUNK_PREFIX_BYTES > limits.frame_bytes:
+            raise LocalFault(
+                f"chunks of {self._settings.chunk_bytes} bytes exceed the largest frame, "
+                f"{limits.frame_bytes} bytes"
+            )
+        self._codec.limits = limits
+
+    async def open(self, host: str, port: int, *, advertise: str | None = None) -> None:
+        """Let others dial this process.
+
+        Args:
+            host: Address to bind.
+            port: Port to bind; 0: any that is free.
+            advertise: What others dial instead, as `host` or `host:port`.
+
+        Raises:
+            LocalFault: It cannot be bound, or others could come in without a secret.
+        """
+        if self._server is not None:
+            raise LocalFault(f"this process listens at {self._place} already")
+        if self._secret is None and not only_loopback(host):
+            raise LocalFault(
+                f"{host} can be reached from other machines, and there is no secret: give one, or "
+                "listen at 127.0.0.1"
+            )
+        self._door = Door(
+            self._settings,
+            self._secret,
+            self._codec,
+            tls=self._server_tls,
+            room=self._room,
+            welcome=self._welcome,
+            report=self._report,
+        )
+        try:
+            sockets = await bind(host, port, LISTEN_BACKLOG)
+        except OSError as error:
+            raise LocalFault(_cannot_bind(error, host, port)) from error
+        self._server = Acceptor(sockets, self._take, self._exhausted)
+        self.port = self._server.port
+        self._place = _advertised(advertise, host, self.port)
+        self._scope.spawn(self._door.sweep(), "sweep")
+
+    def url(self, name: str) -> str:
+        """Return what others dial to reach a name of this process.
+
+        Raises:
+            LocalFault: Nobody can reach this process: `open` was not called.
+        """
+        if self._server is None:
+            raise LocalFault(f"nobody can dial {name!r}: this network was not opened")
+        scheme = "ws" if self._server_tls is None else "wss"
+        return f"{scheme}://{self._place}{path_of(name)}"
+
+    def listen(self, address: str, *, guests: bool = False) -> WebsocketListener:
+        """Let others dial a name of this process, at `url(address)`.
+
+        Args:
+            address: The name.
+            guests: See `messaging.links.link.Network`.
+
+        Raises:
+            LocalFault: The name is taken, or `open` was not called.
+        """
+        if address in self._listeners:
+            raise LocalFault(f"somebody listens at {address!r} already")
+        listener = WebsocketListener(
+            address, self.url(address), self, self._settings.backlog, guests=guests
+        )
+        self._listeners[address] = listener
+        self._ended.discard(address)
+        return listener
+
+    async def dial(self, address: str, *, local: str) -> WebsocketLink:
+        """Open a session with whoever listens at `address`, under the name `local`.
+
+        Raises:
+            DialFailed: No session came about; the sentence says why and what to do.
+        """
+        if self._scope.closed:
+            raise DialFailed("this network is closed")
+        remote, control, bulks = await self._caller.call(address, local)
+        return self._link(local, remote, control, bulks)
+
+    async def close(self) -> None:
+        """End every session, after what waits on control is sent, and stop listening."""
+        for listener in list(self._listeners.values()):
+            listener.close()
+        if self._server is not None:
+            self._server.close()
+        links = list(self._links)
+        for link in links:
+            link.close("the process ends")
+        for link in links:
+            await link.ended.wait()
+        await self._scope.close()
+        if self._door is not None:
+            await self._door.shutdown(self._settings.close_s)
+        await self._caller.close()
+
+    def forget_listener(self, listener: WebsocketListener) -> None:
+        """Free the listener's name."""
+        if self._listeners.get(listener.name) is listener:
+            del self._listeners[listener.name]
+            self._ended.add(listener.name)
+
+    def _take(self, connection: socket.socket, address: str) -> None:
+        """Serve a connection that was accepted."""
+        assert self._door is not None, "made before anything is accepted"
+        serving = self._door.take(connection, address)
+        if serving is not None:
+            self._scope.spawn(serving, f"from-{address}")
+
+    def _exhausted(self, error: OSError) -> None:
+        self._report(
+            f"nobody can be accepted for a while: {error.strerror}; let this process open more "
+            "files (ulimit -n, LimitNOFILE)"
+        )
+
+    def _room(self, name: str) -> Room:
+        listener = self._listeners.get(name)
+        if listener is None:
+            return Room.ENDED if name in self._ended else Room.UNKNOWN
+        return Room.FREE if listener.room else Room.FULL
+
+    def _welcome(
+        self,
+        names: tuple[str, str],
+        control: Wire,
+        bulks: list[BulkProtocol],
+        admitted: Callable[[], None],
+    ) -> asyncio.Event:
+        listener = self._listeners.get(names[0])
+        link = self._link(*names, control, bulks, admitted)
+        if listener is None or not listener.offer(link):
+            link.close(f"nobody accepts sessions at {names[0]!r}")
+        elif not listener.guests:
+            link.admit()
+        return link.ended
+
+    def _link(
+        self,
+        local: str,
+        remote: str,
+        control: Wire,
+        bulks: list[BulkProtocol],
+        admitted: Callable[[], None] | None = None,
+    ) -> WebsocketLink:
+        link = WebsocketLink(
+            (local, remote),
+            control,
+            bulks,
+            codec=self._codec,
+            settings=self._settings,
+            allocate=self._pool.allocate,
+            turns=self._turns,
+            admitted=admitted,
+            report=self._report,
+        )
+        self._links[link] = None
+        self._scope.spawn(self._carry(link), f"{local}-{remote}")
+        return link
+
+    async def _carry(self, link: WebsocketLink) -> None:
+        try:
+            await link.run()
+        finally:
+            del self._links[link]
+
+    def _task_failed(self, name: str, error: BaseException) -> None:
+        context = {"message": f"{name} failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)
+
+
+def _cannot_bind(error: OSError, host: str, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"{host}:{port} is in use by another program: stop that, or choose another port"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{host} is no address of this machine: listen at 0.0.0.0 or one of its own"
+    if error.errno == errno.EACCES:
+        return f"this user may not listen at {host}:{port}: choose a port above 1023"
+    return f"{host}:{port} cannot be listened at: {error.strerror or error}"
+
+
+def _advertised(advertise: str | None, host: str, port: int) -> str:
+    """Return host and port as others dial them."""
+    if advertise is not None:
+        bare = advertise.count(":") != 1 and not advertise.endswith("]") and "]:" not in advertise
+        if bare or advertise.endswith("]"):
+            return f"{_bracketed(advertise)}:{port}"
+        return advertise
+    try:
+        everywhere = not host or ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        everywhere = False
+    return f"{_bracketed(own_address(host) if everywhere else host)}:{port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def own_address(everywhere: str) -> str:
+    """Return the address from which this machine reaches others; nothing is sent to find out.
+
+    Args:
+        everywhere: `::` for one of IPv6, for whoever listens there has no other; else of IPv4.
+    """
+    ip6 = ":" in everywhere
+    try:
+        with socket.socket(socket.AF_INET6 if ip6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            # addresses reserved for documentation
+            probe.connect(("2001:db8::1" if ip6 else "192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return socket.gethostname()

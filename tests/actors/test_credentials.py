@@ -1,0 +1,101 @@
+"""Signed admissions: what opens a syncer's door, and what does not."""
+
+import pytest
+
+from islands.actors.credentials import KEY_BYTES_MIN, Credentials
+from islands.identities import Incarnation, Role
+
+OURS = Credentials("run", bytes(range(32)))
+ONE = Incarnation(1, 1)
+
+
+def test_what_was_signed_is_genuine_also_to_others_with_the_key() -> None:
+    """A syncer knows an admission that the supervisor signed, without asking it."""
+    credential = OURS.sign("a", ONE)
+    assert OURS.genuine("a", ONE, credential)
+    assert Credentials("run", bytes(range(32))).genuine("a", ONE, credential)
+
+
+@pytest.mark.parametrize(
+    ("name", "incarnation", "run", "key"),
+    [
+        ("b", ONE, "run", bytes(range(32))),
+        ("a", Incarnation(1, 2), "run", bytes(range(32))),
+        ("a", Incarnation(2, 1), "run", bytes(range(32))),
+        ("a", Incarnation(11, 1), "run", bytes(range(32))),
+        ("a", ONE, "another", bytes(range(32))),
+        ("a", ONE, "run", bytes(32)),
+    ],
+)
+def test_it_is_good_for_one_name_one_incarnation_one_run(
+    name: str, incarnation: Incarnation, run: str, key: bytes
+) -> None:
+    """Neither another learner's, nor an earlier, nor another run's admission opens the door."""
+    assert not OURS.genuine(name, incarnation, Credentials(run, key).sign("a", ONE))
+
+
+@pytest.mark.parametrize("credential", ["", "x", "0" * 64, "ü" * 64, "\0", "A" * 1_000_000])
+def test_what_nobody_signed_is_refused(credential: str) -> None:
+    """Whatever a stranger sends is compared, never trusted, and breaks nothing."""
+    assert not OURS.genuine("a", ONE, credential)
+
+
+def test_parts_cannot_run_into_one_another() -> None:
+    """A name that ends like a run begins makes another credential."""
+    key = bytes(32)
+    one = Credentials("run", key).sign("a", ONE)
+    assert one != Credentials("runa", key).sign("", ONE)
+    assert one != Credentials("ru", key).sign("na", ONE)
+
+
+def test_an_epoch_is_proven_by_who_holds_the_key() -> None:
+    """For one epoch and one start; a peer can show it, and can make none."""
+    proof = OURS.prove_epoch(7, "5eed")
+    assert OURS.epoch_proven(7, proof)
+    assert proof != OURS.prove_epoch(7, "0ther")
+    assert not OURS.epoch_proven(10**6, proof)
+    assert not OURS.epoch_proven(7, Credentials("run", bytes(32)).prove_epoch(7, "5eed"))
+    for made_up in ("", ".", "x", "5eed." + OURS.sign("a", ONE), "\0.\0", "é" * 1000):
+        assert not OURS.epoch_proven(7, made_up)
+
+
+def test_another_start_is_told_from_this_one_and_from_earlier_ones() -> None:
+    """Also one of the same epoch, as from a journal that was restored from a copy."""
+    own = 7, OURS.prove_epoch(7, "5eed")
+    shown = {
+        (7, OURS.prove_epoch(7, "5eed")): False,
+        (7, OURS.prove_epoch(7, "0ther")): True,
+        (8, OURS.prove_epoch(8, "0ther")): True,
+        (6, OURS.prove_epoch(6, "0ther")): False,
+        (8, OURS.prove_epoch(7, "0ther")): False,
+        (7, ""): False,
+    }
+    assert {seen: OURS.another_start(seen, own) for seen in shown} == shown
+
+
+def test_a_short_key_is_refused() -> None:
+    """A key that could be guessed is no key."""
+    with pytest.raises(ValueError, match="the run's key has 15 bytes, fewer than 16"):
+        Credentials("run", bytes(KEY_BYTES_MIN - 1))
+
+
+def test_a_key_is_not_shown() -> None:
+    """Neither key nor credential shows where objects are printed."""
+    assert "00010203" not in repr(OURS)
+    assert OURS.sign("a", ONE) not in repr(OURS)
+
+
+def test_it_is_good_for_one_role() -> None:
+    """A learner cannot show its admission as that of a syncer, nor as that of an observer."""
+    credential = OURS.sign("a", ONE, Role.LEARNER)
+    assert OURS.genuine("a", ONE, credential, Role.LEARNER)
+    for role in (Role.SYNCER, Role.OBSERVER, Role.SUPERVISOR):
+        assert not OURS.genuine("a", ONE, credential, role)
+
+
+def test_only_the_key_proves_that_one_holds_it() -> None:
+    """No admission is a proof, and a proof is good for one name."""
+    assert OURS.proven("operator", OURS.prove("operator"))
+    assert not OURS.proven("operator", OURS.prove("syncer"))
+    assert not OURS.proven("operator", OURS.sign("operator", Incarnation(0, 0)))
+    assert not OURS.proven("operator", Credentials("run", bytes(32)).prove("operator"))

@@ -1,0 +1,134 @@
+"""Epochs never go back, whichever of their records is flipped, cut or taken away."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from islands.actors.epochs import COPY, Known, begin_anew, known_epochs, next_epoch, take_epoch
+from islands.errors import DamagedError
+from islands.files.disk import RealDisk
+from islands.files.slots import Slots
+
+Damage = Callable[[Path], None]
+
+
+def flip(path: Path) -> None:
+    """One bit of a byte in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    """The second half is gone."""
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+DAMAGES: list[Damage] = [flip, cut, Path.unlink]
+
+
+def slots(folder: Path) -> Slots:
+    """Of a process that has just begun; its copy lies beside the folder."""
+    place = folder / "supervisor"
+    return Slots(RealDisk(place, elsewhere={COPY: folder / "supervisor.epoch"}))
+
+
+def files(folder: Path) -> list[Path]:
+    """All records of the epoch."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("starts", [1, 2, 3, 40])
+def test_no_epoch_is_taken_twice(tmp_path: Path, damage: Damage, starts: int) -> None:
+    """Each record is damaged in turn, after each number of starts; it is named and made whole."""
+    for number in range(3):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        used = [take_epoch(slots(folder))[0] for _ in range(starts)]
+        path = files(folder)[number]
+        damage(path)
+        epoch, known = take_epoch(slots(folder))
+        assert known.damaged == ("epoch.c" if path.suffix == ".epoch" else path.name,)
+        assert epoch > max(used)
+        again, known = take_epoch(slots(folder))
+        assert (again, known.damaged) == (epoch + 1, ())
+
+
+@pytest.mark.parametrize("starts", [1, 2, 3])
+def test_a_folder_that_is_gone_is_seen_by_the_copy_beside_it(tmp_path: Path, starts: int) -> None:
+    """The next start comes after all of them, and names what is missing."""
+    used = [take_epoch(slots(tmp_path))[0] for _ in range(starts)]
+    for path in (tmp_path / "supervisor").iterdir():
+        path.unlink()
+    known = known_epochs(slots(tmp_path))
+    assert known.gone
+    assert known.damaged == ("epoch.a", "epoch.b")
+    assert take_epoch(slots(tmp_path))[0] > max(used)
+    assert not known_epochs(slots(tmp_path)).gone
+
+
+def test_nothing_is_damaged_where_nothing_was(tmp_path: Path) -> None:
+    """A new run takes the first epoch."""
+    assert known_epochs(slots(tmp_path)) == Known((), ())
+    assert take_epoch(slots(tmp_path)) == (1, Known((), ()))
+
+
+def test_a_first_start_that_was_killed_while_it_wrote_has_used_none(tmp_path: Path) -> None:
+    """Both slots are made before the copy is, so without one nobody got as far as to begin."""
+    take_epoch(slots(tmp_path))
+    *torn, copy = files(tmp_path)
+    assert copy.suffix == ".epoch"
+    copy.unlink()
+    for path in torn:
+        cut(path)
+    epoch, known = take_epoch(slots(tmp_path))
+    assert epoch >= 1
+    assert known.damaged == ("epoch.a", "epoch.b", "epoch.c")
+    assert take_epoch(slots(tmp_path))[0] > epoch
+
+
+def test_epochs_that_nobody_knows_are_not_guessed(tmp_path: Path) -> None:
+    """With no record whole a start says so, and takes none."""
+    take_epoch(slots(tmp_path))
+    for path in files(tmp_path):
+        flip(path)
+    before = {path: path.read_bytes() for path in files(tmp_path)}
+    with pytest.raises(DamagedError, match=r"none of epoch\.a, epoch\.b, epoch\.c is whole"):
+        take_epoch(slots(tmp_path))
+    assert {path: path.read_bytes() for path in files(tmp_path)} == before
+
+
+@pytest.mark.parametrize(("lost", "expected"), [(False, 4), (True, 1000)])
+def test_a_run_that_is_begun_anew_goes_on_counting(
+    tmp_path: Path, *, lost: bool, expected: int
+) -> None:
+    """Where the copy is lost too, the epochs begin above whatever was said."""
+    for _ in range(3):
+        take_epoch(slots(tmp_path))
+    for path in files(tmp_path) if lost else ():
+        path.write_bytes(b"")
+    used = known_epochs(slots(tmp_path))
+    for path in (tmp_path / "supervisor").iterdir():
+        path.unlink()
+    begin_anew(slots(tmp_path), used, 1000)
+    assert not known_epochs(slots(tmp_path)).gone
+    assert take_epoch(slots(tmp_path))[0] > expected - 1
+    assert known_epochs(slots(tmp_path)).damaged == ()
+
+
+@pytest.mark.parametrize(
+    ("known", "at_least", "epoch"),
+    [
+        (Known((), ()), 1, 1),
+        (Known((3, 2, 3), ()), 1, 4),
+        (Known((2,), ("epoch.a",)), 1, 4),
+        (Known((2,), ()), 2**40, 2**40),
+        (Known((), ("epoch.a",)), 7, 7),
+    ],
+)
+def test_the_next_epoch(known: Known, at_least: int, epoch: int) -> None:
+    """One above the highest, two if a higher one may be lost, and never below the least."""
+    assert next_epoch(known, at_least) == epoch

@@ -1,0 +1,255 @@
+"""Workers and the disk: in order, off the loop, and over when they are closed."""
+
+import asyncio
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from islands.actors.ports import InlineWorker, ThreadWorker
+from islands.files.disk import Disk, RealDisk
+from messaging.simulation.virtual_time import run_virtual
+
+LIMIT_S = 20.0
+
+
+def content(disk: Disk, name: str) -> bytes | None:
+    """All of a file, in pieces as they may come; None if there is no such file."""
+    file = disk.open(name)
+    if file is None:
+        return None
+    with closing(file):
+        whole = bytearray(file.size)
+        with memoryview(whole) as view:
+            front = file.read_into(view[: file.size // 2])
+            assert front + file.read_into(view[front:]) == file.size
+        assert file.read_into(memoryview(bytearray(1))) == 0
+    return bytes(whole)
+
+
+def test_a_thread_works_in_order_and_answers_on_the_loop() -> None:
+    """Work runs on one other thread, one piece after the other; answers come on the loop's."""
+
+    async def main() -> list[tuple[int, str, bool]]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        answers: list[tuple[int, str, bool]] = []
+        worker = ThreadWorker("clerk", done.set_exception)
+
+        def answered(found: tuple[int, str]) -> None:
+            here = threading.current_thread() is threading.main_thread()
+            answers.append((*found, here))
+            if len(answers) == 20:
+                done.set_result(None)
+
+        for number in range(20):
+            worker.submit(
+                lambda number=number: (number, threading.current_thread().name),  # type: ignore[misc]
+                answered,
+            )
+        async with asyncio.timeout(LIMIT_S):
+            await done
+        worker.close()
+        return answers
+
+    answers = asyncio.run(main())
+    assert [number for number, _, _ in answers] == list(range(20))
+    assert {name for _, name, _ in answers} == {"clerk_0"}
+    assert all(here for _, _, here in answers)
+
+
+def test_a_failure_of_the_work_is_told_on_the_loop() -> None:
+    """The actor hears the error itself; `done` is not called; the next piece is done."""
+
+    async def main() -> tuple[BaseException, str]:
+        loop = asyncio.get_running_loop()
+        failed: asyncio.Future[BaseException] = loop.create_future()
+        done: asyncio.Future[str] = loop.create_future()
+        worker = ThreadWorker("clerk", failed.set_result)
+        worker.submit(lambda: 1 // 0, lambda _: done.set_result("answered"))
+        worker.submit(lambda: "next", done.set_result)
+        async with asyncio.timeout(LIMIT_S):
+            found = await failed, await done
+        worker.close()
+        return found
+
+    error, answer = asyncio.run(main())
+    assert isinstance(error, ZeroDivisionError)
+    assert answer == "next"
+
+
+def test_a_closed_thread_finishes_what_it_began_and_takes_no_more() -> None:
+    """What writes a file is waited for; what comes later is ignored."""
+
+    async def main() -> list[str]:
+        log: list[str] = []
+        began, go_on = threading.Event(), threading.Event()
+        worker = ThreadWorker("clerk", lambda error: log.append(repr(error)))
+
+        def write() -> None:
+            began.set()
+            assert go_on.wait(LIMIT_S)
+            log.append("written")
+
+        worker.submit(write, lambda _: None)
+        assert began.wait(LIMIT_S)
+        asyncio.get_running_loop().run_in_executor(None, go_on.set)
+        worker.close()
+        worker.submit(lambda: log.append("too late"), lambda _: None)
+        worker.close()
+        return log
+
+    assert asyncio.run(main()) == ["written"]
+
+
+def test_work_without_harm_is_not_waited_for() -> None:
+    """An evaluation that takes long holds up no end; it outlives the loop, and ends in silence."""
+    began, go_on = threading.Event(), threading.Event()
+    log: list[str] = []
+    threads: list[threading.Thread] = []
+
+    def evaluate() -> None:
+        threads.append(threading.current_thread())
+        began.set()
+        assert go_on.wait(LIMIT_S)
+        log.append("evaluated")
+
+    async def main() -> None:
+        worker = ThreadWorker("observer", lambda error: log.append(repr(error)), finish=False)
+        worker.submit(evaluate, lambda _: log.append("told"))
+        worker.submit(lambda: log.append("begun after the end"), lambda _: None)
+        assert began.wait(LIMIT_S)
+        worker.close()
+
+    asyncio.run(main())
+    assert not log
+    go_on.set()
+    threads[0].join(LIMIT_S)
+    assert log == ["evaluated"]
+
+
+def test_inline_work_is_done_at_once_and_complete_after_its_cost() -> None:
+    """On the virtual clock each piece begins when the one before is complete."""
+
+    async def main() -> list[tuple[float, str]]:
+        loop = asyncio.get_running_loop()
+        log: list[tuple[float, str]] = []
+        done: asyncio.Future[None] = loop.create_future()
+
+        def note(what: str) -> None:
+            log.append((loop.time(), what))
+
+        worker = InlineWorker(lambda: 2.0, lambda: note("begin"), lambda: note("complete"))
+        worker.submit(lambda: note("work 1"), lambda _: note("done 1"))
+        worker.submit(lambda: note("work 2"), lambda _: done.set_result(None))
+        await done
+        return log
+
+    assert run_virtual(main(), limit_s=100.0) == [
+        *((0.0, what) for what in ("begin", "work 1")),
+        *((2.0, what) for what in ("complete", "done 1", "begin", "work 2")),
+        (4.0, "complete"),
+    ]
+
+
+def test_inline_work_of_a_dead_host_is_never_complete() -> None:
+    """After `close` no answer comes, what waits is not begun, and nothing more is taken."""
+
+    async def main() -> list[str]:
+        log: list[str] = []
+        worker = InlineWorker(lambda: 1.0)
+        for name in ("first", "second"):
+            worker.submit(lambda name=name: log.append(name), lambda _: log.append("done"))  # type: ignore[misc]
+        worker.close()
+        worker.submit(lambda: log.append("third"), lambda _: None)
+        await asyncio.sleep(10.0)
+        return log
+
+    assert run_virtual(main(), limit_s=100.0) == ["first"]
+
+
+def test_work_may_bring_more_work() -> None:
+    """What is submitted by an answer is done after what already waits."""
+
+    async def main() -> list[str]:
+        log: list[str] = []
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        worker = InlineWorker(lambda: 1.0)
+        worker.submit(
+            lambda: log.append("1"),
+            lambda _: worker.submit(lambda: log.append("3"), lambda _: done.set_result(None)),
+        )
+        worker.submit(lambda: log.append("2"), lambda _: None)
+        await done
+        return log
+
+    assert run_virtual(main(), limit_s=100.0) == ["1", "2", "3"]
+
+
+def test_several_threads_work_at_once_and_say_how_busy_they_were() -> None:
+    """Two pieces that wait for one another both end; a third waits until one of them has."""
+
+    async def main() -> tuple[int, int, float]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        meet, left = threading.Barrier(2, timeout=LIMIT_S), [3]
+        worker = ThreadWorker("clerk", done.set_exception, places=2)
+
+        def end(_: object) -> None:
+            left[0] -= 1
+            if not left[0]:
+                done.set_result(None)
+
+        for _ in range(2):
+            worker.submit(meet.wait, end)
+        worker.submit(lambda: None, end)
+        before = worker.waiting
+        async with asyncio.timeout(LIMIT_S):
+            await done
+        worker.close()
+        return before, worker.waiting, worker.busy_s
+
+    before, after, busy_s = asyncio.run(main())
+    assert (before, after) == (1, 0)
+    assert 0.0 < busy_s < LIMIT_S
+
+
+def test_inline_work_on_several_places_begins_in_order() -> None:
+    """On the virtual clock as many pieces are under way as there are places."""
+
+    async def main() -> tuple[list[tuple[float, str]], float]:
+        loop = asyncio.get_running_loop()
+        log: list[tuple[float, str]] = []
+        done: asyncio.Future[None] = loop.create_future()
+        costs_s = iter((5.0, 1.0, 1.0, 1.0))
+        worker = InlineWorker(lambda: next(costs_s), places=2)
+        for name in "abcd":
+            worker.submit(lambda: None, lambda _, name=name: log.append((loop.time(), name)))  # type: ignore[misc]
+        assert worker.waiting == 2
+        loop.call_later(6.0, done.set_result, None)
+        await done
+        return log, worker.busy_s
+
+    log, busy_s = run_virtual(main(), limit_s=100.0)
+    assert log == [(1.0, "b"), (2.0, "c"), (3.0, "d"), (5.0, "a")]
+    assert busy_s == 8.0
+
+
+def test_a_disk_replaces_whole_files(tmp_path: Path) -> None:
+    """Parts are joined, a shorter content leaves nothing of a longer one, a lack is None."""
+    disk = RealDisk(tmp_path / "a" / "b")
+    assert content(disk, "x") is None
+    disk.write("x", [b"one ", memoryview(b"two"), b" three"])
+    disk.sync("x")
+    assert content(disk, "x") == b"one two three"
+    disk.write("x", [b"short"])
+    assert content(RealDisk(tmp_path / "a" / "b"), "x") == b"short"
+
+
+@pytest.mark.parametrize("parts", [[], [b""], [memoryview(b"")]])
+def test_an_empty_file_is_a_file(tmp_path: Path, parts: list[bytes | memoryview]) -> None:
+    """Nothing is a content, and not the lack of a file."""
+    disk = RealDisk(tmp_path)
+    disk.write("x", parts)
+    disk.sync("x")
+    assert content(disk, "x") == b""

@@ -1,0 +1,105 @@
+"""What the actors of all roles share."""
+
+import asyncio
+import random
+
+import msgspec
+import pytest
+
+from islands.actors.role_actor import RoleActor, Surroundings
+from islands.actors.tape import MemoryTape
+from islands.layout.leaves import Fragment, Leaf, layout_of
+from islands.messages.control import Note
+from islands.messages.membership import Stop
+from islands.messages.protocol import MESSAGE_TYPES
+from islands.settings.run import RunSettings
+from messaging.codec.frames import Codec
+from messaging.codec.limits import Limits
+from messaging.envelope import Envelope
+from messaging.errors import EncodeError
+from messaging.links.link import Lane, Link
+from messaging.links.memory_link import MemoryNetwork
+
+
+class Strict:
+    """A network of this process that refuses to send what its codec cannot encode."""
+
+    def __init__(self, codec: Codec | None = None) -> None:
+        self._inner = MemoryNetwork()
+        self.codec = codec or Codec([Stop], Limits(header_bytes=100))
+        self.listen = self._inner.listen
+
+    async def dial(self, address: str, *, local: str) -> "StrictLink":
+        return StrictLink(await self._inner.dial(address, local=local), self.codec)
+
+
+class StrictLink:
+    """One end of a memory link that encodes, as a link to another process does."""
+
+    def __init__(self, inner: Link, codec: Codec) -> None:
+        self._codec = codec
+        self._inner = inner
+        self.local, self.remote = inner.local, inner.remote
+        self.receive, self.close, self.holds = inner.receive, inner.close, inner.holds
+        self.admit = inner.admit
+
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed
+
+    @property
+    def close_reason(self) -> str | None:
+        return self._inner.close_reason
+
+    @property
+    def bytes_sent(self) -> int:
+        return self._inner.bytes_sent
+
+    @property
+    def bytes_received(self) -> int:
+        return self._inner.bytes_received
+
+    def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
+        self._codec.encode(envelope)
+        return self._inner.send(envelope, lane, topic)
+
+
+async def test_what_cannot_be_sent_for_its_size_is_told_and_raised() -> None:
+    """It is never skipped as a lost message is: the tape says why, and the actor ends with it."""
+    layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], "balanced", {})
+    network, tape = Strict(), MemoryTape()
+    network.listen("hub")
+    actor = RoleActor[object]("learner", Surroundings(RunSettings(), layout, network, tape))
+    link = await network.dial("hub", local="learner")
+    assert actor.send(link, Stop("short"))
+    with pytest.raises(EncodeError, match="at most 100"):
+        actor.send(link, Stop("x" * 100))
+    assert [b'"unsendable"' in line and b"at most 100" in line for line in tape.lines] == [True]
+
+
+async def test_a_merge_of_thousands_is_noted_in_one_frame() -> None:
+    """The run's folder elsewhere hears how many took part; their names are on the own tape."""
+    layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], "balanced", {})
+    network, tape = Strict(Codec(MESSAGE_TYPES)), MemoryTape()
+    listener = network.listen("supervisor")
+    around = Surroundings(RunSettings(), layout, network, tape, reports=True)
+    actor = RoleActor[object]("syncer", around)
+    opened = asyncio.Event()
+    actor.dial(
+        around.supervisor,
+        random.Random(0),
+        opened=opened.set,
+        received=lambda _: None,
+        closed=lambda: None,
+    )
+    link = await listener.accept()
+    await opened.wait()
+    names = [f"learner-{index:05}" for index in range(4096)]
+    weights = [1 / 3] * len(names)
+    fields = {"contributions": len(names), "participants": names, "weights": weights, "round": 7}
+    actor.record("merged", fields)
+    note = (await link.receive()).body
+    assert isinstance(note, Note)
+    assert msgspec.json.decode(note.fields) == {"contributions": len(names), "round": 7}
+    assert names[-1].encode() in tape.lines[-1]
+    await actor.kill()

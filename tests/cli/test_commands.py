@@ -1,0 +1,159 @@
+"""The command line as a user meets it: help at once, and one sentence for a mistake."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from islands.cli.__main__ import COMMANDS, main
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("jax", "numpy", "flax", "optax", "numba", "aiohttp", "rich", "msgpack", "uvloop")
+ROLES = ("learner", "syncer", "supervisor", "observer")
+
+
+def answer(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """What `python -m …` does in a process of its own."""
+    command = [sys.executable, "-m", *arguments]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("islands", "--help"),
+        ("islands.cli", "--help"),
+        *(("islands.cli", name, "--help") for name in COMMANDS),
+        *((f"islands.{role}", "--help") for role in ROLES),
+        ("islands.cli", "run", "--print_config"),
+        ("islands.cli", "run", "--learners", "x"),
+    ],
+    ids=" ".join,
+)
+def test_help_and_refusals_need_none_of_the_heavy_packages(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    """What only reads settings loads nothing that computes, draws or talks."""
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv = {list(arguments)!r}\n"
+        "try:\n"
+        f"    runpy.run_module({arguments[0]!r}, run_name='__main__', alter_sys=True)\n"
+        "except SystemExit as ended:\n"
+        "    assert ended.code in (0, 2), ended.code\n"
+        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "assert not loaded, loaded\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=env,
+    )
+    assert found.returncode == 0, found.stderr
+
+
+def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """And what starts otherwise."""
+    assert main(["--help"]) == 0
+    told = capsys.readouterr().out
+    assert all(name in told for name in COMMANDS)
+    assert "python -m islands.<role>" in told
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_subcommands_help_is_grouped_and_fits_a_terminal(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Groups have titles, lines have 80 columns, durations say their unit."""
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "Of this command:" in lines
+    assert max(map(len, lines)) <= 80
+    durations = [line for line in lines if line.startswith("  --") and "_s " in line]
+    assert all("SECONDS" in line for line in durations)
+
+
+def test_help_names_every_default(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each option is there with its default and its unit."""
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "--learners N how many learners start on this machine (default: 3)" in told
+    assert "--run.interval_steps STEPS H, inner steps between two merges" in told
+    assert "--run.pace_by median|fastest|slowest" in told
+    assert "ISLANDS_RUN_AN__OPTION" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ("demo", "--tokenz", "3"),
+            "islands demo: unknown option --tokenz; did you mean --tokens?",
+        ),
+        (("demo", "--tokens", "many"), "islands demo: tokens is many; it must be a whole number"),
+        (("demo", "--tokens", "0"), "islands demo: tokens is 0; it must be at least 1"),
+        (("demo", "--learners", "0"), "islands demo: learners is 0; it must be at least 1"),
+        (("contrl",), "islands: there is no command contrl; did you mean control?"),
+        (
+            ("dance",),
+            "islands: there is no command dance; it must be one of demo, run, check, control",
+        ),
+        (("learner",), "islands: there is no command learner; it starts by python -m islands.le"),
+        ((), "islands: no command; it must be one of demo, run, check, control"),
+        (("--x",), "islands: there is no command --x; it must be one of"),
+        (("control", "pause"), "islands control: neither folder nor supervisor is set"),
+        (("control", "--folder", "none"), "islands control: none/hub.json cannot be read"),
+    ],
+)
+def test_a_mistake_ends_with_one_sentence(
+    arguments: tuple[str, ...],
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is the only line, the exit code is 2, and nothing has started."""
+    monkeypatch.chdir(tmp_path)
+    assert main(list(arguments)) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(sentence)
+    assert told.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_package_is_the_command(tmp_path: Path) -> None:
+    """Where scripts are not on the path, `python -m islands` does what `islands` does."""
+    for arguments in (("--help",), ("run", "--learners", "x"), ("nothing",)):
+        package, command = (
+            answer(name, *arguments, cwd=tmp_path) for name in ("islands", "islands.cli")
+        )
+        assert (package.returncode, package.stdout) == (command.returncode, command.stdout)
+        assert package.stderr == command.stderr
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """As reports of mistakes ask for it."""
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("islands ")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--debug", "demo", "--tokens", "0"), ("demo", "--tokens", "0", "--debug")]
+)
+def test_debug_shows_the_traceback(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """Whoever looks for a bug of ours sees where it was raised."""
+    found = answer("islands.cli", *arguments, cwd=tmp_path)
+    assert found.returncode == 1
+    assert "Traceback" in found.stderr
+    assert "SettingsError" in found.stderr

@@ -1,0 +1,361 @@
+"""Settings from files, environment and command line: who wins, and what is refused with a hint."""
+
+import errno
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from islands.cli.parsing import REPLACED, Common, main, parse
+from islands.errors import FencedError, OutdatedError, SettingsError, unusable
+from islands.messages.control import Verb
+from islands.settings.host import (
+    ControlOptions,
+    LearnerOptions,
+    ObserverOptions,
+    RunOptions,
+    SupervisorOptions,
+    SyncerOptions,
+)
+from islands.settings.run import Automatic, PaceBy, RunSettings
+
+T = TypeVar("T")
+
+PROGRAMS: dict[type, str] = {
+    RunOptions: "islands run",
+    ControlOptions: "islands control",
+    SyncerOptions: "python -m islands.syncer",
+    SupervisorOptions: "python -m islands.supervisor",
+    LearnerOptions: "python -m islands.learner",
+    ObserverOptions: "python -m islands.observer",
+}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def read(options_class: type[T], *arguments: str) -> T:
+    """What a command line means."""
+    return parse(
+        options_class, list(arguments), program=PROGRAMS[options_class], description="Test."
+    )[0]
+
+
+def refusal(options_class: type, *arguments: str) -> str:
+    """The sentence with which a command line is refused."""
+    with pytest.raises(SettingsError) as refused:
+        read(options_class, *arguments)
+    return str(refused.value)
+
+
+def write(name: str, text: str) -> str:
+    """Put a file into the current folder."""
+    Path(name).write_text(text)
+    return name
+
+
+# --- who wins ---------------------------------------------------------------------------------
+
+
+def test_the_later_source_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Default, then file, then environment, then command line; also where --config stands last."""
+    write("a.yaml", "run: {interval_steps: 3, fragments: 3, seed: 3}\nlearners: 2\n")
+    assert read(RunOptions).file.run.interval_steps == 24
+    monkeypatch.setenv("ISLANDS_RUN_RUN__FRAGMENTS", "4")
+    monkeypatch.setenv("ISLANDS_RUN_RUN__SEED", "4")
+    found = read(RunOptions, "--run.seed", "5", "--config", "a.yaml")
+    run = found.file.run
+    assert (run.interval_steps, run.fragments, run.seed, found.learners) == (3, 4, 5, 2)
+
+
+def test_of_several_files_the_last_wins() -> None:
+    """So a site can keep a file of its own beside that of the run."""
+    write("a.yaml", "learners: 2\nrun: {seed: 1, fragments: 7}\n")
+    write("b.yaml", "run: {seed: 2}\n")
+    found = read(RunOptions, "a.yaml", "--config", "b.yaml")
+    assert (found.learners, found.file.run.seed, found.file.run.fragments) == (2, 2, 7)
+
+
+def test_the_environment_may_name_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container has no command line of its own."""
+    write("a.yaml", "learners: 2\n")
+    monkeypatch.setenv("ISLANDS_RUN_CONFIG", "a.yaml")
+    options, common = parse(RunOptions, [], program="islands run", description="")
+    assert options.learners == 2
+    assert common == Common(config=(Path("a.yaml"),))
+
+
+@pytest.mark.parametrize("command", [RunOptions, SyncerOptions, SupervisorOptions])
+def test_one_file_serves_the_run_and_its_parts(command: type) -> None:
+    """Keys that only another of the three knows are passed over in a file, not on a line."""
+    text = "task: a:b\nrun: {seed: 3}\nlearners: 2\nevaluate_every_s: 3\nkey_file: k\nname: s\n"
+    write("a.yaml", text + "folder: runs/x\nlisten: 127.0.0.1:0\nsyncers: [x]\n")
+    found: Any = read(command, "--config", "a.yaml")
+    assert (found.file.task, found.file.run.seed, found.folder) == ("a:b", 3, Path("runs/x"))
+    if command is not RunOptions:
+        assert "islands run has it" in refusal(command, "--learners", "2")
+
+
+# --- values -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("word", "value"), [("2", 2), ("auto", Automatic.AUTO), ("null", None)])
+def test_a_number_or_a_word(word: str, value: object) -> None:
+    """A setting may be either, on the command line, in a file, and over the wire."""
+    write("a.yaml", f"run: {{quorum: {word}}}\n")
+    told = read(RunOptions, "--run.quorum", word).file.run
+    assert told == read(RunOptions, "a.yaml").file.run
+    assert told.quorum == value
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=RunSettings)
+    assert (sent, type(sent.quorum)) == (told, type(value))
+
+
+def test_values_of_all_kinds() -> None:
+    """Words, lists, mappings, switches, null, and numbers with an exponent."""
+    text = "run: {learning_rate: 1e-2, pace_by: slowest, quorum: null, budget_tokens: 1_000}\n"
+    write("a.yaml", text + "task_settings: {rows: 4, deep: {a: 1e-3}}\ndevices: ['0', 1-2]\n")
+    found = read(
+        RunOptions,
+        *("a.yaml", "--learners", "2", "--task_settings.rows", "8", "--folder", "f", "--extend"),
+        "--run.outer.nesterov=false",
+    )
+    run = found.file.run
+    assert (run.learning_rate, run.pace_by, run.quorum) == (0.01, PaceBy.SLOWEST, None)
+    assert (run.budget_tokens, run.outer.nesterov, found.extend) == (1000, False, True)
+    assert found.file.task_settings == {"rows": 8, "deep": {"a": 0.001}}
+    assert (found.devices, found.folder) == (("0", "1-2"), Path("f"))
+
+
+@pytest.mark.parametrize("given", ["a:1,b:2", "[a:1, b:2]"])
+def test_several_addresses(given: str) -> None:
+    """A list may be written with commas, and in a file as a list."""
+    assert read(LearnerOptions, "--supervisor", given).supervisor == ("a:1", "b:2")
+    write("a.yaml", f"supervisor: {given}\n")
+    assert read(LearnerOptions, "--config", "a.yaml").supervisor == ("a:1", "b:2")
+
+
+def test_a_switch_does_not_swallow_what_stands_behind_it() -> None:
+    """`--extend CONFIG` names a config."""
+    write("a.yaml", "learners: 2\n")
+    found = read(RunOptions, "--folder", "x", "--extend", "a.yaml")
+    assert (found.extend, found.learners) == (True, 2)
+
+
+def test_dashes_and_underscores_are_the_same() -> None:
+    """In the names of options; values are left alone."""
+    arguments = ["--token-file", "a-b", "--dry-run", "--step-time-s", "0.5"]
+    options, common = parse(LearnerOptions, arguments, program="islands.learner", description="")
+    assert options.connecting.token_file == Path("a-b")
+    assert common == Common(dry_run=True, step_time_s=0.5)
+
+
+def test_an_option_of_two_groups_is_set_in_both() -> None:
+    """A process has one certificate, whether it dials or is dialled."""
+    found = read(SyncerOptions, "--tls_certificate", "c.pem", "--tls_key", "k.pem")
+    assert found.listening.tls_certificate == found.connecting.tls_certificate == Path("c.pem")
+
+
+def test_an_operators_wish_needs_no_names() -> None:
+    """`islands control drain NAME`."""
+    found = read(ControlOptions, "drain", "learner-1", "--folder", "runs/x")
+    assert (found.verb, found.target, found.count) == (Verb.DRAIN, "learner-1", 1)
+    assert read(ControlOptions, "add", "3", "--folder", "x").count == 3
+    assert read(ControlOptions, "--folder", "x").verb is Verb.STATUS
+
+
+# --- print_config -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        (RunOptions, ("--run.pace_by", "slowest", "--task_settings", "{rows: 3}", "--folder", "x")),
+        (
+            SyncerOptions,
+            ("--run.learning_rate", "1e-5", "--tls_key", "k", "--tls_certificate", "c"),
+        ),
+        (SupervisorOptions, ("--syncers", "a,b", "--extend")),
+        (LearnerOptions, ("--supervisor", "a,b", "--devices", "0", "--name", "12")),
+        (ObserverOptions, ("--evaluate_every_s", "3")),
+    ],
+)
+def test_printed_settings_read_back_as_the_same(
+    command: type, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--print_config > all.yaml` is a config of the very same settings."""
+    with pytest.raises(SystemExit) as ended:
+        read(command, *arguments, "--print_config")
+    assert ended.value.code == 0
+    write("all.yaml", capsys.readouterr().out)
+    assert read(command, "--config", "all.yaml") == read(command, *arguments)
+
+
+# --- refusals ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "run: {intervall_steps: 3}",
+            "unknown key run.intervall_steps in a.yaml; did you mean run.interval_steps?",
+        ),
+        ("interval_steps: 3", "unknown key interval_steps in a.yaml; did you mean run.int"),
+        (
+            "run: {evict_s: 3}",
+            "unknown key run.evict_s in a.yaml; did you mean run.timing.evict_s?",
+        ),
+        ("zzz: 3", "unknown key zzz in a.yaml; --help lists what there is"),
+        ("token: hush", "a.yaml holds token, a secret; keep it in a file of its own"),
+        ("run: 3", "run is 3; it must hold settings, such as run.seed"),
+        ("learners: many", "learners is many in a.yaml; it must be a whole number"),
+        ("learners: null", "learners is null in a.yaml; it must be a whole number"),
+        ("learners: 2.5", "learners is 2.5 in a.yaml; it must be a whole number"),
+        ("learners: 2\nlearners: 3", "a.yaml, line 2: learners occurs twice"),
+        ("learners: [", "a.yaml, line 2: no YAML:"),
+        ("- 3", "a.yaml holds no settings; it must be a mapping"),
+        ("listen: 3", "listen is 3 in a.yaml; it must be text, between quotes"),
+        ("folder: 3", "folder is 3 in a.yaml; it must be a path, or null"),
+        ("extend: 3", "extend is 3 in a.yaml; it must be true or false"),
+        (
+            "task_settings: 3",
+            "task_settings is 3 in a.yaml; it must be a mapping such as {rows: 4}",
+        ),
+        ("run: {pace_by: fast}", "it must be one of median, fastest, slowest"),
+        ("run: {learning_rate: x}", "run.learning_rate is x in a.yaml; it must be a number"),
+        ("run: {learning_rate: -1}", "run.learning_rate is -1.0; it must be above 0, and finite"),
+        ("run: {outer: {momentum: 1}}", "run.outer.momentum is 1.0; it must be in [0, 1)"),
+        ("run: {timing: {evict_s: 1}}", "run.timing.evict_s is 1.0; it must be at least suspect_s"),
+    ],
+)
+def test_a_file_is_refused_in_a_sentence(text: str, sentence: str) -> None:
+    """It names the key, the value, the file, and what was probably meant."""
+    told = refusal(RunOptions, write("a.yaml", text + "\n"))
+    assert sentence in told
+    assert "\n" not in told
+    assert "hush" not in told
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "sentence"),
+    [
+        (RunOptions, ("--lerners", "2"), "unknown option --lerners; did you mean --learners?"),
+        (RunOptions, ("--run.evict_s", "2"), "did you mean --run.timing.evict_s?"),
+        (RunOptions, ("--learners",), "--learners needs a value: a whole number"),
+        (RunOptions, ("--learners", "x"), "learners is x; it must be a whole number"),
+        (
+            RunOptions,
+            ("--run.quorum", "x"),
+            "run.quorum is x; it must be a whole number, or auto, or null",
+        ),
+        (RunOptions, ("--token", "hush"), "--token would show a secret"),
+        (RunOptions, ("--token=hush",), "--token would show a secret"),
+        (RunOptions, ("--zz=hush",), "unknown option --zz; --help lists what there is"),
+        (RunOptions, ("no.yaml",), "the config no.yaml cannot be read: No such file or directory"),
+        (RunOptions, ("no.yaml", "b"), "unexpected argument 'b'"),
+        (RunOptions, ("--config",), "--config: expected one argument"),
+        (RunOptions, ("--step_time_s", "0"), "step_time_s is 0.0; it must be above 0"),
+        (LearnerOptions, ("--run.seed", "1"), "islands run has it, python -m islands.learner has"),
+        (LearnerOptions, ("--tok", "x"), "unknown option --tok"),
+        (ControlOptions, ("dance", "--folder", "x"), "verb is dance; it must be one of status"),
+    ],
+)
+def test_a_command_line_is_refused_in_a_sentence(
+    command: type, arguments: tuple[str, ...], sentence: str
+) -> None:
+    """Abbreviations are not guessed, and a value that may be a secret is not repeated."""
+    told = refusal(command, *arguments)
+    assert sentence in told
+    assert "\n" not in told
+    assert "hush" not in told
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("ISLANDS_LEARNER_DEVICE", "0", "did you mean ISLANDS_LEARNER_DEVICES?"),
+        (
+            "ISLANDS_LEARNER_THREADS",
+            "x",
+            "threads is x in ISLANDS_LEARNER_THREADS; it must be a whole number, or null",
+        ),
+    ],
+)
+def test_the_environment_is_as_strict(
+    variable: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A misspelt variable would else be ignored without a word."""
+    monkeypatch.setenv(variable, value)
+    assert sentence in refusal(LearnerOptions)
+
+
+def test_what_an_orchestrator_sets_for_a_service_is_no_mistake(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A service called islands-syncer puts variables of that beginning into every container."""
+    for name in ("SERVICE_HOST", "SERVICE_PORT", "PORT", "PORT_7070_TCP"):
+        monkeypatch.setenv(f"ISLANDS_SYNCER_{name}", "tcp://10.0.0.1:7070")
+    assert read(SyncerOptions).name == "syncer"
+
+
+# --- main -------------------------------------------------------------------------------------
+
+
+def test_a_mistake_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    """No usage dump and no traceback; `--debug` raises what was refused."""
+    given = ["--learners", "x"]
+    code = main(lambda *_: 0, RunOptions, given, program="islands run", description="")
+    assert code == 2
+    assert capsys.readouterr().err == ("islands run: learners is x; it must be a whole number\n")
+    with pytest.raises(SettingsError):
+        main(lambda *_: 0, RunOptions, [*given, "--debug"], program="islands run", description="")
+
+
+def test_the_exit_code_is_that_of_the_command() -> None:
+    """Ctrl-C ends with the code that shells expect of it."""
+
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    assert main(lambda *_: 1, RunOptions, [], program="islands run", description="") == 1
+    assert main(interrupted, RunOptions, [], program="islands run", description="") == 130
+
+
+def test_what_was_replaced_has_an_exit_code_of_its_own() -> None:
+    """Whoever restarts processes can tell it from a failure, and from a mistake."""
+
+    def replaced(*_: object) -> int:
+        message = "a newer syncer owns the journal"
+        raise FencedError(message)
+
+    assert main(replaced, RunOptions, [], program="islands run", description="") == REPLACED
+
+
+def test_a_syncer_with_an_older_journal_is_to_be_started_again() -> None:
+    """Whoever restarts processes does so: it is no mistake of its user, and nobody replaced it."""
+
+    def outdated(*_: object) -> int:
+        message = "this journal is an older copy"
+        raise OutdatedError(message)
+
+    assert main(outdated, RunOptions, [], program="islands run", description="") == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOSPC, 1), (errno.EDQUOT, 1), (errno.EIO, 1), (errno.EACCES, 2)]
+)
+def test_a_start_on_a_full_disk_may_be_tried_again(
+    number: int, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A service manager restarts what ends with 1: once there is room the hub is back by itself."""
+
+    def entry(_: RunOptions, __: Common) -> int:
+        raise unusable("the run folder r cannot be written", OSError(number, os.strerror(number)))
+
+    assert main(entry, RunOptions, [], program="islands run", description="") == code
+    sentence = f"islands run: the run folder r cannot be written: {os.strerror(number)}\n"
+    assert capsys.readouterr().err == sentence

@@ -1,0 +1,229 @@
+"""What a person sees of a run on a terminal."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from islands.cli.screen import ECHO, LEARNERS_SHOWN, WIDEST, Screen, sparkline
+from islands.cli.standing import Mood, Standing, state_of
+from islands.cluster.figures import LearnerFigures, RunFigures
+from islands.cluster.wording import count, duration
+from islands.identities import Incarnation, Phase, Role, Status
+from islands.settings.run import RunSettings
+from islands.supervisor.liveness import MemberRecord
+
+SETTINGS = RunSettings(run="r", budget_tokens=1_000_000, learning_rate=0.5, warmup_steps=0)
+BOARD = Path("runs/r/tensorboard")
+
+
+def member(phase: Phase, heard_s: float = 10.0) -> MemberRecord:
+    """What the supervisor knows of a learner."""
+    return MemberRecord(
+        Role.LEARNER, "a", Incarnation(1, 1), Status.LIVE, 1, heard_s=heard_s, phase=phase
+    )
+
+
+def standing(figures: RunFigures, settings: RunSettings = SETTINGS) -> Standing:
+    """A run in which everybody steps."""
+    members = dict.fromkeys(figures.learners, member(Phase.STEPPING))
+    return Standing(figures, settings, members, 4, elapsed_s=10.0, now_s=10.0, board=BOARD)
+
+
+def screen_of(columns: int, height: int | None = None) -> Screen:
+    """A screen on a terminal so wide; it is live if its height is given."""
+    screen = Screen()
+    live = height is not None
+    screen.console = Console(
+        file=io.StringIO(), width=columns, height=height, force_terminal=live, color_system=None
+    )
+    return screen
+
+
+def shown(screen: Screen) -> str:
+    """All that was printed."""
+    assert isinstance(screen.console.file, io.StringIO)
+    return screen.console.file.getvalue()
+
+
+def picture(where: Standing, columns: int = 80) -> list[str]:
+    """The lines of a live screen of a terminal so wide."""
+    screen = screen_of(columns)
+    screen.console.print(screen.picture(where))
+    return shown(screen).splitlines()
+
+
+def busy(evaluations: int = 3) -> RunFigures:
+    """A run that has gone on for a while."""
+    figures = RunFigures({"learner-0": LearnerFigures(steps=7, tokens=500_000, status="live")})
+    figures.evaluations += [{"at_s": i, "bits": 9.0 - i / 10} for i in range(evaluations)]
+    figures.events.append("26.8 s  operator: pause " + "told something " * 20)
+    for step in range(100):
+        figures.losses.add(step, 5.0 - step / 50)
+    figures.speed.add(0.0, 0)
+    figures.speed.add(10.0, 50_000)
+    return figures
+
+
+@pytest.mark.parametrize("columns", [60, 80, 160, 300])
+def test_the_picture_keeps_its_height_and_leaves_room_for_an_echo(columns: int) -> None:
+    """Neither long events nor many evaluations add a line, at any width."""
+    lines = picture(standing(busy(40)), columns)
+    assert len(lines) == len(picture(standing(busy(0)), columns)) == 10
+    assert max(map(len, lines)) == min(WIDEST, columns - ECHO)
+
+
+def test_the_picture_says_how_far_how_fast_how_long_and_how_well() -> None:
+    """Phase, tokens, speed, time left, loss, evaluation, yield, rate, and where the curves are."""
+    figures = busy()
+    figures.merged_tokens, figures.merges = 1_500_000, 12
+    text = "\n".join(picture(standing(figures), 160))
+    for told in (
+        *("training   10.0 s   500,000 of 1,000,000 tokens   5,000 tokens/s   1:40 left",),
+        *("loss 5.000 → 3.020 █", "bits 9.000 → 8.800 █▅▁", "12 merges   yield 0.75"),
+        *("learning rate 0.5", "tensorboard --logdir runs/r/tensorboard", "islands: r"),
+    ):
+        assert told in text
+
+
+def test_a_wide_terminal_shows_more() -> None:
+    """What came and went over the network, and longer curves."""
+    narrow, wide = ("\n".join(picture(standing(busy()), columns)) for columns in (80, 160))
+    assert "received" in wide
+    assert "received" not in narrow
+    assert wide.count("▇") > narrow.count("▇")
+
+
+@pytest.mark.parametrize(
+    ("status", "phase", "diverged", "told", "mood"),
+    [
+        ("live", Phase.STEPPING, False, "stepping", Mood.WELL),
+        ("live", Phase.COMPILING, False, "compiling", Mood.WAITING),
+        ("live", Phase.PAUSED, False, "paused", Mood.WAITING),
+        ("live", Phase.STEPPING, True, "diverged", Mood.ILL),
+        ("live", Phase.JOINING, True, "diverged", Mood.ILL),
+        ("suspect", Phase.STEPPING, False, "suspect", Mood.ILL),
+        ("evicted", Phase.STEPPING, True, "evicted", Mood.ILL),
+        ("left", Phase.FINISHED, False, "left", Mood.WAITING),
+        ("starting", None, False, "starting", Mood.WAITING),
+    ],
+)
+def test_a_learner_is_shown_by_what_it_does(
+    status: str, phase: Phase | None, told: str, mood: Mood, *, diverged: bool
+) -> None:
+    """That the supervisor hears it is not what a person wants to know of one that compiles."""
+    assert state_of(LearnerFigures(status=status, diverged=diverged), phase) == (told, mood)
+
+
+def test_a_budget_of_time_fills_the_bar_and_tells_what_is_left() -> None:
+    """It was empty to the end; time in which nobody trains does not count."""
+    where = standing(RunFigures(), RunSettings(budget_s=40.0))
+    assert (where.share, where.left_s) == (0.0, 40.0)
+    where.figures.work.begin(0.0)
+    assert (where.share, where.left_s) == (0.25, 30.0)
+    both = replace(where, settings=RunSettings(budget_s=40.0, budget_tokens=100))
+    assert both.left_s == 30.0
+    where.figures.work.pause(10.0, paused=True)
+    assert (where.phase, where.left_s) == ("paused", None)
+    assert standing(RunFigures(), RunSettings()).share is None
+
+
+def test_who_was_not_heard_lately_is_told_since_when() -> None:
+    """The figures of a learner that hangs look like those of one that trains."""
+    figures = RunFigures({"a": LearnerFigures(status="live"), "b": LearnerFigures(status="live")})
+    members = {"a": member(Phase.STEPPING), "b": member(Phase.STEPPING, heard_s=6.0)}
+    lines = picture(replace(standing(figures), members=members))
+    assert [line.split()[-2] for line in lines if "stepping" in line] == ["now", "s"]
+    assert "4.0 s" in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.0854, "85 ms"),
+        (12.34, "12.3 s"),
+        (303.0, "5:03"),
+        (7503.0, "2:05:03"),
+        (266_700.0, "3 d 2:05"),
+    ],
+)
+def test_a_time_is_told_as_people_write_it(seconds: float, told: str) -> None:
+    """Milliseconds of a step, and days of a run."""
+    assert duration(seconds) == told
+
+
+def test_a_number_fits_its_column() -> None:
+    """A run of weeks counts tokens in billions."""
+    numbers = (0.0, 99_999, 123_456, 5.5e6, 7.9e12, 2e15)
+    assert [count(number) for number in numbers] == [
+        *("0", "99,999", "123.5 k", "5.5 M", "7.9 T", "2000.0 T"),
+    ]
+
+
+def test_a_warning_is_printed_once_and_again_after_it_was_over() -> None:
+    """Where there is no live picture, a line says it; the next lines do not repeat it."""
+    screen = screen_of(60)
+    for at_s, warning in enumerate(("", "too long", "too long", "", "too long")):
+        screen.show(replace(standing(RunFigures(warning=warning)), elapsed_s=10.0 * at_s))
+    assert shown(screen).count("warning: too long\n") == 2
+
+
+def test_the_picture_shows_a_warning_whole() -> None:
+    """A live screen has it above the events, over as many lines as it needs."""
+    text = "\n".join(picture(standing(RunFigures(warning="swing " * 20 + "end")), 60))
+    assert "end" in text
+
+
+def test_a_sentence_is_printed_as_it_is() -> None:
+    """Neither the width of the terminal nor brackets change a path that a person will copy."""
+    screen = screen_of(20)
+    sentence = "stopped; the same command with --folder /a/[bold]/very/long/path goes on"
+    screen.say(sentence)
+    assert shown(screen) == sentence + "\n"
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_crowd_is_told_by_those_that_are_not_well(live: bool) -> None:  # noqa: FBT001  a parameter of pytest
+    """Of a thousand learners some lines are shown, in order, and how many more there are."""
+    learners = {f"learner-{index}": LearnerFigures(status="live") for index in range(1000)}
+    learners["learner-777"].status = "suspect"
+    screen = screen_of(100)
+    where = standing(RunFigures(learners))
+    if live:
+        screen.console.print(screen.picture(where))
+    else:
+        screen.show(where)
+    told = shown(screen)
+    assert told.count("learner-") == LEARNERS_SHOWN
+    assert told.index("learner-2 " if live else "learner-2:") < told.index("learner-10")
+    assert "learner-777" in told
+    assert f"and {1000 - LEARNERS_SHOWN:,} more" in told
+
+
+def test_a_low_terminal_shows_fewer_learners() -> None:
+    """What would be cut off at its end are events and curves."""
+    learners = {f"learner-{index}": LearnerFigures(status="live") for index in range(40)}
+    screen = screen_of(80, height=24)
+    screen.console.print(screen.picture(standing(RunFigures(learners))))
+    lines = shown(screen).splitlines()
+    assert len(lines) < 24
+    assert "and 32 more" in "\n".join(lines)
+
+
+def test_names_from_afar_are_no_markup() -> None:
+    """A learner may be called anything that its name allows, and shows as that."""
+    figures = RunFigures({"[red]x[/red]": LearnerFigures(status="live")})
+    assert "[red]x[/red]" in "\n".join(picture(standing(figures)))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e308])
+def test_an_evaluation_that_is_no_number_does_not_end_the_run(bad: float) -> None:
+    """It ended the hub: of a diverged run, the screen is what one looks at first."""
+    figures = busy()
+    figures.evaluations.extend({"at_s": 0.0, "bits": value} for value in (bad, -bad, bad))
+    figures.learners["learner-0"].loss = bad
+    assert "bits" in "\n".join(picture(standing(figures)))
+    assert sparkline([bad, 1.0, 2.0, bad]) == "▁█"
+    assert sparkline([bad]) == ""

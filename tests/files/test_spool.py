@@ -1,0 +1,165 @@
+"""What is measured goes to files by a thread: a full or dead disk costs entries, nobody's time."""
+
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from islands.files.spool import Spool, replace_file
+
+ROOM_BYTES = 2**20
+
+
+class Shelf:
+    """A growing file in memory, on a disk that can be full, or not answer.
+
+    It keeps the contract of a growing file: all of what is given is in it, or nothing.
+    """
+
+    def __init__(self) -> None:
+        """Empty, on a disk with room."""
+        self.taken: list[bytes] = []
+        self.tries = 0
+        self.full = False
+        self.tried = threading.Event()
+        self.answers = threading.Event()
+        self.answers.set()
+
+    @property
+    def room_bytes(self) -> int:
+        """It is never turned over."""
+        return ROOM_BYTES
+
+    def write(self, data: bytes) -> None:
+        """Take entries, one a line."""
+        self.tries += 1
+        self.tried.set()
+        self.answers.wait()
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.taken += data.splitlines(keepends=True)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    """An empty one."""
+    return Shelf()
+
+
+def entries(first: int, last: int) -> list[bytes]:
+    """Numbered lines of three bytes."""
+    return [b"%02d\n" % number for number in range(first, last)]
+
+
+def test_entries_arrive_in_order_and_whole(shelf: Shelf) -> None:
+    """However they are gathered for one write."""
+    spool = Spool(Path("run"))
+    inlet = spool.inlet(shelf)
+    for entry in entries(10, 99):
+        assert inlet.add(entry)
+    spool.close()
+    assert shelf.taken == entries(10, 99)
+    assert shelf.tries < 89, "many at once"
+    assert spool.dropped == 0
+
+
+def test_a_disk_that_does_not_answer_holds_up_nobody(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What finds no room is dropped and counted, `add` and `close` return, and a person is told."""
+    monkeypatch.setattr("islands.files.spool.CLOSE_S", 0.0)
+    told: list[str] = []
+    spool = Spool(Path("run"), told.append, kept_bytes=30)
+    inlet = spool.inlet(shelf)
+    shelf.answers.clear()
+    taken = [inlet.add(entry) for entry in entries(10, 50)]
+    assert taken == [True] * 10 + [False] * 30
+    assert spool.dropped == 30
+    assert "run cannot be written: the disk does not answer; 30 entries are lost" in spool.trouble
+    spool.close()
+    shelf.answers.set()
+    assert told == ["missing in run, which cannot be written: 40 entries"]
+
+
+def test_what_waited_for_a_full_disk_is_written_once_there_is_room(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full for a moment costs nothing but what found no room meanwhile."""
+    monkeypatch.setattr("islands.files.spool.RETRY_S", 0.0)
+    heard = {word: threading.Event() for word in ("cannot", "again")}
+    told: list[str] = []
+
+    def tell(sentence: str) -> None:
+        told.append(sentence)
+        for word, event in heard.items():
+            if word in sentence:
+                event.set()
+
+    spool = Spool(Path("run"), tell, kept_bytes=30)
+    inlet, shelf.full = spool.inlet(shelf), True
+    inlet.add(b"10\n")
+    heard["cannot"].wait()
+    for entry in entries(11, 25):
+        inlet.add(entry)
+    assert spool.trouble.startswith("run cannot be written: No space left on device; 5 entries")
+    shelf.full = False
+    heard["again"].wait()
+    assert spool.trouble == ""
+    spool.close()
+    assert shelf.taken == entries(10, 20)
+    assert told[:2] == [
+        "run cannot be written: No space left on device; the run goes on",
+        "run can be written again; 5 entries are lost",
+    ]
+
+
+def test_a_file_that_fails_holds_up_no_other(shelf: Shelf) -> None:
+    """One of them may have been taken away; the others are written."""
+    spool = Spool(Path("run"))
+    broken = Shelf()
+    broken.full = True
+    spool.inlet(broken).add(b"1\n")
+    spool.inlet(shelf).add(b"2\n")
+    spool.close()
+    assert shelf.taken == [b"2\n"]
+    assert spool.dropped == 1
+
+
+def test_an_entry_longer_than_a_write_is_written_whole(shelf: Shelf) -> None:
+    """It goes alone."""
+    spool = Spool(Path("run"))
+    inlet = spool.inlet(shelf)
+    long = b"x" * ROOM_BYTES + b"\n"
+    inlet.add(long)
+    inlet.add(b"1\n")
+    spool.close()
+    assert shelf.taken == [long, b"1\n"]
+
+
+def test_a_content_replaces_the_one_before_it(tmp_path: Path) -> None:
+    """The newest counts, and no other file is left."""
+    spool = Spool(tmp_path)
+    for number in range(9):
+        spool.replace(tmp_path / "figures.json", b"%d" % number)
+    spool.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+    assert (tmp_path / "figures.json").read_bytes() == b"8"
+
+
+def test_a_content_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    """A reader finds what was there, whole."""
+    path = tmp_path / "figures.json"
+    replace_file(path, b"old")
+    (tmp_path / "figures.json.new").mkdir()
+    with pytest.raises(IsADirectoryError):
+        replace_file(path, b"new")
+    told: list[str] = []
+    spool = Spool(tmp_path, told.append)
+    spool.replace(path, b"newer")
+    spool.close()
+    assert path.read_bytes() == b"old"
+    assert told == [f"missing in {tmp_path}, which cannot be written: the newest figures.json"]

@@ -1,0 +1,185 @@
+"""Actors as processes: started, killed without a word, and seen to end."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from islands.hosting.task_processes import Process, ProcessTable
+from messaging.simulation.virtual_time import run_virtual
+
+T = TypeVar("T")
+
+
+class Worker:
+    """A process that lives until it is told how to end."""
+
+    def __init__(self, log: list[str], name: str) -> None:
+        self.log = log
+        self.name = name
+        self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        self.log.append(f"{self.name} runs")
+        try:
+            await self.end
+        except asyncio.CancelledError:
+            self.log.append(f"{self.name} cancelled")
+            raise
+
+    async def kill(self) -> None:
+        self.log.append(f"{self.name} killed")
+
+
+class Room:
+    """A table of workers, and what was told of them."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.workers: dict[str, Worker] = {}
+        self.table = ProcessTable(self.make, self.ended)
+
+    def make(self, name: str) -> Process:
+        self.workers[name] = Worker(self.log, name)
+        return self.workers[name]
+
+    def ended(self, name: str, error: BaseException | None) -> None:
+        self.log.append(f"{name} ended: {error}")
+
+
+def virtually(body: Callable[[Room], Awaitable[T]]) -> T:
+    """Run a test's body on the virtual clock."""
+
+    async def main() -> T:
+        return await body(Room())
+
+    return run_virtual(main(), limit_s=1000.0)
+
+
+def test_a_process_that_ends_is_told_and_forgotten() -> None:
+    """An end as it should be has no error; the process can still be looked at."""
+
+    async def body(room: Room) -> None:
+        room.table.start("a")
+        assert "a" in room.table
+        room.workers["a"].end.set_result(None)
+        await room.table.wait_ended(10)
+        assert room.log == ["a runs", "a ended: None"]
+        assert room.table.names() == []
+        assert room.table.get("a") is None
+        assert room.table.last("a") is room.workers["a"]
+
+    virtually(body)
+
+
+def test_an_error_is_told_and_raised_nowhere_else() -> None:
+    """Who waits for the ends is not struck by one of them."""
+
+    async def body(room: Room) -> None:
+        room.table.start("a")
+        room.table.start("b")
+        room.workers["a"].end.set_exception(ValueError("broken"))
+        asyncio.get_running_loop().call_later(1.0, room.workers["b"].end.set_result, None)
+        await room.table.wait_ended(10)
+        assert room.log == ["a runs", "b runs", "a ended: broken", "b ended: None"]
+
+    virtually(body)
+
+
+def test_waiting_for_the_ends_has_one_limit_for_all() -> None:
+    """Three processes that end late do not get the time three times."""
+
+    async def body(room: Room) -> None:
+        loop = asyncio.get_running_loop()
+        for delay_s, name in ((4.0, "a"), (8.0, "b"), (12.0, "c")):
+            room.table.start(name)
+            loop.call_later(delay_s, room.workers[name].end.set_result, None)
+        await room.table.wait_ended(5.0)
+        assert loop.time() == pytest.approx(5.0)
+        assert room.table.names() == ["b", "c"]
+        await room.table.close()
+
+    virtually(body)
+
+
+def test_a_start_is_one_start() -> None:
+    """Starting what runs, or what is about to, changes nothing."""
+
+    async def body(room: Room) -> None:
+        room.table.start("a", 5.0)
+        room.table.start("a")
+        room.table.start("a", 1.0)
+        assert "a" not in room.table
+        await asyncio.sleep(4.9)
+        assert room.log == []
+        await asyncio.sleep(0.2)
+        room.table.start("a")
+        assert room.log == ["a runs"]
+        await room.table.close()
+
+    virtually(body)
+
+
+def test_a_kill_takes_everything_and_calls_no_handler() -> None:
+    """Its task is cancelled, what it holds is freed, and its end is told once, without an error."""
+
+    async def body(room: Room) -> None:
+        room.table.start("a")
+        await asyncio.sleep(1)
+        await room.table.kill("a")
+        await room.table.kill("a")
+        await asyncio.sleep(1)
+        assert room.log == ["a runs", "a killed", "a ended: None", "a cancelled"]
+        assert room.table.names() == []
+
+    virtually(body)
+
+
+def test_a_killed_process_can_be_started_again() -> None:
+    """The next one is another object under the same name, and its end is its own."""
+
+    async def body(room: Room) -> None:
+        room.table.start("a")
+        first = room.workers["a"]
+        room.table.kill_soon("a")
+        room.table.start("a", 1.0)
+        await asyncio.sleep(2)
+        second = room.table.get("a")
+        assert second is room.workers["a"]
+        assert second is not first
+        room.workers["a"].end.set_result(None)
+        await room.table.wait_ended(1)
+        assert room.log[-2:] == ["a runs", "a ended: None"]
+
+    virtually(body)
+
+
+def test_closing_waits_for_kills_under_way() -> None:
+    """After `close` nothing of a process is left, also not of one that was being killed."""
+
+    async def body(room: Room) -> None:
+        room.table.start("a")
+        room.table.kill_soon("a")
+        assert "a" not in room.table
+        await room.table.close()
+        assert room.log == ["a killed", "a ended: None"]
+
+    virtually(body)
+
+
+def test_closing_kills_in_the_order_of_start_and_starts_nothing_more() -> None:
+    """Also what was to start later does not."""
+
+    async def body(room: Room) -> None:
+        for name in ("v", "s", "l"):
+            room.table.start(name)
+        room.table.start("late", 1.0)
+        await asyncio.sleep(0.5)
+        await room.table.close()
+        await asyncio.sleep(5)
+        ends = [entry for entry in room.log if "ended" in entry]
+        assert ends == ["v ended: None", "s ended: None", "l ended: None"]
+        assert "late runs" not in room.log
+
+    virtually(body)

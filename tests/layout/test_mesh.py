@@ -1,0 +1,79 @@
+"""Which devices a learner gets, where its arrays live, and that meshes train as one device does."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import pytest
+from jax.sharding import SingleDeviceSharding
+
+from islands.errors import SettingsError
+from islands.layout.mesh import choose, learner_mesh, placed, shares
+
+HOST = list("abcdefgh")
+LIMIT_S = 220.0  # for 20 s of compilation, on a machine that may have much else to do
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [("all", "abcdefgh"), ("0,1", "ab"), ("0-3", "abcd"), (" 6 - 7, 2 ", "ghc"), ("5", "f")],
+)
+def test_devices_are_chosen_by_number(spec: str, found: str) -> None:
+    """A person names devices by number or range, in the order they are to have."""
+    assert choose(HOST, spec) == list(found)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("0-8", "this host has devices 0 to 7"),
+        ("3-1", "this host has devices 0 to 7"),
+        ("gpu0", "'all', or numbers such as '0,1' or '0-3'"),
+        ("", "'all', or numbers"),
+        ("1,", "'all', or numbers"),
+        ("-1", "'all', or numbers"),
+        ("0-2,2", "names a device twice"),
+    ],
+)
+def test_devices_that_cannot_be_chosen_are_named(spec: str, says: str) -> None:
+    """A wrong choice is one sentence that says what there is."""
+    with pytest.raises(SettingsError, match=says):
+        choose(HOST, spec)
+    with pytest.raises(SettingsError, match="this host has only device 0"):
+        choose(HOST[:1], "1")
+
+
+def test_one_device_needs_no_mesh() -> None:
+    """Everything of a learner on one device is whole and on that device."""
+    device = jax.local_devices()[0]
+    place = placed([device])
+    assert place.mesh is None
+    assert place.split((1024, 1024)) is None
+    assert place.padded(7) == 7
+    kinds = [place.whole, place.flat, place.tensor((1024, 1024)), place.rows((8,))]
+    assert kinds == [SingleDeviceSharding(device)] * 4
+    assert placed(None).devices == (device,)
+
+
+def test_a_mesh_shares_rows_and_cuts_large_tensors() -> None:
+    """The largest axis that divides is cut, the first of equals; small tensors stay whole."""
+    devices = jax.local_devices()
+    assert dict(learner_mesh(devices[:1]).shape) == {"data": 1, "model": 1}
+    with pytest.raises(SettingsError, match="must divide the learner's 1 device"):
+        learner_mesh(devices[:1], 2)
+    assert shares(2, None) == [None, None]
+    with pytest.raises(SettingsError, match="this process has"):
+        shares(2, len(devices))
+
+
+@pytest.mark.timeout(LIMIT_S + 20)
+@pytest.mark.parametrize("subject", ["decoder", "stacks", "system"])
+def test_meshes_of_eight_devices(subject: str) -> None:
+    """All of `tests/eight_devices.py` passes in a process that has eight devices."""
+    command = [sys.executable, "-m", "pytest", "--quiet", "tests/eight_devices.py", "-k", subject]
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"}
+    done = subprocess.run(
+        command, env=environment, check=False, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,248 @@
+"""Mailboxes: bounded, with three rules for being full, one reader and no lost message."""
+
+import asyncio
+
+import pytest
+
+from messaging.actors.mailbox import Mailbox, Overflow
+from messaging.actors.scope import Scope
+from messaging.errors import LocalFault, MailboxClosed
+from messaging.simulation.virtual_time import run_virtual
+
+
+@pytest.mark.parametrize(
+    ("overflow", "answers", "left"),
+    [
+        (Overflow.REFUSE, [True, True, False], [1, 2]),
+        (Overflow.DROP_OLDEST, [True, True, True], [2, 3]),
+        (Overflow.DROP_NEWEST, [True, True, True], [1, 2]),
+    ],
+)
+def test_full_mailbox_follows_its_rule(
+    overflow: Overflow,
+    answers: list[bool],
+    left: list[int],
+) -> None:
+    """A third message to a mailbox of two is refused, replaces the oldest, or is forgotten."""
+    mailbox: Mailbox[int] = Mailbox(2, overflow)
+    assert [mailbox.put_nowait(number) for number in (1, 2, 3)] == answers
+    assert mailbox.clear() == left
+    assert mailbox.dropped == 1
+    assert mailbox.high_water == 2
+
+
+def test_capacity_is_positive() -> None:
+    """A mailbox that could hold nothing is a mistake."""
+    with pytest.raises(LocalFault, match="at least 1"):
+        Mailbox(0)
+
+
+async def test_get_waits_for_a_message() -> None:
+    """A reader that came first gets the message as soon as there is one."""
+    mailbox: Mailbox[str] = Mailbox(1)
+    reader = asyncio.create_task(mailbox.get())
+    await asyncio.sleep(0)
+    assert mailbox.put_nowait("hello")
+    assert await reader == "hello"
+
+
+async def test_cancelled_reader_loses_nothing() -> None:
+    """A reader that is cancelled in the moment of delivery leaves the message to the next one."""
+    mailbox: Mailbox[str] = Mailbox(1)
+    reader = asyncio.create_task(mailbox.get())
+    await asyncio.sleep(0)
+    mailbox.put_nowait("hello")
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert await mailbox.get() == "hello"
+
+
+async def test_second_reader_is_refused() -> None:
+    """Two tasks reading one mailbox is a mistake that shows at once."""
+    mailbox: Mailbox[str] = Mailbox(1)
+    reader = asyncio.create_task(mailbox.get())
+    await asyncio.sleep(0)
+    with pytest.raises(LocalFault, match="one reader"):
+        await mailbox.get()
+    mailbox.close()
+    with pytest.raises(MailboxClosed):
+        await reader
+
+
+async def test_closed_mailbox_is_read_to_its_end() -> None:
+    """Closing refuses what is new, and keeps what waits."""
+    mailbox: Mailbox[int] = Mailbox(4)
+    mailbox.put_nowait(1)
+    mailbox.close()
+    assert not mailbox.put_nowait(2)
+    assert await mailbox.get() == 1
+    with pytest.raises(MailboxClosed):
+        await mailbox.get()
+
+
+def test_writers_wait_for_room_in_the_order_of_asking() -> None:
+    """Each message that is read lets one go on; who cannot wait puts its message all the same."""
+
+    async def main() -> None:
+        mailbox: Mailbox[int] = Mailbox(100, room=2)
+        order: list[int] = []
+
+        async def write(number: int) -> None:
+            await mailbox.wait_room()
+            order.append(number)
+            mailbox.put_nowait(number)
+
+        async with Scope() as scope:
+            for number in range(5):
+                scope.spawn(write(number), f"{number}")
+            await asyncio.sleep(1)
+            assert order == [0, 1]
+            assert mailbox.put_nowait(99)
+            for read in (0, 1, 99, 2, 3, 4):
+                assert await mailbox.get() == read
+                await asyncio.sleep(1)
+        assert order == [0, 1, 2, 3, 4]
+        assert mailbox.high_water == 3
+
+    run_virtual(main(), limit_s=60)
+
+
+def test_a_cancelled_writer_hands_its_turn_on() -> None:
+    """One that is cancelled before or after it got its turn keeps nobody else waiting."""
+
+    async def main() -> None:
+        mailbox: Mailbox[int] = Mailbox(100, room=1)
+        mailbox.put_nowait(0)
+        async with Scope() as scope:
+            writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(3)]
+            await asyncio.sleep(1)
+            writers[0].cancel()
+            await asyncio.sleep(1)
+            assert mailbox.get_nowait() == 0  # the second writer has its turn
+            writers[1].cancel()
+            await asyncio.wait_for(writers[2], 1)
+
+    run_virtual(main(), limit_s=60)
+
+
+@pytest.mark.parametrize(("room", "eager", "at_once"), [(1, 1, 1), (4, 3, 8), (16, 40, 8)])
+def test_nobody_waits_longer_than_one_message_of_each_other(
+    room: int, eager: int, at_once: int
+) -> None:
+    """However eagerly others write, and however many messages are read in one go."""
+
+    async def main() -> int:
+        mailbox: Mailbox[int] = Mailbox(10_000, room=room)
+        handled, longest = 0, 0
+
+        async def write_eagerly() -> None:
+            while True:  # until the mailbox is closed
+                await mailbox.wait_room()
+                if not mailbox.put_nowait(0):
+                    return
+
+        async def write_now_and_then(pause_s: int) -> None:
+            nonlocal longest
+            while not mailbox.closed:
+                before = handled
+                await mailbox.wait_room()
+                mailbox.put_nowait(1)
+                longest = max(longest, handled - before)
+                await asyncio.sleep(pause_s)
+
+        async with Scope() as scope:
+            for number in range(eager):
+                scope.spawn(write_eagerly(), f"eager {number}")
+            for number in range(2):
+                scope.spawn(write_now_and_then(1 + number), f"honest {number}")
+            for _ in range(200):
+                await asyncio.sleep(0.5)
+                for _ in range(at_once):
+                    handled += mailbox.get_nowait() is not None
+            mailbox.close()
+        assert mailbox.high_water <= room
+        return longest
+
+    assert 0 < run_virtual(main(), limit_s=1000) <= eager + 2 + at_once
+
+
+def test_a_newcomer_does_not_take_the_place_of_one_that_waits() -> None:
+    """Also in the moment in which the latter has its turn, and has not gone on yet."""
+
+    async def main() -> list[str]:
+        mailbox: Mailbox[int] = Mailbox(100, room=1)
+        mailbox.put_nowait(0)
+        order: list[str] = []
+
+        async def write(name: str) -> None:
+            await mailbox.wait_room()
+            order.append(name)
+            mailbox.put_nowait(1)
+
+        async with Scope() as scope:
+            scope.spawn(write("first"), "first")
+            await asyncio.sleep(1)
+            scope.spawn(write("newcomer"), "newcomer")
+            assert mailbox.get_nowait() == 0
+            for _ in range(2):
+                await asyncio.sleep(1)
+                mailbox.get_nowait()
+        return order
+
+    assert run_virtual(main(), limit_s=60) == ["first", "newcomer"]
+
+
+def test_a_place_that_is_not_used_goes_to_the_next_one() -> None:
+    """A writer that was stopped while it waited puts nothing; nothing else is read after it."""
+
+    async def main() -> None:
+        mailbox: Mailbox[int] = Mailbox(100, room=1)
+        mailbox.put_nowait(0)
+        async with Scope() as scope:
+            writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(3)]
+            await asyncio.sleep(1)
+            assert mailbox.get_nowait() == 0
+            await asyncio.wait_for(asyncio.gather(*writers), 1)
+
+    run_virtual(main(), limit_s=60)
+
+
+def test_one_cancelled_in_its_turn_hands_it_on() -> None:
+    """It was woken, and is cancelled before it goes on: its place is the next one's."""
+
+    async def main() -> None:
+        mailbox: Mailbox[int] = Mailbox(100, room=1)
+        mailbox.put_nowait(0)
+        async with Scope() as scope:
+            writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(2)]
+            await asyncio.sleep(1)
+            assert mailbox.get_nowait() == 0
+            writers[0].cancel()  # in the same moment
+            await asyncio.wait_for(writers[1], 1)
+            assert writers[0].cancelled()
+            await asyncio.wait_for(mailbox.wait_room(), 1)
+
+    run_virtual(main(), limit_s=60)
+
+
+def test_a_closed_mailbox_keeps_no_writer_waiting() -> None:
+    """There is nothing to wait for: their messages are refused."""
+
+    async def main() -> None:
+        mailbox: Mailbox[int] = Mailbox(100, room=1)
+        mailbox.put_nowait(0)
+        async with Scope() as scope:
+            writers = [scope.spawn(mailbox.wait_room(), f"{number}") for number in range(3)]
+            await asyncio.sleep(1)
+            mailbox.close()
+            await asyncio.wait(writers)
+        assert not mailbox.put_nowait(1)
+
+    run_virtual(main(), limit_s=60)
+
+
+def test_room_is_no_larger_than_the_mailbox() -> None:
+    """Else nobody would ever wait."""
+    with pytest.raises(LocalFault, match="room"):
+        Mailbox(2, room=3)

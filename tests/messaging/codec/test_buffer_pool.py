@@ -1,0 +1,63 @@
+"""Buffers are used again when nobody refers to them, and never before."""
+
+import numpy as np
+
+from messaging.codec.tensors import POOLED_BYTES_MIN, BufferPool, TensorSchema, as_array, as_buffer
+
+SIZE = 1 << 20
+
+
+def place(buffer: memoryview) -> int:
+    """Where in memory a buffer lies."""
+    return np.frombuffer(buffer, np.uint8).ctypes.data
+
+
+def test_buffer_is_used_again_once_nobody_refers_to_it() -> None:
+    """The same memory is given out again after the last view of it is gone."""
+    pool = BufferPool()
+    first = pool.take(SIZE)
+    where = place(first)
+    del first
+    assert place(pool.take(SIZE)) == where
+    assert pool.bytes_kept == SIZE
+
+
+def test_buffer_that_somebody_holds_is_left_alone() -> None:
+    """A view of a view, an array made of it or a piece of that array keep the memory."""
+    pool = BufferPool()
+    schema = TensorSchema("float32", (SIZE // 4,))
+    holders: list[object] = []
+    places: list[int] = []
+    for hold in (
+        lambda buffer: buffer,
+        lambda buffer: buffer.toreadonly()[5:10],
+        lambda buffer: as_array(schema, buffer.toreadonly()),
+        lambda buffer: as_array(schema, buffer)[::2].reshape(-1, 2)[3:],
+        lambda buffer: as_buffer(as_array(schema, buffer)),
+    ):
+        buffer = pool.take(SIZE)
+        places.append(place(buffer))
+        holders.append(hold(buffer))
+        del buffer
+    assert len(dict.fromkeys(places)) == len(holders)
+    holders.clear()
+    again = [pool.take(SIZE) for _ in places]
+    assert sorted(map(place, again)) == sorted(places)
+
+
+def test_pool_keeps_no_more_than_its_limit() -> None:
+    """Beyond the limit buffers are made, but not kept; other sizes give way to new ones."""
+    pool = BufferPool(limit_bytes=3 * SIZE)
+    held = [pool.take(SIZE) for _ in range(10)]
+    assert pool.bytes_kept == 3 * SIZE
+    assert len(dict.fromkeys(map(place, held))) == 10
+    pool.take(2 * SIZE)
+    assert pool.bytes_kept == 2 * SIZE
+
+
+def test_small_buffers_are_not_pooled() -> None:
+    """What costs little to make is made anew."""
+    pool = BufferPool()
+    assert pool.take(POOLED_BYTES_MIN - 1).nbytes == POOLED_BYTES_MIN - 1
+    assert pool.take(0).nbytes == 0
+    assert pool.bytes_kept == 0

@@ -1,0 +1,466 @@
+"""The codec: what goes in comes out, and nothing else gets in."""
+
+import itertools
+import struct
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NewType
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from messaging.codec.frames import Assembler, Codec, Limits
+from messaging.codec.limits import check_document
+from messaging.envelope import Envelope
+from messaging.errors import EncodeError, FrameError, LocalFault, SchemaError
+
+Epoch = NewType("Epoch", int)
+
+
+class Mood(StrEnum):
+    CALM = "calm"
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    epoch: Epoch
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    name: str
+    step_s: float
+    mood: Mood
+    versions: tuple[Version, ...]
+    tokens: dict[int, int]
+    seal: bytes
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    value: object
+
+
+CODEC = Codec([Report, Empty])
+
+
+def view(data: bytes) -> memoryview:
+    """Return bytes as a payload buffer."""
+    return memoryview(data)
+
+
+SIZES = st.integers(0, 2**63 - 1)
+REPORTS = st.builds(
+    Report,
+    name=st.text(max_size=50),
+    step_s=st.floats(allow_nan=False),
+    mood=st.sampled_from(Mood),
+    versions=st.lists(st.builds(Version, epoch=SIZES, number=SIZES), max_size=5).map(tuple),
+    tokens=st.dictionaries(SIZES, SIZES, max_size=5),
+    seal=st.binary(max_size=50),
+    note=st.none() | st.text(max_size=20),
+)
+NAMES = st.text(max_size=20)
+ENVELOPES = st.builds(
+    Envelope,
+    sender=NAMES,
+    recipient=NAMES,
+    id=SIZES,
+    body=REPORTS | st.just(Empty()),
+    reply_to=st.none() | SIZES,
+    cause=st.none() | SIZES,
+    payload=st.lists(st.binary(max_size=2000).map(view), max_size=4).map(tuple),
+)
+
+
+def document(**changes: object) -> dict[str, Any]:
+    """Return a valid header document with changes."""
+    plain = {"type": "Empty", "sender": "a", "recipient": "b", "id": 1, "body": {}}
+    return {**plain, **changes}
+
+
+def packed(**changes: object) -> bytes:
+    """Return a header document with changes as bytes."""
+    data = msgpack.packb(document(**changes))
+    assert isinstance(data, bytes)
+    return data
+
+
+def assemble(assembler: Assembler, frames: list[bytes]) -> list[Envelope]:
+    """Feed frames and return what they completed."""
+    return [done for frame in frames if (done := assembler.feed(frame)) is not None]
+
+
+# ------------------------------------------------------------------------------ what goes in
+
+
+@given(ENVELOPES)
+def test_documents_come_back_equal(envelope: Envelope) -> None:
+    """Decoding what was encoded gives the same envelope, with the types of the dataclass."""
+    assert CODEC.decode(CODEC.encode(envelope), envelope.payload) == envelope
+
+
+@given(st.lists(ENVELOPES, max_size=4), st.integers(900, 3000))
+def test_frames_come_back_equal(envelopes: list[Envelope], chunk_bytes: int) -> None:
+    """A stream of envelopes, cut into chunks of any size, is put together again."""
+    assembler, numbers = Assembler(CODEC), itertools.count()
+    for envelope in envelopes:
+        frames = list(CODEC.frames(envelope, chunk_bytes, numbers))
+        assert max(len(frame) for frame in frames) <= chunk_bytes
+        assert assemble(assembler, frames) == [envelope]
+        assert not assembler.partial
+
+
+@given(ENVELOPES)
+def test_every_frame_is_one_msgpack_document(envelope: Envelope) -> None:
+    """Any msgpack reader can read the frames: heads of three values, chunks of six."""
+    frames = [msgpack.unpackb(frame) for frame in CODEC.frames(envelope, 2048)]
+    assert [frame[0] for frame in frames] == [0] + [1] * (len(frames) - 1)
+    assert frames[0][1] == zlib.crc32(frames[0][2])
+    assert b"".join(frame[5] for frame in frames[1:]) == b"".join(envelope.payload)
+
+
+def test_bodies_are_converted_not_trusted() -> None:
+    """What arrives is a real dataclass, down to its enums, tuples and integer keys."""
+    report = Report("x", 1.5, Mood.BUSY, (Version(Epoch(1), 2),), {3: 4}, b"\xff")
+    body = CODEC.decode(CODEC.encode(Envelope("a", "b", 1, report))).body
+    assert isinstance(body, Report)
+    assert isinstance(body.mood, Mood)
+    assert isinstance(body.versions, tuple)
+    assert isinstance(body.versions[0], Version)
+
+
+def test_unknown_fields_are_tolerated() -> None:
+    """A newer peer may say more, in the header and in the body."""
+    data = packed(colour="red", body={"new_field": [1, {"deep": 2}]})
+    assert CODEC.decode(data) == Envelope("a", "b", 1, Empty())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        Stranger(1),
+        Report("x" * 70_000, 1.0, Mood.CALM, (), {}, b""),
+        Report("\ud800", 1.0, Mood.CALM, (), {}, b""),
+        Report("x", 1.0, Mood.CALM, (), {2**70: 1}, b""),
+        Report("x", 1.0, Mood.CALM, (), {1: object()}, b""),  # type: ignore[dict-item]
+        Report("x", 1.0, Mood.CALM, tuple(Version(Epoch(1), n) for n in range(5000)), {}, b""),
+    ],
+    ids=["unregistered", "too large", "not unicode", "too big", "no value", "too many"],
+)
+def test_what_cannot_travel_is_refused_at_home(body: object) -> None:
+    """A mistake of the sender is reported to the sender, before anything is sent."""
+    with pytest.raises(EncodeError):
+        CODEC.encode(Envelope("a", "b", 1, body))
+
+
+def test_chunks_have_a_least_and_a_greatest_size() -> None:
+    """Chunks too small for a head, or larger than a frame may be, are refused at home."""
+    envelope = Envelope("a", "b", 1, Report("x" * 500, 1.0, Mood.CALM, (), {}, b""))
+    for chunk_bytes in (10, 300, CODEC.limits.frame_bytes + 1):
+        with pytest.raises(EncodeError, match=r"chunk"):
+            list(CODEC.frames(envelope, chunk_bytes))
+
+
+def test_message_types_must_be_distinct_and_checkable() -> None:
+    """Two types of one name, or a union that cannot be told apart, show when registered."""
+
+    @dataclass(frozen=True, slots=True)
+    class Either:
+        value: Version | Report
+
+    with pytest.raises(LocalFault, match="two message types"):
+        Codec([Empty, Empty])
+    with pytest.raises(LocalFault, match="Either"):
+        Codec([Either])
+
+
+# --------------------------------------------------------------------- what must not get in
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        packed()[:-1],
+        packed() + b"\x00",
+        packed(id=-1),
+        packed(id="1"),
+        packed(type="Unknown"),
+        packed(type="x" * 300),
+        packed(sender=b"bytes"),
+        packed(body=[]),
+        packed(body={"a": {True: 1}}),
+        packed(body={"a": {1.5: 1}}),
+        packed(payload=[-1]),
+        packed(payload=[1] * 65),
+        packed(payload=[1 << 29]),
+        packed(body={"a": msgpack.ExtType(1, b"x")}),
+        packed(body={"a": msgpack.Timestamp(1)}),
+        packed(type="Report", body={"name": "only"}),
+        msgpack.packb([1, 2, 3]),
+        msgpack.packb(1),
+        b"\x81\x90\x01",
+        b"\x82\xa1a\x01\xa1a\x02",
+        packed().replace(b"\xa1a", b"\xa1\xff"),
+        b"\xdd\xff\xff\xff\xff" + b"\x01" * 100,
+        b"\xdf\xff\xff\xff\xff" + b"\x01" * 100,
+        b"\xdb\xff\xff\xff\xff" + b"\x01" * 100,
+        b"\xc6\xff\xff",
+        b"\x91" * 5000 + b"\x01",
+        b"\x81\xa1a" * 2000 + b"\x01",
+        b"\x9f" + (b"\xdc\x0f\xff" * 15),
+        msgpack.packb([{}] * 20_000),
+        bytes(1 << 17),
+    ],
+)
+def test_bad_documents_are_frame_errors(data: bytes) -> None:
+    """Whatever is wrong with a document, the answer is one kind of error."""
+    with pytest.raises(FrameError):
+        CODEC.decode(data)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused(data: bytes) -> None:
+    """Random bytes are refused by the codec and by the assembler, and nothing else happens."""
+    with pytest.raises(FrameError):
+        CODEC.decode(data)
+    with pytest.raises(FrameError):
+        Assembler(CODEC).feed(data)
+
+
+@given(ENVELOPES, st.data())
+def test_a_changed_document_is_valid_or_refused(envelope: Envelope, draw: st.DataObject) -> None:
+    """A document in which some bytes were replaced, cut or added never raises anything else."""
+    data = bytearray(CODEC.encode(envelope))
+    for _ in range(draw.draw(st.integers(1, 4))):
+        start = draw.draw(st.integers(0, len(data)))
+        stop = draw.draw(st.integers(start, min(len(data), start + 3)))
+        data[start:stop] = draw.draw(st.binary(max_size=4))
+    try:
+        CODEC.decode_head(bytes(data))
+    except FrameError:
+        return
+
+
+@given(st.recursive(st.integers() | st.binary() | st.text() | st.booleans() | st.none(), st.lists))
+def test_the_walk_accepts_what_msgpack_writes(value: object) -> None:
+    """The check before decoding refuses no document within its limits."""
+    try:
+        data = msgpack.packb(value)
+    except OverflowError:  # an integer beyond 64 bits
+        return
+    assert isinstance(data, bytes)
+    check_document(data, Limits(depth=1000))
+
+
+@given(st.binary(max_size=60))
+def test_what_the_walk_accepts_msgpack_can_read(data: bytes) -> None:
+    """Bytes that pass the walk are one whole document; only its text may still be broken."""
+    try:
+        check_document(data, Limits())
+    except FrameError:
+        return
+    msgpack.unpackb(data, raw=True, strict_map_key=False, object_pairs_hook=list)
+
+
+@given(ENVELOPES.filter(lambda e: any(b.nbytes for b in e.payload)), st.data())
+def test_a_flipped_bit_is_never_applied(envelope: Envelope, draw: st.DataObject) -> None:
+    """A bit that flips anywhere in the frames of an envelope keeps it from being completed."""
+    frames = list(CODEC.frames(envelope, 1024))
+    which = draw.draw(st.integers(0, len(frames) - 1))
+    bit = draw.draw(st.integers(0, 8 * len(frames[which]) - 1))
+    damaged = bytearray(frames[which])
+    damaged[bit // 8] ^= 1 << bit % 8
+    frames[which] = bytes(damaged)
+    assembler = Assembler(CODEC)
+    with pytest.raises(FrameError):
+        assemble(assembler, frames)
+    assert not assembler.partial
+
+
+@given(ENVELOPES, st.data())
+def test_frames_in_disorder_complete_only_what_was_sent(
+    envelope: Envelope, draw: st.DataObject
+) -> None:
+    """However frames are lost, repeated and reordered: what comes out is a beginning."""
+    numbers = itertools.count()
+    frames = [frame for _ in range(2) for frame in CODEC.frames(envelope, 1024, numbers)]
+    order = draw.draw(st.lists(st.integers(0, len(frames) - 1), max_size=2 * len(frames)))
+    assembler = Assembler(CODEC)
+    for number, which in enumerate(order):
+        if which != number:
+            with pytest.raises(FrameError):
+                assembler.feed(frames[which])
+            return
+        assert assembler.feed(frames[which]) in (None, envelope)
+
+
+@given(ENVELOPES, st.data())
+def test_a_lost_or_repeated_frame_is_missed_at_the_next(
+    envelope: Envelope, draw: st.DataObject
+) -> None:
+    """The number of a frame is part of its checksum, so the first frame out of turn is refused."""
+    numbers = itertools.count()
+    assembler = Assembler(CODEC)
+    frames = [frame for _ in range(3) for frame in CODEC.frames(envelope, 1024, numbers)]
+    which = draw.draw(st.integers(0, len(frames) - 2))
+    struck = frames[which]
+    lost = draw.draw(st.booleans())
+    frames[which : which + 1] = [] if lost else [struck, struck]
+    good = which if lost else which + 1
+    for frame in frames[:good]:
+        assembler.feed(frame)
+    with pytest.raises(FrameError):
+        assembler.feed(frames[good])
+
+
+BOMBS = {
+    "deep lists": b"\x91" * 65_000 + b"\x01",
+    "empty maps": b"\xdc\xff\x00" + b"\x80" * 0xFF00,
+    "lists that claim much": b"\xdc\x7f\xff" * 21_000,
+    "lists that claim most": b"\xdd\xff\xff\xff\xff" * 13_000,
+    "short strings": b"\xdc\x7f\x00" + b"\xa1\xff" * 0x7F00,
+    "a map of many keys": b"\xde\x3f\x00"
+    + b"".join(b"\xcd" + n.to_bytes(2, "big") + b"\xc0" for n in range(0x3F00)),
+    "many fields": msgpack.packb({f"{n}": None for n in range(8000)}),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
+def test_bombs_are_refused_without_allocating(bomb: bytes) -> None:
+    """Documents made to blow up in memory are refused within one mebibyte."""
+    assert len(bomb) <= CODEC.limits.header_bytes
+    tracemalloc.start()
+    try:
+        with pytest.raises(FrameError):
+            CODEC.decode(bomb)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1 << 20
+
+
+def _with_chunk(frame: int = 1, **changes: int) -> bytes:
+    """Build a chunk with a right checksum for its number on the socket, and wrong contents."""
+    place = {"number": 7, "index": 0, "offset": 0, **changes}
+    number, index, offset = place["number"], place["index"], place["offset"]
+    data = bytes(changes.get("size", 10))
+    checksum = zlib.crc32(data, zlib.crc32(struct.pack(">QIQ", number, index, offset), frame))
+    return b"".join(
+        (
+            b"\x96\x01",
+            struct.pack(">BI", 0xCE, checksum),
+            struct.pack(">BQBIBQ", 0xCF, number, 0xCE, index, 0xCF, offset),
+            struct.pack(">BI", 0xC6, len(data)),
+            data,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        lambda _: [_with_chunk(0)],
+        lambda head: [head, head],
+        lambda head: [head, _with_chunk(2)],
+        lambda head: [head, _with_chunk(number=8)],
+        lambda head: [head, _with_chunk(index=1)],
+        lambda head: [head, _with_chunk(index=9)],
+        lambda head: [head, _with_chunk(offset=5)],
+        lambda head: [head, _with_chunk(), _with_chunk(2)],
+        lambda head: [head, _with_chunk(size=21)],
+        lambda head: [head, _with_chunk(size=0)],
+        lambda head: [head, _with_chunk()[:20]],
+        lambda head: [head, _with_chunk() + b"x"],
+        lambda head: [head[:8]],
+        lambda head: [head + b"x"],
+    ],
+    ids=[
+        *("chunk without head", "two heads", "other number"),
+        *("other envelope", "other buffer", "no such buffer"),
+        *("gap", "repeated", "beyond the end", "no data", "cut short", "too long"),
+        *("head cut short", "head too long"),
+    ],
+)
+def test_frames_out_of_place_are_refused(frames: Callable[[bytes], list[bytes]]) -> None:
+    """Chunks come in order, inside the buffers that their head announced, or not at all."""
+    envelope = Envelope("a", "b", 7, Empty(), payload=(memoryview(bytes(20)), memoryview(b"xy")))
+    head = next(CODEC.frames(envelope, 1024))
+    with pytest.raises(FrameError):
+        assemble(Assembler(CODEC), frames(head))
+
+
+def test_right_chunks_are_taken() -> None:
+    """The chunks that the refusals are made from are valid where they belong."""
+    envelope = Envelope("a", "b", 7, Empty(), payload=(memoryview(bytes(20)),))
+    head = next(CODEC.frames(envelope, 1024))
+    frames = [head, _with_chunk(), _with_chunk(2, offset=10)]
+    assert assemble(Assembler(CODEC), frames) == [envelope]
+
+
+def test_frames_over_the_limit_are_refused_unread() -> None:
+    """A frame larger than allowed is refused for its size alone."""
+    codec = Codec([Empty], Limits(frame_bytes=1024))
+    with pytest.raises(FrameError, match="2000 bytes"):
+        Assembler(codec).feed(b"\x93\x00" + bytes(1998))
+
+
+def test_chunks_land_in_the_receivers_buffers() -> None:
+    """The receiver gives the buffers, sees the head first, and gets them back read-only."""
+    place = bytearray(5000)
+    heads: list[tuple[object, tuple[int, ...]]] = []
+
+    def allocate(head: Envelope, sizes: tuple[int, ...]) -> list[memoryview]:
+        heads.append((head.body, sizes))
+        return [memoryview(place)]
+
+    data = bytes(range(250)) * 20
+    envelope = Envelope("a", "b", 7, Empty(), payload=(memoryview(data),))
+    (arrived,) = assemble(Assembler(CODEC, allocate), list(CODEC.frames(envelope, 1024)))
+    assert heads == [(Empty(), (5000,))]
+    assert bytes(place) == data
+    assert arrived.payload[0].obj is place
+    assert arrived.payload[0].readonly
+
+
+def test_receiver_can_refuse_a_payload() -> None:
+    """What the receiver's layout does not expect is refused at the head; nothing is allocated."""
+
+    def allocate(_: Envelope, sizes: tuple[int, ...]) -> list[memoryview]:
+        raise SchemaError(f"no fragment has {sizes} bytes")
+
+    envelope = Envelope("a", "b", 7, Empty(), payload=(memoryview(b"xy"),))
+    assembler = Assembler(CODEC, allocate)
+    with pytest.raises(SchemaError, match="no fragment"):
+        assembler.feed(next(CODEC.frames(envelope, 1024)))
+    assert not assembler.partial
+
+
+def test_wrong_buffers_are_our_own_fault() -> None:
+    """Buffers of other sizes than asked for are a mistake of this process."""
+    envelope = Envelope("a", "b", 7, Empty(), payload=(memoryview(b"xy"),))
+    assembler = Assembler(CODEC, lambda *_: [memoryview(bytearray(3))])
+    with pytest.raises(LocalFault, match="sizes"):
+        assembler.feed(next(CODEC.frames(envelope, 1024)))
+
+
+def test_announced_payload_must_come() -> None:
+    """A document that announces a payload is not complete without it."""
+    envelope = Envelope("a", "b", 7, Empty(), payload=(memoryview(b"xy"),))
+    with pytest.raises(FrameError, match="announced"):
+        CODEC.decode(CODEC.encode(envelope))

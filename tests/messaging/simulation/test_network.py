@@ -1,0 +1,422 @@
+"""The simulated network: each fault does what it is said to do, and a seed decides everything."""
+
+import asyncio
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from messaging.actors.scope import Scope
+from messaging.envelope import NOMINAL_HEADER_BYTES, Envelope
+from messaging.errors import DialFailed, LinkClosed
+from messaging.links.link import Lane
+from messaging.links.memory_link import MemoryLink, MemoryListener
+from messaging.simulation.network import Route, SimulatedNetwork, host_of
+from messaging.simulation.virtual_time import run_virtual
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def numbered(number: int, size_bytes: int = 0) -> Envelope:
+    """Make an envelope that is known by its number."""
+    payload = (memoryview(bytes(size_bytes)),) if size_bytes else ()
+    return Envelope("learner", "syncer", number, None, payload=payload)
+
+
+async def session(network: SimulatedNetwork) -> tuple[MemoryLink, MemoryLink]:
+    """Open a session; return the learner's and the syncer's end."""
+    listener = network.listen("syncer")
+    near = await network.dial("syncer", local="learner")
+    return near, await listener.accept()
+
+
+async def received(link: MemoryLink) -> tuple[list[tuple[float, int]], str]:
+    """Receive until the link closes; return arrival times and numbers, and the reason."""
+    loop = asyncio.get_running_loop()
+    arrived: list[tuple[float, int]] = []
+    while True:  # ends when the link does
+        try:
+            envelope = await link.receive()
+        except LinkClosed as closed:
+            return arrived, str(closed)
+        arrived.append((round(loop.time(), 9), envelope.id))
+
+
+def simulate(
+    scenario: Callable[[SimulatedNetwork], Awaitable[None]], route: Route, seed: int = 0
+) -> None:
+    """Run a scenario on a network of its own."""
+
+    async def main() -> None:
+        await scenario(SimulatedNetwork(random.Random(seed), route))
+
+    run_virtual(main(), limit_s=1000)
+
+
+def test_host_of_an_address() -> None:
+    """A host is what stands before the colon."""
+    assert host_of("syncer:bulk") == host_of("syncer") == "syncer"
+
+
+def test_latency_and_bandwidth_add_up() -> None:
+    """Bulk leaves one after the other at the route's rate; each then takes the latency."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        near, far = await session(network)
+        start = asyncio.get_running_loop().time()
+        size = 1000 - NOMINAL_HEADER_BYTES
+        for number in range(3):
+            assert near.send(numbered(number, size), Lane.BULK)
+        near.send(numbered(9))
+        await asyncio.sleep(10)
+        near.close("done")
+        arrived, _ = await received(far)
+        assert len(arrived) == 4
+        assert start == 0.2  # there and back
+
+    simulate(scenario, Route(latency_s=0.1, bandwidth_bytes_per_s=1000))
+
+
+def test_control_does_not_wait_for_bulk() -> None:
+    """A heartbeat sent after a large fragment arrives long before it."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        near, far = await session(network)
+        near.send(numbered(1, 1_000_000), Lane.BULK)
+        near.send(numbered(2))
+        start = asyncio.get_running_loop().time()
+        assert (await far.receive()).id == 2
+        assert asyncio.get_running_loop().time() - start < 1
+        assert (await far.receive()).id == 1
+        assert asyncio.get_running_loop().time() - start > 100
+
+    simulate(scenario, Route(latency_s=0.1, bandwidth_bytes_per_s=10_000))
+
+
+def test_jitter_keeps_the_order_of_a_lane(seed: int) -> None:
+    """However late an envelope is, none of its lane that was sent later comes earlier."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        near, far = await session(network)
+        reader = asyncio.create_task(received(far))
+        for number in range(200):
+            near.send(numbered(number))
+            await asyncio.sleep(0.001)
+        near.close("done")
+        arrived, reason = await reader
+        assert [number for _, number in arrived] == list(range(200))
+        assert reason == "closed by learner: done"
+
+    simulate(scenario, Route(jitter_s=0.1), seed)
+
+
+def test_duplicates_come_twice_in_a_row() -> None:
+    """A route that duplicates everything delivers everything twice, in order."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        near, far = await session(network)
+        near.send(numbered(1))
+        near.send(numbered(2))
+        near.close("done")
+        arrived, _ = await received(far)
+        assert [number for _, number in arrived] == [1, 1, 2, 2]
+
+    simulate(scenario, Route(duplicate=1.0))
+
+
+def test_dropped_bulk_is_skipped() -> None:
+    """Dropped bulk is reported as not taken, and the session lives."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        near, far = await session(network)
+        assert not near.send(numbered(1), Lane.BULK)
+        await asyncio.sleep(1)
+        assert not near.closed
+        assert not far.closed
+
+    simulate(scenario, Route(drop=1.0))
+
+
+def test_dropped_control_breaks_the_session() -> None:
+    """A dropped control envelope takes the rest of its session along, and both ends learn so."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        near, far = await session(network)
+        near.send(numbered(1))
+        network.set_route("learner", "syncer", Route(drop=1.0))
+        near.send(numbered(2))
+        network.set_route("learner", "syncer", Route())
+        near.send(numbered(3))
+        arrived, reason = await received(far)
+        assert [number for _, number in arrived] in ([], [1])
+        assert "connection lost" in reason
+        await asyncio.sleep(1)
+        assert near.close_reason == "connection lost"
+        assert not network.ways
+
+    simulate(scenario, Route())
+
+
+def test_cut_holds_and_healing_delivers_in_order() -> None:
+    """Nothing arrives during a cut, nobody is told, and healing brings all of it in order."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        near, far = await session(network)
+        near.send(numbered(0))  # under way when the cut begins
+        network.cut("learner", "syncer")
+        reader = asyncio.create_task(received(far))
+        for number in range(1, 5):
+            near.send(numbered(number))
+            await asyncio.sleep(1)
+        assert not near.closed
+        assert not far.closed
+        network.heal("learner", "syncer")
+        near.send(numbered(5))
+        await asyncio.sleep(5)
+        near.close("done")
+        arrived, _ = await reader
+        assert [number for _, number in arrived] == [0, 1, 2, 3, 4, 5]
+        assert arrived[0][0] > 4
+
+    simulate(scenario, Route())
+
+
+def test_one_way_cut_stops_one_direction() -> None:
+    """A one-way cut leaves the other direction alone, and no new session comes about."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        near, far = await session(network)
+        network.cut("learner", "syncer", one_way=True)
+        assert network.is_cut("learner", "syncer")
+        assert not network.is_cut("syncer", "learner")
+        near.send(numbered(1))
+        far.send(numbered(2))
+        assert (await near.receive()).id == 2
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(10):
+                await far.receive()
+        with pytest.raises(DialFailed, match="no answer"):
+            await network.dial("syncer", local="learner")
+        network.heal_all()
+        assert (await far.receive()).id == 1
+
+    simulate(scenario, Route())
+
+
+def test_data_of_an_old_session_arrives_late() -> None:
+    """What was sent before a cut may arrive after its sender has opened a new session."""
+    orders: set[tuple[str, ...]] = set()
+
+    def run(seed: int) -> None:
+        async def scenario(network: SimulatedNetwork) -> None:
+            seen: list[str] = []
+
+            async def serve(listener: MemoryListener) -> None:
+                async with Scope() as scope:
+                    for session_number in range(2):
+                        link = await listener.accept()
+                        scope.spawn(read(link, session_number), f"session {session_number}")
+                    await asyncio.sleep(60)
+
+            async def read(link: MemoryLink, session_number: int) -> None:
+                arrived, _ = await received(link)
+                seen.extend(f"{session_number}" for _ in arrived)
+
+            server = asyncio.create_task(serve(network.listen("syncer")))
+            old = await network.dial("syncer", local="learner")
+            network.cut("learner", "syncer")
+            old.send(numbered(1))
+            await asyncio.sleep(5)
+            old.close("no sign of life")
+            await asyncio.sleep(1)
+            network.heal("learner", "syncer")
+            new = await network.dial("syncer", local="learner")
+            new.send(numbered(2))
+            new.close("done")
+            await server
+            orders.add(tuple(seen))
+
+        simulate(scenario, Route(keep_tail=1.0), seed)
+
+    for seed in range(20):
+        run(seed)
+    assert ("1", "0") in orders
+
+
+def test_crash_is_noticed_by_peers() -> None:
+    """A killed process loses its links and listeners at once; peers learn a latency later."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        near, far = await session(network)
+        near.send(numbered(1))
+        network.crash("syncer")
+        assert far.closed
+        assert not near.closed
+        _, reason = await received(near)
+        assert reason == "closed by syncer: the process died"
+        with pytest.raises(DialFailed, match="nobody listens"):
+            await network.dial("syncer", local="learner")
+        network.listen("syncer")
+        await network.dial("syncer", local="learner")
+
+    simulate(scenario, Route())
+
+
+def test_crash_behind_a_cut_is_noticed_after_healing() -> None:
+    """Nobody hears of a death on the far side of a cut until the cut heals."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        near, _ = await session(network)
+        network.cut("learner", "syncer")
+        network.crash("syncer")
+        await asyncio.sleep(100)
+        assert not near.closed
+        network.heal_all()
+        with pytest.raises(LinkClosed, match="died"):
+            await near.receive()
+
+    simulate(scenario, Route())
+
+
+def test_silent_crash_is_never_noticed() -> None:
+    """A machine without power tells nobody; its peer can send until its queue is full."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        near, _ = await session(network)
+        network.crash("syncer", silent=True)
+        await asyncio.sleep(500)
+        assert not near.closed
+        near.close("no sign of life")
+        await asyncio.sleep(5)
+        assert not network.ways
+
+    simulate(scenario, Route())
+
+
+def test_ended_sessions_leave_nothing_behind(seed: int) -> None:
+    """After any mixture of closes, cuts and crashes, no ended session is kept."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        rng = random.Random(seed)
+        for _ in range(30):
+            near, far = await session(network)
+            for number in range(rng.randrange(5)):
+                near.send(numbered(number), rng.choice([Lane.CONTROL, Lane.BULK]))
+                far.send(numbered(number))
+            if rng.random() < 0.3:
+                network.cut("learner", "syncer", one_way=rng.random() < 0.5)
+            verb = rng.randrange(4)
+            if verb == 0:
+                near.close("done")
+            elif verb == 1:
+                far.close("done")
+            elif verb == 2:
+                network.crash("learner")
+            network.crash("syncer", silent=rng.random() < 0.2)
+            near.close("end")
+            network.heal_all()
+            await asyncio.sleep(5)
+            assert not network.ways
+            assert not network.listeners()
+
+    simulate(scenario, Route(jitter_s=0.05, drop=0.05, duplicate=0.1), seed)
+
+
+class Soup:
+    """Four learners talk to a syncer and redial when their link is lost, among random faults."""
+
+    def __init__(self, network: SimulatedNetwork) -> None:
+        self.network = network
+        self.rng = network.rng
+        self.names = [f"learner-{number}" for number in range(4)]
+        self.log: list[str] = []
+
+    async def run(self) -> None:
+        async with Scope() as scope:
+            scope.spawn(self._serve(scope), "serve")
+            for name in self.names:
+                scope.spawn(self._learn(name), name)
+            for _ in range(40):
+                await asyncio.sleep(self.rng.random())
+                self._disturb()
+
+    def _note(self, *words: object) -> None:
+        self.log.append(f"{asyncio.get_running_loop().time():.9f} {words}")
+
+    def _disturb(self) -> None:
+        name = self.rng.choice(self.names)
+        fault = self.rng.randrange(4)
+        if fault == 0:
+            self.network.cut(name, "syncer", one_way=self.rng.random() < 0.5)
+        elif fault == 1:
+            self.network.heal_all()
+        elif fault == 2:
+            self.network.crash(name)
+
+    async def _serve(self, scope: Scope) -> None:
+        listener = self.network.listen("syncer")
+        while True:  # until the scope ends
+            scope.spawn(self._answer(await listener.accept()), "answer")
+
+    async def _answer(self, link: MemoryLink) -> None:
+        try:
+            while True:  # until the link is lost
+                envelope = await link.receive()
+                self._note("syncer", link.remote, envelope.id)
+                link.send(numbered(envelope.id, 5000), Lane.BULK)
+        except LinkClosed as closed:
+            self._note("syncer", link.remote, closed)
+
+    async def _learn(self, name: str) -> None:
+        while True:  # until the scope ends
+            try:
+                await self._ask(await self.network.dial("syncer", local=name))
+            except (LinkClosed, DialFailed, TimeoutError) as lost:
+                self._note(name, lost)
+                await asyncio.sleep(self.rng.random())
+
+    async def _ask(self, link: MemoryLink) -> None:
+        while True:  # until the link is lost
+            link.send(numbered(len(self.log)))
+            async with asyncio.timeout(2):
+                envelope = await link.receive()
+            self._note(link.local, envelope.id)
+
+
+def soup_digest(seed: int) -> str:
+    """Run the soup and return the digest of everything that was seen, to the nanosecond."""
+    route = Route(jitter_s=0.02, bandwidth_bytes_per_s=1e5, drop=0.002, duplicate=0.02)
+    soup = Soup(SimulatedNetwork(random.Random(seed), route))
+    run_virtual(soup.run(), limit_s=1000)
+    assert len(soup.log) > 500
+    return hashlib.sha256("\n".join(soup.log).encode()).hexdigest()
+
+
+def test_same_seed_same_bytes_in_fresh_processes() -> None:
+    """Two processes with different hash seeds see the same events at the same nanosecond."""
+    program = (
+        "from tests.messaging.simulation.test_network import soup_digest\n"
+        "print([soup_digest(seed) for seed in range(5)])"
+    )
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            check=True,
+            capture_output=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert outputs[0] == outputs[1]
+    assert soup_digest(0).encode() in outputs[0]
+
+
+def test_other_seed_other_events() -> None:
+    """The seed matters: another one gives another course of events."""
+    assert soup_digest(1) != soup_digest(2)

@@ -1,0 +1,382 @@
+"""Links over websockets keep the rules of all links, and what only they promise."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+import uvloop
+
+from messaging.actors.scope import Scope
+from messaging.codec.frames import Limits
+from messaging.envelope import Envelope
+from messaging.errors import EncodeError, LinkClosed, LocalFault
+from messaging.links.dialer import Dialer
+from messaging.links.link import Lane, Link
+from messaging.links.link_state import DialSettings
+from messaging.simulation.doubles import LINK_RULES, LinkRule, Probe, hold_to, open_session, probe
+from messaging.websocket.link import WebsocketLink
+from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
+
+LOOPBACK = "127.0.0.1"
+
+
+def rule_name(rule: LinkRule) -> str:
+    """Name a rule in the test's id."""
+    return getattr(rule, "__name__", "rule")
+
+
+async def opened(settings: WebsocketSettings | None = None) -> WebsocketNetwork:
+    """Return a network that is open on a free port of this machine."""
+    network = WebsocketNetwork([Probe], settings=settings)
+    await network.open(LOOPBACK, 0)
+    return network
+
+
+@pytest.fixture
+async def network() -> AsyncIterator[WebsocketNetwork]:
+    """A network with the default settings."""
+    network = await opened()
+    yield network
+    await network.close()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        WebsocketSettings(),
+        WebsocketSettings(bulk_sockets=3),
+        WebsocketSettings(queue_delay_s=None, chunk_bytes=1 << 10),
+    ],
+    ids=["default", "three bulk sockets", "small chunks without pace"],
+)
+@pytest.mark.parametrize("rule", LINK_RULES, ids=rule_name)
+async def test_websocket_links_keep_the_rules(rule: LinkRule, settings: WebsocketSettings) -> None:
+    """Links over websockets of this machine, one or several of them for bulk."""
+    network = await opened(settings)
+    await hold_to(rule, network, "far")
+    await network.close()
+
+
+@pytest.mark.parametrize("rule", LINK_RULES, ids=rule_name)
+def test_rules_hold_on_uvloop(rule: LinkRule) -> None:
+    """The loop that programs run on keeps the same rules as the one of the tests."""
+
+    async def main() -> None:
+        network = await opened()
+        await hold_to(rule, network, "far")
+        await network.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+class Wiretap:
+    """Passes connections on to a port of this machine, and counts their bytes."""
+
+    def __init__(self, port: int) -> None:
+        self.bytes_up = 0
+        self.bytes_down = 0
+        self._port = port
+        self._scope: Scope
+        self._server: asyncio.Server
+
+    async def open(self, scope: Scope) -> int:
+        """Begin; returns the port to dial instead."""
+        self._scope = scope
+        self._server = await asyncio.start_server(self._pass_on, LOOPBACK, 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Take in no more connections."""
+        self._server.close()
+
+    async def _pass_on(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        far, there = await asyncio.open_connection(LOOPBACK, self._port)
+        self._scope.spawn(self._pump(near, there, up=True), "up")
+        self._scope.spawn(self._pump(far, back, up=False), "down")
+
+    async def _pump(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, up: bool
+    ) -> None:
+        try:
+            while data := await source.read(1 << 16):
+                if up:
+                    self.bytes_up += len(data)
+                else:
+                    self.bytes_down += len(data)
+                target.write(data)
+        finally:
+            target.close()
+
+
+async def test_a_link_counts_what_is_on_the_wire(network: WebsocketNetwork) -> None:
+    """Within 2 % of what a tap on the wire counts, also where all messages are small."""
+    listener = network.listen("hub")
+    async with Scope("tap", lambda _, error: pytest.fail(repr(error))) as scope:
+        tap = Wiretap(network.port)
+        port = await tap.open(scope)
+        link = await network.dial(
+            listener.address.replace(str(network.port), str(port)), local="near"
+        )
+        far = await listener.accept()
+        before_up, before_down = tap.bytes_up, tap.bytes_down  # the handshake is none of the link's
+        for number in range(500):
+            link.send(Envelope("near", "far", number, Probe(number, "x" * (number % 300))))
+            await far.receive()
+            far.send(Envelope("far", "near", number, Probe(number, "")))
+            await link.receive()
+        for number in range(20):
+            payload = (memoryview(bytes(3000)),)
+            assert link.send(
+                Envelope("near", "far", number, Probe(1, ""), payload=payload), Lane.BULK
+            )
+            await far.receive()
+        up, down = tap.bytes_up - before_up, tap.bytes_down - before_down
+        assert link.bytes_sent == pytest.approx(up, rel=0.02)
+        assert far.bytes_received == pytest.approx(up, rel=0.02)
+        assert link.bytes_received == pytest.approx(down, rel=0.02)
+        assert far.bytes_sent == pytest.approx(down, rel=0.02)
+        link.close("done")
+        tap.close()
+    listener.close()
+
+
+async def test_names_of_any_letters_travel() -> None:
+    """Names with colons, slashes, spaces and umlauts arrive as they are, on both ends."""
+    network = await opened()
+    listener = network.listen("syncer:a/b ü%")
+    near = await network.dial(listener.address, local="lehrling ä:1/2")
+    far = await listener.accept()
+    assert (near.remote, far.local) == ("syncer:a/b ü%", "syncer:a/b ü%")
+    assert far.remote == "lehrling ä:1/2"
+    await network.close()
+
+
+async def test_pure_dialler_needs_no_server(network: WebsocketNetwork) -> None:
+    """A network that was never opened dials, and closes; but nobody can listen on it."""
+    dialler = WebsocketNetwork([Probe])
+    with pytest.raises(LocalFault, match="was not opened"):
+        dialler.listen("far")
+    listener = network.listen("far")
+    near = await dialler.dial(listener.address, local="near")
+    far = await listener.accept()
+    near.send(probe(1))
+    assert (await far.receive()).id == 1
+    await dialler.close()
+    with pytest.raises(LinkClosed, match="closed by near: the process ends"):
+        await far.receive()
+
+
+async def test_closing_the_network_delivers_last_words(network: WebsocketNetwork) -> None:
+    """What was sent on control right before the network closes still arrives, all of it."""
+    other = await opened()
+    listener = other.listen("far")
+    near = await network.dial(listener.address, local="near")
+    far = await listener.accept()
+    for number in range(1000):
+        assert near.send(probe(number))
+    async with Scope() as scope:
+        scope.spawn(network.close(), "close")
+        assert [(await far.receive()).id for _ in range(1000)] == list(range(1000))
+        with pytest.raises(LinkClosed, match="the process ends"):
+            await far.receive()
+    await other.close()
+
+
+async def test_address_can_be_taken_once(network: WebsocketNetwork) -> None:
+    """Listening twice under one name is a mistake, until the first listener is closed."""
+    listener = network.listen("far")
+    with pytest.raises(LocalFault, match="already"):
+        network.listen("far")
+    listener.close()
+    network.listen("far").close()
+
+
+async def test_long_reason_is_cut_at_a_whole_letter(network: WebsocketNetwork) -> None:
+    """A reason longer than a close message can carry arrives shortened, not broken."""
+    async with open_session(network, "far") as (near, far):
+        near.close("ü" * 500)
+        with pytest.raises(LinkClosed, match=r"closed by near: ü{61}$"):
+            await far.receive()
+
+
+async def test_a_link_knows_what_it_has_not_sent_to_its_end(network: WebsocketNetwork) -> None:
+    """A topic is held while an envelope of it waits or is being sent, and not any more then."""
+    block = memoryview(bytes(1 << 22))
+    async with open_session(network, "far") as (near, far):
+        assert not near.holds("a")
+        for number, topic in ((1, "a"), (2, "b"), (3, None)):
+            assert near.send(probe(number, (block,)), Lane.BULK, topic)
+        assert near.holds("a")
+        assert near.holds("b")
+        assert (await far.receive()).id == 1
+        assert near.holds("b")
+        assert [(await far.receive()).id for _ in range(2)] == [2, 3]
+        assert not near.holds("a")
+        assert not near.holds("b")
+
+
+async def test_topics_are_taken_beyond_the_queue() -> None:
+    """However many topics there are, the newest of each is taken; what has none is skipped."""
+    network = await opened(WebsocketSettings(bulk_capacity=2))
+    async with open_session(network, "far") as (near, far):
+        sent = [near.send(probe(n), Lane.BULK, f"fragment-{n}") for n in range(600)]
+        sent += [near.send(probe(n), Lane.BULK) for n in range(600, 603)]
+        assert sent == [True] * 602 + [False]
+        assert [(await far.receive()).id for _ in range(602)] == list(range(602))
+    await network.close()
+
+
+async def test_topic_supersedes_what_waits(network: WebsocketNetwork) -> None:
+    """A newer bulk envelope of a topic takes the place of one that has not begun to be sent."""
+    async with open_session(network, "far") as (near, far):
+        for number, topic in ((1, "a"), (2, "b"), (3, "a"), (4, None), (5, "b")):
+            assert near.send(probe(number), Lane.BULK, topic)
+        assert [(await far.receive()).id for _ in range(3)] == [3, 5, 4]
+        assert near.send(probe(6), Lane.BULK, "a")
+        assert (await far.receive()).id == 6
+
+
+async def test_topic_supersedes_also_in_a_full_queue() -> None:
+    """A full bulk queue takes what replaces, and skips what adds without a topic."""
+    network = await opened(WebsocketSettings(bulk_capacity=2))
+    async with open_session(network, "far") as (near, _):
+        assert near.send(probe(1), Lane.BULK, "a")
+        assert near.send(probe(2), Lane.BULK)
+        assert near.send(probe(3), Lane.BULK)
+        assert not near.send(probe(4), Lane.BULK)
+        assert near.send(probe(5), Lane.BULK, "a")
+    await network.close()
+
+
+async def test_slow_reader_holds_no_more_than_the_bound() -> None:
+    """Bulk that nobody reads stays with the sender; reading later gets all that was taken."""
+    size = 1 << 20
+    settings = WebsocketSettings(bulk_capacity=8, inbox_bytes=2 * size)
+    network = await opened(settings)
+    async with open_session(network, "far") as (near, far):
+        assert isinstance(far, WebsocketLink)
+        taken = 0
+        for number in range(50):
+            taken += near.send(probe(number, (memoryview(bytes(size)),)), Lane.BULK)
+            far.send(probe(number))  # control is not held up
+            assert (await near.receive()).id == number
+        assert taken < 50
+        assert far.unread_bytes <= 4 * size
+        ids = [(await far.receive()).id for _ in range(taken)]
+        assert ids == sorted(ids)
+        assert far.unread_bytes == 0
+    await network.close()
+
+
+async def test_unregistered_body_is_a_mistake_of_the_sender(network: WebsocketNetwork) -> None:
+    """What cannot be encoded raises where it is sent, and the session goes on."""
+    async with open_session(network, "far") as (near, far):
+        with pytest.raises(EncodeError):
+            near.send(Envelope("near", "far", 1, object()))
+        assert near.send(probe(2))
+        assert (await far.receive()).id == 2
+
+
+async def test_large_payloads_cross_both_ways_at_once(network: WebsocketNetwork) -> None:
+    """Fragments in both directions, and control beside them, all arrive whole."""
+    rng = random.Random(0)
+    payload = (memoryview(rng.randbytes(9_000_001)), memoryview(rng.randbytes(70_000)))
+    async with open_session(network, "far") as (near, far):
+        for link in (near, far):
+            assert all(link.send(probe(number, payload), Lane.BULK) for number in range(3))
+            assert link.send(probe(9))
+        for link in (near, far):
+            got = {}
+            for _ in range(4):
+                envelope = await link.receive()
+                got[envelope.id] = envelope.payload
+            assert got == {9: (), 0: payload, 1: payload, 2: payload}
+
+
+async def test_second_reader_is_refused(network: WebsocketNetwork) -> None:
+    """Two tasks reading one link is a mistake that shows at once."""
+    async with open_session(network, "far") as (_, far):
+        reader = asyncio.create_task(far.receive())
+        await asyncio.sleep(0)
+        with pytest.raises(LocalFault, match="one reader"):
+            await far.receive()
+        far.close("done")
+        with pytest.raises(LinkClosed):
+            await reader
+
+
+async def test_dialler_finds_a_restarted_listener() -> None:
+    """A dialler loses its session when the hub goes, and has another when the hub is back."""
+    hub = await opened()
+    port = hub.port
+    dialler = WebsocketNetwork([Probe])
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    def on_open(link: Link) -> None:
+        heard.put_nowait(f"open {link.remote}")
+
+    def on_close(_: Link, reason: str) -> None:
+        heard.put_nowait(f"close {reason}")
+
+    caller = Dialer(
+        dialler,
+        hub.listen("hub").address,
+        local="near",
+        on_open=on_open,
+        on_envelope=lambda _, envelope: heard.put_nowait(f"envelope {envelope.id}"),
+        on_close=on_close,
+        rng=random.Random(0),
+        settings=DialSettings(backoff_first_s=0.01, backoff_longest_s=0.05),
+    )
+    async with Scope() as scope:
+        scope.spawn(caller.run(), "dialer")
+        assert await heard.get() == "open hub"
+        await hub.close()
+        assert (await heard.get()).startswith("close closed by hub: ")
+        hub = WebsocketNetwork([Probe])
+        await hub.open(LOOPBACK, port)
+        listener = hub.listen("hub")
+        assert await heard.get() == "open hub"
+        (await listener.accept()).send(probe(7))
+        assert await heard.get() == "envelope 7"
+    await dialler.close()
+    await hub.close()
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    """Bounds of zero, too many sockets, and chunks beyond the frame are mistakes."""
+    with pytest.raises(LocalFault, match="handshake_s must be positive"):
+        WebsocketSettings(handshake_s=0)
+    with pytest.raises(LocalFault, match="bulk_sockets"):
+        WebsocketSettings(bulk_sockets=100)
+    with pytest.raises(LocalFault, match="chunk_bytes"):
+        WebsocketSettings(chunk_bytes=10)
+
+
+async def test_chunks_beyond_the_largest_frame_are_refused() -> None:
+    """A network whose own frames its peers would refuse cannot be made."""
+    with pytest.raises(LocalFault, match="exceed the largest frame"):
+        WebsocketNetwork([Probe], limits=Limits(frame_bytes=1 << 16))
+
+
+async def test_a_network_carries_what_it_is_told_to_allow() -> None:
+    """Payloads and headers beyond the first limits travel once the network knows of larger ones."""
+    small = Limits(payload_bytes=1 << 16, header_bytes=1 << 10)
+    large = Limits(frame_bytes=1 << 22, payload_bytes=1 << 20, header_bytes=1 << 21)
+    network = WebsocketNetwork([Probe], limits=small)
+    await network.open(LOOPBACK, 0)
+    fragment, text = memoryview(bytes(1 << 20)), "x" * (1 << 20)
+    async with open_session(network, "before") as (near, _):
+        with pytest.raises(EncodeError, match="payload of 1048576 bytes; at most 65536"):
+            near.send(probe(1, (fragment,)), Lane.BULK)
+    network.allow(large)
+    async with open_session(network, "after") as (near, far):
+        assert near.send(probe(1, (fragment,)), Lane.BULK)
+        assert (await far.receive()).payload[0].nbytes == fragment.nbytes
+        assert near.send(Envelope("near", "far", 2, Probe(2, text)))
+        assert (await far.receive()).body == Probe(2, text)
+    await network.close()

@@ -1,0 +1,165 @@
+"""Secrets do not show, mistakes in files read as sentences, and refusals cannot flood a log."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from messaging.errors import LocalFault
+from messaging.websocket.security import (
+    ADDRESSES_REMEMBERED,
+    RefusalReport,
+    Secret,
+    client_tls,
+    only_loopback,
+    server_tls,
+)
+from tests.messaging.certificates import Certificates, make_certificates
+
+VALUE = "correct-horse-battery"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Certificates of an authority of our own."""
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def test_secret_does_not_show() -> None:
+    """Neither text nor representation nor pickle holds the secret."""
+    secret = Secret(VALUE)
+    assert VALUE not in f"{secret} {secret!r}"
+    with pytest.raises(TypeError, match="not pickled"):
+        pickle.dumps(secret)
+
+
+def test_secret_matches_itself_alone() -> None:
+    """Only the same characters match, also if others are no ASCII; and only as a bearer."""
+    secret = Secret(VALUE)
+    assert secret.matches(VALUE)
+    assert not any(map(secret.matches, (None, "", VALUE[:-1], VALUE + "x", "ü" * 20)))
+    assert secret.admits(secret.header())
+    assert secret.admits(f"bearer {VALUE}")
+    assert not any(map(secret.admits, (None, VALUE, f"Basic {VALUE}", "Bearer ", "Bearer  x")))
+
+
+def test_generated_secrets_differ() -> None:
+    """Two generated secrets are not the same."""
+    assert not Secret.generate().admits(Secret.generate().header())
+
+
+def test_secret_is_written_for_its_owner_alone_and_read_back(tmp_path: Path) -> None:
+    """A written secret is read back; the file is private, and never overwritten."""
+    secret = Secret.generate()
+    secret.write(tmp_path / "token")
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    again = Secret.read(tmp_path / "token")
+    assert again.admits(secret.header())
+    assert again.warning is None
+    with pytest.raises(LocalFault, match="cannot be written"):
+        secret.write(tmp_path / "token")
+
+
+def test_secret_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
+    """Loose permissions do not stop a run, but the sentence says how to mend them."""
+    path = tmp_path / "token"
+    path.write_text(VALUE, encoding="utf-8")
+    path.chmod(0o644)
+    assert f"chmod 600 {path}" in (Secret.read(path).warning or "")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "there is no secret at"),
+        (b"short\n", "has 5 characters"),
+        (b"two words are no secret\n", "spaces"),
+        (b"\xff\xfe" * 20, "cannot be read"),
+        (b"x" * 5000, "5000 characters"),
+    ],
+    ids=["missing", "short", "spaces", "binary", "long"],
+)
+def test_bad_secret_file_is_a_sentence(tmp_path: Path, content: bytes | None, says: str) -> None:
+    """The sentence names the file and what is wrong, and not what it holds."""
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(LocalFault, match=says) as caught:
+        Secret.read(path)
+    assert str(path) in str(caught.value)
+    assert "short" not in str(caught.value)
+
+
+def test_secret_from_the_environment() -> None:
+    """A variable that is not set is no secret; a bad one is a sentence that names it."""
+    assert Secret.from_env("TOKEN", {}) is None
+    secret = Secret.from_env("TOKEN", {"TOKEN": VALUE})
+    assert secret is not None
+    assert secret.matches(VALUE)
+    with pytest.raises(LocalFault, match="the variable TOKEN"):
+        Secret.from_env("TOKEN", {"TOKEN": "x"})
+
+
+def test_contexts_of_good_files(certificates: Certificates) -> None:
+    """Good files make contexts, with and without certificates of clients."""
+    files = certificates
+    server_tls(files.server, files.server_key)
+    server_tls(files.server, files.server_key, files.authority)
+    client_tls()
+    client_tls(files.authority, files.client, files.client_key)
+
+
+def test_bad_files_are_sentences(certificates: Certificates, tmp_path: Path) -> None:
+    """Missing files, pairs that do not match and halves of pairs are told by name."""
+    files = certificates
+    nothing = tmp_path / "nothing.pem"
+    text = tmp_path / "text.pem"
+    text.write_text("no certificate", encoding="utf-8")
+    with pytest.raises(LocalFault, match=r"certificate .*nothing\.pem cannot be read"):
+        server_tls(nothing, files.server_key)
+    with pytest.raises(LocalFault, match="do not belong together"):
+        server_tls(files.server, files.client_key)
+    with pytest.raises(LocalFault, match="holds no certificate authority"):
+        client_tls(text)
+    with pytest.raises(LocalFault, match="needs its key"):
+        client_tls(None, files.client)
+
+
+@pytest.mark.parametrize(
+    ("host", "alone"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),  # noqa: S104 (it is only asked about)
+        ("::", False),
+        ("", False),
+        ("192.0.2.7", False),
+    ],
+)
+def test_loopback_is_told_from_the_rest(host: str, *, alone: bool) -> None:
+    """Only addresses that no other machine can reach count as loopback."""
+    assert only_loopback(host) is alone
+
+
+def test_refusals_are_reported_so_many_per_second_and_address() -> None:
+    """The eleventh of a second is counted instead; another address and another second are free."""
+    told: list[str] = []
+    report = RefusalReport(told.append, per_s=10)
+    for _ in range(1000):
+        report.refused("192.0.2.1", "a wrong secret", now_s=5.0)
+    assert len(told) == 10
+    report.refused("192.0.2.2", "a wrong secret", now_s=5.5)
+    assert "990 more refusals were left out" in told[-1]
+    report.refused("192.0.2.1", "a wrong secret", now_s=6.1)
+    assert len(told) == 12
+    assert report.left_out == 0
+
+
+def test_refusals_remember_few_addresses() -> None:
+    """A flood from ever new addresses does not fill the memory."""
+    report = RefusalReport(lambda _: None, per_s=10)
+    for number in range(3 * ADDRESSES_REMEMBERED):
+        report.refused(str(number), "a wrong secret", now_s=5.0)
+    assert report.remembered == ADDRESSES_REMEMBERED

@@ -1,0 +1,99 @@
+"""Who gives way at the door, and who does not."""
+
+import random
+
+import pytest
+
+from messaging.websocket.visitors import Standing, Visitors, place_of
+
+
+def filled(*places: str, strangers: int = 3, most: int = 1000, guests: int = 1000) -> Visitors:
+    """Connections from these places, numbered from 1."""
+    visitors = Visitors(most, strangers, guests)
+    for number, place in enumerate(places, 1):
+        assert visitors.come(number, place, float(number)) is None
+    return visitors
+
+
+def test_the_oldest_of_the_most_crowded_place_gives_way() -> None:
+    """One from elsewhere stays, although it is the oldest of all."""
+    visitors = filled("far", "near", "near")
+    assert visitors.come(4, "near", 4.0) == 2
+    visitors.leave(2)
+    assert visitors.come(5, "near", 5.0) == 3
+
+
+def test_whoever_has_shown_the_secret_gives_way_to_no_stranger() -> None:
+    """Strangers give way among themselves, down to the newcomer itself."""
+    visitors = filled("a", "a", "a", most=3)
+    for number in (1, 2, 3):
+        assert visitors.rise(number, Standing.GUEST) is None
+    assert visitors.come(4, "b", 4.0) == 4
+
+
+def test_guests_give_way_among_themselves_and_members_to_nobody() -> None:
+    """Whoever was admitted stays, however crowded its place is."""
+    visitors = filled("a", "a", "a", guests=2)
+    assert visitors.rise(1, Standing.GUEST) is None
+    assert visitors.rise(1, Standing.MEMBER) is None
+    assert visitors.rise(2, Standing.GUEST) is None
+    assert visitors.rise(3, Standing.GUEST) is None
+    visitors.come(4, "b", 4.0)
+    assert visitors.rise(4, Standing.GUEST) == 2
+
+
+def test_nobody_falls_and_who_is_gone_does_not_rise() -> None:
+    """A late word about a connection that has ended changes nothing."""
+    visitors = filled("a")
+    visitors.rise(1, Standing.MEMBER)
+    assert visitors.rise(1, Standing.GUEST) is None
+    assert visitors.standing(1) is Standing.MEMBER
+    visitors.leave(1)
+    assert visitors.rise(1, Standing.GUEST) is None
+    visitors.leave(1)
+    assert len(visitors) == 0
+
+
+def test_late_are_those_that_open_no_session() -> None:
+    """In the order of their coming; whoever belongs to a session has all the time."""
+    visitors = filled("a", "b", "c")
+    visitors.settle(1)
+    assert visitors.late(3.0) == [2]
+    assert visitors.late(9.0) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_a_place_is_what_a_host_cannot_choose(address: str, place: str) -> None:
+    """A host has one address of IPv4, and a network of IPv6."""
+    assert place_of(address) == place
+
+
+def test_counts_are_right_whatever_happens() -> None:
+    """Bounds hold at every moment, and nothing is left when all have gone."""
+    rng = random.Random(0)
+    visitors = Visitors(40, 10, 15)
+    here: set[int] = set()
+    for number in range(1, 5000):
+        gone = visitors.come(number, str(rng.randrange(4)), float(number))
+        here.add(number)
+        if gone is None and rng.random() < 0.7:
+            gone = visitors.rise(rng.choice(sorted(here)), rng.choice([*Standing]))
+        for one in {gone, rng.choice(sorted(here)) if rng.random() < 0.6 else None} - {None}:
+            visitors.leave(int(one or 0))
+            here.discard(int(one or 0))
+        assert len(visitors) == len(here) <= 40
+        assert visitors.count(Standing.STRANGER) <= 10
+        assert visitors.count(Standing.GUEST) <= 15
+    for one in here:
+        visitors.leave(one)
+    assert [visitors.count(standing) for standing in Standing] == [0, 0, 0]
+    assert visitors.late(1e9) == []

@@ -1,0 +1,137 @@
+"""Host settings: what cannot work is refused in a sentence that names it; addresses become URLs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from islands.errors import SettingsError
+from islands.identities import NAME
+from islands.messages.control import Verb
+from islands.settings.addresses import hub_urls, split_address
+from islands.settings.host import (
+    ConnectOptions,
+    ControlOptions,
+    DemoOptions,
+    LearnerOptions,
+    ListenOptions,
+    ObserverOptions,
+    RunFile,
+    RunOptions,
+    SupervisorOptions,
+    SyncerOptions,
+    default_name,
+    device_indices,
+)
+
+WRONG = [
+    (RunFile, {"task": "line"}, "task is 'line'; it must be of the form package.module:factory"),
+    (RunFile, {"start_from": Path("a.npz")}, "start_from is a.npz; it must be a .safetensors file"),
+    (ListenOptions, {"listen": "a:b"}, "listen is 'a:b'; it must be host:port"),
+    (ListenOptions, {"listen": "127.0.0.1:70000"}, "listen is '127.0.0.1:70000'"),
+    (ListenOptions, {"advertise": "a b"}, "advertise is 'a b'"),
+    (ListenOptions, {"tls_key": Path("k")}, "tls_key is set and tls_certificate is not"),
+    (ListenOptions, {"tls_client_ca": Path("c")}, "tls_client_ca is set; it needs tls_certificate"),
+    (ConnectOptions, {"tls_certificate": Path("c")}, "tls_certificate is set and tls_key is not"),
+    (ConnectOptions, {"wait_s": -1.0}, "wait_s is -1.0; it must be at least 0"),
+    (ConnectOptions, {"wait_s": float("nan")}, "wait_s is nan"),
+    (RunOptions, {"learners": -1}, "learners is -1; it must be at least 0"),
+    (RunOptions, {"model_parallel": 0}, "model_parallel is 0; it must be at least 1"),
+    (RunOptions, {"threads": 0}, "threads is 0; it must be at least 1"),
+    (RunOptions, {"evaluate_every_s": 0.0}, "evaluate_every_s is 0.0; it must be above 0"),
+    (RunOptions, {"devices": ("0", "1")}, "devices names 2 learners; it must name all 3"),
+    (RunOptions, {"extend": True}, "extend is set; it needs the folder"),
+    (SyncerOptions, {"name": "a b"}, "name is 'a b'; it must be 1 to 64 letters"),
+    (SyncerOptions, {"supervisor": ("a:b:c",)}, "supervisor is 'a:b:c'"),
+    (SupervisorOptions, {"syncers": ("a:b:c",)}, "syncers is 'a:b:c'"),
+    (LearnerOptions, {"supervisor": ()}, "supervisor is empty"),
+    (LearnerOptions, {"devices": "one"}, "devices is 'one'; it must be all, or such as 0,1 or 0-3"),
+    (LearnerOptions, {"name": "../x"}, "name is '../x'"),
+    (LearnerOptions, {"threads": 0}, "threads is 0"),
+    (LearnerOptions, {"model_parallel": 0}, "model_parallel is 0"),
+    (ObserverOptions, {"evaluate_every_s": 0.0}, "evaluate_every_s is 0.0"),
+    (ObserverOptions, {"name": ""}, "name is ''"),
+    (DemoOptions, {"learners": 0}, "learners is 0; it must be at least 1"),
+    (DemoOptions, {"tokens": 0}, "tokens is 0; it must be at least 1"),
+    (ControlOptions, {}, "neither folder nor supervisor is set"),
+    (ControlOptions, {"supervisor": ("a",)}, "key_file is not set"),
+    (ControlOptions, {"folder": Path("r"), "verb": Verb.DRAIN}, "drain needs the name"),
+    (ControlOptions, {"folder": Path("r"), "target": "x"}, "status takes nothing, but 'x'"),
+    (ControlOptions, {"folder": Path("r"), "verb": Verb.ADD, "target": "0"}, "add is told '0'"),
+]
+
+
+@pytest.mark.parametrize(("options", "changes", "sentence"), WRONG)
+def test_what_cannot_work_is_refused_in_a_sentence(
+    options: type, changes: dict[str, object], sentence: str
+) -> None:
+    """It names the setting, its value, and what is allowed."""
+    with pytest.raises(SettingsError, match=re.escape(sentence)) as refused:
+        options(**changes)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("127.0.0.1:0", ("127.0.0.1", 0)),
+        ("hub.example:9", ("hub.example", 9)),
+        ("hub", ("hub", 7070)),
+        ("[::1]:9", ("::1", 9)),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(address: str, expected: tuple[str, int]) -> None:
+    """The port may be left out; IPv6 stands in brackets."""
+    assert split_address("listen", address) == expected
+
+
+@pytest.mark.parametrize(
+    ("address", "tls", "url"),
+    [
+        ("hub", False, "ws://hub:7070/supervisor"),
+        ("hub:9", True, "wss://hub:9/supervisor"),
+        ("ws://hub:9", True, "ws://hub:9/supervisor"),
+        ("wss://hub:9/supervisor", False, "wss://hub:9/supervisor"),
+        ("[::1]:9", False, "ws://[::1]:9/supervisor"),
+        ("ws://hub:9/other", False, "ws://hub:9/other"),
+    ],
+)
+def test_an_address_becomes_the_url_to_dial(address: str, *, tls: bool, url: str) -> None:
+    """What the hub's banner prints is taken as it is, and so is what a person would type."""
+    assert hub_urls("supervisor", (address,), "supervisor", tls=tls) == (url,)
+
+
+@pytest.mark.parametrize("address", ["ws://hub:1/supervisor?token=hush", "ws://hush@hub:1"])
+def test_a_secret_in_an_address_is_refused_and_not_repeated(address: str) -> None:
+    """Addresses end up in logs, so tokens have no place in them."""
+    with pytest.raises(SettingsError, match="token_file") as refused:
+        LearnerOptions(supervisor=(address,))
+    assert "hush" not in str(refused.value)
+
+
+def test_trust_in_an_authority_means_tls() -> None:
+    """Whoever names an authority or a certificate of his own dials by TLS."""
+    trusting = ConnectOptions(tls_ca=Path("ca.pem"))
+    assert LearnerOptions(("hub",), trusting).supervisor_urls == ("wss://hub:7070/supervisor",)
+    assert LearnerOptions(("hub",)).supervisor_urls == ("ws://hub:7070/supervisor",)
+    assert SyncerOptions().supervisor_urls == ()
+    assert SupervisorOptions(syncers=("a", "b")).syncer_urls == (
+        "ws://a:7070/syncer",
+        "ws://b:7070/syncer",
+    )
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [("all", None), ("0", (0,)), ("0,2", (0, 2)), ("0-3", (0, 1, 2, 3)), ("0-1, 4,1", (0, 1, 4))],
+)
+def test_devices_are_indices_or_all(devices: str, expected: tuple[int, ...] | None) -> None:
+    """Ranges include their ends, and nothing is named twice."""
+    assert device_indices(devices) == expected
+
+
+def test_a_default_name_is_allowed_and_new_each_time() -> None:
+    """Two learners started by the same command on one host do not take each other's name."""
+    names = {default_name() for _ in range(8)}
+    assert len(names) > 1
+    assert all(NAME.fullmatch(name) for name in names)

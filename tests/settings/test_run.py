@@ -1,0 +1,64 @@
+"""Settings that cannot work are refused; what follows from them is computed in one place."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from islands.errors import SettingsError
+from islands.settings.run import OuterSettings, RunSettings, Timing
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"interval_steps": 0}, "interval_steps is 0"),
+        ({"fragments": 0}, "fragments is 0"),
+        ({"overlap_steps": -1}, "overlap_steps is -1"),
+        ({"staleness_max": -1}, "staleness_max is -1"),
+        ({"quorum": 0}, "quorum is 0"),
+        ({"budget_tokens": 0}, "budget_tokens is 0"),
+        ({"outer": OuterSettings(momentum=1.0)}, "outer.momentum is 1.0"),
+        ({"timing": Timing(patience=0.0)}, "timing.patience is 0.0"),
+        ({"timing": Timing(evict_s=1.0)}, "timing.evict_s is 1.0; it must be at least suspect_s"),
+        ({"outer": OuterSettings(learning_rate=0.0)}, "outer.learning_rate is 0.0"),
+        ({"learning_rate": -1.0}, "learning_rate is -1.0; it must be above 0, and finite"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"budget_s": 0.0}, "budget_s is 0.0"),
+        ({"norm_limit": 0.0}, "norm_limit is 0.0"),
+        ({"warmup_steps": -1}, "warmup_steps is -1; it must be at least 0"),
+        ({"total_steps": 0}, "total_steps is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"grace_safety": 1.5}, r"grace_safety is 1.5; it must be in \[0, 1\]"),
+        ({"final_learning_rate_share": -0.1}, "final_learning_rate_share is -0.1"),
+        ({"run": "a b"}, "run is 'a b'; it must be 1 to 64 letters"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_named(changes: dict[str, object], names: str) -> None:
+    """One sentence with the name, the value and what is allowed."""
+    with pytest.raises(SettingsError, match=names):
+        RunSettings(**changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("interval", "fragments", "overlap", "expected"),
+    [(24, 24, 2, 2), (24, 24, 0, 1), (500, 1, 0, 1), (10, 24, 2, 5), (1, 4, 100, 4)],
+)
+def test_rounds_open_at_once(interval: int, fragments: int, overlap: int, expected: int) -> None:
+    """min(P, max(1, ⌈τ·P/H⌉)), by hand."""
+    settings = RunSettings(interval_steps=interval, overlap_steps=overlap)
+    assert settings.open_rounds_max(fragments) == expected
+
+
+@given(st.integers(1, 1000), st.integers(1, 1000))
+def test_progress_is_reported_several_times_per_round(interval: int, fragments: int) -> None:
+    """At least every step, at most eight times in H/P steps, and never less than once in H/P."""
+    settings = RunSettings(interval_steps=interval)
+    reported = settings.report_interval_steps(fragments)
+    assert reported >= 1
+    assert reported <= max(1, settings.round_interval_steps(fragments) / 8)
+
+
+def test_patience_scales_every_duration() -> None:
+    """One setting makes all timeouts shorter or longer."""
+    timing = Timing(patience=0.2)
+    assert timing.scaled(timing.evict_s) == pytest.approx(1.0)

@@ -1,0 +1,106 @@
+"""What a run is, on disk and on its way to those who join."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from islands.errors import DamagedError, RefusedError, UserError
+from islands.settings.run import OuterSettings, Precision, RunSettings, Timing
+from islands.settings.run_spec import RunPlan, RunSpec, read, write
+from islands.training.toy_workload import Sleeping
+
+SPEC = RunSpec(
+    RunSettings(
+        run="one",
+        fragments=3,
+        precision=Precision.BFLOAT16,
+        outer=OuterSettings(learning_rate=0.5),
+        timing=Timing(patience=2.0),
+    ),
+    "package.module:Factory",
+    {"rows": 4, "names": ["a"], "share": 0.5},
+)
+
+
+def plan() -> RunPlan:
+    """The plan of a small model."""
+    return Sleeping(megabytes=0.1).plan(SPEC.settings)
+
+
+def test_a_spec_arrives_as_it_was_told() -> None:
+    """Nothing of a spec is lost on the way."""
+    assert RunSpec.decode(SPEC.encode()) == SPEC
+
+
+def test_a_plan_arrives_as_it_was_made() -> None:
+    """A layout travels with its fingerprint."""
+    made = replace(plan(), begun="a1b2")
+    assert RunPlan.decode(made.encode()) == made
+
+
+def test_a_plan_with_another_fingerprint_is_refused() -> None:
+    """The receiver computes the fingerprint itself."""
+    made = plan()
+    forged = RunPlan(replace(made.layout, fingerprint="0" * 32), made.shards)
+    with pytest.raises(RefusedError, match="fingerprint"):
+        RunPlan.decode(forged.encode())
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"settings": {"fragments": 0}}', '{"task": 1}'])
+def test_what_is_no_spec_is_refused_with_a_sentence(text: str) -> None:
+    """Another version's spec, or a setting out of range, does not end in a traceback."""
+    with pytest.raises(RefusedError, match="settings are not understood"):
+        RunSpec.decode(text)
+
+
+def test_a_folder_keeps_both(tmp_path: Path) -> None:
+    """A restarted hub finds what it wrote; an empty folder holds no run."""
+    assert read(tmp_path) is None
+    write(tmp_path / "run", SPEC, plan())
+    assert read(tmp_path / "run") == (SPEC, plan())
+
+
+@pytest.mark.parametrize("name", ["run.json", "plan.json"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])
+def test_a_run_whose_settings_are_damaged_is_named(tmp_path: Path, name: str, damage: str) -> None:
+    """It is neither taken for another run nor begun anew in silence."""
+    write(tmp_path, SPEC, plan())
+    path = tmp_path / name
+    content = bytearray(path.read_bytes())
+    if damage == "removed":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    else:
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    with pytest.raises(DamagedError, match=rf"{name} is .*begin the run anew with --restart"):
+        read(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """The sentence says which folder."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=str(tmp_path / "file")):
+        write(tmp_path / "file", SPEC, plan())
+
+
+def test_a_larger_budget_is_the_same_run() -> None:
+    """A run goes on with another budget, learning rate or patience."""
+    later = replace(SPEC.settings, budget_tokens=5, learning_rate=1e-3, timing=Timing(patience=1.0))
+    assert replace(SPEC, settings=later).changed_from(SPEC) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (replace(SPEC, task="other.module:Factory"), "package.module:Factory"),
+        (replace(SPEC, task_settings={}), "rows"),
+        (replace(SPEC, settings=replace(SPEC.settings, fragments=4)), "fragments = 3"),
+        (replace(SPEC, settings=replace(SPEC.settings, seed=1)), "seed = 0"),
+    ],
+)
+def test_what_makes_it_another_run_is_named(changed: RunSpec, said: str) -> None:
+    """A run cannot change its task, its fragments or its seed; the sentence names the first."""
+    assert said in (changed.changed_from(SPEC) or "")

@@ -1,0 +1,166 @@
+"""A run's own messages fit into its links, whatever its layout, and what cannot fit is refused."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import pytest
+
+from islands.errors import SettingsError, UserError
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Lease, Phase, Role, Version
+from islands.layout.leaves import Fragment, Layout, Leaf, layout_of
+from islands.messages.membership import SyncerAddress
+from islands.messages.protocol import MESSAGE_TYPES, PROTOCOL
+from islands.messages.training import (
+    FragmentProgress,
+    FragmentSeed,
+    FragmentUpdate,
+    Hello,
+    LeaseGranted,
+    Progress,
+    Welcome,
+)
+from islands.settings.run import RunSettings
+from islands.settings.run_spec import RunPlan, RunSpec
+from islands.settings.wire_limits import FRAGMENTS_MAX, check_told, limits_of
+from islands.syncer.leases import LEASES_HELD_MAX
+from messaging.codec.frames import CHUNK_PREFIX_BYTES, Assembler, Codec, chunk_parts, head_frame
+from messaging.codec.limits import Limits
+from messaging.envelope import Envelope
+
+MOST = 2**63 - 1
+INCARNATION = Incarnation(MOST, MOST)
+VERSION = Version(MOST, MOST)
+NAME = LearnerName("n" * 64)
+LEASES = tuple(Lease(MOST, MOST, MOST) for _ in range(LEASES_HELD_MAX))
+GIB = 2**30
+
+
+def layout(fragments: int, fragment_bytes: int = 1 << 16) -> Layout:
+    """A layout by shape alone: one leaf per fragment."""
+    size = fragment_bytes // 4
+    leaves = [Leaf(f"layers/{index}", (size,)) for index in range(fragments)]
+    return layout_of(leaves, [Fragment(i, (), size) for i in range(fragments)], "balanced", {})
+
+
+def progress(fragments: int) -> Progress:
+    """The longest report that a learner can make."""
+    one = FragmentProgress(VERSION, MOST, MOST, MOST)
+    told = (one,) * fragments
+    return Progress(NAME, INCARNATION, Phase.COMPILING, MOST, MOST, 1 / 3, MOST, MOST, told, LEASES)
+
+
+def hello(fragments: int) -> Hello:
+    """The longest greeting."""
+    return Hello(
+        protocol=PROTOCOL,
+        run="r" * 64,
+        role=Role.SUPERVISOR,
+        name=NAME,
+        incarnation=INCARNATION,
+        credential="c" * 512,
+        fingerprint="f" * 32,
+        progress=progress(fragments),
+        digests=("d" * 32,) * fragments,
+        epoch_seen=MOST,
+        host_rank=MOST,
+        host_count=MOST,
+    )
+
+
+LONGEST: dict[str, Callable[[int], object]] = {
+    "hello": hello,
+    "progress": progress,
+    "welcome": lambda count: Welcome(MOST, (VERSION,) * count, NAME),
+    "grant": lambda _: LeaseGranted(MOST, INCARNATION, MOST, LEASES),
+    "address": lambda count: SyncerAddress("ws://" + "h" * 300, tuple(range(count))),
+}
+
+
+@pytest.mark.parametrize("fragments", [1, 600, 4096])
+@pytest.mark.parametrize("longest", LONGEST.values(), ids=LONGEST)
+def test_the_longest_reports_fit_at_any_number_of_fragments(
+    longest: Callable[[int], object], fragments: int
+) -> None:
+    """Whatever lists the fragments or the leases travels, with every number at its largest."""
+    limits = limits_of(layout(fragments))
+    codec = Codec([*MESSAGE_TYPES, SyncerAddress], limits)
+    body = longest(fragments)
+    data = codec.encode(Envelope("a" * 64, "b" * 64, MOST, body))
+    assert codec.decode(data).body == body
+    assert len(head_frame(data, 0)) <= limits.frame_bytes
+
+
+def test_a_small_run_keeps_small_limits() -> None:
+    """What a small layout can say does not let a peer claim much more than before it is known."""
+    limits = limits_of(layout(1))
+    assert limits.payload_bytes == Limits().payload_bytes
+    assert limits.frame_bytes == Limits().frame_bytes
+    assert limits.header_bytes < 1.01 * Limits().header_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A buffer as large as one likes that is the same few bytes over and over."""
+
+    nbytes: int
+    block: memoryview
+
+    def cast(self, _: str) -> "Repeated":
+        """It is bytes."""
+        return self
+
+    def toreadonly(self) -> memoryview:
+        """Nobody reads it."""
+        return self.block
+
+    def __getitem__(self, where: slice) -> memoryview:
+        """As many bytes as are left from there on, up to the end of the slice."""
+        start, stop = int(where.start), min(int(where.stop), self.nbytes)
+        return self.block[: stop - start]
+
+
+@pytest.mark.parametrize("fragment_bytes", [1 << 16, 4 * GIB + (1 << 16), 400 * GIB])
+def test_a_fragment_of_any_size_can_be_announced(fragment_bytes: int) -> None:
+    """The head of an envelope tells sizes beyond 32 bits, if the run's layout has them."""
+    codec = Codec(MESSAGE_TYPES, limits_of(layout(1, fragment_bytes)))
+    payload = (cast("memoryview", Repeated(fragment_bytes, memoryview(b""))),)
+    update = FragmentUpdate(MOST, FragmentIndex(0), VERSION, MOST, "d" * 32, 0.5, None)
+    envelope = Envelope("a", "b", 1, update, payload=payload)
+    _, sizes = codec.decode_head(codec.encode(envelope))
+    assert sizes == (fragment_bytes,)
+
+
+def test_a_fragment_beyond_32_bits_is_carried_chunk_by_chunk() -> None:
+    """Every chunk of a fragment of more than 4 GiB is taken, also those beyond that place."""
+    size = 4 * GIB + (1 << 20)
+    codec = Codec(MESSAGE_TYPES, limits_of(layout(1, size)))
+    block = memoryview(bytearray(1 << 19))
+    there = cast("memoryview", Repeated(size, block))
+    here = cast("memoryview", Repeated(size, memoryview(bytearray(1 << 19))))
+    seed = FragmentSeed(1, FragmentIndex(0), NAME, INCARNATION, "d" * 32)
+    envelope = Envelope("a", "b", 7, seed, payload=(there,))
+    assembler = Assembler(codec, lambda _, sizes: [here] if sizes == (size,) else [])
+    numbers = iter(range(1, 1 << 20))
+    assert assembler.feed(head_frame(codec.encode(envelope), 0)) is None
+    arrived: list[Envelope] = []
+    for prefix, data in chunk_parts(envelope, lambda: (1 << 19) + CHUNK_PREFIX_BYTES, numbers):
+        assembler.begin_chunk(prefix)[:] = data
+        whole = assembler.end_chunk()
+        arrived += [] if whole is None else [whole]
+    assert [each.body for each in arrived] == [seed]
+
+
+def test_more_fragments_than_a_report_can_name_are_refused() -> None:
+    """The sentence says how many there are and how many there may be."""
+    with pytest.raises(SettingsError, match=f"{FRAGMENTS_MAX + 1} fragments.* {FRAGMENTS_MAX} at"):
+        limits_of(layout(FRAGMENTS_MAX + 1))
+
+
+def test_a_run_that_cannot_be_told_is_refused() -> None:
+    """Settings and plan reach whoever asks before it knows the layout; both sentences say how."""
+    check_told(RunSpec(RunSettings()).encode(), RunPlan(layout(1), 64).encode())
+    with pytest.raises(UserError, match="task_settings"):
+        check_told("x" * 100_000, b"")
+    with pytest.raises(UserError, match="stack the layers"):
+        check_told("", bytes(Limits().payload_bytes + 1))

@@ -1,0 +1,427 @@
+"""The journal: what was committed survives torn, flipped and truncated records, and old writers."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from islands.actors.epochs import COPY
+from islands.errors import DamagedError, DiskError, FencedError, JournalError
+from islands.files.disk import RealDisk
+from islands.identities import Version
+from islands.settings.run import RunSettings
+from islands.syncer.core import Durable, Published
+from islands.syncer.journal import Journal, Recovered, encode
+from islands.syncer.state import fresh
+
+FRAGMENTS = 2
+
+
+def value(number: int) -> NDArray[np.float32]:
+    """The published value that belongs to a number."""
+    return np.arange(5, dtype=np.float32) + number
+
+
+class Writer:
+    """A syncer as far as its journal goes: each commit is one record."""
+
+    def __init__(self, folder: Path, disk: RealDisk | None = None) -> None:
+        self.folder = folder
+        self.journal = Journal(disk or RealDisk(folder), FRAGMENTS)
+        self.recovered = self.journal.recover()
+        least = 1 if self.recovered is None else self.recovered.durable.epoch + 1
+        epoch = self.journal.begin_epoch(least)
+        self.durable: Durable = (
+            fresh(RunSettings(), fragments=FRAGMENTS, shards=4, epoch=epoch)
+            if self.recovered is None
+            else self.recovered.durable
+        )
+        self.durable.epoch = epoch
+
+    def commit(self, fragment: int, number: int) -> Path:
+        """Write one version; returns the file that it went to."""
+        before = contents(self.folder)
+        version = Version(self.durable.epoch, number)
+        self.durable.sequence += 1
+        self.durable.merges += 1
+        self.durable.published[fragment] = Published(version, f"digest {number}", number)
+        arrays = {"value": value(number), "momentum": -value(number), "count": np.int32(number)}
+        self.journal.write(
+            self.durable.sequence,
+            encode(self.durable),
+            fragment,
+            version,
+            {name: np.asarray(array) for name, array in arrays.items()},
+        )
+        after = contents(self.folder)
+        changed = [path for path, content in after.items() if before.get(path) != content]
+        return max(changed, key=lambda path: len(after[path]))  # the first one voids its twin
+
+    def note(self) -> None:
+        """Write a record without a fragment."""
+        self.durable.sequence += 1
+        self.journal.write(self.durable.sequence, encode(self.durable), None, None, {})
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """All files."""
+    return {path: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def recover(folder: Path) -> Recovered | None:
+    """What a fresh process finds."""
+    return Journal(RealDisk(folder), FRAGMENTS).recover()
+
+
+def numbers(recovered: Recovered | None) -> list[int]:
+    """Versions of all fragments, after checking that the arrays are theirs."""
+    assert recovered is not None
+    found = []
+    for published, arrays in zip(recovered.durable.published, recovered.fragments, strict=True):
+        assert published is not None
+        number = published.version.number
+        np.testing.assert_array_equal(arrays["value"], value(number))
+        np.testing.assert_array_equal(arrays["momentum"], -value(number))
+        assert arrays["count"].shape == ()
+        assert arrays["count"] == number
+        found.append(number)
+    return found
+
+
+def test_an_empty_folder_holds_no_run(tmp_path: Path) -> None:
+    """Nothing, or a run whose first versions are not all there, is begun anew."""
+    assert recover(tmp_path) is None
+    writer = Writer(tmp_path)
+    assert recover(tmp_path) is None
+    writer.commit(0, 0)
+    assert recover(tmp_path) is None
+    writer.commit(1, 0)
+    assert numbers(recover(tmp_path)) == [0, 0]
+
+
+def test_a_run_that_was_half_begun_is_overwritten(tmp_path: Path) -> None:
+    """Records of a beginning that came to nothing are not taken for newer than the next one's."""
+    first = Writer(tmp_path)
+    first.commit(0, 0)
+    for _ in range(5):
+        first.note()
+    second = Writer(tmp_path)
+    assert second.recovered is None
+    second.durable.sequence = second.journal.sequence
+    second.commit(0, 0)
+    second.commit(1, 0)
+    recovered = recover(tmp_path)
+    assert numbers(recovered) == [0, 0]
+    assert recovered is not None
+    assert recovered.durable.epoch == second.durable.epoch
+
+
+def test_what_was_written_last_is_found(tmp_path: Path) -> None:
+    """Values, optimizer states and the whole metadata come back, whatever the order of commits."""
+    writer = Writer(tmp_path)
+    for fragment, number in [(0, 0), (1, 0), (0, 1), (0, 2), (1, 1), (0, 3), (1, 2)]:
+        writer.commit(fragment, number)
+    writer.durable.stopping = "budget spent"
+    writer.note()
+    recovered = recover(tmp_path)
+    assert numbers(recovered) == [3, 2]
+    assert recovered is not None
+    assert encode(recovered.durable) == encode(writer.durable)
+
+
+def test_its_size_is_bounded(tmp_path: Path) -> None:
+    """Two slots per fragment, two for metadata, three for the epoch, however long the run."""
+    writer = Writer(tmp_path)
+    for number in range(20):
+        writer.commit(0, number)
+        writer.commit(1, number)
+        writer.note()
+    assert len(contents(tmp_path)) <= 2 * (FRAGMENTS + 2) + 1
+
+
+def three_commits(folder: Path) -> Path:
+    """Both fragments at 0, then fragment 0 at 1; returns the file of that last record."""
+    writer = Writer(folder)
+    writer.commit(0, 0)
+    writer.commit(1, 0)
+    return writer.commit(0, 1)
+
+
+def test_a_torn_record_costs_only_itself(tmp_path: Path) -> None:
+    """Cut at any length, the last record is not there, and the one before it is."""
+    last = three_commits(tmp_path)
+    whole = last.read_bytes()
+    for length in range(len(whole)):
+        last.write_bytes(whole[:length])
+        assert numbers(recover(tmp_path)) == [0, 0], length
+    last.write_bytes(whole)
+    assert numbers(recover(tmp_path)) == [1, 0]
+
+
+def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path: Path) -> None:
+    """One bit in any byte of the last record, and the previous state is recovered instead."""
+    last = three_commits(tmp_path)
+    whole = bytearray(last.read_bytes())
+    for place in range(len(whole)):
+        whole[place] ^= 1 << place % 8
+        last.write_bytes(whole)
+        assert numbers(recover(tmp_path)) == [0, 0], place
+        whole[place] ^= 1 << place % 8
+
+
+@pytest.mark.parametrize("damaged", [b",f4", b"<g4", b"<f\x14", b"Of4"])
+def test_a_type_that_a_bit_made_another_is_noticed(tmp_path: Path, damaged: bytes) -> None:
+    """NumPy has a grammar for types, and says in several ways that it cannot read one."""
+    last = three_commits(tmp_path)
+    whole = last.read_bytes()
+    assert b'"<f4"' in whole
+    last.write_bytes(whole.replace(b'"<f4"', b'"' + damaged + b'"', 1))
+    assert numbers(recover(tmp_path)) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "tail", [b"\0" * 4096, b"more", b"ISLJ0001"], ids=["zeros", "text", "magic"]
+)
+def test_a_record_with_something_behind_it_is_not_whole(tmp_path: Path, tail: bytes) -> None:
+    """A longer, older content that shines through a torn write is no record."""
+    last = three_commits(tmp_path)
+    last.write_bytes(last.read_bytes() + tail)
+    assert numbers(recover(tmp_path)) == [0, 0]
+
+
+def test_writing_goes_on_after_a_torn_record(tmp_path: Path) -> None:
+    """The next record takes the torn one's slot, never that of the version still needed."""
+    last = three_commits(tmp_path)
+    last.write_bytes(last.read_bytes()[:-1])
+    writer = Writer(tmp_path)
+    assert numbers(writer.recovered) == [0, 0]
+    assert writer.commit(0, 1) == last
+    assert numbers(recover(tmp_path)) == [1, 0]
+
+
+def test_a_journal_of_another_version_is_refused_untouched(tmp_path: Path) -> None:
+    """It is not taken for an empty folder: that version can go on with it."""
+    Writer(tmp_path).commit(0, 0)
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"ISLJ0001" + path.read_bytes()[8:])
+    before = contents(tmp_path)
+    with pytest.raises(JournalError, match=r"another version of islands .* ISLJ0001, not"):
+        Journal(RealDisk(tmp_path), FRAGMENTS).take_over()
+    assert contents(tmp_path) == before
+
+
+def test_one_record_that_seems_of_another_version_is_damaged(tmp_path: Path) -> None:
+    """All of a journal is of one version, so it is the record that is wrong."""
+    writer = Writer(tmp_path)
+    for number in range(2):
+        writer.commit(0, number)
+        writer.commit(1, number)
+    newest = tmp_path / "epoch.a"
+    newest.write_bytes(b"ISLJ0009" + newest.read_bytes()[8:])
+    assert numbers(Journal(RealDisk(tmp_path), FRAGMENTS).take_over()) == [1, 1]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])
+def test_whichever_file_is_damaged_is_named_or_of_no_use(tmp_path: Path, damage: str) -> None:
+    """The same values come back and the damage is made good, or the start is refused."""
+    whole = tmp_path / "whole"
+    writer = Writer(whole)
+    for number in range(4):
+        writer.commit(0, number)
+        writer.commit(1, number)
+        writer.note()
+    for path in sorted(whole.iterdir()):
+        folder = tmp_path / path.name
+        shutil.copytree(whole, folder)
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        if damage == "removed":
+            (folder / path.name).unlink()
+        else:
+            (folder / path.name).write_bytes(
+                content[: len(content) // 2] if damage == "cut" else content
+            )
+        journal = Journal(RealDisk(folder), FRAGMENTS)
+        if path.name in ("fragment-00000.b", "fragment-00001.b"):  # what the metadata names
+            with pytest.raises(DamagedError, match=path.name):
+                journal.take_over()
+            continue
+        assert numbers(journal.take_over()) == [3, 3]
+        assert journal.epoch > writer.durable.epoch
+        unread = damage == "flipped" and path.suffix == ".a" and path.stem != "epoch"
+        assert journal.damaged == ([] if unread else [path.name])
+        again = Journal(RealDisk(folder), FRAGMENTS)
+        assert numbers(again.take_over()) == [3, 3]
+        assert again.damaged == []
+
+
+def test_a_journal_whose_folder_was_emptied_is_not_begun_anew(tmp_path: Path) -> None:
+    """The copy of its epoch beside the folder tells that there was one."""
+    folder, copies = tmp_path / "journal", {COPY: tmp_path / "journal.epoch"}
+    Journal(RealDisk(folder, elsewhere=copies), FRAGMENTS).take_over()
+    for path in folder.iterdir():
+        path.unlink()
+    for _ in range(2):
+        with pytest.raises(DamagedError, match=r"the journal is gone.*--restart"):
+            Journal(RealDisk(folder, elsewhere=copies), FRAGMENTS).take_over()
+        assert list(folder.iterdir()) == []
+
+
+def test_a_run_whose_first_record_was_torn_begins_anew(tmp_path: Path) -> None:
+    """That record makes both slots of its name, and a crash may have cut both; nothing is lost."""
+    Writer(tmp_path).commit(0, 0)
+    torn = sorted(tmp_path.glob("fragment-*"))
+    for path in torn:
+        path.write_bytes(path.read_bytes()[:9])
+    journal = Journal(RealDisk(tmp_path), FRAGMENTS)
+    assert journal.take_over() is None
+    assert journal.damaged == [path.name for path in torn]
+    assert len(torn) == 2
+
+
+def test_a_journal_of_which_much_is_damaged_is_not_begun_anew(tmp_path: Path) -> None:
+    """A run that never had a version has torn one record at most: two are damage."""
+    writer = Writer(tmp_path)
+    for fragment in range(FRAGMENTS):
+        writer.commit(fragment, 0)
+    for path in tmp_path.glob("fragment-*"):
+        path.write_bytes(path.read_bytes()[:9])
+    with pytest.raises(DamagedError, match=r"holds no run any more, and fragment-00000\.a, "):
+        Journal(RealDisk(tmp_path), FRAGMENTS).take_over()
+
+
+def test_a_committed_value_that_is_gone_is_named(tmp_path: Path) -> None:
+    """If later records build on a damaged one, recovery stops and says which fragment it is."""
+    writer = Writer(tmp_path)
+    damaged = writer.commit(0, 0)
+    writer.commit(1, 0)
+    damaged.write_bytes(b"")
+    with pytest.raises(DamagedError, match=r"fragment-00000: version 1\.0 is committed"):
+        recover(tmp_path)
+
+
+def test_an_older_writer_is_fenced(tmp_path: Path) -> None:
+    """Once a newer syncer has taken the journal, the older one changes not a byte of it."""
+    old = Writer(tmp_path)
+    old.commit(0, 0)
+    old.commit(1, 0)
+    new = Writer(tmp_path)
+    assert new.durable.epoch > old.durable.epoch
+    before = contents(tmp_path)
+    with pytest.raises(FencedError, match="epoch 2 owns the journal, this syncer is 1"):
+        old.commit(0, 1)
+    with pytest.raises(FencedError):
+        old.note()
+    with pytest.raises(FencedError):
+        old.journal.check_owner()
+    new.journal.check_owner()
+    assert contents(tmp_path) == before
+    new.commit(1, 1)
+    assert numbers(recover(tmp_path)) == [0, 1]
+
+
+def test_epochs_only_grow(tmp_path: Path) -> None:
+    """Every start takes a higher epoch than all before, also one that is told of a higher one."""
+    taken = [Journal(RealDisk(tmp_path), 0).begin_epoch(1) for _ in range(5)]
+    taken.append(Journal(RealDisk(tmp_path), 0).begin_epoch(40))
+    taken.append(Journal(RealDisk(tmp_path), 0).begin_epoch(1))
+    assert taken == [1, 2, 3, 4, 5, 40, 41]
+
+
+def test_a_torn_epoch_is_above_what_was_used(tmp_path: Path) -> None:
+    """It may have been damaged after it was used, so no other start takes it."""
+    Journal(RealDisk(tmp_path), 0).begin_epoch(1)
+    before = contents(tmp_path)
+    Journal(RealDisk(tmp_path), 0).begin_epoch(1)
+    for path, content in contents(tmp_path).items():
+        if before.get(path) != content:
+            path.write_bytes(content[:20])
+    assert Journal(RealDisk(tmp_path), 0).begin_epoch(1) == 3
+
+
+class FillingDisk(RealDisk):
+    """A disk that becomes full in the middle of a write."""
+
+    full = False
+
+    def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
+        super().write(name, parts[:2] if self.full else parts)
+        if self.full:
+            raise DiskError(f"{name} cannot be written: no space left on device")
+
+
+def test_a_full_disk_costs_nothing_that_was_committed(tmp_path: Path) -> None:
+    """Writes fail while it is full, the last state stays, and writing goes on afterwards."""
+    disk = FillingDisk(tmp_path)
+    writer = Writer(tmp_path, disk)
+    for fragment in range(FRAGMENTS):
+        writer.commit(fragment, 0)
+        writer.commit(fragment, 1)
+    saved = encode(writer.durable)
+    disk.full = True
+    for _ in range(3):
+        with pytest.raises(DiskError, match="no space left"):
+            writer.commit(0, 2)
+        assert numbers(recover(tmp_path)) == [1, 1]
+    recovered = recover(tmp_path)
+    assert recovered is not None
+    assert encode(recovered.durable) == saved
+    disk.full = False
+    writer.commit(0, 2)
+    assert numbers(recover(tmp_path)) == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((), np.float32),
+        np.zeros((0,), np.float32),
+        np.zeros((3, 0), np.float32),
+        np.arange(6, dtype=np.int64).reshape(2, 3),
+        np.arange(6, dtype=np.float32).reshape(2, 3).T,
+        np.array([True, False, True]),
+        np.array([np.nan, np.inf, -0.0], np.float32),
+    ],
+    ids=lambda array: f"{array.dtype}{list(array.shape)}",
+)
+def test_any_array_of_a_state_comes_back(tmp_path: Path, array: NDArray[np.generic]) -> None:
+    """Scalars, empty, integer, transposed and odd ones come back bit by bit, behind odd lengths."""
+    journal = Journal(RealDisk(tmp_path), 1)
+    journal.begin_epoch(1)
+    durable = fresh(RunSettings(), fragments=1, shards=1, epoch=1)
+    version = Version(1, 0)
+    durable.published[0] = Published(version, "", 0)
+    arrays = {"a odd": np.ones(3, np.uint8), "state": array, "value": value(0)}
+    journal.write(1, encode(durable), 0, version, arrays)
+    recovered = Journal(RealDisk(tmp_path), 1).recover()
+    assert recovered is not None
+    found = recovered.fragments[0]["state"]
+    assert (found.dtype, found.shape) == (array.dtype, array.shape)
+    assert found.tobytes() == array.tobytes()
+    np.testing.assert_array_equal(recovered.fragments[0]["value"], value(0))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda disk: disk.write("a", [b"x"]),
+        lambda disk: disk.sync("a"),
+        lambda disk: disk.open("a"),
+    ],
+    ids=["write", "sync", "open"],
+)
+def test_a_broken_disk_is_an_error_with_a_path(
+    tmp_path: Path, use: Callable[[RealDisk], object]
+) -> None:
+    """What the device refuses is told with the file that it was about."""
+    folder = tmp_path / "journal"
+    disk = RealDisk(folder)
+    folder.rmdir()
+    folder.touch()
+    with pytest.raises(DiskError, match="journal"):
+        use(disk)
+    with pytest.raises(JournalError, match="cannot be made"):
+        RealDisk(folder)
