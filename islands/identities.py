@@ -92,7 +92,9 @@ class Role(StrEnum):
 class Phase(StrEnum):
     """What a member is doing; a learner may contribute once it has been ``STEPPING``.
 
-    A syncer merges, and an observer observes; neither ever steps.
+    A syncer heals until every fragment has a version; then it merges, except while it is paused,
+    until it has finished. An observer heals until it holds every fragment, and observes from then
+    on. Neither ever steps.
     """
 
     JOINING = "joining"

@@ -29,7 +29,7 @@ ACTING_STEMS = (
 )
 # These do not touch the world either, but they hold a role's arrays.
 ARRAY_STEMS = ("engine", "hooks", "vault")
-PURE_MODULES = ("messaging.links.link_state",)
+PURE_MODULES = ("islands.actors.membership", "messaging.links.link_state")
 PURE_PACKAGES = ("islands.history", "islands.messages")
 
 # A pure module reaches none of these, however many of our own modules lie between.

@@ -84,7 +84,7 @@ def _ask(core: Core, quiet_s: float) -> None:
     overdue = core.now_s >= moments.heard_s + quiet_s
     if overdue:
         moments.heard_s = core.now_s
-    if not core.syncer_up:
+    if not core.membership.syncer_up:
         return
     for piece in sorted(moments.asked) if overdue else []:
         _request(core, piece)

@@ -12,7 +12,8 @@ until the new one is allowed its first step, past a step that was still running 
 from collections import deque
 from dataclasses import dataclass, field
 
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Lease, Phase
+from islands.actors.membership import MembershipState
+from islands.identities import FragmentIndex, Incarnation, Lease, Phase
 from islands.learner.account import Account
 from islands.learner.actions import Action, AllowSteps
 from islands.learner.moments import Moments
@@ -42,24 +43,13 @@ class Core:
     `closing` that the run ends. `paused` is an operator's will. `order` counts what compute was
     allowed. `decided` are the (epoch, round) of answers that were not applied. `offered` are the
     seeds, by fragment, that went out over this link, with epoch and attempt of the request.
-    `relapses` is how often in a row its loss was not finite soon after it had begun anew; it does
-    not ask to be admitted while it `rests_until_s`. `now_s` is the time of the event at hand,
-    `giving` counts pieces of moments that peers wait for.
+    `now_s` is the time of the event at hand, `giving` counts pieces of moments that peers wait for.
     """
 
     settings: RunSettings
-    name: LearnerName
-    fingerprint: str
+    membership: MembershipState
     accounts: list[Account]
     pulls: Pulls
-    incarnation: Incarnation | None = None
-    previous: Incarnation | None = None
-    credential: str = ""
-    epoch_seen: int = 0
-    epoch_proof: str = ""
-    supervisor_epoch: int = 0
-    supervisor_up: bool = False
-    syncer_up: bool = False
     order: int = 0
     closing: bool = False
     paused: bool = False
@@ -72,8 +62,6 @@ class Core:
     tokens: int = 0
     origin_steps: int = 0
     origin_tokens: int = 0
-    relapses: int = 0
-    rests_until_s: float = 0.0
     batch_tokens: int = 0
     step_time_s: float = 0.0
     quota_tokens: int = 0
@@ -88,6 +76,16 @@ class Core:
     giving: int = 0
     now_s: float = 0.0
     actions: list[Action] = field(default_factory=list)
+
+    @property
+    def incarnation(self) -> Incarnation | None:
+        """What this learner is admitted under, if it is."""
+        return self.membership.incarnation
+
+    @property
+    def epoch_seen(self) -> int:
+        """The highest epoch of a syncer that welcomed this learner."""
+        return self.membership.epoch_seen
 
     @property
     def fragments(self) -> int:
@@ -119,7 +117,7 @@ class Core:
         steps = self.steps - self.origin_steps
         tokens = self.tokens - self.origin_tokens
         return Progress(
-            name=self.name,
+            name=self.membership.name,
             incarnation=incarnation,
             phase=self.phase,
             steps=steps,

@@ -12,7 +12,6 @@ Leases go back with the last positions, and the quota that is left is granted to
 from islands.learner.account import Sent
 from islands.learner.actions import Exit, ToSupervisor, ToSyncer
 from islands.learner.core import Core, Leaving
-from islands.messages.membership import Leave
 from islands.messages.training import ContributionFate
 
 
@@ -35,11 +34,12 @@ def go_on_leaving(core: Core) -> None:
     leaving = core.leaving
     if leaving is None or leaving.left:
         return
-    cut_off = core.incarnation is None or not core.syncer_up
+    cut_off = core.incarnation is None or not core.membership.syncer_up
     done = core.idle and not core.pulls.wanted and not _undecided(core)
     if cut_off or done or core.now_s >= leaving.deadline_s:
         leaving.left = True
-        _leave(core, leaving.reason)
+        say_goodbye(core, leaving.reason)
+        core.actions.append(Exit(leaving.reason, failed=False))
 
 
 def _undecided(core: Core) -> bool:
@@ -51,20 +51,21 @@ def _undecided(core: Core) -> bool:
     return any(open_(a.sent) or any(map(open_, a.doubtful)) for a in core.accounts)
 
 
-def _leave(core: Core, reason: str) -> None:
-    if core.incarnation is not None:
-        farewell = Leave(core.name, core.incarnation, reason)
-        if core.syncer_up:
-            core.actions.append(ToSyncer(core.progress(core.incarnation)))
-            core.actions.append(ToSyncer(farewell))
-        if core.supervisor_up:
-            core.actions.append(ToSupervisor(farewell))
-    core.actions.append(Exit(reason, failed=False))
+def say_goodbye(core: Core, reason: str, *, diverged: bool = False) -> None:
+    """Tell both that this incarnation ends by its own word; the syncer's last report goes first."""
+    farewell = core.membership.farewell(reason, diverged=diverged)
+    if farewell is None:
+        return
+    if core.membership.syncer_up:
+        core.actions.append(ToSyncer(core.progress(farewell.incarnation)))
+        core.actions.append(ToSyncer(farewell))
+    if core.membership.supervisor_up:
+        core.actions.append(ToSupervisor(farewell))
 
 
 def end_with_run(core: Core, reason: str) -> None:
     """The syncer says that the run is over; the supervisor may hear that from us first."""
-    if core.incarnation is not None and core.supervisor_up:
-        farewell = Leave(core.name, core.incarnation, f"the run is over: {reason}")
+    farewell = core.membership.farewell(f"the run is over: {reason}")
+    if farewell is not None and core.membership.supervisor_up:
         core.actions.append(ToSupervisor(farewell))
     core.actions.append(Exit(reason, failed=False))

@@ -34,8 +34,8 @@ def seen_of(core: Core, loss: float) -> Seen:
     return Seen(
         core.incarnation,
         core.phase,
-        core.supervisor_up,
-        core.syncer_up,
+        core.membership.supervisor_up,
+        core.membership.syncer_up,
         core.steps,
         core.tokens,
         loss,

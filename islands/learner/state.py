@@ -12,7 +12,8 @@ The rules live in the modules that the package's docstring lists; this one appli
 
 from typing import assert_never
 
-from islands.identities import Incarnation, LearnerName, Phase
+from islands.actors.membership import MembershipState
+from islands.identities import Incarnation, LearnerName, Phase, Role
 from islands.learner.account import Account
 from islands.learner.actions import Action, Exit, ToSyncer
 from islands.learner.answering import (
@@ -52,7 +53,6 @@ from islands.learner.events import (
 )
 from islands.learner.leaving import begin_leaving, end_with_run, go_on_leaving, take_fate
 from islands.learner.membership import (
-    beat,
     show_life,
     start_over,
     take_ack,
@@ -61,6 +61,7 @@ from islands.learner.membership import (
     take_refusal,
     take_supervisor_link,
     take_syncer_link,
+    take_tick,
     take_welcome,
 )
 from islands.learner.moments import KeptMoments, Moments
@@ -114,8 +115,7 @@ class LearnerState:
         """Nothing is known yet, nobody has admitted it."""
         self._core = Core(
             settings=settings,
-            name=name,
-            fingerprint=fingerprint,
+            membership=MembershipState(settings.run, Role.LEARNER, name, fingerprint),
             accounts=[Account() for _ in range(fragments)],
             moments=Moments(kept=kept),
             pulls=Pulls(fragments, settings.open_rounds_max(fragments)),
@@ -134,7 +134,7 @@ class LearnerState:
     @property
     def name(self) -> LearnerName:
         """Unique in the run."""
-        return self._core.name
+        return self._core.membership.name
 
     @property
     def incarnation(self) -> Incarnation | None:
@@ -163,7 +163,7 @@ class LearnerState:
         move_origin(core)
         core.report_due |= before is not core.phase
         if before is not core.phase is Phase.FINISHED:
-            beat(core)  # its process may end before the next one is due, and is not to come back
+            show_life(core)  # its process may end before the next heartbeat, not to come back
         answer_pulls(core)
         self._report(now_s)
         go_on_leaving(core)
@@ -183,7 +183,7 @@ class LearnerState:
             case SyncerLinkChanged(up):
                 take_syncer_link(core, up=up)
             case Ticked(compiling):
-                show_life(core, now_s, compiling=compiling)
+                take_tick(core, now_s, compiling=compiling)
             case LeaveRequested(reason):
                 begin_leaving(core, reason)
             case ContributionSkipped() | SeedSkipped():
@@ -274,7 +274,7 @@ class LearnerState:
     def _report(self, now_s: float) -> None:
         """Tell the syncer what has changed, if it can be told."""
         core = self._core
-        if not core.report_due or not core.syncer_up or core.incarnation is None:
+        if not core.report_due or not core.membership.syncer_up or core.incarnation is None:
             return
         core.report_due = False
         core.reported_steps, core.reported_s = core.steps, now_s

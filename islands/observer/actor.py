@@ -25,7 +25,7 @@ from islands.observer.actions import (
 from islands.observer.events import (
     EvaluationFinished,
     Event,
-    SupervisorLinkOpened,
+    SupervisorLinkChanged,
     SyncerLinkChanged,
     Ticked,
     Told,
@@ -93,9 +93,9 @@ class ObserverActor(RoleActor[Event]):
         self._supervisor = self.dial(
             self.around.supervisor,
             self._rng,
-            opened=lambda: self.post(SupervisorLinkOpened()),
+            opened=lambda: self.post(SupervisorLinkChanged(up=True)),
             received=self._receive,
-            closed=lambda: None,
+            closed=lambda: self.post(SupervisorLinkChanged(up=False)),
         )
         self._tick_later()
 

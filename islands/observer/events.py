@@ -7,8 +7,10 @@ from islands.messages.training import FragmentUpdate, Welcome
 
 
 @dataclass(frozen=True, slots=True)
-class SupervisorLinkOpened:
-    """The link to the supervisor is up."""
+class SupervisorLinkChanged:
+    """The link to the supervisor opened or closed."""
+
+    up: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,5 +46,5 @@ class Ticked:
 
 
 Event = (
-    SupervisorLinkOpened | SyncerLinkChanged | Told | UpdateArrived | EvaluationFinished | Ticked
+    SupervisorLinkChanged | SyncerLinkChanged | Told | UpdateArrived | EvaluationFinished | Ticked
 )

@@ -7,18 +7,10 @@ evaluated: whoever drives the observer asks for that when the run is over.
 
 from typing import assert_never
 
+from islands.actors.membership import MembershipState, SignOfLife
 from islands.identities import Incarnation, LearnerName, Phase, Role, Version
-from islands.messages.membership import (
-    Evicted,
-    Heartbeat,
-    HeartbeatAck,
-    Join,
-    Joined,
-    Refused,
-    Stop,
-)
-from islands.messages.protocol import PROTOCOL
-from islands.messages.training import FragmentProgress, FragmentUpdate, Hello, Progress, Welcome
+from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
+from islands.messages.training import FragmentProgress, FragmentUpdate, Progress, Welcome
 from islands.observer.actions import (
     Action,
     DialSyncer,
@@ -31,7 +23,7 @@ from islands.observer.actions import (
 from islands.observer.events import (
     EvaluationFinished,
     Event,
-    SupervisorLinkOpened,
+    SupervisorLinkChanged,
     SyncerLinkChanged,
     Ticked,
     Told,
@@ -61,113 +53,92 @@ class ObserverState:
         interval_s: float,
     ) -> None:
         """Hold nothing."""
-        self.settings = settings
-        self.name = LearnerName(name)
+        self.membership = MembershipState(
+            settings.run, Role.OBSERVER, LearnerName(name), fingerprint
+        )
         self.held: list[Version | None] = [None] * fragments
         self._digests = [""] * fragments
-        self._fingerprint = fingerprint
         self._interval_s = interval_s
-        self._incarnation: Incarnation | None = None
-        self._credential = ""
-        self._epoch_seen, self._epoch_proof = 0, ""
-        self._syncer_up = False
         self._clock = 0.0
         self._news = False
         self._evaluating = False
         self._began_s = float("-inf")
         self._actions: list[Action] = []
 
+    @property
+    def whole(self) -> bool:
+        """Whether a version of every fragment is held."""
+        return None not in self.held
+
+    @property
+    def phase(self) -> Phase:
+        """What this observer is doing."""
+        if self.membership.incarnation is None:
+            return Phase.JOINING
+        return Phase.OBSERVING if self.whole else Phase.HEALING
+
     def handle(self, event: Event, *, now_s: float) -> list[Action]:
         """Take in one event; returns what is to be done, in order."""
         self._actions = []
         match event:
-            case SupervisorLinkOpened():
-                self._greet()
+            case SupervisorLinkChanged(up):
+                self.membership.supervisor_up = up
+                self._show_life(now_s)
             case SyncerLinkChanged(up):
-                self._syncer_up = up
+                self.membership.syncer_up = up
                 self._hello()
             case Told(message):
-                self._told(message)
+                self._told(message, now_s)
             case UpdateArrived(message, intact):
                 self._take(message, intact=intact)
             case EvaluationFinished():
                 self._evaluating = False
             case Ticked():
-                self._greet()
+                self._show_life(now_s)
                 self._report()
             case _:
                 assert_never(event)
         self._evaluate(now_s)
         return self._actions
 
-    def _greet(self) -> None:
-        if self._incarnation is None:
-            self._actions.append(
-                ToSupervisor(
-                    Join(
-                        protocol=PROTOCOL,
-                        run=self.settings.run,
-                        role=Role.OBSERVER,
-                        name=self.name,
-                        fingerprint=self._fingerprint,
-                    )
-                )
-            )
-            return
-        beat = Heartbeat(
-            role=Role.OBSERVER,
-            name=self.name,
-            incarnation=self._incarnation,
-            phase=Phase.OBSERVING,
-            step=0,
-            credential=self._credential,
-        )
-        self._actions.append(ToSupervisor(beat))
+    def _show_life(self, now_s: float) -> None:
+        word = self.membership.say(SignOfLife(self.phase), now_s)
+        if word is not None:
+            self._actions.append(ToSupervisor(word))
 
-    def _told(self, message: Joined | Refused | Evicted | HeartbeatAck | Stop | Welcome) -> None:
+    def _told(
+        self, message: Joined | Refused | Evicted | HeartbeatAck | Stop | Welcome, now_s: float
+    ) -> None:
         match message:
-            case Joined():
-                self._incarnation, self._credential = message.incarnation, message.credential
-                self._actions.extend(DialSyncer(syncer.address) for syncer in message.syncers)
-                self._hello()
-            case HeartbeatAck(_, syncers):
-                self._actions.extend(DialSyncer(syncer.address) for syncer in syncers)
+            case Joined(syncers=syncers):
+                if self.membership.on_joined(message):
+                    self._actions.extend(DialSyncer(syncer.address) for syncer in syncers)
+                    self._hello()
+            case HeartbeatAck():
+                self._actions.extend(map(DialSyncer, self.membership.on_ack(message)))
             case Refused(_, reason, retry):
                 if not retry:
                     self._actions.append(Exit(f"refused: {reason}", failed=True))
-            case Evicted(_, incarnation, _):
-                if incarnation == self._incarnation:
-                    self._incarnation = None
-                    self._greet()
-            case Welcome(epoch, _):
-                if epoch > self._epoch_seen:
-                    self._epoch_seen, self._epoch_proof = epoch, message.proof
+            case Evicted():
+                if self.membership.on_evicted(message):
+                    self._show_life(now_s)
+            case Welcome():
+                self.membership.on_welcome(message)
             case Stop(reason):
                 self._actions.append(Exit(reason, failed=False))
             case _:
                 assert_never(message)
 
     def _hello(self) -> None:
-        if self._incarnation is None or not self._syncer_up:
-            return
-        hello = Hello(
-            protocol=PROTOCOL,
-            run=self.settings.run,
-            role=Role.OBSERVER,
-            name=self.name,
-            incarnation=self._incarnation,
-            credential=self._credential,
-            fingerprint=self._fingerprint,
-            progress=self._progress(self._incarnation),
-            digests=tuple(self._digests),
-            epoch_seen=self._epoch_seen,
-            epoch_proof=self._epoch_proof,
-        )
-        self._actions.append(ToSyncer(hello))
+        incarnation = self.membership.incarnation
+        if incarnation is not None and self.membership.syncer_up:
+            progress = self._progress(incarnation)
+            hello = self.membership.hello(progress, tuple(self._digests))
+            self._actions.append(ToSyncer(hello))
 
     def _take(self, update: FragmentUpdate, *, intact: bool) -> None:
         held = self.held[update.fragment]
-        if not intact or update.epoch < self._epoch_seen:
+        if not intact or update.epoch < self.membership.epoch_seen:
             return
         if held is not None and held >= update.version:
             return
@@ -178,14 +149,15 @@ class ObserverState:
         self._actions.append(Keep(update))
 
     def _report(self) -> None:
-        if self._syncer_up and self._incarnation is not None:
-            self._actions.append(ToSyncer(self._progress(self._incarnation)))
+        incarnation = self.membership.incarnation
+        if incarnation is not None and self.membership.syncer_up:
+            self._actions.append(ToSyncer(self._progress(incarnation)))
 
     def _progress(self, incarnation: Incarnation) -> Progress:
         return Progress(
-            name=self.name,
+            name=self.membership.name,
             incarnation=incarnation,
-            phase=Phase.OBSERVING,
+            phase=self.phase,
             steps=0,
             tokens=0,
             step_time_s=0.0,
@@ -197,8 +169,7 @@ class ObserverState:
 
     def _evaluate(self, now_s: float) -> None:
         versions = [version for version in self.held if version is not None]
-        whole = len(versions) == len(self.held)
-        if not whole or not self._news or self._evaluating:
+        if not self.whole or not self._news or self._evaluating:
             return
         if now_s < self._began_s + self._interval_s:
             return

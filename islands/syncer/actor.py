@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from islands.actors.acceptor import Reception
 from islands.actors.credentials import Credentials
-from islands.actors.membership_client import Enrolment
+from islands.actors.membership import MembershipState, SignOfLife
+from islands.actors.membership_client import MembershipClient
 from islands.actors.role_actor import RoleActor, Surroundings
 from islands.errors import IslandsError, JournalError, RefusedError
 from islands.files.disk import Disk
-from islands.identities import Cut, Phase, Role, Version
+from islands.identities import Cut, LearnerName, Phase, Role, Version
 from islands.messages.control import RunEnded
 from islands.messages.membership import HeartbeatAck, Leave, MembershipChanged, Refused, Stop
 from islands.messages.peers import PEER_TYPES
@@ -139,7 +140,7 @@ class SyncerActor(RoleActor[Event]):
         self._sent: dict[int, dict[int, Version]] = {}
         self._inspections = Inspections(self.vault, workers.inspecting, self.post)
         self._beating: asyncio.TimerHandle | None = None
-        self._enrolment: Enrolment | None = None
+        self._membership: MembershipClient | None = None
         self._end: tuple[RunEnded, bytes] | None = None
         self.begun = False
         self._early: list[Event] = []
@@ -147,14 +148,13 @@ class SyncerActor(RoleActor[Event]):
 
     async def on_start(self) -> None:
         """Take up the journal under a new epoch; heartbeats say meanwhile that it is healing."""
-        self._enrolment = Enrolment(
+        around, name = self.around, LearnerName(self.name)
+        facts = (around.settings.run, Role.SYNCER, name, around.layout.fingerprint)
+        self._membership = MembershipClient(
             self,
-            Role.SYNCER,
+            MembershipState(*facts, proof=self._credentials.prove(name)),
             self._rng,
-            phase=Phase.HEALING,
-            proof=self._credentials.prove(self.name),
-            progress=lambda: self.state.durable.merges if self.begun else 0,
-            view=self._view,
+            sign=self._sign_of_life,
             received=self._from_supervisor,
             changed=self._supervisor_changed,
         )
@@ -172,7 +172,7 @@ class SyncerActor(RoleActor[Event]):
 
     def _begin(self, recovered: Recovered | None) -> None:
         """Let others in; what was asked before that is done now."""
-        assert self._enrolment is not None, "it was enrolled when it started"
+        assert self._membership is not None, "it asks to be admitted from its start on"
         begins = recovered is None and self._initial is not None
         self.state = self._restored(recovered, initial=begins)
         self.begun = True
@@ -188,12 +188,13 @@ class SyncerActor(RoleActor[Event]):
             receive=self._receive,
             lost=self._lost,
         )
-        if self._enrolment.link is not None:
+        if self._membership.membership.supervisor_up:
             self.post(SupervisorLinkChanged(up=True))
         for event in self._early:
             self.post(event)
         self._early.clear()
-        self._enrolment.begin(self.address, durable.epoch, Phase.MERGING)
+        if self._membership.membership.incarnation is not None:
+            self._membership.beat()  # others may dial it from now on
         self._handle(Ticked())
         if begins:
             self._read_initial()
@@ -374,16 +375,15 @@ class SyncerActor(RoleActor[Event]):
         self._tell_end()
 
     def _tell_end(self) -> None:
-        if self._end is not None and self._enrolment is not None:
+        if self._end is not None and self._membership is not None:
             message, share = self._end
-            self._enrolment.tell(message, (memoryview(share),) if share else ())
+            self._membership.tell(message, (memoryview(share),) if share else ())
 
     # --- the supervisor -----------------------------------------------------------------------
 
-    def _view(self) -> tuple[int, int]:
-        if not self.begun:
-            return 0, 0
-        return self.state.core.view.epoch, self.state.core.view.number
+    def _sign_of_life(self) -> SignOfLife:
+        """While the journal is read, nothing is known but that it heals."""
+        return self.state.sign_of_life(self.address) if self.begun else SignOfLife(Phase.HEALING)
 
     def _supervisor_changed(self, up: bool) -> None:  # noqa: FBT001  a callback's only argument
         if self.begun and not self.ref.stopped:
@@ -407,8 +407,8 @@ class SyncerActor(RoleActor[Event]):
             return
         self._writer.look()
         self._look_at_load()
-        if self._enrolment is not None:
-            self._enrolment.beat()
+        if self._membership is not None:
+            self._membership.beat()
         self._tell_end()
         for connection in sorted(self._callers.names):
             self.send(self._link(connection), HeartbeatAck(self.state.core.view.epoch))

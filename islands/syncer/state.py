@@ -10,8 +10,9 @@ the state wants to be asked again; asking earlier, or more often, is harmless.
 from collections import deque
 from typing import assert_never
 
+from islands.actors.membership import SignOfLife
 from islands.errors import UNFORESEEN, InvariantError
-from islands.identities import Cut, LearnerName, Version
+from islands.identities import Cut, LearnerName, Phase, Version
 from islands.messages.membership import RUN_OVER, Refused, Stop
 from islands.settings.run import RunSettings
 from islands.syncer.actions import Action, Dismiss
@@ -140,6 +141,27 @@ class SyncerState:
     def durable(self) -> Durable:
         """What a journal record holds besides a fragment's value."""
         return self._core.durable
+
+    @property
+    def phase(self) -> Phase:
+        """What this syncer is doing."""
+        if self.durable.finished is not None:
+            return Phase.FINISHED
+        if self.durable.paused:
+            return Phase.PAUSED
+        return Phase.MERGING if self._core.seeded else Phase.HEALING
+
+    def sign_of_life(self, address: str) -> SignOfLife:
+        """What each heartbeat tells the supervisor; others may dial `address`."""
+        durable, view = self.durable, self._core.view
+        return SignOfLife(
+            phase=self.phase,
+            step=durable.merges,
+            epoch=durable.epoch,
+            address=address,
+            view_epoch=view.epoch,
+            view=view.number,
+        )
 
     def ledger_rows(self) -> list[Row]:
         """The account of every fragment."""

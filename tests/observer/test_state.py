@@ -28,7 +28,7 @@ from islands.observer.actions import (
 from islands.observer.events import (
     EvaluationFinished,
     Event,
-    SupervisorLinkOpened,
+    SupervisorLinkChanged,
     SyncerLinkChanged,
     Ticked,
     Told,
@@ -53,7 +53,7 @@ class Seat:
 
     def seated(self) -> "Seat":
         """Admitted, and linked to the syncer."""
-        self.handle(SupervisorLinkOpened())
+        self.handle(SupervisorLinkChanged(up=True))
         self.handle(Told(JOINED))
         self.handle(SyncerLinkChanged(up=True))
         return self
@@ -75,7 +75,7 @@ def update(fragment: int, number: int, epoch: int = 1, clock: float = 0.0) -> Fr
 def test_it_joins_as_an_observer_and_dials_the_syncer() -> None:
     """It asks for admission, then keeps a link to where the address map points."""
     seat = Seat()
-    (asked,) = seat.handle(SupervisorLinkOpened())
+    (asked,) = seat.handle(SupervisorLinkChanged(up=True))
     assert isinstance(asked, ToSupervisor)
     assert isinstance(asked.message, Join)
     assert asked.message.role is Role.OBSERVER
@@ -101,7 +101,7 @@ def test_a_tick_is_a_heartbeat_and_a_report() -> None:
     beat, report = seat.handle(Ticked())
     assert isinstance(beat, ToSupervisor)
     assert isinstance(beat.message, Heartbeat)
-    assert (beat.message.phase, beat.message.incarnation) == (Phase.OBSERVING, ME)
+    assert (beat.message.phase, beat.message.incarnation) == (Phase.HEALING, ME)
     assert isinstance(report, ToSyncer)
     assert isinstance(report.message, Progress)
     assert [one.version for one in report.message.fragments] == [Version(1, 3), None]
@@ -175,12 +175,54 @@ def test_an_evicted_observer_joins_again_with_what_it_holds() -> None:
     (asked,) = seat.handle(Told(Evicted("watcher", ME, "silent")))
     assert isinstance(asked, ToSupervisor)
     assert isinstance(asked.message, Join)
+    assert (asked.message.previous, asked.message.credential) == (ME, "signed")
     again = replace(JOINED, incarnation=Incarnation(1, 9))
     hello = seat.handle(Told(again))[-1]
     assert isinstance(hello, ToSyncer)
     assert isinstance(hello.message, Hello)
     assert hello.message.incarnation == Incarnation(1, 9)
     assert hello.message.digests == ("d2", "")
+
+
+@pytest.mark.parametrize("counter", [3, 4, 5], ids=["an older one", "the same", "a newer one"])
+def test_an_admission_that_comes_twice_or_late_changes_nothing(counter: int) -> None:
+    """It goes on as the incarnation that it is: the other one is not its own, or has ended."""
+    seat = Seat().seated()
+    assert seat.handle(Told(replace(JOINED, incarnation=Incarnation(1, counter)))) == []
+    beat = seat.handle(Ticked())[0]
+    assert isinstance(beat, ToSupervisor)
+    assert isinstance(beat.message, Heartbeat)
+    assert beat.message.incarnation == ME
+
+
+def test_an_ended_incarnation_is_not_taken_up_again() -> None:
+    """Its admission may come once more, after its eviction."""
+    seat = Seat().seated()
+    seat.handle(Told(Evicted("watcher", ME, "silent")))
+    assert seat.handle(Told(JOINED)) == []
+
+
+def test_an_older_supervisor_is_not_believed() -> None:
+    """Neither its admissions count, nor where it says that the syncer is."""
+    seat = Seat()
+    seat.handle(Told(HeartbeatAck(2)))
+    assert seat.handle(Told(JOINED)) == []
+    assert seat.handle(Told(HeartbeatAck(1, (SyncerAddress("elsewhere"),)))) == []
+
+
+def test_it_heals_until_it_holds_every_fragment() -> None:
+    """Its heartbeats and its reports say what it does: without a value there is nothing to see."""
+    seat, told = Seat().seated(), []
+    for fragment in (0, 1):
+        for action in seat.handle(Ticked()):
+            assert isinstance(action, ToSupervisor | ToSyncer)
+            assert isinstance(action.message, Heartbeat | Progress)
+            told.append(action.message.phase)
+        seat.take(fragment, 0)
+    beat = seat.handle(Ticked())[0]
+    assert isinstance(beat, ToSupervisor)
+    assert isinstance(beat.message, Heartbeat)
+    assert [*told, beat.message.phase] == [Phase.HEALING] * 4 + [Phase.OBSERVING]
 
 
 def test_it_follows_a_syncer_that_moved() -> None:
@@ -208,4 +250,4 @@ def test_when_it_ends(message: Stop | Refused, exits: list[Exit]) -> None:
 
 def test_its_name_is_that_of_a_peer() -> None:
     """The syncer knows it by the name under which it was admitted."""
-    assert Seat().state.name == LearnerName("watcher")
+    assert Seat().state.membership.name == LearnerName("watcher")

@@ -48,6 +48,9 @@ class Room:
         self.network = MemoryNetwork()
         self.tape = MemoryTape()
         self.beats: list[Heartbeat] = []
+        self.joins: list[Join] = []
+        self.links: list[Link] = []
+        self.admits = True
         self.ready_s: list[float] = []
         self.began_s = asyncio.get_running_loop().time()
         self.actor = SyncerActor(
@@ -74,20 +77,28 @@ class Room:
         finally:
             listener.close()
 
+    def say(self, *bodies: object) -> None:
+        """Say something to the syncer."""
+        link = self.links[-1]
+        for body in bodies:
+            link.send(Envelope(link.local, link.remote, 1, body))
+
     async def answer(self, link: Link) -> None:
         """Hear one member until its link ends."""
+        self.links.append(link)
         try:
             while True:
                 body = (await link.receive()).body
                 match body:
                     case Join(name=name):
-                        said: object = Joined("run", name, Incarnation(1, 1), "", 1, ())
+                        self.joins.append(body)
+                        if self.admits:
+                            self.say(Joined("run", name, Incarnation(1, 1), "", 1, ()))
                     case Heartbeat():
                         self.beats.append(body)
-                        said = HeartbeatAck(1, ())
+                        self.say(HeartbeatAck(1, ()))
                     case _:
-                        continue
-                link.send(Envelope(link.local, link.remote, 1, said))
+                        pass
         except LinkClosed:
             return
 
@@ -115,7 +126,7 @@ def test_heartbeats_go_on_while_the_journal_is_read() -> None:
     async def body(room: Room) -> None:
         await asyncio.sleep(RECOVERY_S - 1.0)
         assert len(room.beats) > RECOVERY_S / SETTINGS.timing.heartbeat_s - 5
-        assert {(beat.phase, beat.address) for beat in room.beats} == {(Phase.HEALING, "")}
+        assert {(beat.phase, beat.address) for beat in room.beats} == {(Phase.HEALING, None)}
         try:
             await room.network.dial("syncer", local="ana")
         except DialFailed:

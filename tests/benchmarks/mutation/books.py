@@ -21,6 +21,8 @@ SYNCER_FENCE = "tests/syncer/test_fence.py"
 SYNCER_SESSIONS = "tests/syncer/test_sessions.py"
 SYNCER_SUPERVISOR_VIEW = "tests/syncer/test_supervisor_view.py"
 LEDGER = "tests/syncer/test_ledger.py"
+MEMBERSHIP = "tests/actors/test_membership.py"
+OBSERVER_STATE = "tests/observer/test_state.py"
 
 BOOKS = (
     Mutation(
@@ -291,24 +293,31 @@ BOOKS = (
     ),
     Mutation(
         "an older syncer is followed",
-        "islands/learner/membership.py",
-        "    if epoch < core.epoch_seen:\n        core.actions.append(DropSyncerLink",
-        "    if False:\n        core.actions.append(DropSyncerLink",
-        (LEARNER_OLD_NEWS, LEARNER_STATE),
+        "islands/actors/membership.py",
+        "if welcome.epoch < self.epoch_seen:",
+        "if False:",
+        (MEMBERSHIP, LEARNER_OLD_NEWS, LEARNER_STATE),
     ),
     Mutation(
         "an ended incarnation is taken up again",
-        "islands/learner/membership.py",
-        "if core.previous is not None and joined.incarnation <= core.previous:",
+        "islands/actors/membership.py",
+        "if self.previous is not None and joined.incarnation <= self.previous:",
         "if False:",
-        (LEARNER_OLD_NEWS, LEARNER_STATE),
+        (MEMBERSHIP, LEARNER_OLD_NEWS, LEARNER_STATE),
     ),
     Mutation(
         "another's eviction is one's own",
-        "islands/learner/membership.py",
-        "if evicted.incarnation == core.incarnation:",
-        "if True:",
-        (LEARNER_OLD_NEWS, LEARNER_STATE),
+        "islands/actors/membership.py",
+        "own = evicted.incarnation == self.incarnation",
+        "own = True",
+        (MEMBERSHIP, LEARNER_OLD_NEWS, LEARNER_STATE),
+    ),
+    Mutation(
+        "a second admission replaces the first",
+        "islands/actors/membership.py",
+        " or self.incarnation is not None:",
+        ":",
+        (MEMBERSHIP, OBSERVER_STATE),
     ),
     Mutation(
         "a pull for an older incarnation is answered",

@@ -167,8 +167,8 @@ LIFETIMES = (
     Mutation(
         "an observer keeps a damaged value",
         "islands/observer/state.py",
-        "if not intact or update.epoch < self._epoch_seen:",
-        "if update.epoch < self._epoch_seen:",
+        "if not intact or update.epoch < self.membership.epoch_seen:",
+        "if update.epoch < self.membership.epoch_seen:",
         (OBSERVER_STATE,),
     ),
     Mutation(

@@ -1,0 +1,184 @@
+"""One process's membership: admissions, heartbeats, fencing, coming back, rest."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from islands.actors.membership import Followed, MembershipState, SignOfLife
+from islands.identities import Incarnation, LearnerName, Phase, Role
+from islands.messages.membership import (
+    Evicted,
+    Heartbeat,
+    HeartbeatAck,
+    Join,
+    Joined,
+    Leave,
+    SyncerAddress,
+)
+from islands.messages.training import Welcome
+
+NAME = LearnerName("ana")
+FIRST = Incarnation(1, 1)
+STEPPING = SignOfLife(Phase.STEPPING, 7)
+MERGING = SignOfLife(Phase.MERGING, 9, epoch=3, address="here", view_epoch=2, view=5)
+
+
+def outside(role: Role = Role.LEARNER, proof: str = "") -> MembershipState:
+    """A process with a link to the supervisor, that nobody has admitted."""
+    return MembershipState("run", role, NAME, "print", proof, supervisor_up=True)
+
+
+def joined(incarnation: Incarnation, epoch: int | None = None) -> Joined:
+    """An admission, by the supervisor that gives such incarnations, or by another one."""
+    by = incarnation.epoch if epoch is None else epoch
+    return Joined("run", NAME, incarnation, f"of {incarnation}", by, (SyncerAddress("syncer"),))
+
+
+def admitted(incarnation: Incarnation = FIRST) -> MembershipState:
+    """A member."""
+    state = outside()
+    assert state.on_joined(joined(incarnation))
+    return state
+
+
+def evicted(incarnation: Incarnation) -> Evicted:
+    """The word that an incarnation is over."""
+    return Evicted(NAME, incarnation, "silent")
+
+
+@pytest.mark.parametrize("role", [Role.LEARNER, Role.OBSERVER, Role.SYNCER])
+def test_who_is_not_admitted_asks_and_who_is_shows_life(role: Role) -> None:
+    """The same words from every role, with what is so of it."""
+    state = outside(role, "holds the key")
+    asked = state.say(MERGING, 0.0)
+    assert isinstance(asked, Join)
+    assert (asked.role, asked.proof, asked.address) == (role, "holds the key", "here")
+    assert (asked.previous, asked.credential) == (None, "")
+    assert state.on_joined(joined(FIRST))
+    assert state.say(MERGING, 1.0) == Heartbeat(
+        *(role, NAME, FIRST, Phase.MERGING, 9, "of 1.1"),
+        *(3, "here", 2, 5),
+    )
+
+
+def test_nothing_is_said_without_a_link() -> None:
+    """What is due then is said when the link is back."""
+    state = outside()
+    state.supervisor_up = False
+    assert state.say(STEPPING, 0.0) is None
+    member = admitted()
+    member.supervisor_up = False
+    assert member.say(STEPPING, 0.0) is None
+    member.supervisor_up = True
+    assert isinstance(member.say(STEPPING, 0.0), Heartbeat), "an admission is kept over links"
+
+
+@pytest.mark.parametrize("again", [Incarnation(1, 1), Incarnation(1, 2), Incarnation(2, 1)])
+def test_a_second_admission_replaces_none(again: Incarnation) -> None:
+    """It was given to a request that was repeated; whoever has an incarnation keeps it."""
+    state = admitted()
+    assert not state.on_joined(joined(again))
+    assert (state.incarnation, state.credential) == (FIRST, "of 1.1")
+
+
+def test_an_ended_incarnation_never_comes_back() -> None:
+    """Its admission may be delivered once more; only a higher one counts."""
+    state = admitted(Incarnation(1, 4))
+    assert state.on_evicted(evicted(Incarnation(1, 4)))
+    for old in (Incarnation(1, 3), Incarnation(1, 4)):
+        assert not state.on_joined(joined(old))
+    asked = state.say(STEPPING, 0.0)
+    assert isinstance(asked, Join)
+    assert (asked.previous, asked.credential) == (Incarnation(1, 4), "of 1.4")
+    assert state.on_joined(joined(Incarnation(1, 5)))
+
+
+def test_the_end_of_another_incarnation_is_old_news() -> None:
+    """It was told before, over another link."""
+    state = admitted(Incarnation(1, 4))
+    assert not state.on_evicted(evicted(Incarnation(1, 3)))
+    assert state.incarnation == Incarnation(1, 4)
+    assert not outside().on_evicted(evicted(FIRST))
+
+
+def test_an_older_supervisor_is_fenced() -> None:
+    """Neither its admissions nor its addresses count, once a newer one was heard."""
+    state = outside()
+    assert state.on_ack(HeartbeatAck(2, (SyncerAddress("a"), SyncerAddress("b")))) == ("a", "b")
+    assert state.on_ack(HeartbeatAck(1, (SyncerAddress("old"),))) == ()
+    assert not state.on_joined(joined(Incarnation(1, 9)))
+    assert not state.on_joined(joined(Incarnation(2, 1), epoch=1))
+    assert state.on_joined(joined(Incarnation(2, 1)))
+    assert state.on_ack(HeartbeatAck(2, (SyncerAddress("c"),))) == ("c",)
+
+
+def test_the_syncer_with_the_highest_epoch_is_followed() -> None:
+    """An older one is told from the one that is followed, whose proof is kept."""
+    state = admitted()
+    assert state.on_welcome(Welcome(3, (), proof="third")) is Followed.NEWER
+    assert state.on_welcome(Welcome(3, (), proof="forged")) is Followed.SAME
+    assert state.on_welcome(Welcome(2, (), proof="second")) is Followed.OLDER
+    assert (state.epoch_seen, state.epoch_proof) == (3, "third")
+
+
+def test_only_who_is_admitted_says_goodbye() -> None:
+    """There is nothing to end otherwise."""
+    assert outside().farewell("bye") is None
+    assert admitted().farewell("nan", diverged=True) == Leave(NAME, FIRST, "nan", diverged=True)
+
+
+@pytest.mark.parametrize("heartbeat_s", [0.001, 1.0, 300.0])
+def test_who_diverges_in_a_row_rests_longer_each_time(heartbeat_s: float) -> None:
+    """From no rest at all to 256 heartbeats; one that did well in between begins at no rest."""
+    state, now_s = admitted(), 0.0
+    rests = [state.rest(heartbeat_s, now_s, well=False) for _ in range(12)]
+    assert rests == [0.0, *(heartbeat_s * 2.0 ** min(n, 8) for n in range(11))]
+    state.end()
+    assert state.say(STEPPING, rests[-1] * 0.999) is None
+    assert isinstance(state.say(STEPPING, rests[-1]), Join)
+    assert state.rest(heartbeat_s, now_s, well=True) == 0.0
+
+
+INCARNATIONS = st.builds(Incarnation, st.integers(1, 3), st.integers(1, 4))
+Word = Callable[[MembershipState], object]
+
+
+def joining(incarnation: Incarnation) -> Word:
+    """An admission arrives."""
+    return lambda state: state.on_joined(joined(incarnation))
+
+
+def ending(incarnation: Incarnation) -> Word:
+    """An eviction arrives."""
+    return lambda state: state.on_evicted(evicted(incarnation))
+
+
+def acknowledging(epoch: int) -> Word:
+    """An acknowledgement arrives."""
+    return lambda state: state.on_ack(HeartbeatAck(epoch))
+
+
+WORDS = st.lists(
+    INCARNATIONS.map(joining) | INCARNATIONS.map(ending) | st.integers(1, 3).map(acknowledging),
+    max_size=20,
+)
+
+
+@given(WORDS)
+def test_in_any_order_incarnations_and_epochs_only_grow(words: list[Word]) -> None:
+    """And the same word a second time changes nothing."""
+    state = outside()
+    last = Incarnation(0, 0)
+    for word in words:
+        epoch = state.supervisor_epoch
+        word(state)
+        after = (state.incarnation, state.previous, state.credential, state.supervisor_epoch)
+        word(state)
+        again = (state.incarnation, state.previous, state.credential, state.supervisor_epoch)
+        assert again == after
+        assert state.supervisor_epoch >= epoch
+        held = state.incarnation or state.previous or last
+        assert held >= last
+        last = held
