@@ -1,11 +1,10 @@
 """Help as a person reads it: groups with a title each, a default for every option, 80 columns."""
 
 import argparse
+import inspect
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-
-from docstring_parser import DocstringStyle, parse
-from jsonargparse import ArgumentParser
 
 from islands.cli.schema import Key
 from islands.settings.host import (
@@ -27,6 +26,8 @@ CALLED = {
     ObserverOptions: "python -m islands.observer",
 }
 COLUMNS = 80
+ABOUT = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
+"""One entry of the section `Args:` of a docstring, which may go on in further lines."""
 # The unit is the last word of a name.
 METAVARS = {"s": "SECONDS", "steps": "STEPS", "tokens": "TOKENS", "file": "FILE"}
 KINDS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
@@ -60,42 +61,32 @@ def epilog(prefix: str, *, has_files: bool) -> str:
     )
 
 
-def add_keys(
-    parser: ArgumentParser, keys: Mapping[str, Key], options_class: type, program: str
-) -> None:
+def add_keys(parser: argparse.ArgumentParser, keys: Mapping[str, Key], options_class: type) -> None:
     """Register every key, in groups; the command's own options come first."""
     groups: dict[type, list[Key]] = {options_class: []}
     for key in keys.values():
         groups.setdefault(key.group, []).append(key)
     for group, members in groups.items():
-        documented = parse(group.__doc__ or "", DocstringStyle.GOOGLE)
-        about = {each.arg_name: each.description or "" for each in documented.params}
-        title = "Of this command" if group is options_class else _title(group, documented)
-        place = parser.add_argument_group(title if members else program)
+        text = inspect.cleandoc(group.__doc__ or "")
+        about = dict(ABOUT.findall(text.partition("\nArgs:\n")[2]))
+        title = TITLES.get(group, text.partition("\n")[0].rstrip("."))
+        place = parser.add_argument_group("Of this command" if group is options_class else title)
         for key in members:
             _add_key(place, key, about.get(key.name.rpartition(".")[2], ""))
-
-
-def _title(group: type, documented: object) -> str:
-    short: str = getattr(documented, "short_description", None) or ""
-    return TITLES.get(group, short.rstrip("."))
 
 
 def _add_key(place: argparse._ActionsContainer, key: Key, about: str) -> None:
     text = " ".join(about.split()).replace("`", "").replace("None", "null").rstrip(".")
     if key.default not in (None, (), {}) and key.default is not False:
         text += f" (default: {_shown(key.default)})"
-    extra: dict[str, Any] = (
-        {"nargs": "?", "const": True, "metavar": "true|false"}
-        if key.kind is bool
-        else {"metavar": _metavar(key)}
-    )
+    extra: dict[str, Any] = {"metavar": _metavar(key)}
+    if key.kind is bool:
+        extra = {"nargs": "?", "const": "true", "metavar": "true|false"}
     if key.positional:
         extra["nargs"] = "?"
     place.add_argument(
         key.name if key.positional else f"--{key.name}",
-        type=key.accepted,
-        default=key.default,
+        default=argparse.SUPPRESS,
         help=text.replace("%", "%%"),
         **extra,
     )

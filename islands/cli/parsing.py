@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from islands.cli.schema import build, plain
+from islands.cli.schema import build, plain, put
 from islands.cli.sources import Sources, refuse_secrets, with_underscores
 from islands.errors import (
     DiskError,
@@ -78,24 +78,24 @@ def parse(
     given = with_underscores(sys.argv[1:] if arguments is None else arguments)
     refuse_secrets(given)
     sources = Sources(options_class, program, description)
-    flags, rest = sources.flags.parse_known_args(given)
-    rest = sources.spelled_out(rest)
-    sources.read_line(rest)  # answers --help, and knows that what is wrong is on the command line
-    files = sources.files(flags.config)
+    line, flags = sources.read_line(given)  # answers --help
+    files = sources.files(flags)
+    values = {name: key.default for name, key in sources.keys.items()}
     for file in files:
-        sources.read_file(file)
-    sources.read_environment()
-    options: Options = build(options_class, sources.read_line(rest, environment=True))
-    if flags.print_config:
+        values |= sources.read_file(file)
+    values |= sources.read_environment()
+    for name, value in line.items():
+        values = put(values, name, value, known=sources.keys)
+    options: Options = build(options_class, values)
+    if flags.get("print_config"):
         import yaml
 
         print(yaml.safe_dump(plain(options), sort_keys=False, allow_unicode=True), end="")
         raise SystemExit(0)
-    dry_run = getattr(flags, "dry_run", False)
-    step_time_s = getattr(flags, "step_time_s", None)
+    step_time_s = flags.get("step_time_s")
     if step_time_s is not None and not step_time_s > 0:
         raise SettingsError(f"step_time_s is {step_time_s}; it must be above 0")
-    return options, Common(flags.debug, dry_run, step_time_s, tuple(files))
+    return options, Common(flags["debug"], flags.get("dry_run", False), step_time_s, tuple(files))
 
 
 def main(

@@ -6,13 +6,16 @@ option, and both groups get its value.
 """
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from msgspec import convert
+
+from islands.cli.yaml_file import scalar, texts
 from islands.errors import SettingsError
 from islands.settings.host import FLAT, POSITIONAL
 
@@ -55,16 +58,6 @@ class Key:
         return self.kinds[0]
 
     @property
-    def accepted(self) -> Any:  # noqa: ANN401  (as `kind`)
-        """The type as the parser is told: words of an enumeration, a list also as one text."""
-        if get_origin(self.kind) is tuple:
-            return tuple[str, ...] | str
-        if not any(_is_words(kind) for kind in self.kinds):
-            return self.hint
-        accepted = [Literal[tuple(kind)] if _is_words(kind) else kind for kind in self.kinds]
-        return Union[(*accepted, type(None))] if self.optional else Union[tuple(accepted)]  # noqa: UP007
-
-    @property
     def wanted(self) -> str:
         """What a value must be, in words."""
         told = [_wanted(kind) for kind in self.kinds]
@@ -75,16 +68,22 @@ class Key:
         """Whether its value has keys of its own, which are not ours."""
         return get_origin(self.kind) is dict
 
-    def convert(self, value: object) -> object:
-        """The value as the dataclass holds it, from what the parser accepted."""
-        if value is None:
-            return None
-        for kind in self.kinds:
-            if _is_words(kind) and value in tuple(kind):
-                return kind(value)
-        if get_origin(self.kind) is tuple and isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        return value
+    def convert(self, told: object) -> object:
+        """The value as the dataclass holds it, of what a YAML file or a text says.
+
+        Raises:
+            ValidationError: it is none that this setting may have.
+        """
+        if isinstance(told, str) and get_origin(self.kind) is tuple:
+            told = texts(told)
+        elif isinstance(told, str) and self.kind not in (str, Path):
+            told = scalar(told.lower() if any(map(_is_words, self.kinds)) else told)
+        return convert(told, self.hint, dec_hook=_made_of)
+
+
+def _made_of(kind: type, told: object) -> object:
+    """A value of a kind that msgspec does not know: a path, or whatever a user's mapping holds."""
+    return Path(told) if kind is Path else told  # type: ignore[arg-type]  # refused by Path itself
 
 
 def _is_words(kind: object) -> bool:
@@ -200,21 +199,20 @@ def _flat_items(
     for name, value in nested.items():
         key = f"{prefix}{name}"
         groups = any(known.startswith(f"{key}.") for known in keys)
-        if isinstance(value, dict) and not (key in keys and keys[key].is_mapping):
+        if isinstance(value, dict) and value and key not in keys:
             yield from _flat_items(value, keys, f"{key}.")
-        elif groups and value is not None:
+        elif groups and value not in (None, {}):
             raise SettingsError(f"{key} is {value!r}; it must hold settings, such as {key}.seed")
         elif not groups:
             yield key, value
 
 
-def nest(values: Mapping[str, object]) -> dict[str, object]:
-    """Values by dotted key as nested mappings."""
-    nested: dict[str, Any] = {}
-    for key, value in values.items():
-        *groups, name = key.split(".")
-        place = nested
-        for group in groups:
-            place = place.setdefault(group, {})
-        place[name] = value
-    return nested
+def put(
+    values: Mapping[str, object], key: str, value: object, known: Collection[str] = ()
+) -> dict[str, object]:
+    """Values with one replaced or added; a key that is not known is one within a mapping."""
+    name, _, rest = (key, "", "") if key in known else key.partition(".")
+    if rest:
+        inner = values.get(name)
+        value = put(inner if isinstance(inner, dict) else {}, rest, value)
+    return {**values, name: value}

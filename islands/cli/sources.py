@@ -10,13 +10,13 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from jsonargparse import ArgumentParser
+from msgspec import ValidationError
 
 from islands.cli import help_text
-from islands.cli.schema import flatten, keys_of, nest
-from islands.cli.yaml_file import read_yaml
+from islands.cli.schema import flatten, keys_of
+from islands.cli.yaml_file import NULL, read_yaml, scalar
 from islands.errors import SettingsError
 from islands.settings.host import (
     CheckOptions,
@@ -30,54 +30,63 @@ from islands.settings.host import (
 SHARE_A_FILE = (RunOptions, SyncerOptions, SupervisorOptions, CheckOptions)
 HAVE_A_FILE = (*SHARE_A_FILE, LearnerOptions, ObserverOptions)
 PLANNED = (RunOptions, SyncerOptions, SupervisorOptions, LearnerOptions)
+FLAGS = ("CONFIG", "config", "print_config", "dry_run", "step_time_s", "debug")
 SECRETS = ("token", "key", "password", "secret", "run_token", "run_key", "api_key")
-FLAG_ERROR = re.compile(r"argument --(\w+): (.*)", re.DOTALL)
 # What an orchestrator puts into the environment for a service called islands-<role>.
 SERVICE_VARIABLE = re.compile(r"_(SERVICE_(HOST|PORT)|PORT)(_|$)")
 
 
 class Sources:
-    """One command's keys and parser, and the sources read so far."""
+    """One command's keys and parser; what each source says is told as values by key."""
 
     def __init__(self, options_class: type, program: str, description: str) -> None:
         self.options_class = options_class
         self.keys = keys_of(options_class)
         self.program = program
         self.prefix = "ISLANDS_" + re.split(r"[ .]", program)[-1].upper()
-        self.flags = _flags(options_class)
-        self.parser = _Refusing(
+        self.options = [name for name, key in self.keys.items() if not key.positional]
+        places = ["CONFIG"] if options_class in (RunOptions, CheckOptions) else []
+        places += [name for name, key in self.keys.items() if key.positional]
+        self.parser = _Parser(
             prog=program,
             description=description,
-            usage=help_text.usage(program, self._places()),
+            usage=help_text.usage(program, places),
             epilog=help_text.epilog(self.prefix, has_files=options_class in HAVE_A_FILE),
             formatter_class=help_text.Formatter,
-            exit_on_error=False,
-            default_env=True,
-            env_prefix=self.prefix,
             allow_abbrev=False,
         )
-        if self._takes_a_file:
-            told = "YAML file, as --config" + "; or a task, as --task" * self._takes_a_task
-            self.parser.add_argument("CONFIG", nargs="?", help=told)
-        help_text.add_keys(self.parser, self.keys, options_class, program)
-        _add_flags(self.parser.add_argument_group("Every command"), options_class, "-")
-
-    def _places(self) -> list[str]:
-        """What is given by its place."""
-        names = ["CONFIG"] if self._takes_a_file else []
-        return names + [name for name, key in self.keys.items() if key.positional]
-
-    @property
-    def _takes_a_file(self) -> bool:
-        return self.options_class in (RunOptions, CheckOptions)
-
-    @property
-    def _takes_a_task(self) -> bool:
-        return self.options_class is CheckOptions
+        if places[:1] == ["CONFIG"]:
+            told = "; or a task, as --task" if options_class is CheckOptions else ""
+            self.parser.add_argument("CONFIG", nargs="?", help=f"YAML file, as --config{told}")
+        help_text.add_keys(self.parser, self.keys, options_class)
+        _add_flags(self.parser.add_argument_group("Every command"), options_class)
 
     # --- command line -------------------------------------------------------------------------
 
-    def spelled_out(self, arguments: list[str]) -> list[str]:
+    def read_line(self, arguments: list[str]) -> tuple[dict[str, object], dict[str, Any]]:
+        """The values that a command line holds by key, and the flags; answers `--help`."""
+        mappings = tuple(f"--{key.name}." for key in self.keys.values() if key.is_mapping)
+        for option in dict.fromkeys(argument.partition("=")[0] for argument in arguments):
+            if option.startswith(mappings):  # whose keys only their user knows
+                self.parser.add_argument(option, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        try:
+            found, unknown = self.parser.parse_known_args(self._spelled_out(arguments))
+        except SettingsError as error:
+            raise SettingsError(self._line_sentence(str(error))) from error
+        if unknown:
+            raise SettingsError(self._unknown(unknown))
+        flags = {name: vars(found).pop(name) for name in FLAGS if name in found}
+        if self.options_class is CheckOptions and ":" in (flags["CONFIG"] or ""):
+            found.task, flags["CONFIG"] = flags["CONFIG"], None
+        return {name: self._of_text(name, text) for name, text in vars(found).items()}, flags
+
+    def _line_sentence(self, told: str) -> str:
+        """What argparse has found wrong, with what is wanted in its place."""
+        told = told.removeprefix("argument ")
+        name = told.removeprefix("--").removesuffix(": expected one argument")
+        return f"--{name} needs a value: {self.keys[name].wanted}" if name in self.keys else told
+
+    def _spelled_out(self, arguments: list[str]) -> list[str]:
         """A switch without a value is switched on, whatever stands behind it."""
         following = [*arguments, ""][1:]
         return [
@@ -90,44 +99,24 @@ class Sources:
         known = key is not None and key.kind is bool and argument.startswith("--")
         return known and after.lower() not in ("true", "false", "yes", "no")
 
-    def read_line(self, arguments: list[str], *, environment: bool = False) -> dict[str, object]:
-        """All values by key, with what the command line says on top of what was read before."""
-        try:
-            found = self.parser.parse_args(arguments, env=environment)
-        except (argparse.ArgumentError, SettingsError) as error:
-            raise SettingsError(self._line_sentence(str(error))) from error
-        self._positional = found.CONFIG if self._takes_a_file else None
-        if self._takes_a_task and ":" in (self._positional or ""):
-            found.task, self._positional = self._positional, None
-        return {name: key.convert(found[name]) for name, key in self.keys.items()}
-
-    def _line_sentence(self, told: str) -> str:
-        """What is wrong with the command line; no value is repeated that may be a secret."""
-        if told.startswith("unrecognized arguments:"):
-            words = told.partition(":")[2].split()
-            unknown = next((word for word in words if word.startswith("--")), None)
-            if unknown is None:
-                return f"unexpected argument {words[0]!r}; options begin with --"
-            name = unknown.partition("=")[0][2:]
-            return f"unknown option --{name}{self._hint(name, '--')}"
-        if "expected one argument" in told:
-            named = re.search(r"argument (--\S+?)[:,/]", told)
-            name = named[1][2:] if named else ""
-            wanted = f": {self.keys[name].wanted}" if name in self.keys else ""
-            return f"--{name} needs a value{wanted}"
-        return self._value_sentence(told, "")
+    def _unknown(self, words: list[str]) -> str:
+        """What is wrong with them; no value is repeated that may be a secret."""
+        option = next((word for word in words if word.startswith("--")), None)
+        if option is None:
+            return f"unexpected argument {words[0]!r}; options begin with --"
+        name = option.partition("=")[0][2:]
+        return f"unknown option --{name}{self._hint(name, '--')}"
 
     # --- files --------------------------------------------------------------------------------
 
-    def files(self, named: list[str]) -> list[Path]:
+    def files(self, flags: Mapping[str, Any]) -> list[Path]:
         """The YAML files in the order in which they are read."""
-        positional = [self._positional] if self._positional else []
-        from_environment = os.environ.get(f"{self.prefix}_CONFIG", "")
-        told = [*positional, *named] or [from_environment] * bool(from_environment)
-        return [Path(name) for name in told]
+        told = [flags.get("CONFIG"), *(flags.get("config") or [])]
+        named = [name for name in told if name is not None]
+        return [Path(name) for name in named or [os.environ.get(f"{self.prefix}_CONFIG")] if name]
 
-    def read_file(self, path: Path) -> None:
-        """Take a YAML file's values as the new defaults."""
+    def read_file(self, path: Path) -> dict[str, object]:
+        """The values that a YAML file holds, by key."""
         values = {}
         for name, value in flatten(read_yaml(path), self.keys).items():
             if name.rpartition(".")[2] in SECRETS and name not in self.keys:
@@ -136,19 +125,10 @@ class Sources:
                     "can read, and name that by token_file or key_file"
                 )
             if name in self.keys:
-                values[name] = value
+                values[name] = self._value(name, value, f" in {path}")
             elif not self._elsewhere(name):
                 raise SettingsError(f"unknown key {name} in {path}{self._hint(name)}")
-        for name, value in values.items():
-            if value is None and not self.keys[name].optional:
-                raise SettingsError(
-                    f"{name} is null in {path}; it must be {self.keys[name].wanted}"
-                )
-        try:
-            found = self.parser.parse_object(nest(values), env=False, defaults=False)
-        except (argparse.ArgumentError, SettingsError) as error:
-            raise SettingsError(self._value_sentence(str(error), f" in {path}", values)) from error
-        self.parser.set_defaults({name: found[name] for name in values})
+        return values
 
     def _elsewhere(self, name: str) -> bool:
         """Whether a key is one of another command that reads the same file."""
@@ -157,42 +137,44 @@ class Sources:
 
     # --- environment --------------------------------------------------------------------------
 
-    def read_environment(self) -> None:
-        """Check what the environment says; it is taken with the command line."""
-        known = {self._variable(name): name for name in self.keys}
-        known[f"{self.prefix}_CONFIG"] = "config"
+    def read_environment(self) -> dict[str, object]:
+        """The values that environment variables hold, by key."""
+        known = {f"{self.prefix}_{name.replace('.', '__').upper()}": name for name in self.options}
         for variable in sorted(os.environ):
-            ours = variable.startswith(f"{self.prefix}_") and variable not in known
-            if ours and not SERVICE_VARIABLE.search(variable.removeprefix(self.prefix)):
-                near = _nearest(variable, known)
+            ours = variable.startswith(f"{self.prefix}_") and variable != f"{self.prefix}_CONFIG"
+            service = SERVICE_VARIABLE.search(variable.removeprefix(self.prefix))
+            if ours and variable not in known and not service:
+                near = _nearest(variable, [*known, f"{self.prefix}_CONFIG"])
                 raise SettingsError(f"unknown environment variable {variable}{near}")
+        return {
+            name: self._of_text(name, os.environ[variable], f" in {variable}")
+            for variable, name in known.items()
+            if variable in os.environ
+        }
+
+    # --- values -------------------------------------------------------------------------------
+
+    def _of_text(self, name: str, text: str, place: str = "") -> object:
+        """A value of the command line or the environment, where null is a word."""
+        if name not in self.keys:
+            return scalar(str(text))  # one of a mapping
+        null = text in NULL and self.keys[name].optional
+        return self._value(name, None if null else text, place)
+
+    def _value(self, name: str, told: object, place: str) -> object:
+        key = self.keys[name]
         try:
-            self.parser.parse_env(defaults=False)
-        except (argparse.ArgumentError, SettingsError) as error:
-            named = re.search(r'key "([^"]+)"', str(error))
-            place = f" in {self._variable(named[1])}" if named else " in the environment"
-            raise SettingsError(self._value_sentence(str(error), place)) from error
-
-    def _variable(self, name: str) -> str:
-        return f"{self.prefix}_{name.replace('.', '__').upper()}"
-
-    # --- sentences ----------------------------------------------------------------------------
-
-    def _value_sentence(
-        self, told: str, place: str, values: Mapping[str, object] | None = None
-    ) -> str:
-        named = re.search(r'key "([^"]+)"', told)
-        key = self.keys.get(named[1]) if named else None
-        if key is None:
-            return " ".join(told.split()) + place
-        got = re.search(r"(?:Got|Given) value: (.*)", told, re.DOTALL)
-        value = values[key.name] if values is not None else (got[1] if got else "of another kind")
-        quotes = ", between quotes" if key.kind is str and values is not None else ""
-        shown = value if isinstance(value, str) else repr(value)
-        return f"{key.name} is {shown}{place}; it must be {key.wanted}{quotes}"
+            return key.convert(told)
+        except ValidationError as error:
+            shown = "null" if told is None else told if isinstance(told, str) else repr(told)
+            shown = " ".join(shown.split())
+            quotes = ", between quotes" if key.kind is str and told is not None else ""
+            raise SettingsError(
+                f"{name} is {shown}{place}; it must be {key.wanted}{quotes}"
+            ) from error
 
     def _hint(self, name: str, dashes: str = "") -> str:
-        near = _nearest(name, self.keys, dashes)
+        near = _nearest(name, self.options, dashes)
         for other in () if near else HAVE_A_FILE:
             if name in keys_of(other) and other is not self.options_class:
                 return f"; {help_text.CALLED[other]} has it, {self.program} has not"
@@ -237,15 +219,8 @@ def refuse_secrets(arguments: list[str]) -> None:
             )
 
 
-def _flags(options_class: type) -> argparse.ArgumentParser:
-    flags = _Flags(add_help=False, allow_abbrev=False)
-    _add_flags(flags, options_class, "_")
-    flags.set_defaults(config=[], print_config=False)
-    return flags
-
-
-def _add_flags(place: argparse._ActionsContainer, options_class: type, dash: str) -> None:
-    """Register what every command understands; to the eye with dashes, which become underscores."""
+def _add_flags(place: argparse._ActionsContainer, options_class: type) -> None:
+    """Register what every command understands."""
     if options_class in HAVE_A_FILE:
         place.add_argument(
             "--config", metavar="FILE", action="append", help="YAML file; of several, the last wins"
@@ -255,10 +230,10 @@ def _add_flags(place: argparse._ActionsContainer, options_class: type, dash: str
         )
     if options_class in PLANNED:
         place.add_argument(
-            f"--dry{dash}run",
+            "--dry_run",
             action="store_true",
             help="say what the run would need, and what would be refused; start nothing",
-        )
+        ).option_strings = ["--dry-run"]  # as it is told; its dash becomes an underscore
         place.add_argument(
             "--step_time_s",
             metavar="SECONDS",
@@ -268,15 +243,8 @@ def _add_flags(place: argparse._ActionsContainer, options_class: type, dash: str
     place.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
-class _Refusing(ArgumentParser):
+class _Parser(argparse.ArgumentParser):
     """Raises instead of ending the process."""
 
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        raise SettingsError(message)
-
-
-class _Flags(argparse.ArgumentParser):
-    """Reads what every command understands, and leaves the rest; raises as `_Refusing`."""
-
     def error(self, message: str) -> NoReturn:
-        raise SettingsError(FLAG_ERROR.sub(r"--\1: \2", message))
+        raise SettingsError(message)

@@ -1,5 +1,6 @@
-"""YAML files with settings: every key once, and 1e-3 is a number."""
+"""YAML files with settings, and texts of such values: every key once, and 1e-3 is a number."""
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from islands.errors import SettingsError
 
 FLOAT = re.compile(r"[-+]?(\d[\d_]*)?\.?\d+[eE][-+]?\d+$|[-+]?\d[\d_]*\.[eE][-+]?\d+$")
 
+NULL = ("null", "~")
+
 
 class _Loader(yaml.SafeLoader):
     """YAML 1.1 without its two traps: keys that silently win, and exponents that are text."""
@@ -18,6 +21,8 @@ class _Loader(yaml.SafeLoader):
         seen: dict[object, None] = {}
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if isinstance(key, list | dict):
+                break  # the base refuses it
             if key in seen:
                 raise SettingsError(f"line {key_node.start_mark.line + 1}: {key} occurs twice")
             seen[key] = None
@@ -53,3 +58,25 @@ def read_yaml(path: Path) -> dict[str, object]:
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise SettingsError(f"{path} holds no settings; it must be a mapping such as learners: 3")
     return found
+
+
+def scalar(text: str) -> object:
+    """The number, switch, list or mapping that a text is in YAML; else the text itself."""
+    with contextlib.suppress(ValueError):
+        return int(text)  # also 010, which YAML takes for an octal number
+    if text in NULL:
+        return None
+    try:
+        found = yaml.load(text, _Loader)  # noqa: S506  (a SafeLoader)
+    except (yaml.YAMLError, SettingsError):
+        return text
+    one_line = isinstance(found, list) and text.lstrip().startswith("[")  # "- a" may be a remark
+    return found if one_line or isinstance(found, int | float | dict) else text
+
+
+def texts(text: str) -> object:
+    """The texts of a list in YAML, or of one with nothing but commas."""
+    if text.lstrip().startswith("["):
+        with contextlib.suppress(yaml.YAMLError):
+            return yaml.load(text, yaml.BaseLoader)  # noqa: S506  (nothing but texts)
+    return [part.strip() for part in text.split(",") if part.strip()]

@@ -130,6 +130,21 @@ def test_values_of_all_kinds() -> None:
     assert (found.devices, found.folder) == (("0", "1-2"), Path("f"))
 
 
+def test_the_keys_of_a_mapping_are_options_however_deep() -> None:
+    """One is replaced or added beside those of the file; a quoted text of a file stays one."""
+    write("a.yaml", "task_settings: {rows: '4', deep: {a: 1}}\n")
+    given = ("--task_settings.deep.b", "8", "--task_settings.note", "- none")
+    settings = {"rows": "4", "deep": {"a": 1, "b": 8}, "note": "- none"}
+    assert read(RunOptions, "a.yaml", *given).file.task_settings == settings
+
+
+@pytest.mark.parametrize("given", ["7070,7071", "[7070, 7071]"])
+def test_texts_that_look_like_numbers(given: str) -> None:
+    """What is text stays as it is written on the command line, also within a list."""
+    assert read(LearnerOptions, "--supervisor", given).supervisor == ("7070", "7071")
+    assert read(LearnerOptions, "--name", "010").name == "010"
+
+
 @pytest.mark.parametrize("given", ["a:1,b:2", "[a:1, b:2]"])
 def test_several_addresses(given: str) -> None:
     """A list may be written with commas, and in a file as a list."""
@@ -225,6 +240,9 @@ def test_printed_settings_read_back_as_the_same(
             "task_settings: 3",
             "task_settings is 3 in a.yaml; it must be a mapping such as {rows: 4}",
         ),
+        ("learners: {}", "learners is {} in a.yaml; it must be a whole number"),
+        ("? [a]\n: 3", "a.yaml, line 1: no YAML: found unhashable key"),
+        ("task_settings: {1: 2}", "task_settings is {1: 2} in a.yaml; it must be a mapping"),
         ("run: {pace_by: fast}", "it must be one of median, fastest, slowest"),
         ("run: {learning_rate: x}", "run.learning_rate is x in a.yaml; it must be a number"),
         ("run: {learning_rate: -1}", "run.learning_rate is -1.0; it must be above 0, and finite"),
@@ -252,6 +270,13 @@ def test_a_file_is_refused_in_a_sentence(text: str, sentence: str) -> None:
             ("--run.quorum", "x"),
             "run.quorum is x; it must be a whole number, or auto, or null",
         ),
+        (
+            RunOptions,
+            ("--run.quorum", "1e3"),
+            "run.quorum is 1e3; it must be a whole number, or auto, or null",
+        ),
+        (RunOptions, ("a.yaml", ""), "unexpected argument ''; options begin with --"),
+        (RunOptions, ("--learners.x=1",), "unknown option --learners.x; did you mean --learners?"),
         (RunOptions, ("--token", "hush"), "--token would show a secret"),
         (RunOptions, ("--token=hush",), "--token would show a secret"),
         (RunOptions, ("--zz=hush",), "unknown option --zz; --help lists what there is"),
@@ -275,10 +300,12 @@ def test_a_command_line_is_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "sentence"),
+    ("command", "variable", "value", "sentence"),
     [
-        ("ISLANDS_LEARNER_DEVICE", "0", "did you mean ISLANDS_LEARNER_DEVICES?"),
+        (ControlOptions, "ISLANDS_CONTROL_VERB", "stop", "unknown environment variable"),
+        (LearnerOptions, "ISLANDS_LEARNER_DEVICE", "0", "did you mean ISLANDS_LEARNER_DEVICES?"),
         (
+            LearnerOptions,
             "ISLANDS_LEARNER_THREADS",
             "x",
             "threads is x in ISLANDS_LEARNER_THREADS; it must be a whole number, or null",
@@ -286,11 +313,11 @@ def test_a_command_line_is_refused_in_a_sentence(
     ],
 )
 def test_the_environment_is_as_strict(
-    variable: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+    command: type, variable: str, value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A misspelt variable would else be ignored without a word."""
+    """A misspelt variable would else be ignored without a word, and one of a place was."""
     monkeypatch.setenv(variable, value)
-    assert sentence in refusal(LearnerOptions)
+    assert sentence in refusal(command)
 
 
 def test_what_an_orchestrator_sets_for_a_service_is_no_mistake(
