@@ -237,7 +237,8 @@ class RunFigures:
     """What the whole run did, as one can show it while it goes on.
 
     `away` are the learners that are not here, who left last at the end, and `most_present` is how
-    many were here at once. `merged_tokens` are those of all merged contributions, summed over
+    many were here at once. `evictions` are those that the supervisor decided, of members of all
+    roles, over all its starts. `merged_tokens` are those of all merged contributions, summed over
     fragments, and `clock` is the fleet's, in steps, at the last merge. `warning` is a sentence
     about what is wrong with the run now, `ending` is why it ends; "" if neither is so.
     """

@@ -196,7 +196,8 @@ class RunFolder:
         self.figures.take_loss(name)
 
     def _changed(self, name: str, at_s: float, kind: str, fields: dict[str, object]) -> None:
-        """How a learner is, by the word of the supervisor or of the syncer."""
+        """How a member is, by the word of the supervisor or of the syncer; learners have a row."""
+        self.figures.evictions += kind == "evicted"
         figures = self.figures.learners.get(name)
         if figures is None:
             return
@@ -208,7 +209,6 @@ class RunFolder:
         state = STATES.get(figures.status)
         if state is not None:
             figures.enter(self.earlier_s + at_s, state)
-        self.figures.evictions += kind == "evicted"
         if kind != "status":
             self.figures.went(name)
 

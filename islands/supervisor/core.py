@@ -53,7 +53,6 @@ class Core:
     followers: dict[str, Follower] = field(default_factory=dict)
     stalls: dict[str, Stalls] = field(default_factory=dict)
     counter: int = 0
-    evictions: int = 0
     drained: dict[str, str] = field(default_factory=dict)
     paused: bool | None = None
     stopping: str | None = None

@@ -273,9 +273,8 @@ def _set_status(core: Core, member: MemberRecord, status: Status) -> None:
 
 
 def end(core: Core, member: MemberRecord, status: Status, reason: str) -> None:
-    """An incarnation is over."""
+    """An incarnation is over; whoever counts evictions counts these entries, once each."""
     core.set_status(member, status)
-    core.evictions += status is Status.EVICTED
     incarnation = str(member.incarnation)
     core.record(status.value, name=member.name, incarnation=incarnation, reason=reason)
     if member.connection is not None:

@@ -92,11 +92,6 @@ class SupervisorState:
         return self._core.members
 
     @property
-    def evictions(self) -> int:
-        """Incarnations that were ended against their will."""
-        return self._core.evictions
-
-    @property
     def finished(self) -> str | None:
         """Why the run is over, if it is."""
         return self._core.finished

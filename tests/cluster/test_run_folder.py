@@ -105,6 +105,15 @@ def test_a_loss_that_is_no_number_does_not_break_the_files(folder: RunFolder) ->
     assert folder.figures.learners["a"].loss == 1.0, "the smoothed loss forgets it"
 
 
+def test_every_eviction_counts_whoever_it_is_of(folder: RunFolder) -> None:
+    """The supervisor's decisions count: of an observer, a syncer, a learner of an earlier start."""
+    folder.write(0.1, "v", "admitted", {"name": "w", "role": "observer", "incarnation": "1.1"})
+    for evictions, name in enumerate(("w", "syncer", "nobody knows it"), start=1):
+        folder.write(0.2, "v", "evicted", {"name": name, "incarnation": "1.1", "reason": "silent"})
+        assert folder.figures.evictions == evictions
+    assert not folder.figures.learners
+
+
 def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     """Admissions, statuses and merges are counted; the log has what a person wants to know."""
     folder.write(0.1, "v", "admitted", {"name": "a", "role": "learner", "incarnation": "1.1"})

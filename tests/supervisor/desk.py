@@ -30,6 +30,8 @@ class Desk:
     def __init__(self, *, epoch: int = 1, launched: tuple[str, ...] = ()) -> None:
         self.now_s = 0.0
         self.actions: list[Action] = []
+        self.evictions = 0
+        """As many as the tape tells of."""
         self.proven = True
         """Whether those who join hold the run's key."""
         self.returns = True
@@ -49,6 +51,7 @@ class Desk:
         """Handle an event; one more at the same instant that says nothing asks for nothing."""
         actions = self.state.handle(event, now_s=self.now_s)
         assert self.state.handle(LinkClosed(-1), now_s=self.now_s) == []
+        self.evictions += recorded(actions).count("evicted")
         return actions
 
     def wait(self, seconds: float, *beats: Heartbeat) -> list[Action]:

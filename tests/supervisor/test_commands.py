@@ -97,7 +97,7 @@ def test_a_drained_learner_that_begins_again_by_itself_is_drained_still() -> Non
     desk.handle(LeaveArrived(Leave(LearnerName("a"), a, "not finite", diverged=True)))
     again = desk.admit("a", 1, previous=a)
     assert sent(desk.hear(beat(again)), Drain)
-    assert desk.state.evictions == 0, "nobody ended it against its will"
+    assert desk.evictions == 0, "nobody ended it against its will"
 
 
 def test_who_is_not_here_cannot_be_drained() -> None:

@@ -132,7 +132,7 @@ def test_a_suspect_learner_is_replaced_and_fenced() -> None:
     (joined,) = sent(actions, Joined)
     assert joined.incarnation > first
     assert recorded(actions) == ["evicted", "admitted"]
-    assert desk.state.evictions == 1
+    assert desk.evictions == 1
     (evicted,) = sent(desk.hear(beat(first)), Evicted)
     assert evicted.incarnation == first
 
@@ -161,7 +161,7 @@ def test_a_silent_learner_is_evicted_and_the_others_are_not() -> None:
     assert (desk.status("a"), desk.status("b")) == (Status.SUSPECT, Status.LIVE)
     desk.wait(0.25, beat(b, "b"))
     assert (desk.status("a"), desk.status("b")) == (Status.EVICTED, Status.LIVE)
-    assert desk.state.evictions == 1
+    assert desk.evictions == 1
 
 
 def test_a_zombie_is_told_so_and_comes_back_as_another() -> None:
@@ -211,7 +211,7 @@ def test_who_leaves_is_no_eviction() -> None:
     a = desk.admit("a", 1)
     desk.handle(LeaveArrived(Leave(LearnerName("a"), a, "drained")))
     assert desk.status() is Status.LEFT
-    assert desk.state.evictions == 0
+    assert desk.evictions == 0
     assert desk.admit("a", 2) > a
 
 
@@ -267,7 +267,7 @@ def test_a_restarted_supervisor_knows_its_predecessors_admissions() -> None:
     assert sent(actions, HeartbeatAck)
     assert recorded(actions) == ["recognised"]
     assert desk.state.members["a"].incarnation == old
-    assert desk.state.evictions == 0
+    assert desk.evictions == 0
     assert desk.admit("b", 2) == Incarnation(2, 1), "above all that was given before"
 
 

@@ -166,7 +166,7 @@ def test_a_whole_crowd_that_ends_at_once_is_told_before_it_is_forgotten() -> Non
         desk.now_s += 0.9
         for page in taken(view, desk.handle(Ticked())):
             told += [member.name for member in page.members if member.status is Status.EVICTED]
-    assert desk.state.evictions == CROWD
+    assert desk.evictions == CROWD
     assert set(told) >= set(admitted)
     assert not view.listed
     assert len(desk.state.core.ended) == ENDED_REMEMBERED
