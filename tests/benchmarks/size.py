@@ -1,13 +1,13 @@
 """What a run of large fragments needs and takes: real processes, devices that only sleep.
 
-    python -m tests.benchmarks.size [large | whole | decoder | wide ...]
+    python -m tests.benchmarks.size [large | whole | decoder | wide | hundred ...]
 
 *large* is 400M parameters in 4 fragments of 400 MB with one learner; *whole* 100M parameters in one
 fragment with two; *decoder* and *wide* are language models of 27M and 52M parameters that train
-with JAX, with two learners. Each run joins, merges, loses its syncer to SIGKILL, merges again, and
-is stopped in order. The last line of each is JSON: seconds to join and to come back, seconds per
-merge, the journal's bytes and every process's peak of memory (VmHWM), next to what `--dry-run` says
-of the same config.
+with JAX, with two learners, *hundred* one of 99M with one. Each run joins, merges, loses its syncer
+to SIGKILL, merges again, and is stopped in order. The last line of each is JSON: seconds to join
+and to come back, seconds per merge, the journal's bytes and every process's peak of memory (VmHWM),
+next to what `--dry-run` says of the same config.
 """
 
 import argparse
@@ -90,6 +90,13 @@ CASES = {
         900.0,
         {"fragments": 8, "interval_steps": 16},
         {"width": 640, "hidden": 2560, "layers": 10},
+        task="tests.benchmarks.size:small_decoder",
+    ),
+    "hundred": Case(
+        1,
+        900.0,
+        {"fragments": 8, "interval_steps": 16},
+        {"width": 896, "hidden": 3584, "layers": 10},
         task="tests.benchmarks.size:small_decoder",
     ),
 }
