@@ -74,8 +74,8 @@ class Standing:
 
     @property
     def tokens_per_s(self) -> float:
-        """Of all learners together, lately."""
-        return self.figures.speed.per_s(self.elapsed_s)
+        """Of all learners together, lately; 0 while they stand still because they were told to."""
+        return 0.0 if self.figures.work.paused else self.figures.speed.per_s(self.elapsed_s)
 
     @property
     def left_s(self) -> float | None:
@@ -86,7 +86,8 @@ class Standing:
             found = left_tokens / self.tokens_per_s
         if self.settings.budget_s is not None:
             found = min(found, self.settings.budget_s - self.figures.work.total_s(self.elapsed_s))
-        return None if found == inf or self.figures.work.paused else max(0.0, found)
+        at_work = not self.figures.work.paused and not self.figures.ending
+        return max(0.0, found) if at_work and found < inf else None
 
     @property
     def rate(self) -> float:
@@ -130,6 +131,8 @@ class LearnerLine:
     def tokens_per_s(self) -> float:
         """While it steps."""
         done = self.figures
+        if self.state != Phase.STEPPING.value:
+            return 0.0
         return done.tokens / max(1, done.steps) / done.step_time_s if done.step_time_s > 0 else 0.0
 
 

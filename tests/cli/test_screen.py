@@ -126,7 +126,9 @@ def test_a_budget_of_time_fills_the_bar_and_tells_what_is_left() -> None:
     both = replace(where, settings=RunSettings(budget_s=40.0, budget_tokens=100))
     assert both.left_s == 30.0
     where.figures.work.pause(10.0, paused=True)
-    assert (where.phase, where.left_s) == ("paused", None)
+    assert (where.phase, where.left_s, where.tokens_per_s) == ("paused", None, 0.0)
+    where.figures.ending = "stopped by an operator"
+    assert (where.phase, where.left_s) == ("ending", None)
     assert standing(RunFigures(), RunSettings()).share is None
 
 
