@@ -51,8 +51,8 @@ class Reading(Sleeping):
 
 OTHER_PROTOCOL = """
 import runpy, sys
-import islands.messages
-islands.messages.PROTOCOL = 99
+import islands.messages.protocol
+islands.messages.protocol.PROTOCOL = 99
 sys.argv = sys.argv[1:]
 runpy.run_module("islands.learner", run_name="__main__", alter_sys=True)
 """
