@@ -6,7 +6,8 @@
     ├── UserError            the user can mend it; one sentence, exit code 2
     │   ├── SettingsError    a setting is wrong: names the key, the value and what is allowed
     │   ├── TaskError        the user's Task is wrong: names the path or the method
-    │   └── DataError        the corpus is missing, unreadable or not the one of the run
+    │   ├── DataError        the corpus is missing, unreadable or not the one of the run
+    │   └── TapeError        a tape is damaged, or of another version of islands
     ├── TaskFailedError      the user's Task raised while it ran; it may succeed later: exit code 1
     ├── UnreachableError     nobody answers; the same command may succeed later: exit code 1
     ├── RefusedError         a peer refused us; its sentence is passed on
@@ -60,6 +61,10 @@ class TaskFailedError(IslandsError):
 
 class DataError(UserError):
     """The training data is missing, unreadable, or not what the run was started with."""
+
+
+class TapeError(UserError):
+    """A tape cannot be read: it is damaged, or another version of islands wrote it."""
 
 
 class RefusedError(IslandsError):

@@ -86,7 +86,7 @@ def judge(lines: Iterable[bytes], limits: Limits) -> list[Violation]:
     """All that a tape shows to be wrong; empty if nothing is.
 
     Raises:
-        msgspec.ValidationError: an entry is not what its kind must be.
+        TapeError: an entry is not what its kind must be.
     """
     history = History.of(lines)
     return [Violation(name, sentence) for name, rule in RULES for sentence in rule(history, limits)]

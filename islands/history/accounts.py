@@ -7,21 +7,24 @@ did, fates from the entries of single decisions. Only then the syncer's final le
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from islands.history.entries import (
+from islands.history.evidence import History, Limits
+from islands.history.tickets import Pair, pair, ticket
+from islands.identities import Fate
+from islands.tape.learner_entries import (
     Adopted,
+    Contributed,
+)
+from islands.tape.process_entries import (
+    Started,
+)
+from islands.tape.round_entries import (
     Arrived,
     BookClosed,
-    Contributed,
     FateTold,
     Finished,
     Granted,
     LeaseReturned,
-    Pair,
-    Started,
-    pair,
-    ticket,
 )
-from islands.history.evidence import History, Limits
 
 Who = tuple[str, Pair]
 Shard = tuple[int, int]
@@ -32,7 +35,7 @@ def each_has_one_fate(history: History, limits: Limits) -> Iterator[str]:
     fates: dict[str, FateTold] = {}
     arrived: dict[str, Arrived] = {}
     finished = False
-    for entry in history.effective:
+    for _, _, entry in history.effective:
         if isinstance(entry, Arrived):
             if entry.ticket in arrived:
                 yield f"{entry.ticket} was admitted twice"
@@ -44,7 +47,7 @@ def each_has_one_fate(history: History, limits: Limits) -> Iterator[str]:
                 yield f"{entry.ticket} was {fates[entry.ticket].fate}, then {entry.fate}"
             fates[entry.ticket] = entry
             yield from _was_sent(history, entry)
-            if entry.fate == "applied" and entry.ticket not in arrived:
+            if entry.fate is Fate.APPLIED and entry.ticket not in arrived:
                 yield f"{entry.ticket} was applied without being admitted"
         elif isinstance(entry, Finished):
             finished = True
@@ -58,14 +61,14 @@ def _was_sent(history: History, fate: FateTold) -> Iterator[str]:
     sent = history.contributions.get(fate.ticket, [])
     if not any((s.fragment, s.tokens) == (fate.fragment, fate.tokens) for s in sent):
         yield f"{fate.ticket} was {fate.fate} with {fate.tokens} tokens and never sent like that"
-    elif any(s.actor != ticket(fate.ticket).name for s in sent):
+    elif [*history.senders[fate.ticket]] != [ticket(fate.ticket).name]:
         yield f"{fate.ticket} was sent by somebody else"
 
 
 def applied(history: History) -> Iterator[tuple[Who, Contributed]]:
     """Every contribution that the run contains, with its sender, in order."""
-    for entry in history.effective:
-        if isinstance(entry, FateTold) and entry.fate == "applied":
+    for _, _, entry in history.effective:
+        if isinstance(entry, FateTold) and entry.fate is Fate.APPLIED:
             facts = ticket(entry.ticket)
             for sent in history.contributions.get(entry.ticket, []):
                 if sent.tokens == entry.tokens:
@@ -73,7 +76,7 @@ def applied(history: History) -> Iterator[tuple[Who, Contributed]]:
                     break
 
 
-def nothing_is_applied_twice(history: History, _: Limits) -> Iterator[str]:
+def nothing_is_applied_twice(history: History, _limits: Limits) -> Iterator[str]:
     """What one incarnation got applied to one fragment are disjoint stretches of its tokens."""
     end: dict[tuple[Who, int], int] = {}
     for who, sent in applied(history):
@@ -88,8 +91,8 @@ def nothing_is_applied_twice(history: History, _: Limits) -> Iterator[str]:
 
 def contributions_are_their_steps(history: History, limits: Limits) -> Iterator[str]:
     """A contribution counts the tokens of the steps that it contains, whatever was done since."""
-    for entry in history.entries:
-        batch_tokens = limits.batch_tokens.get(entry.actor)
+    for _, actor, entry in history.lines:
+        batch_tokens = limits.batch_tokens.get(actor)
         if not isinstance(entry, Contributed) or batch_tokens is None:
             continue
         if entry.tokens != entry.steps * batch_tokens:
@@ -98,17 +101,17 @@ def contributions_are_their_steps(history: History, limits: Limits) -> Iterator[
 
 def ledger_balances(history: History, limits: Limits) -> Iterator[str]:
     """The final ledger is the one counted here, has no difference, and nothing is pending."""
-    finished = [e for e in history.effective if isinstance(e, Finished)]
+    finished = [e for _, _, e in history.effective if isinstance(e, Finished)]
     if not finished or finished[-1].ledger is None:
         return
     processed = 0
-    for entry in history.effective:
+    for _, _, entry in history.effective:
         if isinstance(entry, BookClosed):
             processed += entry.processed
             known = history.totals.get((entry.name, pair(entry.incarnation)), {0: None})
             if entry.processed not in known and entry.processed:
                 yield f"{entry.name}/{entry.incarnation} never knew of {entry.processed} tokens"
-    for text, tokens in finished[-1].processed.items():
+    for text, tokens in (finished[-1].processed or {}).items():
         processed += tokens
         name, _, incarnation = text.rpartition("/")
         last = max(history.totals.get((name, pair(incarnation)), {0: None}))
@@ -122,9 +125,9 @@ def ledger_balances(history: History, limits: Limits) -> Iterator[str]:
 
 
 def _rows_match(history: History, finished: Finished, processed: int) -> Iterator[str]:
-    claimable = {"rejected": 0, "late": 0, "stale": 0}
-    sums: dict[tuple[int, str], int] = {}
-    for entry in history.effective:
+    claimable = (Fate.REJECTED, Fate.LATE, Fate.STALE)
+    sums: dict[tuple[int, Fate], int] = {}
+    for _, _, entry in history.effective:
         if isinstance(entry, FateTold) and entry.fate in claimable:
             key = (entry.fragment, entry.fate)
             sums[key] = sums.get(key, 0) + entry.tokens
@@ -141,7 +144,7 @@ def _rows_match(history: History, finished: Finished, processed: int) -> Iterato
                 f"fragment {index}: processed {processed}, applied {applied_tokens.get(index, 0)}, "
                 f"the ledger has {row.processed} and {row.applied}"
             )
-        told = {"rejected": row.rejected, "late": row.late, "stale": row.stale}
+        told = {Fate.REJECTED: row.rejected, Fate.LATE: row.late, Fate.STALE: row.stale}
         for fate, tokens in told.items():
             if tokens > sums.get((index, fate), 0):
                 yield f"fragment {index}: {tokens} tokens are {fate}, that is more than was sent"
@@ -155,7 +158,7 @@ def _losable(history: History, fragment: int) -> int:
     """What incarnations that ended had processed, less what of it was applied or overwritten."""
     closed = {
         (e.name, pair(e.incarnation)): e.processed
-        for e in history.effective
+        for _, _, e in history.effective
         if isinstance(e, BookClosed)
     }
     for who, sent in applied(history):
@@ -168,7 +171,7 @@ def quotas_are_kept(history: History, limits: Limits) -> Iterator[str]:
     """No incarnation processes more than it was granted, and all grants together fit the budget."""
     granted: dict[Who, int] = {}
     spent: dict[Who, int] = {}
-    for entry in history.effective:
+    for at_s, _, entry in history.effective:
         if isinstance(entry, Granted):
             who = (entry.name, pair(entry.incarnation))
             granted[who] = entry.quota
@@ -176,7 +179,7 @@ def quotas_are_kept(history: History, limits: Limits) -> Iterator[str]:
         elif isinstance(entry, BookClosed):
             spent[entry.name, pair(entry.incarnation)] = entry.processed
         if limits.budget_tokens is not None and sum(spent.values()) > limits.budget_tokens:
-            yield f"{sum(spent.values())} tokens are given out at {entry.at_s:.3f} s"
+            yield f"{sum(spent.values())} tokens are given out at {at_s:.3f} s"
             return
     for who, known in history.totals.items():
         if max(known) > granted.get(who, 0):
@@ -186,7 +189,7 @@ def quotas_are_kept(history: History, limits: Limits) -> Iterator[str]:
 def shards_are_read_on(history: History, limits: Limits) -> Iterator[str]:
     """A shard has one holder, who goes on where the one before is known to have come to."""
     shards = _Shards(history, limits.records_per_shard)
-    for entry in history.effective:
+    for _, _, entry in history.effective:
         if isinstance(entry, LeaseReturned):
             yield from shards.returned(entry)
         else:
@@ -255,15 +258,15 @@ class _Shards:
         return self.history.reached.get((*who, *shard), 0)
 
 
-def adoptions_discard(history: History, _: Limits) -> Iterator[str]:
+def adoptions_discard(history: History, _limits: Limits) -> Iterator[str]:
     """What a learner sends from a base begins where it adopted that base."""
     marks: dict[tuple[str, str, int, str], int] = {}
-    for entry in history.entries:
+    for _, actor, entry in history.lines:
         if isinstance(entry, Adopted):
-            adopted = (entry.actor, entry.incarnation, entry.fragment, entry.version)
+            adopted = (actor, entry.incarnation, entry.fragment, entry.version)
             marks[adopted] = entry.tokens
         elif isinstance(entry, Contributed):
             incarnation = entry.ticket.rpartition("@")[0].rpartition("/")[2]
-            mark = marks.get((entry.actor, incarnation, entry.fragment, entry.base))
+            mark = marks.get((actor, incarnation, entry.fragment, entry.base))
             if mark != entry.processed - entry.tokens:
                 yield f"{entry.ticket} counts from {entry.processed - entry.tokens}, not {mark}"

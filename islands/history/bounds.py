@@ -3,66 +3,72 @@
 from collections.abc import Iterator
 from math import isfinite
 
-from islands.history.entries import (
+from islands.history.evidence import History, Limits
+from islands.tape.member_entries import (
     Admitted,
-    Final,
-    Finished,
-    LeftOver,
-    Merged,
     ProcessEnded,
+)
+from islands.tape.round_entries import (
+    Finished,
+    Merged,
+)
+from islands.tape.simulation_entries import (
+    Final,
+    LeftOver,
     ProcessKilled,
 )
-from islands.history.evidence import History, Limits
 
 FLOAT32_BYTES = 4
 
 
-def values_are_finite(history: History, _: Limits) -> Iterator[str]:
+def values_are_finite(history: History, _limits: Limits) -> Iterator[str]:
     """Nothing that was merged, and nothing that a run ended with, is infinite or not a number."""
-    for entry in history.entries:
+    for at_s, _, entry in history.lines:
         if isinstance(entry, Merged):
             measured = [*entry.norms, entry.direction_norm, entry.cosine]
             if any(value is None or not isfinite(value) for value in measured):
                 yield f"fragment {entry.fragment}: merging {entry.version} measured {measured}"
         elif isinstance(entry, Final) and not entry.finite:
-            yield f"the run ended with values that are not finite, at {entry.at_s:.3f} s"
+            yield f"the run ended with values that are not finite, at {at_s:.3f} s"
 
 
 def contributions_fit(history: History, limits: Limits) -> Iterator[str]:
     """Contributions that wait need at most open rounds × learners × the largest fragment."""
-    names = {e.name: None for e in history.entries if isinstance(e, Admitted)}
+    names = {e.name: None for _, _, e in history.lines if isinstance(e, Admitted)}
     largest = FLOAT32_BYTES * max(limits.fragment_elements)
     most = limits.open_rounds_max * len(names) * largest
-    for entry in history.entries:
-        if isinstance(entry, ProcessEnded | ProcessKilled) and entry.waiting_bytes_most > most:
-            yield f"{entry.name} held {entry.waiting_bytes_most} bytes, allowed are {most}"
+    for _, _, entry in history.lines:
+        if isinstance(entry, ProcessEnded | ProcessKilled):
+            held = entry.waiting_bytes_most or 0
+            if held > most:
+                yield f"{entry.name} held {held} bytes, allowed are {most}"
 
 
 def mailboxes_are_short(history: History, limits: Limits) -> Iterator[str]:
     """No mailbox ever held more than it may."""
-    for entry in history.entries:
+    for _, _, entry in history.lines:
         if isinstance(entry, ProcessEnded | ProcessKilled):
-            most = entry.mailbox_most
+            most = entry.mailbox_most or 0
             if most > limits.mailbox_most:
                 yield f"the mailbox of {entry.name} held {most} messages"
 
 
 def run_ends(history: History, limits: Limits) -> Iterator[str]:
     """No process fails, and the run ends for all, with the values that were committed last."""
-    for entry in history.entries:
+    for _, _, entry in history.lines:
         if isinstance(entry, ProcessEnded) and entry.error:
             yield f"{entry.name} failed: {entry.error}"
         elif isinstance(entry, LeftOver):
             yield f"{entry.name} did not end"
     if not limits.must_finish:
         return
-    finished = [e for e in history.effective if isinstance(e, Finished)]
-    final = [e for e in history.entries if isinstance(e, Final)]
+    finished = [e for _, _, e in history.effective if isinstance(e, Finished)]
+    final = [e for _, _, e in history.lines if isinstance(e, Final)]
     if not finished or not final:
         yield "the run did not end"
         return
     newest: dict[int, str] = {}
-    for entry in history.effective:
+    for _, _, entry in history.effective:
         if isinstance(entry, Merged):
             newest[entry.fragment] = entry.digest
     for index, digest in newest.items():

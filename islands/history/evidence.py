@@ -9,18 +9,12 @@ is sent, nobody else may have seen what was undone; `order.py` judges that.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from islands.history.entries import (
-    Contributed,
-    Entry,
-    Journal,
-    Journalled,
-    Pair,
-    Started,
-    Told,
-    pair,
-    read,
-    ticket,
-)
+from islands.history.tickets import Pair, pair, ticket
+from islands.tape.entry import Line
+from islands.tape.kinds import read
+from islands.tape.learner_entries import Contributed, Reported
+from islands.tape.process_entries import Started
+from islands.tape.round_entries import Journal, Journalled
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +51,19 @@ class History:
     """The evidence of one tape.
 
     Attributes:
-        entries: of all actors, in order.
+        lines: of all actors, in order.
         effective: the syncer's, as its last start remembers them.
         contributions: every answer that a learner gave, by ticket.
+        senders: who gave them, by ticket.
         totals: all token counts that an incarnation itself knew of, by (name, incarnation).
         reached: the farthest position an incarnation read, by (name, incarnation, pass, shard).
         undone: sentences about records that a restart lost although they were durable.
     """
 
-    entries: list[Entry]
-    effective: list[Entry] = field(default_factory=list)
+    lines: list[Line]
+    effective: list[Line] = field(default_factory=list)
     contributions: dict[str, list[Contributed]] = field(default_factory=dict)
+    senders: dict[str, dict[str, None]] = field(default_factory=dict)
     totals: dict[tuple[str, Pair], dict[int, None]] = field(default_factory=dict)
     reached: dict[tuple[str, Pair, int, int], int] = field(default_factory=dict)
     undone: list[str] = field(default_factory=list)
@@ -77,32 +73,34 @@ class History:
         """Read a tape."""
         history = cls(read(lines))
         history._replay()
-        for entry in history.entries:
+        for _, actor, entry in history.lines:
             if isinstance(entry, Contributed):
                 history.contributions.setdefault(entry.ticket, []).append(entry)
-                who = (entry.actor, ticket(entry.ticket).incarnation)
+                history.senders.setdefault(entry.ticket, {})[actor] = None
+                who = (actor, ticket(entry.ticket).incarnation)
                 history.totals.setdefault(who, {})[entry.processed] = None
-            elif isinstance(entry, Told):
-                history._take_told(entry)
+            elif isinstance(entry, Reported):
+                history._take_report(actor, entry)
         return history
 
-    def _take_told(self, told: Told) -> None:
+    def _take_report(self, actor: str, told: Reported) -> None:
         incarnation = pair(told.incarnation)
-        self.totals.setdefault((told.actor, incarnation), {})[told.tokens] = None
+        self.totals.setdefault((actor, incarnation), {})[told.tokens] = None
         for pass_index, shard, position in told.leases:
-            key = (told.actor, incarnation, pass_index, shard)
+            key = (actor, incarnation, pass_index, shard)
             self.reached[key] = max(self.reached.get(key, 0), position)
 
     def _replay(self) -> None:
         """Keep of the syncer's entries what its journal brought through every restart."""
         syncers = {
-            e.actor for e in self.entries if isinstance(e, Started) and e.sequence is not None
+            actor for _, actor, e in self.lines if isinstance(e, Started) and e.sequence is not None
         }
-        kept: list[Entry] = []
+        kept: list[Line] = []
         marks: dict[int, int] = {}
         durable = 0
-        for entry in self.entries:
-            if entry.actor not in syncers:
+        for line in self.lines:
+            entry = line.entry
+            if line.actor not in syncers:
                 continue
             if isinstance(entry, Started):
                 if entry.resumed and entry.sequence not in marks:
@@ -116,7 +114,7 @@ class History:
                 del kept[length:]
                 marks = {number: mark for number, mark in marks.items() if mark <= length}
                 durable = (entry.sequence or 0) if entry.resumed else 0
-            kept.append(entry)
+            kept.append(line)
             if isinstance(entry, Journal):
                 marks[entry.sequence] = len(kept)
             elif isinstance(entry, Journalled):

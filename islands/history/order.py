@@ -3,47 +3,54 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from islands.history.entries import (
-    Admitted,
+from islands.history.evidence import History, Limits
+from islands.history.tickets import Pair, pair, ticket
+from islands.identities import Fate, Role
+from islands.tape.learner_entries import (
     Adopted,
+)
+from islands.tape.member_entries import (
+    Admitted,
+    ProcessEnded,
+)
+from islands.tape.process_entries import (
+    Started,
+)
+from islands.tape.round_entries import (
     BookClosed,
     Closed,
     Closing,
     Committed,
     FateTold,
-    Final,
     Finished,
-    Healed,
     Journal,
     Journalled,
     Merged,
-    Pair,
-    ProcessEnded,
+    Seeded,
+)
+from islands.tape.simulation_entries import (
+    Final,
+    Healed,
     ProcessKilled,
     ProcessStarted,
-    Seeded,
-    Started,
-    pair,
-    ticket,
 )
-from islands.history.evidence import History, Limits
 
 
-def epochs_grow(history: History, _: Limits) -> Iterator[str]:
+def epochs_grow(history: History, _limits: Limits) -> Iterator[str]:
     """Every start of a supervisor or syncer has a higher epoch than all before it."""
     newest: dict[str, int] = {}
-    for entry in history.entries:
+    for _, actor, entry in history.lines:
         if isinstance(entry, Started):
-            if entry.epoch <= newest.get(entry.actor, 0):
-                yield f"{entry.actor} began epoch {entry.epoch} after {newest[entry.actor]}"
-            newest[entry.actor] = entry.epoch
+            if entry.epoch <= newest.get(actor, 0):
+                yield f"{actor} began epoch {entry.epoch} after {newest[actor]}"
+            newest[actor] = entry.epoch
 
 
-def incarnations_are_given_once(history: History, _: Limits) -> Iterator[str]:
+def incarnations_are_given_once(history: History, _limits: Limits) -> Iterator[str]:
     """No incarnation is given twice, and those of a name grow."""
     given: dict[Pair, str] = {}
     newest: dict[str, Pair] = {}
-    for entry in history.entries:
+    for _, _, entry in history.lines:
         if isinstance(entry, Admitted):
             incarnation = pair(entry.incarnation)
             if incarnation in given:
@@ -54,29 +61,29 @@ def incarnations_are_given_once(history: History, _: Limits) -> Iterator[str]:
             newest[entry.name] = incarnation
 
 
-def versions_grow(history: History, _: Limits) -> Iterator[str]:
+def versions_grow(history: History, _limits: Limits) -> Iterator[str]:
     """A fragment's committed versions grow, also over restarts, and so do those of a holder."""
     committed: dict[int, Pair] = {}
     held: dict[tuple[str, str, int], Pair] = {}
-    for entry in history.entries:
+    for _, actor, entry in history.lines:
         if isinstance(entry, Committed):
             version, before = pair(entry.version), committed.get(entry.fragment, (0, 0))
             if version <= before:
                 yield f"fragment {entry.fragment}: {entry.version} committed after {before}"
             committed[entry.fragment] = version
         elif isinstance(entry, Adopted):
-            key = (entry.actor, entry.incarnation, entry.fragment)
+            key = (actor, entry.incarnation, entry.fragment)
             version = pair(entry.version)
             if version <= held.get(key, (0, -1)):
-                yield f"{entry.actor} adopted {entry.version} after {held[key]}, {entry.fragment}"
+                yield f"{actor} adopted {entry.version} after {held[key]}, {entry.fragment}"
             held[key] = version
 
 
-def versions_follow(history: History, _: Limits) -> Iterator[str]:
+def versions_follow(history: History, _limits: Limits) -> Iterator[str]:
     """What the syncer remembers is one chain per fragment: each merge adds 1 to the number."""
     numbers: dict[int, int] = {}
     newest: Pair = (0, 0)
-    for entry in history.effective:
+    for _, _, entry in history.effective:
         if isinstance(entry, Seeded):
             newest = pair(entry.version)
             numbers.clear()
@@ -88,10 +95,10 @@ def versions_follow(history: History, _: Limits) -> Iterator[str]:
             numbers[entry.fragment] = number
 
 
-def versions_have_one_value(history: History, _: Limits) -> Iterator[str]:
+def versions_have_one_value(history: History, _limits: Limits) -> Iterator[str]:
     """A version has one digest, wherever it appears."""
     digests: dict[tuple[int, str], str] = {}
-    for entry in history.entries:
+    for _, actor, entry in history.lines:
         seen: list[tuple[int, str, str]] = []
         if isinstance(entry, Merged | Committed | Adopted):
             seen = [(entry.fragment, entry.version, entry.digest)]
@@ -100,15 +107,15 @@ def versions_have_one_value(history: History, _: Limits) -> Iterator[str]:
             seen = [(index, version, digest) for index, (version, digest) in enumerate(pairs)]
         for fragment, version, digest in seen:
             if digests.setdefault((fragment, version), digest) != digest:
-                yield f"fragment {fragment}, version {version} has two values ({entry.actor})"
+                yield f"fragment {fragment}, version {version} has two values ({actor})"
 
 
-def journal_comes_first(history: History, _: Limits) -> Iterator[str]:
+def journal_comes_first(history: History, _limits: Limits) -> Iterator[str]:
     """What is adopted was durable before, and no restart takes back what was durable."""
     yield from history.undone
     written: dict[int, tuple[int, str]] = {}
     durable: dict[tuple[int, str], None] = {}
-    for entry in history.entries:
+    for _, actor, entry in history.lines:
         if isinstance(entry, Journal):
             if entry.fragment is not None:
                 written[entry.sequence] = (entry.fragment, entry.version)
@@ -120,7 +127,7 @@ def journal_comes_first(history: History, _: Limits) -> Iterator[str]:
             for sequence in [number for number in written if number <= entry.sequence]:
                 durable[written.pop(sequence)] = None
         elif isinstance(entry, Adopted) and (entry.fragment, entry.version) not in durable:
-            yield f"{entry.actor} adopted {entry.version} of {entry.fragment} before it was durable"
+            yield f"{actor} adopted {entry.version} of {entry.fragment} before it was durable"
 
 
 def what_ended_is_fenced(history: History, limits: Limits) -> Iterator[str]:
@@ -132,7 +139,7 @@ def what_ended_is_fenced(history: History, limits: Limits) -> Iterator[str]:
     ended: dict[str, Pair] = {}
     closed: dict[int, dict[str, Pair]] = {}
     chains: dict[int, list[Pair]] = {}
-    for entry in history.effective:
+    for _, _, entry in history.effective:
         if isinstance(entry, Started):
             epoch = entry.epoch
         elif isinstance(entry, BookClosed):
@@ -143,7 +150,7 @@ def what_ended_is_fenced(history: History, limits: Limits) -> Iterator[str]:
             seed = pair(entry.version)
         elif isinstance(entry, Merged):
             chains.setdefault(entry.fragment, [seed]).append(pair(entry.version))
-        elif isinstance(entry, FateTold) and entry.fate == "applied":
+        elif isinstance(entry, FateTold) and entry.fate is Fate.APPLIED:
             facts = ticket(entry.ticket)
             if facts.epoch != epoch:
                 yield f"{entry.ticket} was applied in epoch {epoch}"
@@ -159,7 +166,7 @@ def what_ended_is_fenced(history: History, limits: Limits) -> Iterator[str]:
 def rounds_have_their_quorum(history: History, limits: Limits) -> Iterator[str]:
     """Nothing is merged below K contributions, but for the closing rounds."""
     closing = False
-    for entry in history.effective:
+    for _, _, entry in history.effective:
         if isinstance(entry, Started | Closing):
             closing = isinstance(entry, Closing)
         elif isinstance(entry, Closed):
@@ -168,47 +175,48 @@ def rounds_have_their_quorum(history: History, limits: Limits) -> Iterator[str]:
                 yield f"round {entry.round} closed with {arrived} contributions"
 
 
-def learners_keep_up(history: History, _: Limits) -> Iterator[str]:
+def learners_keep_up(history: History, _limits: Limits) -> Iterator[str]:
     """I4: once healed, who lives adopts within a period what was committed before it."""
-    healed = next((e for e in history.entries if isinstance(e, Healed)), None)
-    if healed is None:
+    found = next(((at_s, e) for at_s, _, e in history.lines if isinstance(e, Healed)), None)
+    if found is None:
         return
-    begin_s, period_s = healed.at_s + healed.recovery_s, healed.period_s
+    healed_s, healed = found
+    begin_s, period_s = healed_s + healed.recovery_s, healed.period_s
     lives = _lives(history)
     adopted: dict[tuple[str, int], tuple[list[float], list[Pair]]] = {}
-    for entry in history.entries:
+    for at_s, actor, entry in history.lines:
         if isinstance(entry, Adopted):
-            times, versions = adopted.setdefault((entry.actor, entry.fragment), ([], []))
-            times.append(entry.at_s)
+            times, versions = adopted.setdefault((actor, entry.fragment), ([], []))
+            times.append(at_s)
             versions.append(pair(entry.version))
-    for entry in history.entries:
-        if not isinstance(entry, Committed) or entry.at_s < begin_s:
+    for at_s, _, entry in history.lines:
+        if not isinstance(entry, Committed) or at_s < begin_s:
             continue
-        due_s = entry.at_s + period_s
+        due_s = at_s + period_s
         for name, (born_s, died_s) in lives.items():
-            if born_s > healed.at_s or died_s <= due_s:
+            if born_s > healed_s or died_s <= due_s:
                 continue
             times, versions = adopted.get((name, entry.fragment), ([], []))
             count = bisect_right(times, due_s)
             if count == 0 or versions[count - 1] < pair(entry.version):
                 yield (
                     f"{name} had not adopted {entry.version} of {entry.fragment} "
-                    f"{period_s:.1f} s after {entry.at_s:.1f} s"
+                    f"{period_s:.1f} s after {at_s:.1f} s"
                 )
 
 
 def _lives(history: History) -> dict[str, tuple[float, float]]:
     """When the last process of every learner began and ended; a finished run ends all."""
     end_s = min(
-        (e.at_s for e in history.entries if isinstance(e, Finished) and e.ledger is not None),
+        (at_s for at_s, _, e in history.lines if isinstance(e, Finished) and e.ledger is not None),
         default=float("inf"),
     )
-    learners = {e.name: None for e in history.entries if isinstance(e, Admitted)}
+    learners = {e.name: None for _, _, e in history.lines if isinstance(e, Admitted)}
     lives: dict[str, tuple[float, float]] = {}
-    for entry in history.entries:
+    for at_s, _, entry in history.lines:
         if isinstance(entry, ProcessStarted):
-            lives[entry.name] = (entry.at_s, end_s)
+            lives[entry.name] = (at_s, end_s)
         elif isinstance(entry, ProcessEnded | ProcessKilled) and entry.name in lives:
-            lives[entry.name] = (lives[entry.name][0], min(entry.at_s, end_s))
-    roles = {e.name: e.role for e in history.entries if isinstance(e, Admitted)}
-    return {name: lives[name] for name in learners if name in lives and roles[name] == "learner"}
+            lives[entry.name] = (lives[entry.name][0], min(at_s, end_s))
+    roles = {e.name: e.role for _, _, e in history.lines if isinstance(e, Admitted)}
+    return {name: lives[name] for name in learners if name in lives and roles[name] is Role.LEARNER}

@@ -29,6 +29,7 @@ import msgspec
 from islands.errors import InvariantError
 from islands.identities import Fate, Incarnation, LearnerName, Version
 from islands.messages.training import Contribution, FragmentProgress, Merged, Progress
+from islands.tape.round_entries import Row
 
 NOTHING_TOLD = FragmentProgress()
 
@@ -113,26 +114,6 @@ class Book(msgspec.Struct, array_like=True, gc=False):
         """Tokens that have no fate yet."""
         account = self.accounts[fragment]
         return self.processed - account.told.settled_tokens - account.unsettled
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The account of one fragment over the whole run; all fields in tokens."""
-
-    processed: int
-    applied: int
-    rejected: int
-    late: int
-    stale: int
-    overwritten: int
-    lost: int
-    pending: int
-
-    @property
-    def imbalance(self) -> int:
-        """Processed minus all fates: 0."""
-        fates = self.applied + self.rejected + self.late + self.stale
-        return self.processed - (fates + self.overwritten + self.lost + self.pending)
 
 
 @dataclass(slots=True)

@@ -54,7 +54,7 @@ from islands.syncer.events import (
 from islands.syncer.fate import NormGauge
 from islands.syncer.fence import Fence
 from islands.syncer.leases import OUTAGE_S, LeaseBook, grant_steps, ordinary_grant_steps
-from islands.syncer.ledger import Ledger, Row
+from islands.syncer.ledger import Ledger
 from islands.syncer.pace import Pace
 from islands.syncer.pausing import count_time
 from islands.syncer.repeats import next_sweep_s, resend_s, sweep
@@ -69,6 +69,7 @@ from islands.syncer.scheduling import (
     take_decline,
 )
 from islands.syncer.sessions import close_link, open_link, take_leave, take_membership
+from islands.tape.round_entries import Row
 
 FIXED_POINT_LIMIT = 1000
 

@@ -1,0 +1,33 @@
+"""Versions, incarnations and tickets as they stand on a tape, made fit to be compared."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+Pair = tuple[int, int]
+"""(epoch, number) of a version, (epoch, counter) of an incarnation."""
+
+
+@lru_cache(maxsize=4096)
+def pair(text: str) -> Pair:
+    """A version or an incarnation, to be compared."""
+    epoch, _, number = text.partition(".")
+    return int(epoch), int(number)
+
+
+@dataclass(frozen=True, slots=True)
+class TicketFacts:
+    """A ticket taken apart."""
+
+    name: str
+    incarnation: Pair
+    epoch: int
+    round: int
+
+
+@lru_cache(maxsize=4096)
+def ticket(text: str) -> TicketFacts:
+    """A ticket, taken apart."""
+    who, _, right = text.rpartition("@")
+    name, _, incarnation = who.rpartition("/")
+    epoch, _, round_ = right.partition(":")
+    return TicketFacts(name, pair(incarnation), int(epoch), int(round_))

@@ -1,0 +1,84 @@
+"""All kinds of entries, and a tape's lines read back into them.
+
+The union is every class of the modules of entries that has no subclass: none is listed twice.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Union
+
+import msgspec
+
+from islands.errors import TapeError
+from islands.tape import (
+    learner_entries,
+    member_entries,
+    process_entries,
+    round_entries,
+    simulation_entries,
+)
+from islands.tape.entry import Entry, Line, Logged, Notable, Stamp, kind_of
+
+MODULES = (process_entries, member_entries, round_entries, learner_entries, simulation_entries)
+"""Where entries are declared, in the order of the docs."""
+
+
+def _leaves(parent: type[Entry]) -> Iterator[type[Entry]]:
+    children = parent.__subclasses__()
+    for child in children:
+        yield from _leaves(child)
+    if not children:
+        yield parent
+
+
+ENTRIES = tuple(
+    entry for module in MODULES for entry in _leaves(Entry) if entry.__module__ == module.__name__
+)
+"""Every type of entry."""
+
+LOGGED = frozenset(kind_of(entry) for entry in ENTRIES if issubclass(entry, Logged))
+"""Kinds of entries that a person wants to know about."""
+
+NOTABLE = frozenset(kind_of(entry) for entry in ENTRIES if issubclass(entry, Notable))
+"""Kinds of entries that go to the run's folder, whichever process they come from."""
+
+_BY_KIND = {kind_of(entry): entry for entry in ENTRIES}
+
+if TYPE_CHECKING:
+    AnyEntry = Entry
+else:
+    AnyEntry = Union[ENTRIES]  # noqa: UP007  of types that are counted, not written out
+
+_STAMP = msgspec.json.Decoder(Stamp)
+_ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(AnyEntry)
+
+
+def read(lines: Iterable[bytes]) -> list[Line]:
+    """A tape, in order.
+
+    Raises:
+        TapeError: a line is no entry of this version.
+    """
+    found: list[Line] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            stamp = _STAMP.decode(line)
+            found.append(Line(stamp.at_s, stamp.actor, _ENTRY.decode(line)))
+        except msgspec.MsgspecError as error:
+            raise TapeError(f"line {number} of the tape is damaged: {error}") from error
+    return found
+
+
+@cache
+def _decoder(kind: str) -> msgspec.json.Decoder[Entry]:
+    return msgspec.json.Decoder(_BY_KIND[kind])
+
+
+def decode_fields(kind: str, fields: str) -> Entry:
+    """An entry of a known kind, from its fields as a JSON object; what it does not know is gone.
+
+    Raises:
+        msgspec.MsgspecError: a field is missing or of another type, or it is no JSON at all.
+        RecursionError: it is nested without end.
+    """
+    return _decoder(kind).decode(fields)

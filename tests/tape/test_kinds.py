@@ -1,0 +1,42 @@
+"""Every line that an actor writes is an entry of the one union, field by field."""
+
+import msgspec
+import pytest
+
+from islands.errors import TapeError
+from islands.simulation.faults import draw
+from islands.simulation.trial import play
+from islands.tape.entry import encode_entry
+from islands.tape.kinds import decode_fields, read
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_is_read_is_what_was_written(number: int) -> None:
+    """No field of a line is unknown to its type: each line is encoded again to the same bytes."""
+    lines = play(draw(number)).lines
+    again = [encode_entry(at_s, actor, entry) for at_s, actor, entry in read(lines)]
+    assert again == list(lines)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b'{"at_s":0.0,"actor":"a"}',
+        b'{"at_s":0.0,"actor":"a","kind":"sung"}',
+        b'{"actor":"a","kind":"journalled","sequence":1}',
+        b'{"at_s":0.0,"actor":"a","kind":"journalled","sequence":"1"}',
+    ],
+)
+def test_what_is_no_entry_is_told_by_its_line(line: bytes) -> None:
+    """A damaged tape is no evidence, and whoever reads it hears where it is damaged."""
+    whole = b'{"at_s":0.0,"actor":"a","kind":"journalled","sequence":1}'
+    with pytest.raises(TapeError, match="line 2 of the tape is damaged"):
+        read([whole, line])
+
+
+@pytest.mark.parametrize("fields", ["{}", '{"kind":"left","sequence":1}', '{"sequence":null}', "x"])
+def test_fields_of_another_type_are_no_entry(fields: str) -> None:
+    """What comes from another process is taken whole, or not at all."""
+    with pytest.raises(msgspec.MsgspecError):
+        decode_fields("journalled", fields)
