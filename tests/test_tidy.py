@@ -69,7 +69,7 @@ PLANTED = [
     (tidy_rules.one_clock, "islands/compute.py", "from time import monotonic\n", "a clock"),
     (
         tidy_rules.one_clock,
-        "islands/actors/tape.py",
+        "islands/tape/writing.py",
         "import time\nt = time.time_ns()\n",
         "a clock",
     ),

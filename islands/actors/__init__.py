@@ -10,7 +10,5 @@ its link, for who is no learner             `membership_client.py`
 admissions that a syncer can check alone    `credentials.py`
 links that others open                      `acceptor.py`
 numbers of starts that fence                `epochs.py`
-what was decided, entry by entry            `tape.py`
-how many of these peers can cause           `entry_limit.py`
 ==========================================  ======================
 """

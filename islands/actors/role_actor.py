@@ -5,19 +5,23 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from islands.actors.entry_limit import CAUSED_BY_PEERS, EntryLimit
-from islands.actors.tape import NOTABLE, Tape
 from islands.errors import InvariantError, IslandsError
 from islands.layout.leaves import Layout
 from islands.messages.control import Note
 from islands.messages.training import FragmentUpdate
 from islands.settings.run import RunSettings
+from islands.tape.entry import Entry, Notable
+from islands.tape.entry_limit import CAUSED_BY_PEERS, EntryLimit
+from islands.tape.process_entries import Failed, Unsendable
+from islands.tape.writing import Tape
 from messaging.actors.actor import Actor
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
@@ -37,7 +41,7 @@ ROOM = 256
 """Events that wait before links are read no further; each of their readers has its turn."""
 
 NOTED_MAX = 64
-"""Entries of a list in a note: one of a thousand learners would fit no frame."""
+"""Values of a list in a note: one of a thousand learners would fit no frame."""
 
 NOTES_KEPT = 1024
 """Notable entries that wait for the supervisor; older ones are only on the own tape."""
@@ -106,10 +110,8 @@ class RoleActor(Actor[T]):
     async def on_failure(self, error: BaseException) -> None:
         """End what was started; the error is raised from `run`."""
         try:
-            fields: dict[str, object] = {"error": repr(error)}
-            if isinstance(error, IslandsError) and error.detail:
-                fields["detail"] = error.detail
-            self.record("failed", fields)
+            detail = error.detail if isinstance(error, IslandsError) else None
+            self.record(Failed(repr(error), detail or None))
         finally:
             await self.kill()
 
@@ -169,19 +171,17 @@ class RoleActor(Actor[T]):
         if not self.ref.tell(event) and not self.ref.stopped:
             self.fail("mailbox", InvariantError(f"{self.name} does not keep up with its mailbox"))
 
-    def record(self, kind: str, fields: dict[str, object]) -> None:
+    def record(self, entry: Entry) -> None:
         """Write one entry to the tape; what a peer said in it is shown as one line, and cut."""
-        fields = {
-            key: plain(told) if isinstance(told, str) else told for key, told in fields.items()
-        }
-        if kind in CAUSED_BY_PEERS:
+        entry = plainly(entry)
+        if isinstance(entry, CAUSED_BY_PEERS):
             before = self._limit.left_out(self.now_s())
             if before is None:
                 return
-            fields |= {"left_out": before} if before else {}
-        self.around.tape.write(self.now_s() - self.around.origin_s, self.name, kind, fields)
-        if self.around.reports and kind in NOTABLE:
-            self._notes.append(Note(kind, msgspec.json.encode(noted(fields)).decode()))
+            entry = replace(entry, left_out=before) if before else entry
+        self.around.tape.write(self.now_s() - self.around.origin_s, self.name, entry)
+        if self.around.reports and isinstance(entry, Notable):
+            self._notes.append(Note(entry.kind, msgspec.json.encode(noted(entry)).decode()))
             self._send_notes()
 
     def _send_notes(self) -> None:
@@ -222,17 +222,30 @@ class RoleActor(Actor[T]):
             return link.send(envelope, lane, topic)
         except EncodeError as error:  # it would fail again: the run's folder hears why this ends
             if not isinstance(body, Note):
-                self.record("unsendable", {"error": str(error)})
+                self.record(Unsendable(str(error)))
             raise
 
 
-def noted(fields: dict[str, object]) -> dict[str, object]:
-    """What a note says of an entry of the tape: all of it but long lists, which the tape has."""
-    return {
-        name: value
-        for name, value in fields.items()
-        if not isinstance(value, list | tuple | dict) or len(value) <= NOTED_MAX
-    }
+def plainly(entry: Entry) -> Entry:
+    """An entry whose texts are lines of bounded length; nearly always it is so already."""
+    changed: dict[str, str] = {}
+    for name in entry.__struct_fields__:
+        told = getattr(entry, name)
+        if type(told) is str and (shown := plain(told)) is not told:
+            changed[name] = shown
+    return replace(entry, **changed) if changed else entry
+
+
+def noted(entry: Entry) -> Entry:
+    """What a note says of an entry of the tape: of long lists only their beginning."""
+    cut: dict[str, object] = {}
+    for name in entry.__struct_fields__:
+        value = getattr(entry, name)
+        if isinstance(value, list) and len(value) > NOTED_MAX:
+            cut[name] = value[:NOTED_MAX]
+        elif isinstance(value, dict) and len(value) > NOTED_MAX:
+            cut[name] = dict(islice(value.items(), NOTED_MAX))
+    return replace(entry, **cut) if cut else entry
 
 
 def published_value(

@@ -12,6 +12,7 @@ from islands.cli.run import make_hub, new_folder, prepare_process, watch
 from islands.settings.groups import ListenOptions, RunFile
 from islands.settings.host import DemoOptions, RunOptions
 from islands.settings.run import RunSettings
+from islands.tape.member_entries import Killed
 
 if TYPE_CHECKING:
     from islands.cluster.local_cluster import LocalHub
@@ -91,7 +92,7 @@ class _Killer:
             return
         self._done = True
         name = hub.names[-1]
-        hub.folder.write(hub.elapsed_s, "demo", "killed", {"name": name})
+        hub.folder.write(hub.elapsed_s, "demo", Killed(name))
         hub.launcher.hold(name, options.away_s)
         hub.launcher.kill(name)
 

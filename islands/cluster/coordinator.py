@@ -56,6 +56,7 @@ from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.liveness import MemberRecord
 from islands.syncer.actor import SyncerActor
 from islands.syncer.journal_writer import DISK_RETRY_S
+from islands.tape.process_entries import EvaluationFailed
 from islands.training.evaluation import attempt
 from islands.training.export import FINAL_FILE
 from islands.training.workload import Workload
@@ -431,8 +432,8 @@ class Hub:
         if self._final.exists():
             last = await asyncio.to_thread(attempt, self._evaluate, self.final_values())
             if isinstance(last, IslandsError):
-                fields: dict[str, object] = {"error": str(last), "detail": last.detail}
-                self.folder.write(self.elapsed_s, "hub", "evaluation_failed", fields)
+                failed = EvaluationFailed(str(last), last.detail)
+                self.folder.write(self.elapsed_s, "hub", failed)
                 self.say_once(last)
             else:
                 found = last

@@ -5,80 +5,74 @@ with fresh moments, a process that ends as it should), what another entry says a
 that are shown as long as they are true.
 """
 
+from collections.abc import Mapping
+
+from islands.identities import Role, Status
+from islands.tape import learner_entries as learners
+from islands.tape import member_entries as members
+from islands.tape import process_entries as processes
+from islands.tape import round_entries as rounds
+from islands.tape.entry import Entry
 from messaging.plain_text import plain
 
 ENDS = {"tokens": "its budget of tokens is spent", "time": "its time is over"}
 """Why a run ends, for a person."""
 
-WORDS = {
-    "evicted": "{name} was evicted: {reason}",
-    "left": "{name} left: {reason}",
-    "refused": "{name} was refused: {reason}",
-    "quarantined": "{name} is quarantined: {reason}",
-    "wrong_report": "{name} reports what cannot be true: {reason}",
-    "diverged": "{name} begins again, with fresh moments: its loss is not a finite number",
-    "moments_taken": "{actor} took its moments from {from}",
-    "resumed": "the run goes on",
-    "killed": "{name} was killed: {reason}",
-    "gave_up": "{name} is not started again: {reason}",
-    "seeded": "{name} gave the initial parameters",
-    "seed_late": "{name} did not send the initial parameters in time",
-    "closing": "the run is ending: {reason}",
-    "extended": "the run goes on with a larger budget",
-    "abandoned": "a round on fragment {fragment} was given up: {reason}",
-    "nothing_merged": "nothing was merged for {for_s:.0f} s: {because}",
-    "failed": "{actor} failed: {error}",
-    "evaluation_failed": "an evaluation failed: {error}",
-    "unsendable": "{actor} has something that cannot be sent: {error}",
-    "disk": "{actor} waits for its disk: {error}",
-}
-"""The sentence about each kind of entry."""
-
 STATUS = {
-    "live": "{name} is heard again",
-    "suspect": "{name} is not heard",
-    "stalled": "{name} takes no step",
+    Status.LIVE: "is heard again",
+    Status.SUSPECT: "is not heard",
+    Status.STALLED: "takes no step",
 }
 
 
-class _Fields(dict[str, object]):
-    """Fields of an entry; one that it lacks is empty."""
+WORDS: Mapping[type[Entry], str] = {
+    members.Evicted: "{0.name} was evicted: {0.reason}",
+    members.Left: "{0.name} left: {0.reason}",
+    members.Quarantined: "{0.name} is quarantined: {0.reason}",
+    members.WrongReport: "{0.name} reports what cannot be true: {0.reason}",
+    members.Diverged: "{0.name} begins again, with fresh moments: its loss is not a finite number",
+    members.Resumed: "the run goes on",
+    members.Killed: "{0.name} was killed: {0.reason}",
+    members.GaveUp: "{0.name} is not started again: {0.reason}",
+    learners.MomentsTaken: "{actor} took its moments from {0.donor}",
+    rounds.Seeded: "{0.name} gave the initial parameters",
+    rounds.SeedLate: "{0.name} did not send the initial parameters in time",
+    rounds.Extended: "the run goes on with a larger budget",
+    rounds.Abandoned: "a round on fragment {0.fragment} was given up: {0.reason}",
+    rounds.NothingMerged: "nothing was merged for {0.for_s:.0f} s: {0.because}",
+    processes.Refused: "{0.name} was refused: {0.reason}",
+    processes.Failed: "{actor} failed: {0.error}",
+    processes.EvaluationFailed: "an evaluation failed: {0.error}",
+    processes.Unsendable: "{actor} has something that cannot be sent: {0.error}",
+    processes.Disk: "{actor} waits for its disk: {0.error}",
+}
+"""The sentence about each kind of entry that has one form."""
 
-    def __missing__(self, key: str) -> str:
-        return ""
 
-
-def sentence(actor: str, kind: str, fields: dict[str, object], *, known: bool = False) -> str:
+def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
     """What a person is told of an entry of the tape; "" for nothing.
 
     Args:
         actor: who wrote it.
-        kind: of the entry.
-        fields: of the entry.
+        entry: what it tells.
         known: whether the one that it names was here before.
-
-    Raises:
-        ValueError: a field is of another type than its actor would give it.
     """
-    template = WORDS.get(kind, "")
-    match kind:
-        case "admitted" if fields.get("role") == "learner":
-            template = "{name} is back" if known else "{name} joined"
-        case "status":
-            template = STATUS.get(str(fields.get("status")), "")
-        case "paused":
-            stood = "gap_s" in fields  # by itself: its host was busy, or asleep
-            template = "{actor} stood still for {gap_s:.1f} s" if stood else "the run is paused"
-        case "commanded":
-            whom = " {target}" if fields.get("target") else ""
-            template = "operator: {verb}" + whom + ": {told}"
-        case "process_ended" if fields.get("reason"):
-            template = "the process of {name} ended: {reason}"
+    match entry:
+        case members.Admitted(name, Role.LEARNER):
+            told = f"{name} is back" if known else f"{name} joined"
+        case members.StatusChanged(name, status):
+            told = f"{name} {STATUS[status]}" if status in STATUS else ""
+        case members.Paused(gap_s):
+            stood = gap_s is not None  # by itself: its host was busy, or asleep
+            told = f"{actor} stood still for {gap_s:.1f} s" if stood else "the run is paused"
+        case members.Commanded(_, answer, verb, target):
+            told = f"operator: {verb} {target}".rstrip() + f": {answer}"
+        case members.ProcessEnded(name, str(reason)) if reason:
+            told = f"the process of {name} ended: {reason}"
+        case rounds.Closing(reason):
+            told = f"the run is ending: {why_ended(reason)}"
         case _:
-            pass
-    if kind == "closing":
-        fields = {**fields, "reason": why_ended(str(fields.get("reason")))}
-    told = template.format_map(_Fields(fields, actor=actor))
+            told = WORDS.get(type(entry), "").format(entry, actor=actor)
     return plain(told.rstrip(": "))
 
 

@@ -22,6 +22,8 @@ from islands.identities import Role, Status
 from islands.settings.addresses import split_address
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.supervisor.core import Core
+from islands.tape.member_entries import ProcessEnded
+from islands.tape.process_entries import Damaged
 from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
 from islands.training.workload import Workload
 
@@ -99,8 +101,7 @@ class LocalHub(Hub):
         super().start_actors()
         self._children.adopt()
         if self._children.damaged:
-            files: dict[str, object] = {"files": [self._children.damaged]}
-            self.folder.write(self.elapsed_s, "hub", "damaged", files)
+            self.folder.write(self.elapsed_s, "hub", Damaged([self._children.damaged]))
         for name in self.launched:
             self._children.start(name, 0.0)
 
@@ -181,7 +182,7 @@ class LocalHub(Hub):
         return environment
 
     def _ended(self, name: str, reason: str) -> None:
-        self.folder.write(self.elapsed_s, "hub", "process_ended", {"name": name, "error": reason})
+        self.folder.write(self.elapsed_s, "hub", ProcessEnded(name, error=reason))
         if not self._running_learners():
             self._learners_gone.set()
         if reason.partition(":")[0] == HOPELESS:

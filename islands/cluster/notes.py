@@ -11,8 +11,21 @@ A note is an entry of a member's own tape, and whoever holds the token may send 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from islands.actors.tape import NOTABLE
 from islands.identities import Role
+from islands.tape.kinds import NOTABLE, kinds_of
+from islands.tape.learner_entries import MomentsFresh, MomentsReset, MomentsTaken
+from islands.tape.member_entries import (
+    Admitted,
+    Commanded,
+    Evicted,
+    GaveUp,
+    Killed,
+    Left,
+    ProcessEnded,
+    ProcessStarted,
+    Recognised,
+)
+from islands.tape.process_entries import EvaluationFailed, Failed, Unsendable
 
 BURST = 64
 PER_S = 1.0
@@ -20,19 +33,15 @@ CHARACTERS_MAX = 16_384
 NAMES_MAX = 4096
 """Beyond these, names that have been quiet for a minute are forgotten, then the oldest."""
 
-SUPERVISORS_OWN = frozenset(
-    (
-        *("admitted", "recognised", "evicted", "left", "commanded", "gave_up", "killed"),
-        *("process_started", "process_ended", "evaluation_failed"),
-    )
+SUPERVISORS_OWN = kinds_of(
+    *(Admitted, Recognised, Evicted, Left, Commanded, GaveUp, Killed),
+    *(ProcessStarted, ProcessEnded, EvaluationFailed),
 )
 """Kinds that are decided where the run's folder lies, or by an observer."""
 
 NOTED: Mapping[Role, frozenset[str]] = {
-    Role.LEARNER: frozenset(
-        ("moments_reset", "moments_taken", "moments_fresh", "failed", "unsendable")
-    ),
-    Role.OBSERVER: frozenset(("evaluation_failed", "failed", "unsendable")),
+    Role.LEARNER: kinds_of(MomentsReset, MomentsTaken, MomentsFresh, Failed, Unsendable),
+    Role.OBSERVER: kinds_of(EvaluationFailed, Failed, Unsendable),
     Role.SYNCER: NOTABLE - SUPERVISORS_OWN,
     Role.SUPERVISOR: frozenset(),
 }

@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from islands.actors.tape import LOGGED, FileTape
 from islands.cluster.figures import (
     FIGURES_FILE,
     STEP_ROW_INTERVAL_S,
@@ -33,11 +32,17 @@ from islands.files.folder_lock import make_private
 from islands.files.rotation import LIMIT_BYTES, RotatingFile
 from islands.files.seals import read_sealed, sealed
 from islands.files.spool import Spool, nobody
-from islands.identities import Role
+from islands.identities import Role, Status
 from islands.messages.control import TOTAL_MAX, Note, StepFigures
 from islands.messages.membership import NOT_FINITE
 from islands.settings.learning_rate import learning_rate
 from islands.settings.run import RunSettings
+from islands.tape import member_entries as members
+from islands.tape import process_entries as processes
+from islands.tape import round_entries as rounds
+from islands.tape.entry import Entry, Logged
+from islands.tape.kinds import decode_fields
+from islands.tape.writing import FileTape
 from messaging.clock import WallClock
 
 if TYPE_CHECKING:
@@ -51,17 +56,18 @@ else."""
 PICTURE_FILE = "summary.png"
 GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
 
-MERGE_CURVES = ("contributions", "direction_norm", "cosine")
-
 STARTING, STEPPING, PAUSED, DIVERGED, AWAY = "starting", "stepping", "paused", "diverged", "away"
-STATES = {"suspect": AWAY, "evicted": AWAY, "stalled": AWAY, "left": "left", "live": STEPPING}
+STATES = {
+    Status.SUSPECT: AWAY,
+    Status.EVICTED: AWAY,
+    Status.STALLED: AWAY,
+    Status.LEFT: "left",
+    Status.LIVE: STEPPING,
+}
 """What a learner is by the supervisor's word, as a picture shows it."""
-LEFT = ("evicted", "left")
+LEFT = (Status.EVICTED, Status.LEFT)
 
-WARNINGS = {"swinging": "fragments", "overloaded": "worker"}
-"""Entries that say what is wrong with a run, and the field that is empty once that is over."""
-
-UNREADABLE = (msgspec.MsgspecError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
+UNREADABLE = (msgspec.MsgspecError, RecursionError)
 """What a note of a faulty member raises: one of its fields is missing, of another type, or deep."""
 
 
@@ -143,41 +149,57 @@ class RunFolder:
         self._board = Board(path / "tensorboard", self._spool, settings, limit_bytes)
         self._wall = WallClock()
         if lost:
-            self.write(0.0, "hub", "damaged", {"files": [FIGURES_FILE]})
+            self.write(0.0, "hub", processes.Damaged([FIGURES_FILE]))
         self.keep(0.0)
 
     # --- the tape -----------------------------------------------------------------------------
 
-    def write(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
+    def write(self, at_s: float, actor: str, entry: Entry) -> None:
         """Write one entry to the tape, and to log and metrics what belongs there."""
-        self._tape.write(at_s, actor, kind, fields)
-        if kind in LOGGED:
-            self._log_entry(at_s, actor, kind, fields)
-            self._happened(at_s, actor, kind, fields)
-        if kind == "admitted" and fields["role"] == "learner":
-            self._admitted(str(fields["name"]), at_s)
-        elif kind in ("status", "evicted", "left", "diverged"):
-            self._changed(str(fields["name"]), at_s, kind, fields)
-        elif kind == "merged":
-            self._merge(at_s, fields)
-        elif kind in ("paused", "resumed") and "gap_s" not in fields:
-            self._pause(at_s, paused=kind == "paused")
-        elif kind == "closing":
-            self.figures.ending = str(fields["reason"])
-        elif kind == "damaged":
-            files = cast("list[str]", fields["files"])
-            self._say(f"{actor}: damaged or missing: {', '.join(files)}; the run goes on without")
-        elif kind in WARNINGS:
-            self._warn(kind, str(fields["told"]) if fields[WARNINGS[kind]] else "")
+        self._tape.write(at_s, actor, entry)
+        if isinstance(entry, Logged):
+            self._log_entry(at_s, actor, entry)
+            self._happened(at_s, actor, entry)
+        match entry:
+            case members.Admitted(name, Role.LEARNER):
+                self._admitted(name, at_s)
+            case members.StatusChanged(name, status):
+                self._changed(name, at_s, status)
+            case members.Evicted():
+                self._changed(entry.name, at_s, Status.EVICTED)
+            case members.Left(name):
+                self._changed(name, at_s, Status.LEFT)
+            case members.Diverged(name):
+                self._diverged(name, at_s)
+            case rounds.Merged():
+                self._merge(at_s, entry)
+            case members.Paused(None):
+                self._pause(at_s, paused=True)
+            case members.Resumed():
+                self._pause(at_s, paused=False)
+            case rounds.Closing(reason):
+                self.figures.ending = reason
+            case processes.Damaged(files):
+                told = ", ".join(files)
+                self._say(f"{actor}: damaged or missing: {told}; the run goes on without")
+            case rounds.Swinging():
+                self._warn("swinging", entry.told if entry.fragments else "")
+            case members.Overloaded():
+                self._warn("overloaded", entry.told if entry.worker else "")
+            case _:
+                pass
         self._tell()
 
-    def _happened(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
+    def _happened(self, at_s: float, actor: str, entry: Entry) -> None:
         """Show an entry as a sentence; the same one again changes nothing."""
-        known = self.figures.learners.get(str(fields.get("name")))
-        again = known is not None and known.diverged and kind == "admitted"
-        if again or (kind == "left" and fields.get("reason") == NOT_FINITE):
+        if isinstance(entry, members.Left) and entry.reason == NOT_FINITE:
             return  # it begins again, as it has said
-        told = sentence(actor, kind, fields, known=known is not None and known.incarnations > 0)
+        known = None
+        if isinstance(entry, members.Admitted):
+            known = self.figures.learners.get(entry.name)
+            if known is not None and known.diverged:
+                return
+        told = sentence(actor, entry, known=known is not None and known.incarnations > 0)
         if told and told != self._told:
             self._told = told
             self.figures.events.append(f"{at_s:7.1f} s  {told}")
@@ -195,33 +217,34 @@ class RunFolder:
         figures.status, figures.loss = "live", None  # the last one is of long ago
         self.figures.take_loss(name)
 
-    def _changed(self, name: str, at_s: float, kind: str, fields: dict[str, object]) -> None:
+    def _diverged(self, name: str, at_s: float) -> None:
+        figures = self.figures.learners.get(name)
+        if figures is not None:
+            figures.diverged = True
+            figures.enter(self.earlier_s + at_s, DIVERGED)
+
+    def _changed(self, name: str, at_s: float, status: Status) -> None:
         """How a member is, by the word of the supervisor or of the syncer; learners have a row."""
-        self.figures.evictions += kind == "evicted"
+        self.figures.evictions += status is Status.EVICTED
         figures = self.figures.learners.get(name)
         if figures is None:
             return
-        if kind == "diverged":
-            figures.diverged = True
-            figures.enter(self.earlier_s + at_s, DIVERGED)
-            return
-        figures.status = str(fields.get("status", kind))
-        state = STATES.get(figures.status)
-        if state is not None:
-            figures.enter(self.earlier_s + at_s, state)
-        if kind != "status":
+        figures.status = status.value
+        figures.enter(self.earlier_s + at_s, STATES[status])
+        if status in LEFT:
             self.figures.went(name)
 
     def _warn(self, kind: str, told: str) -> None:
         self._warnings[kind] = told
         self.figures.warning = "; ".join(filter(None, self._warnings.values()))
 
-    def _log_entry(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
+    def _log_entry(self, at_s: float, actor: str, entry: Entry) -> None:
         """One line for people who search: like an entry of the tape, with the time of day."""
         at = datetime.fromtimestamp(self._wall.now_s(), UTC).isoformat().replace("+00:00", "Z")
-        head = {"at_s": round(at_s, 3), "actor": actor}
-        own = {**head, "event": kind, "timestamp": at}
-        self._log.add(msgspec.json.encode({**head, **fields, **own}) + b"\n")
+        fields = msgspec.to_builtins(entry)
+        kind = fields.pop("kind")
+        row = {"at_s": round(at_s, 3), "actor": actor, **fields, "event": kind, "timestamp": at}
+        self._log.add(msgspec.json.encode(row) + b"\n")
 
     def _tell(self) -> None:
         trouble = self._spool.trouble
@@ -230,27 +253,21 @@ class RunFolder:
         for listen in list(self.listeners):
             listen()
 
-    def _merge(self, at_s: float, fields: dict[str, object]) -> None:
-        merges = self.figures.merges + 1
-        row: dict[str, object] = {
-            "kind": "merge",
-            "at_s": round(at_s, 3),
-            "merges": merges,
-            "fragment": fields["fragment"],
-            "contributions": int(fields["contributions"]),  # type: ignore[call-overload]  # checked by int
-            "direction_norm": float(fields["direction_norm"]),  # type: ignore[arg-type]
-            "cosine": float(fields["cosine"]),  # type: ignore[arg-type]
+    def _merge(self, at_s: float, merged: rounds.Merged) -> None:
+        figures = self.figures
+        figures.merges, figures.clock = figures.merges + 1, merged.clock
+        figures.merged_tokens = min(TOTAL_MAX, figures.merged_tokens + merged.merged_tokens)
+        curves: dict[str, float] = {
+            "contributions": merged.contributions,
+            "direction_norm": nan if merged.direction_norm is None else merged.direction_norm,
+            "cosine": nan if merged.cosine is None else merged.cosine,
         }
-        tokens = int(fields["merged_tokens"])  # type: ignore[call-overload]  # as above
-        clock = float(fields["clock"])  # type: ignore[arg-type]
-        self.figures.merges, self.figures.clock = merges, clock
-        self.figures.merged_tokens = min(TOTAL_MAX, self.figures.merged_tokens + tokens)
-        self._row(row)
-        curves = {f"merge/{name}": row[name] for name in MERGE_CURVES}
-        rate = learning_rate(self._settings, self.figures.clock)
-        share = self.figures.yield_of(self._fragments, self._tokens)
-        told = {**curves, "learning_rate": rate, "yield": share}
-        self._board.run(self._tokens, told)  # type: ignore[arg-type]  # rows hold numbers
+        row = {"kind": "merge", "at_s": round(at_s, 3), "merges": figures.merges}
+        self._row({**row, "fragment": merged.fragment, **curves})
+        rate = learning_rate(self._settings, figures.clock)
+        share = figures.yield_of(self._fragments, self._tokens)
+        told = {f"merge/{name}": value for name, value in curves.items()}
+        self._board.run(self._tokens, {**told, "learning_rate": rate, "yield": share})
 
     # --- learners and evaluations -------------------------------------------------------------
 
@@ -332,12 +349,12 @@ class RunFolder:
         if dropped is None:
             return
         if dropped:
-            self.write(at_s, "hub", "notes_dropped", {"name": name, "notes": dropped})
+            self.write(at_s, "hub", processes.NotesDropped(name, dropped))
         try:
-            fields = msgspec.json.decode(note.fields, type=dict[str, object])
-            self.write(at_s, name, note.kind, fields)
+            entry = decode_fields(note.kind, note.fields)
         except UNREADABLE:
             return  # a note is for people; one that cannot be read harms nothing
+        self.write(at_s, name, entry)
 
     def _step_row(
         self,

@@ -50,6 +50,8 @@ from islands.supervisor.actor import SupervisorActor
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks
 from islands.syncer.workers import worker_threads
+from islands.tape.member_entries import ProcessEnded, ProcessStarted
+from islands.tape.process_entries import EvaluationFailed
 from islands.training.evaluation import attempt
 from islands.training.export import FINAL_FILE, metadata_of, write_model
 from islands.training.jax_settings import cpu_environment
@@ -225,7 +227,7 @@ class LocalSystem:
     # --- processes ----------------------------------------------------------------------------
 
     def _make(self, name: str) -> Process:
-        self.folder.write(self.elapsed_s, "system", "process_started", {"name": name})
+        self.folder.write(self.elapsed_s, "system", ProcessStarted(name))
         rng = random.Random(self._rng.getrandbits(64))
         if name == SUPERVISOR:
             self._supervisor = self._make_supervisor()
@@ -302,9 +304,7 @@ class LocalSystem:
         self._give_up(f"a worker failed: {error!r}", error)
 
     def _ended(self, name: str, error: BaseException | None) -> None:
-        self.folder.write(
-            self.elapsed_s, "system", "process_ended", {"name": name, "error": _word(error)}
-        )
+        self.folder.write(self.elapsed_s, "system", ProcessEnded(name, error=_word(error)))
         learner = self._processes.last(name)
         if isinstance(learner, LearnerActor):
             self.folder.traffic(name, bytes_up=learner.bytes_up, bytes_down=learner.bytes_down)
@@ -377,8 +377,8 @@ class LocalSystem:
         """Evaluate and export what was published last, and sum up."""
         found = attempt(self.model.evaluate, self.values)
         if isinstance(found, IslandsError):
-            told: dict[str, object] = {"error": str(found), "detail": found.detail}
-            self.folder.write(self.elapsed_s, "system", "evaluation_failed", told)
+            failed = EvaluationFailed(str(found), found.detail)
+            self.folder.write(self.elapsed_s, "system", failed)
             found = {}
         self.folder.evaluation(self.elapsed_s, 0.0, found)
         self._export(self.reason)

@@ -27,6 +27,7 @@ from islands.settings.run_spec import RunSpec
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks
 from islands.syncer.workers import worker_threads
+from islands.tape import process_entries
 from islands.training.export import FINAL_FILE, metadata_of, write_model
 from islands.training.warm_start import read_values
 
@@ -87,7 +88,7 @@ def make_syncer(
         try:
             export(values, cut)
         except DiskError as error:  # the journal has it all: nothing is lost but this copy
-            around.tape.write(0.0, name, "disk", {"error": str(error)})
+            around.tape.write(0.0, name, process_entries.Disk(str(error)))
 
     syncer: SyncerActor = SyncerActor(
         name,

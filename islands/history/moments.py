@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from islands.history.evidence import History, Limits
 from islands.tape.learner_entries import MomentsFresh, MomentsGiven, MomentsTaken, Reported
-from islands.tape.simulation_entries import ProcessStarted
+from islands.tape.member_entries import ProcessStarted
 
 ROUNDING_S = 1e-5
 """What rounding may add to a wait."""

@@ -12,6 +12,7 @@ from islands.tape.learner_entries import (
 from islands.tape.member_entries import (
     Admitted,
     ProcessEnded,
+    ProcessStarted,
 )
 from islands.tape.process_entries import (
     Started,
@@ -32,7 +33,6 @@ from islands.tape.simulation_entries import (
     Final,
     Healed,
     ProcessKilled,
-    ProcessStarted,
 )
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from islands.actors.credentials import Credentials
 from islands.actors.role_actor import RoleActor, Surroundings
-from islands.actors.tape import FileTape, Tape
 from islands.errors import FULL_OR_FAILING, IslandsError, UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.files.spool import Spool
@@ -23,6 +22,9 @@ from islands.hosting.watchdog import Watchdog
 from islands.messages.protocol import MESSAGE_TYPES
 from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.settings.run_spec import RunPlan, RunSpec
+from islands.tape.entry import Entry
+from islands.tape.process_entries import ProcessBegan, Waits
+from islands.tape.writing import FileTape, Tape
 from messaging.actors.scope import Scope
 from messaging.clock import Clock, LoopClock, WallClock
 from messaging.codec.limits import Limits
@@ -264,8 +266,8 @@ def tape_in(folder: Path, name: str, keeping: KeepOptions) -> FileTape:
         if error.errno not in FULL_OR_FAILING:
             raise unusable(f"the folder {place} cannot be written", error) from error
     tape = FileTape(path, Spool(place, say), limit_bytes=keeping.file_bytes)
-    clocks = {"wall_s": WallClock().now_s(), "loop_s": LoopClock().now_s()}
-    tape.write(0.0, name, "process_began", {"pid": os.getpid(), **clocks})
+    began = ProcessBegan(os.getpid(), wall_s=WallClock().now_s(), loop_s=LoopClock().now_s())
+    tape.write(0.0, name, began)
     return tape
 
 
@@ -281,13 +283,13 @@ class SpokenTape:
         """Nothing is said yet."""
         self._tape = tape
         self._say = say
-        self._reason: object = None
+        self._reason = ""
 
-    def write(self, at_s: float, actor: str, kind: str, fields: dict[str, object]) -> None:
+    def write(self, at_s: float, actor: str, entry: Entry) -> None:
         """Write one entry."""
-        self._tape.write(at_s, actor, kind, fields)
-        if kind == "waits" and fields["reason"] != self._reason:
-            self._reason = fields["reason"]
+        self._tape.write(at_s, actor, entry)
+        if isinstance(entry, Waits) and entry.reason != self._reason:
+            self._reason = entry.reason
             self._say(f"{actor} waits: {self._reason}")
 
 

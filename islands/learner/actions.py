@@ -13,6 +13,7 @@ from islands.messages.training import (
     Merged,
     Progress,
 )
+from islands.tape.entry import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +152,6 @@ class Remind:
     """Send `Reminded` after so many seconds."""
 
     after_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Write one entry to the event tape."""
-
-    kind: str
-    fields: dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)

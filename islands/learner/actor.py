@@ -33,7 +33,6 @@ from islands.learner.actions import (
     OfferSeed,
     PlanSnapshots,
     ReadMoments,
-    Record,
     Remind,
     ResetMoments,
     ToPeer,
@@ -65,7 +64,7 @@ from islands.learner.events import (
     UpdateArrived,
     ValueAdopted,
 )
-from islands.learner.figures import Figures, progress_noted
+from islands.learner.figures import Figures, reported
 from islands.learner.kept_moments import MomentFile
 from islands.learner.narration import Narrator, seen_of
 from islands.learner.peers import PieceMeasured, Pieces
@@ -88,6 +87,8 @@ from islands.messages.training import (
     Welcome,
 )
 from islands.settings.run import Adoption
+from islands.tape import learner_entries, process_entries
+from islands.tape.entry import Record
 from messaging.codec.tensors import as_buffer, digest
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
@@ -196,7 +197,7 @@ class LearnerActor(RoleActor[Item]):
             case ComputeFailed(error):
                 raise error
             case MomentsKept():
-                self.record("moments_kept", {"error": message.error})
+                self.record(learner_entries.MomentsKept(message.error))
             case ValueReady(event, value):
                 self._take_value(event, value)
             case ValueAdopted():
@@ -267,14 +268,14 @@ class LearnerActor(RoleActor[Item]):
         open_ = {sent.ticket for sent in account.sent}
         kept = self._sent.get(event.fragment, {})
         self._sent[event.fragment] = {key: kept[key] for key in kept if key in open_}
-        fields: dict[str, object] = {
-            "incarnation": str(self.state.incarnation),
-            "fragment": event.fragment,
-            "version": str(account.version),
-            "digest": account.digest,
-            "tokens": account.base_tokens,
-        }
-        self.record("adopted", fields)
+        adopted = learner_entries.Adopted(
+            incarnation=str(self.state.incarnation),
+            fragment=event.fragment,
+            version=str(account.version),
+            digest=account.digest,
+            tokens=account.base_tokens,
+        )
+        self.record(adopted)
 
     # --- actions ------------------------------------------------------------------------------
 
@@ -287,7 +288,7 @@ class LearnerActor(RoleActor[Item]):
             case ToSyncer(message):
                 if isinstance(message, Progress | Hello):
                     told = message.progress if isinstance(message, Hello) else message
-                    self.record("progress", progress_noted(told))
+                    self.record(reported(told))
                 self._send_up(message)
             case DialSyncer(address):
                 self._dial_syncer(address)
@@ -307,11 +308,11 @@ class LearnerActor(RoleActor[Item]):
                 self._compute.command(Allow(until_tokens, leases, order))
             case ResetMoments():
                 self._compute.command(Reset())
-                self.record("moments_reset", {})
+                self.record(learner_entries.MomentsReset())
             case Remind(after_s):
                 self.ref.tell_later(after_s, Reminded())
-            case Record(kind, fields):
-                self.record(kind, fields)
+            case Record(entry):
+                self.record(entry)
             case (
                 ToPeer()
                 | OfferMoments()
@@ -324,7 +325,7 @@ class LearnerActor(RoleActor[Item]):
                 self._pieces.perform(action)
             case Exit(reason, failed):
                 self.exit = action
-                self.record("exit", {"reason": reason, "failed": failed})
+                self.record(process_entries.Exit(reason, failed))
                 self._tell_figures()
                 self.ref.stop(reason)
             case _:
@@ -395,17 +396,15 @@ class LearnerActor(RoleActor[Item]):
             self._contributed += 1
             self._tell_last_figures()
 
-        self.record(
-            "contribute",
-            {
-                "ticket": str(message.ticket),
-                "fragment": message.fragment,
-                "base": str(message.base),
-                "steps": message.steps,
-                "tokens": message.tokens,
-                "processed": message.processed_tokens,
-            },
+        contributed = learner_entries.Contributed(
+            ticket=str(message.ticket),
+            fragment=message.fragment,
+            base=str(message.base),
+            steps=message.steps,
+            tokens=message.tokens,
+            processed=message.processed_tokens,
         )
+        self.record(contributed)
         self._worker.submit(lambda: digest(ready.buffer), send)
 
     def _offer_seed(self, request: FragmentRequest, incarnation: Incarnation) -> None:

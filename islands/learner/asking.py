@@ -23,7 +23,6 @@ from islands.learner.actions import (
     KeepPiece,
     LoadKept,
     LoadMoments,
-    Record,
     Remind,
     ToPeer,
 )
@@ -31,6 +30,8 @@ from islands.learner.core import Core
 from islands.learner.events import MomentsLoaded, PieceArrived, TrainerMade
 from islands.learner.moments import Stage
 from islands.messages.peers import StateRequest
+from islands.tape.entry import Record
+from islands.tape.learner_entries import MomentsFresh, MomentsTaken
 
 WINDOW = 2
 """Pieces asked for at a time: one on its way while the next is read."""
@@ -151,14 +152,14 @@ def take_loaded(core: Core, event: MomentsLoaded) -> None:
         go_fresh(core, f"those of {owner} are of other sizes, damaged, or not finite")
         return
     moments.stage = Stage.SETTLED
-    fields: dict[str, object] = {
-        "from": moments.donor or "disk",
-        "pieces": moments.pieces,
-        **({"bytes": sum(moments.arrived.values())} if moments.donor else {}),
-        "seconds": round(core.now_s - moments.began_s, 6),
-        "waited_s": round(moments.waited_s(core.now_s), 6),
-    }
-    core.actions.append(Record("moments_taken", fields))
+    taken = MomentsTaken(
+        donor=moments.donor or "disk",
+        pieces=moments.pieces,
+        bytes=sum(moments.arrived.values()) if moments.donor else None,
+        seconds=round(core.now_s - moments.began_s, 6),
+        waited_s=round(moments.waited_s(core.now_s), 6),
+    )
+    core.actions.append(Record(taken))
 
 
 def go_fresh(core: Core, reason: str) -> None:
@@ -171,8 +172,7 @@ def go_fresh(core: Core, reason: str) -> None:
     waited_s = moments.waited_s(core.now_s) if moments.waiting else 0.0
     moments.stage = Stage.SETTLED
     _forget(core)
-    fields: dict[str, object] = {"reason": reason, "waited_s": round(waited_s, 6)}
-    core.actions.append(Record("moments_fresh", fields))
+    core.actions.append(Record(MomentsFresh(reason, round(waited_s, 6))))
 
 
 def take_up_kept(core: Core) -> None:

@@ -4,6 +4,7 @@ from islands.learner.events import StepFinished
 from islands.messages.control import StepFigures
 from islands.messages.training import Progress
 from islands.numerics.histogram import GapHistogram
+from islands.tape.learner_entries import Reported
 
 
 class Figures:
@@ -59,12 +60,7 @@ class Figures:
         )
 
 
-def progress_noted(told: Progress) -> dict[str, object]:
+def reported(told: Progress) -> Reported:
     """What the tape keeps of a report."""
-    return {
-        "incarnation": str(told.incarnation),
-        "phase": told.phase.value,
-        "tokens": told.tokens,
-        "quota": told.quota_tokens,
-        "leases": [(lease.pass_index, lease.shard, lease.position) for lease in told.leases],
-    }
+    leases = [(lease.pass_index, lease.shard, lease.position) for lease in told.leases]
+    return Reported(str(told.incarnation), told.phase, told.tokens, told.quota_tokens, leases)

@@ -11,7 +11,6 @@ from islands.learner.actions import (
     DialSyncer,
     DropSyncerLink,
     Exit,
-    Record,
     ResetMoments,
     ToSupervisor,
     ToSyncer,
@@ -22,6 +21,8 @@ from islands.learner.leaving import say_goodbye
 from islands.learner.training import allow
 from islands.messages.membership import NOT_FINITE, RUN_OVER, Evicted, HeartbeatAck, Joined
 from islands.messages.training import Welcome
+from islands.tape.entry import Record
+from islands.tape.process_entries import Waits
 
 
 def take_supervisor_link(core: Core, *, up: bool) -> None:
@@ -84,7 +85,7 @@ def take_refusal(core: Core, by: str, reason: str, *, retry: bool) -> None:
     That the run is over is no failure: there is nothing to mend, and nothing left to do.
     """
     if retry:
-        core.actions.append(Record("waits", {"reason": f"{by} refused: {reason}"}))
+        core.actions.append(Record(Waits(f"{by} refused: {reason}")))
     else:
         failed = not reason.startswith(RUN_OVER)
         core.actions.append(Exit(f"{by} refused: {reason}", failed))
@@ -136,7 +137,7 @@ def _rest(core: Core) -> None:
     if rest_s:
         times = f"{membership.relapses} times in a row"
         again = f"{NOT_FINITE}, {times}: it tries again in {rest_s:g} s"
-        core.actions.append(Record("waits", {"reason": again}))
+        core.actions.append(Record(Waits(again)))
 
 
 def _begin_anew(core: Core) -> None:

@@ -19,6 +19,8 @@ from islands.learner.actions import (
 from islands.learner.engine import Command, Load, ReadPiece
 from islands.learner.events import MomentsLoaded, MomentsRead, PieceArrived
 from islands.messages.peers import StateOffer
+from islands.tape.entry import Entry
+from islands.tape.learner_entries import MomentsGiven
 from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
 
@@ -69,7 +71,7 @@ class Pieces:
         send: SendToPeer,
         command: Callable[[Command], object],
         submit: Submit,
-        record: Callable[[str, dict[str, object]], object],
+        record: Callable[[Entry], object],
         post: Callable[[PieceArrived | PieceMeasured | MomentsLoaded], object],
         read_kept: Callable[[], tuple[memoryview, ...] | None],
     ) -> None:
@@ -149,6 +151,6 @@ class Pieces:
 
         def send(computed: str) -> None:
             if self._send(replace(offer, digest=computed), (buffer,), recipient=asker):
-                self._record("moments_given", {"to": asker, "piece": offer.piece})
+                self._record(MomentsGiven(asker, offer.piece))
 
         self._submit(lambda: digest(buffer), send)

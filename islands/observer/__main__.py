@@ -39,6 +39,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
     from islands.identities import Role
     from islands.observer.actor import ObserverActor
     from islands.settings.wire_limits import limits_of
+    from islands.tape.process_entries import Evaluation
 
     connecting = options.connecting
     network = network_of(connecting, token=token_of(connecting))
@@ -54,7 +55,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
 
         def report(clock: float, found: dict[str, float]) -> None:
             at_s = observer.now_s() - around.origin_s
-            tape.write(at_s, name, "evaluation", {"clock": clock, **found})
+            tape.write(at_s, name, Evaluation(clock, found))
             told = ", ".join(f"{key} {value:.4g}" for key, value in found.items())
             say(f"step {clock:.0f}: {told}")
 

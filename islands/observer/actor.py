@@ -32,6 +32,7 @@ from islands.observer.events import (
     UpdateArrived,
 )
 from islands.observer.state import ObserverState
+from islands.tape.process_entries import EvaluationFailed
 from islands.training.evaluation import EvaluateValues, Figures, attempt
 from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
@@ -160,7 +161,7 @@ class ObserverActor(RoleActor[Event]):
             again = str(found) == self._last_failure  # its lines stand in the log already
             detail = "" if again else found.detail
             self._last_failure = str(found)
-            self.record("evaluation_failed", {"error": str(found), "detail": detail})
+            self.record(EvaluationFailed(str(found), detail))
             self._failed(found)
         else:
             self._report(clock, found)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from islands.actors.tape import MemoryTape
 from islands.history import Limits, Violation, judge
 from islands.messages.control import Verb
 from islands.simulation.faults import (
@@ -21,6 +20,8 @@ from islands.simulation.faults import (
     Weather,
 )
 from islands.simulation.world import BATCHES_PER_SHARD, SUPERVISOR, SYNCER, Costs, World
+from islands.tape import simulation_entries
+from islands.tape.writing import MemoryTape
 from messaging.simulation.network import Route
 from messaging.simulation.virtual_time import run_virtual
 
@@ -99,7 +100,7 @@ async def _live(scenario: Scenario, tape: MemoryTape) -> float:
         await asyncio.sleep(LOOK_S)
     ended_s = loop.time()
     for name in sorted(world.processes):
-        world.note("left_over", name=name)
+        world.note(simulation_entries.LeftOver(name))
     await world.kill_all()
     return ended_s
 
@@ -111,7 +112,7 @@ def _mend(world: World, scenario: Scenario) -> None:
     world.slow.clear()
     if world.finished is None:
         world.start_all()
-    world.note("healed", recovery_s=scenario.recovery_s, period_s=scenario.period_s)
+    world.note(simulation_entries.Healed(scenario.recovery_s, scenario.period_s))
 
 
 def _bring_back(world: World, scenario: Scenario) -> None:
@@ -191,7 +192,7 @@ def _kill(names: tuple[str, ...], *, silent: bool, wait_s: float) -> Deed:
             await asyncio.sleep(WRITE_LOOK_S)
         died = [name for name in names if await world.kill(name, silent=silent)]
         if died:
-            world.note("fault", fault="crash" if silent else "kill", names=died)
+            world.note(simulation_entries.Fault("crash" if silent else "kill", died))
 
     return deed
 
@@ -200,7 +201,7 @@ def _command(verb: Verb, target: str = "") -> Deed:
     async def deed(world: World) -> None:
         answer = await world.command(verb, target)
         if answer is not None and answer.done and verb is not Verb.RESUME:
-            world.note("fault", fault=verb.value, names=[target] if target else [])
+            world.note(simulation_entries.Fault(verb.value, [target] if target else []))
 
     return deed
 
@@ -209,7 +210,7 @@ def _leave(name: str) -> Deed:
     async def deed(world: World) -> None:
         learner = world.learner(name)
         if learner is not None:
-            world.note("fault", fault="leave", names=[name])
+            world.note(simulation_entries.Fault("leave", [name]))
             learner.leave("asked to")
 
     return deed
@@ -219,7 +220,7 @@ def _cut(source: str, target: str, *, one_way: bool) -> Deed:
     async def deed(world: World) -> None:
         world.network.cut(source, target, one_way=one_way)
         kind = "one-way cut" if one_way else "cut"
-        world.note("fault", fault=kind, names=[source, target])
+        world.note(simulation_entries.Fault(kind, [source, target]))
 
     return deed
 
@@ -235,7 +236,7 @@ def _isolate(name: str) -> Deed:
     async def deed(world: World) -> None:
         for other in (SUPERVISOR, SYNCER):
             world.network.cut(name, other)
-        world.note("fault", fault="isolate", names=[name])
+        world.note(simulation_entries.Fault("isolate", [name]))
 
     return deed
 
@@ -251,7 +252,7 @@ def _rejoin(name: str) -> Deed:
 def _poison(name: str) -> Deed:
     async def deed(world: World) -> None:
         if world.poison(name):
-            world.note("fault", fault="poison", names=[name])
+            world.note(simulation_entries.Fault("poison", [name]))
 
     return deed
 
@@ -259,7 +260,7 @@ def _poison(name: str) -> Deed:
 def _weather(route: Route) -> Deed:
     async def deed(world: World) -> None:
         if route != world.costs.route:
-            world.note("fault", fault="weather", names=[])
+            world.note(simulation_entries.Fault("weather", []))
         world.network.route = route
 
     return deed
@@ -268,7 +269,7 @@ def _weather(route: Route) -> Deed:
 def _slow(name: str, factor: float) -> Deed:
     async def deed(world: World) -> None:
         if factor > 1:
-            world.note("fault", fault="slow", names=[name])
+            world.note(simulation_entries.Fault("slow", [name]))
         world.slow[name] = factor
 
     return deed

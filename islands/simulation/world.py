@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from islands.actors.credentials import Credentials
 from islands.actors.ports import InlineWorker
 from islands.actors.role_actor import Surroundings
-from islands.actors.tape import Tape
 from islands.identities import OPERATOR, Phase
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import InlineCompute
@@ -28,6 +27,10 @@ from islands.supervisor.actor import SupervisorActor
 from islands.syncer.actor import SyncerActor
 from islands.syncer.state import SyncerState
 from islands.syncer.workers import SyncerWorkers
+from islands.tape.entry import Entry
+from islands.tape.member_entries import ProcessEnded, ProcessStarted
+from islands.tape.simulation_entries import Fault, Final, ProcessKilled
+from islands.tape.writing import Tape
 from islands.training.toy import NumpyTrainer
 from messaging.codec.tensors import as_buffer, digest
 from messaging.envelope import Envelope
@@ -180,7 +183,7 @@ class World:
             return
         self._starts += 1
         actor = self._make(name)
-        self.note("process_started", name=name)
+        self.note(ProcessStarted(name))
         task = asyncio.get_running_loop().create_task(actor.run(), name=f"{name}-{self._starts}")
         self.processes[name] = _Process(actor, task)
         task.add_done_callback(lambda done: self._ended(name, done))
@@ -250,12 +253,14 @@ class World:
         error = None if task.cancelled() else task.exception()
         self._lose_unsynced(name)
         self.network.crash(name)
-        figures = self._figures(process.actor)
-        self.note("process_ended", name=name, error=repr(error) if error else "", **figures)
+        why = repr(error) if error else ""
+        mailbox, waiting = self._most(process.actor)
+        ended = ProcessEnded(name, error=why, mailbox_most=mailbox, waiting_bytes_most=waiting)
+        self.note(ended)
         self._note_final(process.actor)
         if error is not None:
             self.failures.append((name, error))
-        self._tell_end(name, repr(error) if error else "")
+        self._tell_end(name, why)
 
     def _tell_end(self, name: str, reason: str) -> None:
         """A launcher sees how its processes end."""
@@ -276,7 +281,7 @@ class World:
         process = self.processes.pop(name, None)
         if process is None:
             return False
-        self.note("process_killed", name=name, silent=silent, **self._figures(process.actor))
+        self.note(ProcessKilled(name, silent, *self._most(process.actor)))
         process.task.cancel()
         self.network.crash(name, silent=silent)
         await process.actor.kill()
@@ -292,24 +297,22 @@ class World:
         disk.crash()
         after = {"lost write": disk.lost, "torn write": disk.torn}
         for fault in [kind for kind in after if after[kind] > before[kind]]:
-            self.note("fault", fault=fault, names=[name])
+            self.note(Fault(fault, [name]))
 
     async def kill_all(self) -> None:
         """Kill every process, in a fixed order."""
         for name in sorted(self.processes):
             await self.kill(name)
 
-    def note(self, kind: str, **fields: object) -> None:
+    def note(self, entry: Entry) -> None:
         """Write an entry to the tape in the world's own name."""
-        self.tape.write(asyncio.get_running_loop().time(), WORLD, kind, dict(fields))
+        self.tape.write(asyncio.get_running_loop().time(), WORLD, entry)
 
     @staticmethod
-    def _figures(actor: RoleProcess) -> dict[str, object]:
-        """What a process that ends had at most of what is bounded."""
-        figures: dict[str, object] = {"mailbox_most": actor.mailbox.high_water}
-        if isinstance(actor, SyncerActor):
-            figures["waiting_bytes_most"] = actor.waiting_bytes_most
-        return figures
+    def _most(actor: RoleProcess) -> tuple[int, int | None]:
+        """What a process that ends had at most in its mailbox, and in bytes that waited."""
+        waiting = actor.waiting_bytes_most if isinstance(actor, SyncerActor) else None
+        return actor.mailbox.high_water, waiting
 
     def _note_final(self, actor: RoleProcess) -> None:
         """The published values with which the run ended."""
@@ -321,7 +324,7 @@ class World:
         values = actor.vault.published([version for version in versions if version is not None])
         finite = all(bool(np.isfinite(value).all()) for value in values)
         digests = [digest(as_buffer(value)) for value in values]
-        self.note("final", versions=[str(v) for v in versions], digests=digests, finite=finite)
+        self.note(Final([str(v) for v in versions], digests, finite))
 
     def poison(self, name: str) -> bool:
         """Make a learner's weights not a number.

@@ -1,6 +1,6 @@
 """What a supervisor's state asks of the world, performed in order."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from islands.messages.control import CommandAnswer, Drain, StepFigures
 from islands.messages.membership import (
@@ -11,6 +11,7 @@ from islands.messages.membership import (
     Refused,
     Stop,
 )
+from islands.tape.entry import Record
 
 Outgoing = (
     Joined | Refused | Evicted | HeartbeatAck | MembershipChanged | Stop | Drain | CommandAnswer
@@ -71,14 +72,6 @@ class CountFigures:
 
     name: str
     figures: StepFigures
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Write one entry to the event tape."""
-
-    kind: str
-    fields: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

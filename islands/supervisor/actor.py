@@ -33,7 +33,6 @@ from islands.supervisor.actions import (
     FinishRun,
     GiveUp,
     KillProcess,
-    Record,
     Send,
     StartProcess,
     TellRun,
@@ -52,6 +51,10 @@ from islands.supervisor.events import (
     Ticked,
 )
 from islands.supervisor.state import SupervisorState
+from islands.tape import process_entries
+from islands.tape.entry import Record
+from islands.tape.member_entries import Killed
+from islands.tape.process_entries import Damaged, Impostor, Started, Unexpected
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
 
@@ -128,9 +131,9 @@ class SupervisorActor(RoleActor[Event]):
             syncers=self._syncers,
             now_s=self.now_s(),
         )
-        self.record("started", {"epoch": epoch})
+        self.record(Started(epoch))
         if known.damaged:
-            self.record("damaged", {"files": list(known.damaged)})
+            self.record(Damaged(list(known.damaged)))
         self._reception = Reception(
             listener,
             self.scope,
@@ -179,15 +182,15 @@ class SupervisorActor(RoleActor[Event]):
             case StartProcess(name, delay_s):
                 self._launcher.start(name, delay_s)
             case KillProcess(name, reason):
-                self.record("killed", {"name": name, "reason": reason})
+                self.record(Killed(name, reason))
                 self._launcher.kill(name)
             case GiveUp(name, reason):
                 self._launcher.gave_up(name, reason)
             case CountFigures(name, figures):
                 if self._figures is not None:
                     self._keep(name, partial(self._figures, name, figures))
-            case Record(kind, fields):
-                self.record(kind, fields)
+            case Record(entry):
+                self.record(entry)
             case FinishRun(reason):
                 if self._finished is not None:
                     self._finished(reason)
@@ -231,7 +234,7 @@ class SupervisorActor(RoleActor[Event]):
         name = self._names.get(connection)
         match body:
             case Join() | Heartbeat() if self._asked.setdefault(connection, body.name) != body.name:
-                self.record("impostor", {"name": name, "body": type(body).__name__})
+                self.record(Impostor(name, type(body).__name__))
                 self._drop(connection, "a link is of one name, and this one spoke for two")
             case Join():
                 self._join(connection, body)
@@ -261,7 +264,7 @@ class SupervisorActor(RoleActor[Event]):
                 if name is not None:
                     self.post(FiguresArrived(name, body, connection))
             case _:
-                self.record("unexpected", {"body": type(body).__name__})
+                self.record(Unexpected(type(body).__name__))
 
     def _keep(self, name: str, keep: Callable[[], None]) -> None:
         """Let the run's folder keep what a member said; if that fails, its session is over."""
@@ -269,7 +272,7 @@ class SupervisorActor(RoleActor[Event]):
             keep()
         except Exception as error:  # noqa: BLE001  whatever it is, one member must not end the run
             reason = f"what it said cannot be kept: {error!r}"
-            self.record("refused", {"name": name, "reason": reason})
+            self.record(process_entries.Refused(name, reason))
             for connection in [c for c, of in self._names.items() if of == name]:
                 self._drop(connection, reason)
 

@@ -14,11 +14,13 @@ Each is idempotent but for `add`. What a receiver may have missed is said again 
 
 from typing import assert_never
 
-from islands.identities import Phase, Role, Status
+from islands.identities import OPERATOR, Phase, Role, Status
 from islands.messages.control import Command, CommandAnswer, Drain, MemberFigures, Verb
 from islands.messages.membership import Stop
 from islands.supervisor.core import ENDED, Core
 from islands.supervisor.launching import add_learners
+from islands.tape.member_entries import Commanded
+from islands.tape.process_entries import Refused
 
 ADDED_MAX = 64
 NAMES_MAX = 16
@@ -34,10 +36,10 @@ def take_command(
     core: Core, command: Command, connection: int, *, genuine: bool, now_s: float
 ) -> None:
     """Do what an operator asks for, if it is one, and answer."""
-    wish = {"verb": command.verb.value, "target": command.target, "count": command.count}
+    wish = command.verb, command.target, command.count
     if not genuine:
         told = "the proof of this command is not made with the run's key: use the key of its folder"
-        core.record("refused", name="operator", reason=told, **wish)
+        core.record(Refused(OPERATOR, told, *wish))
         core.send(connection, CommandAnswer(done=False, told=told))
         return
     if core.finished is not None:
@@ -45,7 +47,7 @@ def take_command(
     else:
         done, told = _obey(core, command)
     if command.verb is not Verb.STATUS:
-        core.record("commanded", done=done, told=told, **wish)
+        core.record(Commanded(done, told, *wish))
     figures = _figures(core, now_s)
     while len(figures) > PAGE_MEMBERS:
         core.send(connection, CommandAnswer(done, told, figures[:PAGE_MEMBERS], more=True))

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from islands.identities import Incarnation, LearnerName, Role, Status
 from islands.messages.membership import Member, MembershipChanged, SyncerAddress
 from islands.settings.run import RunSettings
-from islands.supervisor.actions import Action, Outgoing, Record, Send
+from islands.supervisor.actions import Action, Outgoing, Send
 from islands.supervisor.liveness import MemberRecord
 from islands.supervisor.restarts import Restarts
 from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower, View
+from islands.tape.entry import Entry, Record
 
 ENDED = (Status.EVICTED, Status.LEFT)
 ENDED_REMEMBERED = 32
@@ -59,9 +60,9 @@ class Core:
     finished: str | None = None
     actions: list[Action] = field(default_factory=list)
 
-    def record(self, kind: str, **fields: object) -> None:
+    def record(self, entry: Entry) -> None:
         """Put an entry on the event tape."""
-        self.actions.append(Record(kind, fields))
+        self.actions.append(Record(entry))
 
     def send(self, connection: int, message: Outgoing) -> None:
         """Send on a link."""

@@ -9,13 +9,14 @@ from islands.identities import Phase, Role, Status
 from islands.supervisor.actions import GiveUp, StartProcess
 from islands.supervisor.core import Core
 from islands.supervisor.restarts import Restarts
+from islands.tape.member_entries import GaveUp, ProcessEnded
 
 LEARNER_PREFIX = "learner-"
 
 
 def take_end(core: Core, name: str, reason: str, now_s: float) -> None:
     """A process has ended: start it again after a while, or say why not."""
-    core.record("process_ended", name=name, reason=reason)
+    core.record(ProcessEnded(name, reason))
     if core.finished is not None or name not in core.launched or _departed(core, name, reason):
         return
     restarts = core.launched[name]
@@ -23,7 +24,7 @@ def take_end(core: Core, name: str, reason: str, now_s: float) -> None:
     if delay_s is None:
         often = restarts.told.removeprefix("ended ")
         told = f"ended too often, {often}, last: {reason or 'without a word'}"
-        core.record("gave_up", name=name, reason=told)
+        core.record(GaveUp(name, told))
         core.actions.append(GiveUp(name, told))
     else:
         core.actions.append(StartProcess(name, delay_s))

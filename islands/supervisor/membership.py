@@ -36,6 +36,7 @@ from islands.supervisor.liveness import MemberRecord, judge, standstill
 from islands.supervisor.names import Lines, taken_because
 from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower
+from islands.tape import member_entries, process_entries
 
 
 def take_enquiry(core: Core, enquiry: Enquiry, connection: int) -> None:
@@ -100,7 +101,7 @@ def take_join(
             lines=lines,
         )
     )
-    core.record("admitted", name=join.name, role=join.role.value, incarnation=str(incarnation))
+    core.record(member_entries.Admitted(join.name, join.role, str(incarnation)))
     joined = Joined(
         run=core.settings.run,
         name=join.name,
@@ -136,7 +137,7 @@ def _unlike(core: Core, join: Join, *, proven: bool) -> str | None:
 
 
 def _refuse(core: Core, join: Join, connection: int, reason: str, *, retry: bool) -> None:
-    core.record("refused", name=join.name, reason=reason)
+    core.record(process_entries.Refused(join.name, reason))
     core.send(connection, Refused(join.name, reason, retry))
 
 
@@ -223,7 +224,7 @@ def _recognise(core: Core, beat: Heartbeat, now_s: float) -> MemberRecord:
         stepped_s=now_s,
     )
     core.enter(member)
-    core.record("recognised", name=beat.name, incarnation=str(beat.incarnation))
+    core.record(member_entries.Recognised(beat.name, str(beat.incarnation)))
     return member
 
 
@@ -233,7 +234,7 @@ def notice_pause(core: Core, now_s: float) -> None:
     timing = core.settings.timing
     if gap_s >= timing.scaled(timing.heartbeat_s):
         core.ticked_s = now_s
-        core.record("paused", gap_s=gap_s)
+        core.record(member_entries.Paused(gap_s))
         for member in core.members.values():
             member.shift(gap_s)
 
@@ -269,14 +270,14 @@ def _set_status(core: Core, member: MemberRecord, status: Status) -> None:
         end(core, member, status, "silent")
         return
     core.set_status(member, status)
-    core.record("status", name=member.name, status=status.value)
+    core.record(member_entries.StatusChanged(member.name, status))
 
 
 def end(core: Core, member: MemberRecord, status: Status, reason: str) -> None:
     """An incarnation is over; whoever counts evictions counts these entries, once each."""
     core.set_status(member, status)
-    incarnation = str(member.incarnation)
-    core.record(status.value, name=member.name, incarnation=incarnation, reason=reason)
+    ended = member_entries.Evicted if status is Status.EVICTED else member_entries.Left
+    core.record(ended(member.name, str(member.incarnation), reason))
     if member.connection is not None:
         core.send(member.connection, Evicted(member.name, member.incarnation, reason))
 

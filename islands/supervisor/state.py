@@ -39,6 +39,8 @@ from islands.supervisor.membership import (
     take_leave,
 )
 from islands.supervisor.restarts import Restarts
+from islands.tape.process_entries import Refused
+from islands.tape.round_entries import Finished
 
 
 class SupervisorState:
@@ -119,7 +121,7 @@ class SupervisorState:
             self._take(event, now_s)
         except UNFORESEEN as error:
             core, reason = self._core, f"what it said cannot be taken in: {error!r}"
-            core.record("refused", name="", reason=reason)
+            core.record(Refused("", reason))
             core.actions.append(Drop(event.connection, reason))
 
     def _take(self, event: Event, now_s: float) -> None:
@@ -158,7 +160,7 @@ class SupervisorState:
         """The run is over, says a syncer; nobody else may say that."""
         core = self._core
         if not self.ends_the_run(connection):
-            core.record("refused", name="", reason="only a syncer ends the run")
+            core.record(Refused("", "only a syncer ends the run"))
             return
         if core.finished is not None:
             core.send(connection, Stop(core.finished))
@@ -168,5 +170,5 @@ class SupervisorState:
             for member in core.here[role].values():
                 if member.connection is not None:
                     core.send(member.connection, Stop(reason))
-        core.record("finished", reason=reason)
+        core.record(Finished(reason))
         core.actions.append(FinishRun(reason))

@@ -4,7 +4,7 @@ The order carries a promise: whatever `WriteJournal` covers is sent only by acti
 the matching `JournalFinished`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from islands.identities import Ticket, Version
 from islands.messages.membership import Evicted, Refused, Stop
@@ -19,6 +19,7 @@ from islands.messages.training import (
     Quarantined,
     Welcome,
 )
+from islands.tape.entry import Record
 
 Outgoing = (
     Welcome
@@ -106,14 +107,6 @@ class WriteJournal:
     sequence: int
     fragment: int | None
     version: Version | None
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Write one entry to the event tape."""
-
-    kind: str
-    fields: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,6 @@ from islands.syncer.actions import (
     Exit,
     FinishRun,
     InstallSeed,
-    Record,
     Send,
     SendValue,
     WriteJournal,
@@ -73,6 +72,11 @@ from islands.syncer.state import SyncerState, fresh
 from islands.syncer.taking_up import take_up
 from islands.syncer.vault import Vault
 from islands.syncer.workers import SyncerWorkers
+from islands.tape import process_entries, round_entries
+from islands.tape.entry import Record
+from islands.tape.member_entries import Overloaded
+from islands.tape.process_entries import Damaged, Impostor, Started, Undelivered, Unexpected
+from islands.tape.round_entries import Journalled
 from messaging.codec.tensors import as_buffer
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
@@ -124,9 +128,9 @@ class SyncerActor(RoleActor[Event]):
             self._journal,
             workers.writing,
             written=lambda sequence: self.post(JournalFinished(sequence)),
-            delayed=lambda error: self.record("disk", {"error": str(error)}),
+            delayed=lambda error: self.record(process_entries.Disk(str(error))),
             failed=lambda error: self.fail("the journal", error),
-            damaged=lambda files: self.record("damaged", {"files": files}),
+            damaged=lambda files: self.record(Damaged(files)),
         )
         self._workers = workers
         self._credentials = credentials
@@ -177,8 +181,7 @@ class SyncerActor(RoleActor[Event]):
         self.state = self._restored(recovered, initial=begins)
         self.begun = True
         durable = self.state.durable
-        taken_up = {"resumed": recovered is not None, "sequence": durable.sequence}
-        self.record("started", {"epoch": durable.epoch, **taken_up})
+        self.record(Started(durable.epoch, recovered is not None, durable.sequence))
         listener = self.around.network.listen(self.name, guests=True)
         self.address = listener.address
         self._reception = Reception(
@@ -233,7 +236,7 @@ class SyncerActor(RoleActor[Event]):
             durable.epoch = epoch
             extended = take_up(durable, around.settings, around.layout.fingerprint)
             if extended is not None:
-                self.record("extended", extended)
+                self.record(extended)
             for index, arrays in enumerate(recovered.fragments):
                 published = durable.published[index]
                 assert published is not None, "a recovered journal has a version of everything"
@@ -255,7 +258,7 @@ class SyncerActor(RoleActor[Event]):
                 self._early.append(message)
             return
         if isinstance(message, JournalFinished):
-            self.record("journalled", {"sequence": message.sequence})
+            self.record(Journalled(message.sequence))
         self._handle(message)
 
     def release(self) -> None:
@@ -281,8 +284,8 @@ class SyncerActor(RoleActor[Event]):
             self._perform(action)
         for action in actions:  # after all else: a record holds everything that this event decided
             if isinstance(action, WriteJournal):
-                fields = {"sequence": action.sequence, "fragment": action.fragment}
-                self.record("journal", {**fields, "version": str(action.version)})
+                entry = round_entries.Journal(action.sequence, action.fragment, str(action.version))
+                self.record(entry)
         self.waiting_bytes_most = max(self.waiting_bytes_most, self.vault.waiting_bytes)
         deadline_s = self.state.deadline_s(now_s)
         if deadline_s < self._due_s or self._due_s <= now_s:
@@ -309,8 +312,8 @@ class SyncerActor(RoleActor[Event]):
                 self.vault.install_seed(version, digests)
             case WriteJournal():
                 self._write_journal(action)
-            case Record(kind, fields):
-                self.record(kind, {**fields, **self._inspections.note(action)})
+            case Record(entry):
+                self.record(self._inspections.note(entry))
             case FinishRun(reason):
                 self._finish(reason)
             case Exit(reason):
@@ -336,7 +339,7 @@ class SyncerActor(RoleActor[Event]):
     def _look_at_load(self) -> None:
         found = self._inspections.load.look(self._workers.busy(), self.now_s())
         if found is not None:
-            self.record("overloaded", {"told": found.told, **asdict(found)})
+            self.record(Overloaded(found.told, **asdict(found)))
 
     def _write_journal(self, action: WriteJournal) -> None:
         """Metadata is taken now, with everything that this record promises."""
@@ -450,12 +453,12 @@ class SyncerActor(RoleActor[Event]):
             case Leave() if body.name == name:
                 self.post(LeaveArrived(body))
             case Contribution() | ContributionDeclined() | FragmentSeed() | Leave():
-                self.record("impostor", {"name": name, "body": type(body).__name__})
+                self.record(Impostor(name, type(body).__name__))
                 self._drop(connection, "spoke in another's name")
             case _ if isinstance(body, PEER_TYPES):
                 self._relay(connection, envelope)
             case _:
-                self.record("unexpected", {"body": type(body).__name__})
+                self.record(Unexpected(type(body).__name__))
 
     def _relay(self, connection: int, envelope: Envelope) -> None:
         """Pass a word between peers on, under the name of the link that it came over."""
@@ -468,7 +471,7 @@ class SyncerActor(RoleActor[Event]):
             link.send(passed, Lane.BULK if envelope.payload else Lane.CONTROL)
         elif connection not in self._undelivered:
             self._undelivered[connection] = None
-            self.record("undelivered", {"sender": sender, "recipient": recipient})
+            self.record(Undelivered(sender, recipient))
 
     def _hello(self, connection: int, hello: Hello) -> None:
         """A new session of a peer replaces its earlier ones."""

@@ -33,6 +33,7 @@ from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import abandon, close_rounds, excuse, open_round
 from islands.syncer.timeouts import end_at_most_s
+from islands.tape import round_entries
 
 
 def advance_closing(core: Core, now_s: float) -> None:
@@ -201,7 +202,7 @@ def begin_closing(core: Core, reason: str, now_s: float) -> None:
             core.learners[name].exchange.left_out_until_s = None
             core.touch(name)
     core.durable.stopping = reason
-    core.record("closing", reason=reason)
+    core.record(round_entries.Closing(reason))
     core.records.want()
     for name in core.names():
         connection = core.learners[name].connection
@@ -309,13 +310,14 @@ def _adopted(core: Core) -> bool:
 def _finish(core: Core, closing: Closing) -> None:
     ledger = core.durable.ledger
     core.record(
-        "finished",
-        reason=closing.reason,
-        ledger=[ledger.row(index) for index in range(core.fragments)],
-        processed={
-            f"{name}/{book.incarnation}": book.processed
-            for name, book in sorted(ledger.books.items())
-        },
+        round_entries.Finished(
+            reason=closing.reason,
+            ledger=[ledger.row(index) for index in range(core.fragments)],
+            processed={
+                f"{name}/{book.incarnation}": book.processed
+                for name, book in sorted(ledger.books.items())
+            },
+        )
     )
     for name in core.names():
         connection = core.learners[name].connection

@@ -16,6 +16,7 @@ from islands.syncer.core import Adoption, Core, Published, Seeding
 from islands.syncer.events import MergeFacts
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round, Stage
+from islands.tape import round_entries
 
 SEED_ROUND = -1
 SEED_REPEATS = 5
@@ -38,25 +39,26 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
     durable.present_sum += len(durable.ledger.books)
     round_.stage = Stage.JOURNALLING
     core.record(
-        "merged",
-        round=number,
-        fragment=fragment,
-        version=str(version),
-        contributions=len(round_.arrived),
-        participants=sorted(round_.arrived),
-        tokens=[round_.arrived[name].contribution.tokens for name in sorted(round_.arrived)],
-        steps=[round_.arrived[name].contribution.steps for name in sorted(round_.arrived)],
-        weights=list(facts.weights),
-        norms=list(facts.norms),
-        direction_norm=facts.direction_norm,
-        cosine=facts.cosine_to_previous,
-        digest=facts.digest,
-        merged_tokens=sum(one.contribution.tokens for one in round_.arrived.values()),
-        clock=core.clock,
-        asked=len(round_.asked),
-        learners=core.learner_count,
-        opened_s=round_.opened_s,
-        closed_s=round_.closed_s,
+        round_entries.Merged(
+            round=number,
+            fragment=fragment,
+            version=str(version),
+            contributions=len(round_.arrived),
+            participants=sorted(round_.arrived),
+            tokens=[round_.arrived[name].contribution.tokens for name in sorted(round_.arrived)],
+            steps=[round_.arrived[name].contribution.steps for name in sorted(round_.arrived)],
+            weights=list(facts.weights),
+            norms=list(facts.norms),
+            direction_norm=facts.direction_norm,
+            cosine=facts.cosine_to_previous,
+            digest=facts.digest,
+            merged_tokens=sum(one.contribution.tokens for one in round_.arrived.values()),
+            clock=core.clock,
+            asked=len(round_.asked),
+            learners=core.learner_count,
+            opened_s=round_.opened_s,
+            closed_s=round_.closed_s,
+        )
     )
     _look_for_swings(core, fragment, facts, now_s)
     core.write_fragment(fragment)
@@ -74,12 +76,13 @@ def _look_for_swings(core: Core, fragment: int, facts: MergeFacts, now_s: float)
             settings.outer, settings.merge, contributions
         )
     core.record(
-        "swinging",
-        told=told,
-        fragments=found.fragments,
-        of=core.fragments,
-        cosine=found.cosine,
-        contributions=contributions,
+        round_entries.Swinging(
+            told=told,
+            fragments=found.fragments,
+            of=core.fragments,
+            cosine=found.cosine,
+            contributions=contributions,
+        )
     )
 
 
@@ -96,12 +99,13 @@ def _apply(core: Core, round_: Round, name: LearnerName, version: Version) -> No
         core.durable.belated_tokens += contribution.tokens * over // contribution.steps
     core.actions.append(DropContribution(ticket))
     core.record(
-        "fate",
-        ticket=str(ticket),
-        fragment=round_.fragment,
-        fate=Fate.APPLIED.value,
-        tokens=contribution.tokens,
-        version=str(version),
+        round_entries.FateTold(
+            ticket=str(ticket),
+            fragment=round_.fragment,
+            fate=Fate.APPLIED,
+            tokens=contribution.tokens,
+            version=str(version),
+        )
     )
 
 
@@ -139,7 +143,7 @@ def _commit(core: Core, fragment: int, now_s: float) -> None:
     assert round_.closed_s is not None, "a round is closed before it is merged"
     quorum = round_.quorum or len(round_.arrived)
     core.adoptions[fragment] = Adoption(newest.version, round_.closed_s, quorum)
-    core.record("committed", fragment=fragment, version=str(newest.version), digest=newest.digest)
+    core.record(round_entries.Committed(fragment, str(newest.version), newest.digest))
     _send_to_all(core, [fragment], now_s)
 
 
@@ -202,11 +206,12 @@ def give_up_late_seed(core: Core, seeding: Seeding) -> None:
         return
     seeding.refused = True
     core.record(
-        "seed_late",
-        name=seeding.name,
-        asked=1 + seeding.times,
-        arrived=len(seeding.digests),
-        fragments=core.fragments,
+        round_entries.SeedLate(
+            name=seeding.name,
+            asked=1 + seeding.times,
+            arrived=len(seeding.digests),
+            fragments=core.fragments,
+        )
     )
 
 
@@ -222,7 +227,7 @@ def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
         return
     if not intact:
         seeding.refused = True
-        core.record("seed_refused", name=seed.name, fragment=seed.fragment)
+        core.record(round_entries.SeedRefused(seed.name, seed.fragment))
         return
     seeding.digests[seed.fragment] = seed.digest
     if len(seeding.digests) < core.fragments:
@@ -244,7 +249,7 @@ def _install(core: Core, seeding: Seeding) -> None:
     version = Version(core.durable.epoch, 0)
     digests = tuple(seeding.digests[index] for index in range(core.fragments))
     core.actions.append(InstallSeed(version, digests))
-    core.record("seeded", name=seeding.name, version=str(version))
+    core.record(round_entries.Seeded(seeding.name, str(version)))
     seeding.journalled = 0
     _journal_next(core, seeding)
 

@@ -14,7 +14,7 @@ from islands.errors import InvariantError
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.messages.training import FragmentUpdate, LeaseGranted, Merged
 from islands.settings.run import OVERLAP_LEAST, Automatic, RunSettings
-from islands.syncer.actions import Action, Record, Send, SendValue, WriteJournal
+from islands.syncer.actions import Action, Send, SendValue, WriteJournal
 from islands.syncer.census import Census, Witness
 from islands.syncer.divergence import Divergences
 from islands.syncer.eligibility import ineligible_because, unready_because
@@ -31,6 +31,7 @@ from islands.syncer.standstill import MergeWatch
 from islands.syncer.supervisor_view import SupervisorView
 from islands.syncer.swings import SwingWatch
 from islands.syncer.timeouts import answer_timeout_s, final_patience_s
+from islands.tape.entry import Entry, Record
 
 
 @dataclass(slots=True)
@@ -376,9 +377,9 @@ class Core:
         self.published[fragment] = published
         self.kept[fragment].append(published.version)
 
-    def record(self, kind: str, **fields: object) -> None:
+    def record(self, entry: Entry) -> None:
         """Put an entry on the event tape."""
-        self.actions.append(Record(kind, fields))
+        self.actions.append(Record(entry))
 
     def send_update(self, learner: LearnerRecord, fragment: int, now_s: float) -> None:
         """Send the committed version of a fragment, with what it contains of the receiver."""

@@ -5,6 +5,8 @@ from islands.messages.membership import Evicted, Refused, Stop
 from islands.syncer.actions import Dismiss
 from islands.syncer.core import Core
 from islands.syncer.scheduling import withdraw
+from islands.tape.member_entries import Retired
+from islands.tape.round_entries import BookClosed, LeaseReturned
 
 
 def retire(
@@ -25,7 +27,7 @@ def retire(
         core.actions.append(Dismiss(learner.connection, notice or evicted))
     withdraw(core, name)
     forget_seed(core, name)
-    core.record("retired", name=name, incarnation=str(learner.incarnation), reason=reason)
+    core.record(Retired(name, str(learner.incarnation), reason))
     if learner.role is Role.LEARNER:
         close_accounts(core, name)
         core.records.want()
@@ -62,12 +64,6 @@ def close_accounts(core: Core, name: LearnerName) -> None:
     core.hungry.pop(name, None)
     core.ungranted.update(core.hungry)  # what it did not use may be theirs
     incarnation = str(book.incarnation)
-    core.record("book_closed", name=name, incarnation=incarnation, processed=book.processed)
+    core.record(BookClosed(name, incarnation, book.processed))
     for lease in returned:
-        core.record(
-            "lease_returned",
-            name=name,
-            pass_index=lease.pass_index,
-            shard=lease.shard,
-            position=lease.position,
-        )
+        core.record(LeaseReturned(name, lease.pass_index, lease.shard, lease.position))

@@ -3,16 +3,19 @@
 from collections import Counter
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from islands.actors.ports import Worker
-from islands.identities import FragmentIndex, Ticket
+from islands.identities import FragmentIndex, LearnerName, Ticket
 from islands.messages.training import Contribution, FragmentSeed
 from islands.numerics.check import Measured
-from islands.syncer.actions import Record
 from islands.syncer.eligibility import BUSY
 from islands.syncer.events import ContributionArrived, SeedArrived
 from islands.syncer.fate import Check
 from islands.syncer.load import LoadWatch
 from islands.syncer.vault import Vault
+from islands.tape.entry import Entry
+from islands.tape.round_entries import Closed, Opened
 
 INSPECTIONS_MAX = 4
 """Contributions of one learner that may wait for the worker: two pulls, each answered again."""
@@ -80,25 +83,20 @@ class Inspections:
 
         self._worker.submit(lambda: self._vault.take_seed(seed, payload), arrive)
 
-    def note(self, entry: Record) -> dict[str, object]:
-        """Count what rounds lack as it waits here; returns what the tape is to say of it."""
-        match entry:
-            case Record("opened", {"round": int(number), "left_out": dict(left_out)}):
-                held_up = [
-                    name for name in left_out if left_out[name] == BUSY and self._waiting[name]
-                ]
-                self.load.opened(number, len(held_up))
-            case Record("closed", {"round": int(number), "fragment": int(fragment)} as fields):
-                uninspected = self._uninspected(fragment, number, fields["arrived"])
-                self.load.lacks(number, len(uninspected))
-                return {"uninspected": uninspected}
-            case _:
-                pass
-        return {}
+    def note(self, entry: Entry) -> Entry:
+        """Count what rounds lack as it waits here; returns the entry with what is known of it."""
+        if isinstance(entry, Opened):
+            left_out = entry.left_out
+            held_up = [name for name in left_out if left_out[name] == BUSY and self._waiting[name]]
+            self.load.opened(entry.round, len(held_up))
+        elif isinstance(entry, Closed):
+            uninspected = self._uninspected(entry.fragment, entry.round, entry.arrived)
+            self.load.lacks(entry.round, len(uninspected))
+            return replace(entry, uninspected=uninspected)
+        return entry
 
-    def _uninspected(self, fragment: int, number: int, arrived: object) -> list[str]:
+    def _uninspected(self, fragment: int, number: int, arrived: list[LearnerName]) -> list[str]:
         """Whose contributions to a round are here and not measured yet, by name."""
-        assert isinstance(arrived, list), "a round knows who arrived"
         found = [
             str(ticket.name)
             for index, ticket in self._tickets.values()

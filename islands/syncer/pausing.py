@@ -17,6 +17,7 @@ from islands.identities import LearnerName, Phase, Role
 from islands.messages.training import Paused
 from islands.syncer.actions import Send
 from islands.syncer.core import Core
+from islands.tape import member_entries
 
 
 def set_paused(core: Core, *, paused: bool) -> None:
@@ -24,7 +25,7 @@ def set_paused(core: Core, *, paused: bool) -> None:
     if core.durable.paused is paused:
         return
     core.durable.paused = paused
-    core.record("paused" if paused else "resumed")
+    core.record(member_entries.Paused() if paused else member_entries.Resumed())
     core.records.want()
     core.adoptions.clear()  # a wait for adoptions says nothing of the network if it spans a pause
     for name in core.names():

@@ -15,6 +15,7 @@ from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import ask, resend_after_s
 from islands.syncer.standstill import why
 from islands.syncer.timeouts import warning_patience_s
+from islands.tape.round_entries import GraceZero, NothingMerged
 
 SWEEPS_PER_RESEND = 2
 
@@ -128,12 +129,13 @@ def _look_at_grace(core: Core, now_s: float) -> None:
     )
     if lacking is not None:
         core.record(
-            "grace_zero",
-            exchange_s=lacking.exchange_s,
-            hidden_s=lacking.hidden_s,
-            lacking_s=lacking.exchange_s - lacking.hidden_s,
-            overlap_steps=core.overlap_steps,
-            overlap_steps_needed=lacking.steps_needed,
+            GraceZero(
+                exchange_s=lacking.exchange_s,
+                hidden_s=lacking.hidden_s,
+                lacking_s=lacking.exchange_s - lacking.hidden_s,
+                overlap_steps=core.overlap_steps,
+                overlap_steps_needed=lacking.steps_needed,
+            )
         )
 
 
@@ -158,12 +160,13 @@ def _look_at_merges(core: Core, now_s: float) -> None:
         if one.exchange.late_s is not None
     }
     core.record(
-        "nothing_merged",
-        for_s=for_s,
-        rounds_open=len(core.rounds),
-        rounds_abandoned=watch.abandoned,
-        quorum=core.settings.quorum,
-        because=why(left_out, waiting_s, late_s),
+        NothingMerged(
+            for_s=for_s,
+            rounds_open=len(core.rounds),
+            rounds_abandoned=watch.abandoned,
+            quorum=core.settings.quorum,
+            because=why(left_out, waiting_s, late_s),
+        )
     )
 
 

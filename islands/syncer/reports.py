@@ -27,6 +27,7 @@ from islands.syncer.events import (
     SeedArrived,
 )
 from islands.syncer.roster import STRIKE_WINDOW_S, LearnerRecord
+from islands.tape.member_entries import WrongReport
 
 WRONGS_MAX = 3
 """Reports of one name that cannot be true, within `STRIKE_WINDOW_S`, before it is refused."""
@@ -121,7 +122,7 @@ def last_word(
         now_s: the time.
         untold_tokens: that it says to have processed, and that are in no book.
     """
-    core.record("wrong_report", name=name, reason=wrong, untold_tokens=untold_tokens)
+    core.record(WrongReport(name, wrong, untold_tokens))
     reason = f"its report cannot be true: {wrong}"
     for other in [n for n, at_s in core.wrongs.items() if now_s - at_s[-1] >= STRIKE_WINDOW_S]:
         del core.wrongs[other]
@@ -156,7 +157,7 @@ def end_peer(core: Core, event: PeerEvent, wrong: str, now_s: float) -> None:
     if learner is not None:
         dismiss_wrong(core, learner, wrong, now_s)
     elif connection is not None:
-        core.record("wrong_report", name=name, reason=wrong)
+        core.record(WrongReport(name, wrong))
         reason = f"what it said cannot be taken in: {wrong}"
         core.actions.append(Dismiss(connection, Refused(name, reason, retry=False)))
 

@@ -18,6 +18,7 @@ from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Admitted, Round, Stage
 from islands.syncer.standstill import NAMED_MOST
 from islands.syncer.timeouts import resend_s
+from islands.tape import member_entries, round_entries
 
 ABANDONED_KEPT = 64
 """Rounds of which one still tells by how much an answer missed them."""
@@ -74,9 +75,7 @@ def open_round(
         for name in core.names()
         if name not in asked and core.learners[name].role is Role.LEARNER
     }
-    core.record(
-        "opened", round=round_.number, fragment=fragment, asked=list(names), left_out=left_out
-    )
+    core.record(round_entries.Opened(round_.number, fragment, list(names), left_out))
     for name in names:
         ask(core, round_, core.learners[name], now_s)
 
@@ -152,11 +151,11 @@ def take_contribution(
     learner = core.learners.get(ticket.name)
     observing = learner is not None and learner.role is not Role.LEARNER
     if learner is None or observing or learner.incarnation != ticket.incarnation:
-        core.record("kept_out", ticket=str(ticket), reason="its incarnation has ended")
+        core.record(round_entries.KeptOut(str(ticket), "its incarnation has ended"))
         _drop(core, ticket, connection)
         return
     if connection != learner.connection:
-        core.record("void", ticket=str(ticket), reason="it came over a link that is gone")
+        core.record(round_entries.Void(str(ticket), "it came over a link that is gone"))
         core.actions.append(DropContribution(ticket, connection))
         return
     if not 0 <= contribution.fragment < core.fragments:
@@ -167,7 +166,7 @@ def take_contribution(
     known = learner.answers.has(ticket.epoch, ticket.round)
     copies = learner.answers.count(ticket.epoch, ticket.round, connection)
     if known or _admitted(core, ticket) is not None:
-        core.record("duplicate", ticket=str(ticket), copies=copies)
+        core.record(round_entries.Duplicate(str(ticket), copies))
         _drop(core, ticket, connection)
         if copies > COPIES_MAX:
             strike(core, learner, f"{copies} answers to one pull", connection, now_s)
@@ -191,7 +190,7 @@ def take_contribution(
     norm_rate = check.norm / (sqrt(contribution.steps) * rate)
     round_.excused.pop(ticket.name, None)
     round_.arrived[ticket.name] = Admitted(contribution, connection, norm_rate, now_s)
-    core.record("arrived", ticket=str(ticket), tokens=contribution.tokens)
+    core.record(round_entries.Arrived(str(ticket), contribution.tokens))
     core.went_forward(learner)
     if round_.quorum_s is None and round_.quorum_complete:
         round_.quorum_s = now_s
@@ -240,12 +239,13 @@ def refuse(
         ledger = core.durable.ledger
         ledger.claim(ticket.name, contribution.fragment, refused.fate, contribution.tokens)
     core.record(
-        "fate",
-        ticket=str(ticket),
-        fragment=contribution.fragment,
-        fate=refused.fate.value,
-        reason=refused.reason,
-        tokens=contribution.tokens,
+        round_entries.FateTold(
+            ticket=str(ticket),
+            fragment=contribution.fragment,
+            fate=refused.fate,
+            reason=refused.reason,
+            tokens=contribution.tokens,
+        )
     )
     learner = core.learners[ticket.name]
     if connection is None:
@@ -264,7 +264,7 @@ def strike(core: Core, learner: LearnerRecord, reason: str, connection: int, now
         core.touch(learner.name)
         notice = Quarantined(learner.name, learner.incarnation, f"third strike: {reason}")
         core.actions.append(Send(connection, notice))
-        core.record("quarantined", name=learner.name, reason=reason)
+        core.record(member_entries.Quarantined(learner.name, reason))
 
 
 def _discarded(core: Core, contribution: Contribution) -> bool:
@@ -355,14 +355,15 @@ def abandon(core: Core, round_: Round, now_s: float, reason: str) -> None:
         del core.abandoned_s[min(core.abandoned_s)]
     core.merge_watch.abandoned += 1
     core.record(
-        "abandoned",
-        round=round_.number,
-        fragment=round_.fragment,
-        reason=reason,
-        after_s=now_s - round_.opened_s,
-        arrived=sorted(round_.arrived)[:NAMED_MOST],
-        waiting=round_.waiting[:NAMED_MOST],
-        excused={name: round_.excused[name] for name in sorted(round_.excused)[:NAMED_MOST]},
+        round_entries.Abandoned(
+            round=round_.number,
+            fragment=round_.fragment,
+            reason=reason,
+            after_s=now_s - round_.opened_s,
+            arrived=sorted(round_.arrived)[:NAMED_MOST],
+            waiting=round_.waiting[:NAMED_MOST],
+            excused={name: round_.excused[name] for name in sorted(round_.excused)[:NAMED_MOST]},
+        )
     )
     for name in sorted(round_.arrived):
         late = Refusal(Fate.LATE, "its round was abandoned", strike=False)
@@ -395,12 +396,13 @@ def _fence(core: Core, contribution: Contribution) -> None:
     ticket = contribution.ticket
     core.actions.append(DropContribution(ticket))
     core.record(
-        "fate",
-        ticket=str(ticket),
-        fragment=contribution.fragment,
-        fate=Fate.REJECTED.value,
-        reason="fenced",
-        tokens=contribution.tokens,
+        round_entries.FateTold(
+            ticket=str(ticket),
+            fragment=contribution.fragment,
+            fate=Fate.REJECTED,
+            reason="fenced",
+            tokens=contribution.tokens,
+        )
     )
 
 
@@ -451,12 +453,13 @@ def _record_closing(core: Core, round_: Round) -> None:
         for admitted in round_.arrived.values()
     ]
     core.record(
-        "closed",
-        round=round_.number,
-        fragment=round_.fragment,
-        arrived=sorted(round_.arrived),
-        excused=sorted(round_.excused),
-        waiting=sorted(round_.waiting),
-        share=len(round_.arrived) / learners,
-        staleness=fmean(behind),
+        round_entries.Closed(
+            round=round_.number,
+            fragment=round_.fragment,
+            arrived=sorted(round_.arrived),
+            excused=sorted(round_.excused),
+            waiting=sorted(round_.waiting),
+            share=len(round_.arrived) / learners,
+            staleness=fmean(behind),
+        )
     )

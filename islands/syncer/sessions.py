@@ -22,6 +22,7 @@ from islands.syncer.reports import goes_back, last_word, take_report, wrong_beca
 from islands.syncer.roster import ENDED, LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import ask, excuse
+from islands.tape import member_entries, process_entries
 
 
 def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
@@ -44,7 +45,7 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
     refusal = _refusal(core, hello, now_s, trusted=event.trusted)
     if refusal is not None:
         core.actions.append(Dismiss(connection, refusal))
-        core.record("refused", name=hello.name, reason=refusal.reason)
+        core.record(process_entries.Refused(hello.name, refusal.reason))
         return
     learner = core.learners.get(hello.name)
     if learner is not None and learner.connection is not None and connection < learner.connection:
@@ -66,7 +67,7 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
     core.actions.append(Send(connection, _welcome(core, hello)))
     if core.closing is not None:
         core.actions.append(Send(connection, FinalRound(core.durable.epoch, core.closing.reason)))
-    core.record("linked", name=hello.name, incarnation=str(hello.incarnation))
+    core.record(member_entries.Linked(hello.name, str(hello.incarnation)))
     if not goes_back(learner.progress, hello.progress, news_of(learner.progress, hello.progress)):
         take_report(core, learner, hello.progress)
     _send_what_differs(core, learner, hello, now_s)
@@ -198,14 +199,14 @@ def close_link(core: Core, name: LearnerName, connection: int) -> None:
     if learner.role is not Role.LEARNER:
         del core.learners[name]
         core.touch(name)
-        core.record("unlinked", name=name)
+        core.record(member_entries.Unlinked(name))
         return
     core.touch(name)
     learner.connection = None
     learner.unanswered.clear()
     _excuse_everywhere(core, name, "link down")
     forget_seed(core, name)
-    core.record("unlinked", name=name)
+    core.record(member_entries.Unlinked(name))
 
 
 def _excuse_everywhere(core: Core, name: LearnerName, reason: str) -> None:
@@ -225,7 +226,7 @@ def take_leave(core: Core, leave: Leave, now_s: float) -> None:
         return
     watch = core.divergences
     times = watch.diverged(leave.name, leave.incarnation, now_s, core.settings)
-    core.record("diverged", name=leave.name, incarnation=str(leave.incarnation), times=times)
+    core.record(member_entries.Diverged(leave.name, str(leave.incarnation), times))
     members = core.durable.ledger.books
     if watch.of_everyone(members) and core.closing is None and core.seeded:
         begin_closing(core, end_reason(core.settings), now_s)
@@ -247,7 +248,7 @@ def take_membership(core: Core, page: MembershipChanged, now_s: float) -> None:
         elif learner.status is not member.status:
             learner.status = member.status
             core.touch(member.name)
-            core.record("status", name=member.name, status=member.status.value)
+            core.record(member_entries.StatusChanged(member.name, member.status))
             if member.status is not Status.LIVE:
                 _excuse_everywhere(core, member.name, member.status.value)
     _end_absent(core, now_s)

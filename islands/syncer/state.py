@@ -69,7 +69,7 @@ from islands.syncer.scheduling import (
     take_decline,
 )
 from islands.syncer.sessions import close_link, open_link, take_leave, take_membership
-from islands.tape.round_entries import Row
+from islands.tape.round_entries import Granted, Row
 
 FIXED_POINT_LIMIT = 1000
 
@@ -387,10 +387,5 @@ def _fingerprint(core: Core) -> tuple[object, ...]:
 
 def _record_grant(core: Core, name: LearnerName) -> None:
     holder = core.durable.leases.holders[name]
-    core.record(
-        "granted",
-        name=name,
-        incarnation=str(holder.incarnation),
-        quota=holder.quota_tokens,
-        leases=[(lease.pass_index, lease.shard, lease.position) for lease in holder.leases],
-    )
+    leases = [(lease.pass_index, lease.shard, lease.position) for lease in holder.leases]
+    core.record(Granted(name, str(holder.incarnation), holder.quota_tokens, leases))

@@ -17,15 +17,16 @@ from islands.errors import JournalError
 from islands.settings.run import RunSettings
 from islands.syncer.core import Durable
 from islands.syncer.leases import ordinary_grant_steps
+from islands.tape.round_entries import Extended
 
 TIME = "time"
 
 
-def take_up(durable: Durable, settings: RunSettings, fingerprint: str) -> dict[str, object] | None:
+def take_up(durable: Durable, settings: RunSettings, fingerprint: str) -> Extended | None:
     """Fit the durable state to the settings of this start.
 
     Returns:
-        Fields for the tape if the run was given more; None if it only goes on.
+        An entry for the tape if the run was given more; None if it only goes on.
 
     Raises:
         JournalError: it cannot go on with these settings; the sentence says why.
@@ -64,7 +65,7 @@ def take_up(durable: Durable, settings: RunSettings, fingerprint: str) -> dict[s
         return None
     ended, leases.budget_tokens = durable.stopping, wanted_tokens
     durable.stopping, durable.finished, durable.reported = None, None, False
-    return {"budget_tokens": wanted_tokens, "before": before, "ended": ended or ""}
+    return Extended(wanted_tokens, before, ended or "")
 
 
 def _time_left(durable: Durable, settings: RunSettings) -> bool:

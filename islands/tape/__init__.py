@@ -8,6 +8,8 @@ Where to find what:
 =========================================  =========================
 an entry, its stamp, its one form          `entry.py`
 every kind there is; a tape read back      `kinds.py`
+where entries are written                  `writing.py`
+how many of them peers can cause           `entry_limit.py`
 of processes, and of who talks to them     `process_entries.py`
 of members: who is here, who was ended     `member_entries.py`
 of rounds, versions, tokens, the journal   `round_entries.py`

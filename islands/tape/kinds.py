@@ -36,10 +36,16 @@ ENTRIES = tuple(
 )
 """Every type of entry."""
 
-LOGGED = frozenset(kind_of(entry) for entry in ENTRIES if issubclass(entry, Logged))
+
+def kinds_of(*entries: type[Entry]) -> frozenset[str]:
+    """The words on the tape for these types."""
+    return frozenset(map(kind_of, entries))
+
+
+LOGGED = kinds_of(*(entry for entry in ENTRIES if issubclass(entry, Logged)))
 """Kinds of entries that a person wants to know about."""
 
-NOTABLE = frozenset(kind_of(entry) for entry in ENTRIES if issubclass(entry, Notable))
+NOTABLE = kinds_of(*(entry for entry in ENTRIES if issubclass(entry, Notable)))
 """Kinds of entries that go to the run's folder, whichever process they come from."""
 
 _BY_KIND = {kind_of(entry): entry for entry in ENTRIES}

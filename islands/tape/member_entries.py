@@ -29,11 +29,11 @@ class StatusChanged(Logged, frozen=True, tag="status"):
     status: Status
 
 
-class Evicted(Logged, frozen=True, kw_only=True):
-    """An incarnation was ended against its will; without it, by the word of its own process."""
+class Evicted(Logged, frozen=True):
+    """An incarnation was ended against its will."""
 
     name: str
-    incarnation: str | None = None
+    incarnation: str
     reason: str
 
 
@@ -45,10 +45,16 @@ class Left(Logged, frozen=True):
     reason: str
 
 
-class ProcessEnded(Logged, frozen=True):
-    """A process ended by itself: `reason` (or `error`, in a simulation) is empty if it meant to.
+class ProcessStarted(Logged, frozen=True):
+    """A process began that runs as a task beside the others."""
 
-    A simulated one also tells the most that waited in it.
+    name: str
+
+
+class ProcessEnded(Logged, frozen=True):
+    """A process ended by itself, as a supervisor takes it (`reason`), or its host (`error`).
+
+    It is empty if the process meant to end. A simulated one tells the most that waited in it.
     """
 
     name: str
@@ -59,10 +65,10 @@ class ProcessEnded(Logged, frozen=True):
 
 
 class Killed(Logged, frozen=True):
-    """A process stood still, and its supervisor ended it."""
+    """A process stood still, and its supervisor ended it; without a reason, a demo did."""
 
     name: str
-    reason: str
+    reason: str = ""
 
 
 class GaveUp(Logged, frozen=True):

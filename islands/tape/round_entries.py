@@ -6,7 +6,7 @@ Versions stand on a tape as ``epoch.number``, incarnations as ``epoch.counter``,
 
 from dataclasses import dataclass
 
-from islands.identities import Fate
+from islands.identities import Fate, LearnerName
 from islands.tape.entry import Entry, Logged, Notable
 
 Leases = list[tuple[int, int, int]]
@@ -101,8 +101,8 @@ class Opened(Entry, frozen=True):
 
     round: int
     fragment: int
-    asked: list[str]
-    left_out: dict[str, str | None]
+    asked: list[LearnerName]
+    left_out: dict[LearnerName, str | None]
 
 
 class Closed(Entry, frozen=True):
@@ -110,9 +110,9 @@ class Closed(Entry, frozen=True):
 
     round: int
     fragment: int
-    arrived: list[str]
-    excused: list[str]
-    waiting: list[str]
+    arrived: list[LearnerName]
+    excused: list[LearnerName]
+    waiting: list[LearnerName]
     share: float
     staleness: float
     uninspected: list[str] | None = None
@@ -125,9 +125,9 @@ class Abandoned(Logged, frozen=True):
     fragment: int
     reason: str
     after_s: float
-    arrived: list[str]
-    waiting: list[str]
-    excused: dict[str, str]
+    arrived: list[LearnerName]
+    waiting: list[LearnerName]
+    excused: dict[LearnerName, str]
 
 
 class Merged(Notable, frozen=True):
@@ -137,7 +137,7 @@ class Merged(Notable, frozen=True):
     fragment: int
     version: str
     contributions: int
-    participants: list[str]
+    participants: list[LearnerName]
     tokens: list[int]
     steps: list[int]
     weights: list[float]

@@ -1,12 +1,6 @@
-"""What a simulated world records: faults, the life of its processes, and with what a run ended."""
+"""What a simulated world records: faults, which processes it killed, and with what a run ended."""
 
-from islands.tape.entry import Entry, Logged
-
-
-class ProcessStarted(Logged, frozen=True):
-    """A simulated process began."""
-
-    name: str
+from islands.tape.entry import Entry
 
 
 class ProcessKilled(Entry, frozen=True):

@@ -3,22 +3,25 @@
 import asyncio
 import random
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from islands.actors.role_actor import RoleActor, Surroundings
-from islands.actors.tape import MemoryTape
+from islands.identities import LearnerName
 from islands.layout.leaves import Fragment, Leaf, layout_of
 from islands.messages.control import Note
 from islands.messages.membership import Stop
 from islands.messages.protocol import MESSAGE_TYPES
 from islands.settings.run import RunSettings
+from islands.tape.kinds import decode_fields
+from islands.tape.writing import MemoryTape
 from messaging.codec.frames import Codec
 from messaging.codec.limits import Limits
 from messaging.envelope import Envelope
 from messaging.errors import EncodeError
 from messaging.links.link import Lane, Link
 from messaging.links.memory_link import MemoryNetwork
+from tests.tape.samples import MERGED
 
 
 class Strict:
@@ -94,12 +97,13 @@ async def test_a_merge_of_thousands_is_noted_in_one_frame() -> None:
     )
     link = await listener.accept()
     await opened.wait()
-    names = [f"learner-{index:05}" for index in range(4096)]
+    names = [LearnerName(f"learner-{index:05}") for index in range(4096)]
     weights = [1 / 3] * len(names)
-    fields = {"contributions": len(names), "participants": names, "weights": weights, "round": 7}
-    actor.record("merged", fields)
+    count = len(names)
+    actor.record(replace(MERGED, contributions=count, participants=names, weights=weights))
     note = (await link.receive()).body
     assert isinstance(note, Note)
-    assert msgspec.json.decode(note.fields) == {"contributions": len(names), "round": 7}
+    told = replace(MERGED, contributions=count, participants=names[:64], weights=weights[:64])
+    assert decode_fields(note.kind, note.fields) == told
     assert names[-1].encode() in tape.lines[-1]
     await actor.kill()

@@ -28,7 +28,6 @@ from pathlib import Path
 import msgspec
 
 from islands.actors.ports import ThreadWorker
-from islands.actors.tape import MemoryTape
 from islands.cluster.coordinator import SUPERVISOR, Hub, HubSettings
 from islands.cluster.run_claim import settle
 from islands.hosting.fetch_run_spec import Asker, enquire
@@ -40,6 +39,7 @@ from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run import RunSettings, Timing
 from islands.settings.run_spec import RunSpec
 from islands.settings.wire_limits import limits_of
+from islands.tape.writing import MemoryTape
 from islands.training.workload import Place, load_workload
 
 SLEEPING = "islands.training.toy_workload:Sleeping"

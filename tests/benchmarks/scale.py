@@ -35,10 +35,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from islands.actors.tape import MemoryTape
 from islands.identities import Phase
 from islands.settings.run import RunSettings
 from islands.simulation.world import SUPERVISOR, SYNCER, Costs, LearnerHost, World
+from islands.tape.writing import MemoryTape
 from messaging.simulation.virtual_time import VirtualTimeLoop
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, JOIN_S, Fleet
 

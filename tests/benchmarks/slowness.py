@@ -133,7 +133,7 @@ def play(cell: Cell) -> Found:
     model.run(12 * cell.latency_s + 3 * cell.step_s + played_s)
     start_s = model.now_s
     model.run(played_s)
-    times = [at_s for at_s, kind, _ in model.tape if kind == "merged" and at_s >= start_s]
+    times = [at_s for at_s, _, entry in model.tape if entry.kind == "merged" and at_s >= start_s]
     between_s = played_s / len(times) if times else float("inf")
     participation = model.participation(start_s) if times else 0.0
     abandoned = model.count("abandoned")

@@ -33,7 +33,6 @@ from numpy.typing import NDArray
 from islands.actors.credentials import Credentials
 from islands.actors.ports import ThreadWorker
 from islands.actors.role_actor import Surroundings
-from islands.actors.tape import MemoryTape
 from islands.data.shards import ShardKey
 from islands.files.disk import RealDisk
 from islands.hosting.task_processes import Process, ProcessTable
@@ -45,6 +44,7 @@ from islands.settings.run import RunSettings
 from islands.supervisor.actor import SupervisorActor
 from islands.syncer.actor import SyncerActor
 from islands.syncer.workers import SyncerWorkers
+from islands.tape.writing import MemoryTape
 from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.task import Task, TaskState

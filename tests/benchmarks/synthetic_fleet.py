@@ -11,7 +11,6 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from islands.actors.tape import encode_entry
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Lease, Phase, Role, Version
 from islands.messages.membership import Heartbeat, Join, Joined, MembershipChanged, Refused, Stop
 from islands.messages.protocol import PROTOCOL
@@ -37,6 +36,7 @@ from islands.syncer import events as syncer_events
 from islands.syncer.fate import Check
 from islands.syncer.journal import encode
 from islands.syncer.state import SyncerState, fresh
+from islands.tape.entry import Entry, Record, encode_entry
 
 FINGERPRINT = "synthetic"
 BATCH_TOKENS = 100
@@ -240,8 +240,8 @@ class Fleet:
             match action:
                 case supervisor_actions.Send(connection, message):
                     self._from_supervisor(connection, message)
-                case supervisor_actions.Record(kind, fields):
-                    self._record("supervisor", kind, fields)
+                case Record(entry):
+                    self._record("supervisor", entry)
                 case _:
                     pass
 
@@ -390,8 +390,8 @@ class Fleet:
                 self.records += 1
                 self.metadata_bytes += len(metadata)
                 self._at(WRITE_S, lambda: self._sync(syncer_events.JournalFinished(sequence)))
-            case syncer_actions.Record(kind, fields):
-                self._record("syncer", kind, fields)
+            case Record(entry):
+                self._record("syncer", entry)
             case syncer_actions.FinishRun():
                 self.finished = True
             case _:
@@ -404,5 +404,5 @@ class Fleet:
         )
         self._sync(syncer_events.MergeFinished(action.fragment, action.round, facts))
 
-    def _record(self, actor: str, kind: str, fields: dict[str, object]) -> None:
-        self._meter(f"{actor} tape", lambda: encode_entry(self.now_s, actor, kind, fields))
+    def _record(self, actor: str, entry: Entry) -> None:
+        self._meter(f"{actor} tape", lambda: encode_entry(self.now_s, actor, entry))

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from msgspec import structs
+
 from islands.cluster.board import LEARNERS_MOST, Board, table_of
 from islands.cluster.run_folder import RunFolder
 from islands.files.spool import Spool
@@ -9,6 +11,7 @@ from islands.learner.compute import StepReport
 from islands.learner.events import StepFinished
 from islands.settings.run import RunSettings
 from tests.board_reader import curves_in, events_in
+from tests.tape.samples import MERGED, admitted
 
 SETTINGS = RunSettings(run="r", learning_rate=0.5, warmup_steps=0)
 
@@ -17,16 +20,14 @@ def test_learners_are_overlaid_over_the_tokens_of_the_run(tmp_path: Path) -> Non
     """One curve of one name for each, and the mean; whatever is drawn, tokens are its x axis."""
     folder = RunFolder(tmp_path / "run", SETTINGS, fragments=2)
     for name in ("a", "b"):
-        folder.write(0.0, "v", "admitted", {"name": name, "role": "learner", "incarnation": "1.1"})
+        folder.write(0.0, "v", admitted(name))
         folder.process_started(name)
     for second in range(1, 4):
         for name, loss in (("a", 2.0), ("b", 4.0)):
             event = StepFinished(second, 10 * second, 0.1, finite=True, leases=())
             folder.step(name, float(second), StepReport(event, loss, 0.0, 0.0))
-    merged: dict[str, object] = {"merged_tokens": 60, "clock": 6.0, "fragment": 1}
-    folder.write(
-        4.0, "s", "merged", {**merged, "contributions": 2, "direction_norm": 2, "cosine": 0}
-    )
+    merged = structs.replace(MERGED, merged_tokens=60, contributions=2, cosine=0.0)
+    folder.write(4.0, "s", merged)
     folder.evaluation(5.0, 3.0, {"bits": 1.5})
     folder.close()
     board = folder.path / "tensorboard"

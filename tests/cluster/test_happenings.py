@@ -1,64 +1,77 @@
 """Entries of the tape as sentences for a person."""
 
+from string import Formatter
+
 import pytest
 
-from islands.actors.tape import LOGGED
-from islands.cluster.happenings import sentence
+from islands.cluster.happenings import WORDS, sentence
+from islands.identities import Role, Status
+from islands.messages.control import Verb
+from islands.tape import learner_entries as learners
+from islands.tape import member_entries as members
+from islands.tape.entry import Entry, Logged
+from islands.tape.round_entries import Closing, Swinging
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields", "told"),
+    ("entry", "told"),
     [
-        ("admitted", {"name": "a", "role": "learner"}, "a joined"),
-        ("admitted", {"name": "a", "role": "observer"}, ""),
-        ("evicted", {"name": "a", "reason": "silent"}, "a was evicted: silent"),
-        ("status", {"name": "a", "status": "suspect"}, "a is not heard"),
-        ("killed", {"name": "a"}, "a was killed"),
-        ("moments_fresh", {"reason": "no donor", "waited_s": 0.0}, ""),
-        ("moments_taken", {"from": "b", "pieces": 2}, "s took its moments from b"),
-        ("process_ended", {"name": "a", "reason": ""}, ""),
-        ("process_ended", {"name": "a", "reason": "exit 1"}, "the process of a ended: exit 1"),
-        ("paused", {}, "the run is paused"),
-        ("paused", {"gap_s": 2.25}, "s stood still for 2.2 s"),
-        ("resumed", {}, "the run goes on"),
-        ("swinging", {"told": "too long"}, ""),
+        (members.Admitted("a", Role.LEARNER, "1.1"), "a joined"),
+        (members.Admitted("a", Role.OBSERVER, "1.1"), ""),
+        (members.Evicted("a", "1.1", "silent"), "a was evicted: silent"),
+        (members.StatusChanged("a", Status.SUSPECT), "a is not heard"),
+        (members.StatusChanged("a", Status.LEFT), ""),
+        (members.Killed("a"), "a was killed"),
+        (learners.MomentsFresh("no donor", 0.0), ""),
+        (
+            learners.MomentsTaken(donor="b", pieces=2, seconds=1.0, waited_s=0.0),
+            "s took its moments from b",
+        ),
+        (members.ProcessEnded("a", ""), ""),
+        (members.ProcessEnded("a", error="exit 1"), ""),
+        (members.ProcessEnded("a", "exit 1"), "the process of a ended: exit 1"),
+        (members.Paused(), "the run is paused"),
+        (members.Paused(2.25), "s stood still for 2.2 s"),
+        (members.Resumed(), "the run goes on"),
+        (Swinging("too long", 1, 4, -0.3, 2), ""),
     ],
 )
-def test_an_entry_is_told_if_a_person_acts_on_it(
-    kind: str, fields: dict[str, object], told: str
-) -> None:
+def test_an_entry_is_told_if_a_person_acts_on_it(entry: Entry, told: str) -> None:
     """In words, without fields that only a search needs; warnings are shown elsewhere."""
-    assert sentence("s", kind, fields) == told
+    assert sentence("s", entry) == told
 
 
 def test_an_operators_wish_is_told_with_its_answer() -> None:
     """Most wishes are about the whole run, and name nobody."""
     told = [
-        sentence("s", "commanded", {"verb": verb, "target": target, "told": "done"})
-        for verb, target in (("drain", "a"), ("pause", ""))
+        sentence("s", members.Commanded(done=True, told="done", verb=verb, target=target, count=1))
+        for verb, target in ((Verb.DRAIN, "a"), (Verb.PAUSE, ""))
     ]
     assert told == ["operator: drain a: done", "operator: pause: done"]
 
 
 def test_who_was_here_before_is_back() -> None:
     """A restarted learner did not join for the first time."""
-    assert sentence("s", "admitted", {"name": "a", "role": "learner"}, known=True) == "a is back"
+    assert sentence("s", members.Admitted("a", Role.LEARNER, "1.1"), known=True) == "a is back"
 
 
-@pytest.mark.parametrize("kind", sorted(LOGGED - {"paused", "nothing_merged"}))
-def test_an_entry_without_fields_harms_nothing(kind: str) -> None:
-    """Whoever wrote it, whatever it lacks."""
-    assert "{" not in sentence("s", kind, {})
+@pytest.mark.parametrize("kind", WORDS)
+def test_a_sentence_names_fields_of_its_kind(kind: type[Entry]) -> None:
+    """None is asked for that an entry does not have, and each kind is one that is logged."""
+    named = [field for _, field, _, _ in Formatter().parse(WORDS[kind]) if field]
+    fields = [f"0.{field}" for field in kind.__struct_fields__]
+    assert [field for field in named if field not in (*fields, "actor")] == []
+    assert issubclass(kind, Logged)
 
 
 def test_an_end_is_told_in_words() -> None:
     """The word by which the program knows it is none for a person."""
-    told = sentence("s", "closing", {"reason": "tokens"})
+    told = sentence("s", Closing("tokens"))
     assert told == "the run is ending: its budget of tokens is spent"
-    assert sentence("s", "closing", {"reason": "enough"}) == "the run is ending: enough"
+    assert sentence("s", Closing("enough")) == "the run is ending: enough"
 
 
 def test_text_from_afar_is_one_plain_line() -> None:
     """A peer's note moves no cursor and makes no line of its own."""
-    assert "\x1b" not in sentence("s", "left", {"name": "a\x1b[2J", "reason": "x\ny"})
-    assert "\n" not in sentence("s", "left", {"name": "a", "reason": "x\ny"})
+    assert "\x1b" not in sentence("s", members.Left("a\x1b[2J", "1.1", "x\ny"))
+    assert "\n" not in sentence("s", members.Left("a{0}", "1.1", "x\ny{actor}"))

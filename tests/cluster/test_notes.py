@@ -2,9 +2,9 @@
 
 import pytest
 
-from islands.actors.tape import LOGGED, NOTABLE
 from islands.cluster.notes import BURST, CHARACTERS_MAX, NAMES_MAX, NOTED, PER_S, NoteBudget
 from islands.identities import Role
+from islands.tape.kinds import LOGGED, NOTABLE
 
 KIND = "moments_fresh"
 

@@ -4,25 +4,27 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from islands.cli.standing import state_of
 from islands.cluster.figures import FOLDED_KEPT, PROCESSES_KEPT, LearnerFigures
 from islands.cluster.run_folder import RunFolder, versions
 from islands.errors import UserError
-from islands.identities import Phase, Role
+from islands.identities import Phase, Role, Status
 from islands.learner.compute import StepReport
 from islands.learner.events import StepFinished
 from islands.messages.control import COUNT_MAX, TOTAL_MAX, Note, StepFigures
 from islands.messages.membership import NOT_FINITE
 from islands.numerics.histogram import GapHistogram
 from islands.settings.run import RunSettings
+from islands.tape.member_entries import Diverged, Left, Paused, Resumed, StatusChanged
+from islands.tape.round_entries import Closing, Swinging
+from tests.tape.samples import MERGED, admitted, evicted
 from tests.unscanned import Unscanned
 
 Row = dict[str, object]
-SINCE: Row = {"merged_tokens": 40, "clock": 6.0}
-"""What a merge says of the run."""
-MERGED: Row = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5, **SINCE}
 
 
 def report(steps: int, *, loss: float = 2.0, gap_s: float = 0.0, step_s: float = 0.1) -> StepReport:
@@ -107,24 +109,23 @@ def test_a_loss_that_is_no_number_does_not_break_the_files(folder: RunFolder) ->
 
 def test_every_eviction_counts_whoever_it_is_of(folder: RunFolder) -> None:
     """The supervisor's decisions count: of an observer, a syncer, a learner of an earlier start."""
-    folder.write(0.1, "v", "admitted", {"name": "w", "role": "observer", "incarnation": "1.1"})
+    folder.write(0.1, "v", admitted("w", "1.1", Role.OBSERVER))
     for evictions, name in enumerate(("w", "syncer", "nobody knows it"), start=1):
-        folder.write(0.2, "v", "evicted", {"name": name, "incarnation": "1.1", "reason": "silent"})
+        folder.write(0.2, "v", evicted(name))
         assert folder.figures.evictions == evictions
     assert not folder.figures.learners
 
 
 def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     """Admissions, statuses and merges are counted; the log has what a person wants to know."""
-    folder.write(0.1, "v", "admitted", {"name": "a", "role": "learner", "incarnation": "1.1"})
-    folder.write(0.2, "v", "admitted", {"name": "s", "role": "syncer", "incarnation": "1.2"})
-    folder.write(0.3, "v", "status", {"name": "a", "status": "suspect"})
+    folder.write(0.1, "v", admitted())
+    folder.write(0.2, "v", admitted("s", "1.2", Role.SYNCER))
+    folder.write(0.3, "v", StatusChanged("a", Status.SUSPECT))
     assert folder.figures.learners.keys() == {"a"}
     assert folder.figures.learners["a"].status == "suspect"
-    folder.write(0.4, "v", "evicted", {"name": "a", "incarnation": "1.1", "reason": "silent"})
-    folder.write(0.5, "v", "admitted", {"name": "a", "role": "learner", "incarnation": "1.3"})
-    merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5, **SINCE}
-    folder.write(0.6, "s", "merged", {**merged, "digest": "x"})
+    folder.write(0.4, "v", evicted())
+    folder.write(0.5, "v", admitted("a", "1.3"))
+    folder.write(0.6, "s", MERGED)
     folder.evaluation(0.7, 3.0, {"loss": 1.5})
     folder.close()
     assert folder.figures.learners["a"].incarnations == 2
@@ -145,16 +146,15 @@ def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
 
 def test_a_learner_is_shown_as_diverged_until_a_step_goes_well(folder: RunFolder) -> None:
     """It is admitted again at once each time; that it lives is not what a person must know."""
-    admitted: dict[str, object] = {"name": "a", "role": "learner", "incarnation": "1.1"}
 
     def shown() -> str:
         return state_of(folder.figures.learners["a"], Phase.STEPPING)[0]
 
-    folder.write(0.1, "v", "admitted", admitted)
+    folder.write(0.1, "v", admitted())
     assert shown() == "stepping"
-    folder.write(0.2, "s", "diverged", {"name": "a", "incarnation": "1.1", "times": 1})
-    folder.write(0.3, "v", "left", {"name": "a", "incarnation": "1.1", "reason": NOT_FINITE})
-    folder.write(0.3, "v", "admitted", {**admitted, "incarnation": "1.2"})
+    folder.write(0.2, "s", Diverged("a", "1.1", 1))
+    folder.write(0.3, "v", Left("a", "1.1", NOT_FINITE))
+    folder.write(0.3, "v", admitted("a", "1.2"))
     assert shown() == "diverged"
     assert len(folder.figures.events) == 2, "it joined, and begins again: no more is told"
     folder.process_started("a")
@@ -167,10 +167,10 @@ def test_a_learner_is_shown_as_diverged_until_a_step_goes_well(folder: RunFolder
 
 def test_what_swings_is_a_warning_until_it_is_over(folder: RunFolder) -> None:
     """The screen shows the sentence as long as it is so; the log keeps both words of it."""
-    swinging = {"told": "merged directions undo those before them", "of": 4, "cosine": -0.3}
-    folder.write(1.0, "s", "swinging", {**swinging, "fragments": 2})
-    assert folder.figures.warning == swinging["told"]
-    folder.write(2.0, "s", "swinging", {**swinging, "fragments": 0})
+    swinging = Swinging("merged directions undo those before them", 2, 4, -0.3, 1)
+    folder.write(1.0, "s", swinging)
+    assert folder.figures.warning == swinging.told
+    folder.write(2.0, "s", structs.replace(swinging, fragments=0))
     assert folder.figures.warning == ""
     folder.close()
     assert [entry["event"] for entry in rows(folder.path / "run.log")] == ["swinging"] * 2
@@ -180,8 +180,7 @@ def test_listeners_hear_of_every_change(folder: RunFolder) -> None:
     """Whoever shows the run, or waits for something in it, need not poll."""
     heard: list[int] = []
     folder.listeners.append(lambda: heard.append(folder.figures.merges))
-    merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5, **SINCE}
-    folder.write(0.0, "s", "merged", dict(merged))
+    folder.write(0.0, "s", MERGED)
     folder.process_started("a")
     folder.step("a", 0.0, report(1))
     folder.close()
@@ -262,8 +261,8 @@ def test_what_one_of_many_tells_asks_nobody_else(folder: RunFolder) -> None:
 
 def test_a_note_of_another_process_is_kept_and_counted(folder: RunFolder) -> None:
     """A merge that a syncer elsewhere tells of is on the tape, and in the figures."""
-    fields = {"fragment": 1, "contributions": 2, "direction_norm": 1.0, "cosine": 0.5, **SINCE}
-    folder.noted("syncer", Role.SYNCER, 2.0, Note("merged", json.dumps(fields)))
+    fields = msgspec.json.encode(structs.replace(MERGED, contributions=2)).decode()
+    folder.noted("syncer", Role.SYNCER, 2.0, Note("merged", fields))
     folder.close()
     assert folder.figures.merges == 1
     merges = [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "merge"]
@@ -300,7 +299,7 @@ def test_a_note_of_a_faulty_member_harms_nothing(folder: RunFolder, kind: str, f
 @pytest.mark.parametrize("kind", ["admitted", "status", "evicted", "merged", "swinging", "left"])
 def test_a_learner_decides_nothing_by_a_note(folder: RunFolder, kind: str) -> None:
     """What the supervisor or a syncer decides is theirs to tell: figures and log stay the same."""
-    folder.write(0.0, "v", "admitted", {"name": "b", "role": "learner", "incarnation": "1.1"})
+    folder.write(0.0, "v", admitted("b"))
     merged = {"fragment": 1, "contributions": 1, "direction_norm": 2.0, "cosine": 0.5}
     fields = {"name": "b", "role": "learner", "status": "evicted", "told": "x", **merged}
     note = Note(kind, json.dumps({**fields, "fragments": 1}))
@@ -313,8 +312,11 @@ def test_a_learner_decides_nothing_by_a_note(folder: RunFolder, kind: str) -> No
 
 def test_a_note_is_written_under_the_name_of_its_member(folder: RunFolder) -> None:
     """Its fields override neither actor nor kind nor time, on the tape and in the log."""
-    forged = {"actor": "supervisor", "kind": "evicted", "event": "evicted", "at_s": 9, "name": "b"}
-    forged["timestamp"] = "2000-01-01T00:00:00Z"
+    forged = {"actor": "supervisor", "event": "evicted", "at_s": 9, "name": "b", "reason": "x"}
+    forged |= {"timestamp": "2000-01-01T00:00:00Z", "waited_s": 0.0}
+    folder.noted(
+        "liar", Role.LEARNER, 0.5, Note("moments_fresh", json.dumps({**forged, "kind": "evicted"}))
+    )
     folder.noted("liar", Role.LEARNER, 1.0, Note("moments_fresh", json.dumps(forged)))
     folder.close()
     (entry,) = rows(folder.path / "tape.jsonl")
@@ -327,7 +329,7 @@ def test_a_note_is_written_under_the_name_of_its_member(folder: RunFolder) -> No
 def test_a_flood_of_notes_is_counted_and_not_written(folder: RunFolder) -> None:
     """An admitted peer fills neither log nor disk, and whoever reads the log learns of it."""
     for number in range(36_000):
-        note = Note("moments_fresh", json.dumps({"reason": "x" * 1000}))
+        note = Note("moments_fresh", json.dumps({"reason": "x" * 1000, "waited_s": 0.0}))
         folder.noted("liar", Role.LEARNER, number / 36_000, note)
     folder.noted("liar", Role.LEARNER, 5.0, Note("moments_fresh", "{}"))
     folder.close()
@@ -390,7 +392,7 @@ def test_a_hub_begins_again_with_totals_that_no_file_holds(folder: RunFolder) ->
     again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
     again.figures_told("a", 2.0, told("p", 5))
     again.figures_told("liar", 4.0, told("p", 5))
-    again.write(5.0, "s", "merged", MERGED)
+    again.write(5.0, "s", MERGED)
     again.keep(6.0)
     again.close()
     assert again.lost == 0
@@ -403,8 +405,8 @@ def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None
     folder.figures_told("a", 1.0, told("gone", 5))
     folder.figures_told("a", 2.0, told("alive", 7, gap_s=0.5))
     folder.evaluation(3.0, 1.0, {"loss": 0.5})
-    folder.write(3.0, "s", "merged", MERGED)
-    folder.write(3.0, "v", "evicted", {"name": "a", "incarnation": "1.1", "reason": "silent"})
+    folder.write(3.0, "s", MERGED)
+    folder.write(3.0, "v", evicted())
     curve = folder.figures.losses.all()
     folder.keep(4.0)
     folder.close()
@@ -466,7 +468,7 @@ def test_kept_figures_that_are_damaged_harm_nothing_and_are_told(
     folder: RunFolder, damage: str
 ) -> None:
     """Figures are for people: a run goes on without, and says which file it was."""
-    folder.write(0.1, "v", "admitted", {"name": "a", "role": "learner", "incarnation": "1.1"})
+    folder.write(0.1, "v", admitted())
     folder.figures_told("a", 1.0, told("p", 5))
     folder.keep(2.0)
     folder.close()
@@ -489,12 +491,11 @@ def test_kept_figures_that_are_damaged_harm_nothing_and_are_told(
 
 def test_a_rejoiner_has_no_loss_until_it_has_stepped(folder: RunFolder) -> None:
     """The one of before is of another value of the parameters, and perhaps of long ago."""
-    admitted: Row = {"name": "a", "role": "learner", "incarnation": "1.1"}
-    folder.write(0.0, "v", "admitted", admitted)
+    folder.write(0.0, "v", admitted())
     folder.figures_told("a", 1.0, told("p", 5, loss=9.0))
-    folder.write(2.0, "v", "evicted", {"name": "a", "incarnation": "1.1", "reason": "silent"})
+    folder.write(2.0, "v", evicted())
     losses = [folder.figures.loss]
-    folder.write(3.0, "v", "admitted", {**admitted, "incarnation": "1.2"})
+    folder.write(3.0, "v", admitted("a", "1.2"))
     losses.append(folder.figures.learners["a"].loss)
     folder.figures_told("a", 4.0, told("q", 1, loss=2.0))
     losses += [folder.figures.learners["a"].loss, folder.figures.loss]
@@ -516,12 +517,12 @@ def test_learners_in_turn_make_no_zigzag(folder: RunFolder) -> None:
 def test_pauses_and_the_end_of_a_run_are_seen(folder: RunFolder) -> None:
     """A supervisor that stood still is another thing than a pause."""
     seen = []
-    for actor, kind, fields in (("v", "paused", {"gap_s": 3.0}), ("s", "paused", {})):
-        folder.write(1.0, actor, kind, dict(fields))
+    for actor, paused in (("v", Paused(3.0)), ("s", Paused())):
+        folder.write(1.0, actor, paused)
         seen.append(folder.figures.work.paused)
-    folder.write(3.0, "s", "resumed", {})
+    folder.write(3.0, "s", Resumed())
     assert [*seen, folder.figures.work.paused] == [False, True, False]
-    folder.write(4.0, "s", "closing", {"reason": "tokens"})
+    folder.write(4.0, "s", Closing("tokens"))
     assert folder.figures.ending == "tokens"
     folder.close()
 
@@ -538,20 +539,19 @@ def test_a_heartbeat_between_two_steps_adds_nothing(folder: RunFolder) -> None:
 
 def test_what_a_learner_did_when_is_kept_for_the_picture(folder: RunFolder) -> None:
     """Each state once, as long as it lasted, over all starts of the hub."""
-    admitted: Row = {"name": "a", "role": "learner", "incarnation": "1.1"}
-    folder.write(1.0, "v", "admitted", admitted)
+    folder.write(1.0, "v", admitted())
     for second in range(2, 5):
         folder.figures_told("a", float(second), told("p", second))
-    folder.write(5.0, "s", "paused", {})
+    folder.write(5.0, "s", Paused())
     folder.figures_told("a", 5.5, told("p", 6))  # a step that was under way
-    folder.write(6.0, "s", "resumed", {})
+    folder.write(6.0, "s", Resumed())
     folder.figures_told("a", 7.0, told("p", 7))
     folder.figures_told("a", 8.0, told("p", 8, loss=float("nan")))
-    folder.write(9.0, "v", "evicted", {"name": "a", "incarnation": "1.1", "reason": "silent"})
+    folder.write(9.0, "v", evicted())
     folder.keep(10.0)
     folder.close()
     again = RunFolder(folder.path, RunSettings(run="one", budget_tokens=7))
-    again.write(1.0, "v", "admitted", {**admitted, "incarnation": "2.1"})
+    again.write(1.0, "v", admitted("a", "2.1"))
     again.draw(2.0)
     again.close()
     assert again.figures.learners["a"].states == [

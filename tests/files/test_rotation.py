@@ -4,14 +4,18 @@ import struct
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tensorboardX.proto.event_pb2 import Event as BoardEvent
 
 from islands.cluster.event_files import EventFiles
 from islands.cluster.run_folder import RunFolder
 from islands.files.rotation import RotatingFile, older
 from islands.files.spool import Spool
+from islands.identities import Status
 from islands.messages.control import StepFigures
 from islands.settings.run import RunSettings
+from islands.tape.member_entries import StatusChanged
+from tests.tape.samples import MERGED
 
 HOUR_S = 3600.0
 DAYS = 30
@@ -119,16 +123,9 @@ def a_day(folder: RunFolder, day: int) -> None:
         for name in ("a", "b"):
             figures = StepFigures(name, told, told, at_s, 0.1, 2.0, 0.0, 0.0, (), 0.0, 0, 0)
             folder.figures_told(name, at_s, figures)
-            folder.write(at_s, "v", "status", {"name": name, "status": "live"})
-        merged: dict[str, object] = {
-            "fragment": 1,
-            "contributions": 1,
-            "direction_norm": 2.0,
-            "cosine": 0.5,
-            "merged_tokens": 2 * told,
-            "clock": float(told),
-        }
-        folder.write(at_s, "s", "merged", merged)
+            folder.write(at_s, "v", StatusChanged(name, Status.LIVE))
+        merged = structs.replace(MERGED, merged_tokens=2 * told, clock=float(told))
+        folder.write(at_s, "s", merged)
 
 
 def test_a_month_fits_into_what_is_allowed(tmp_path: Path) -> None:

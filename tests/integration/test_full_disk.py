@@ -10,6 +10,7 @@ import pytest
 from islands.cluster.run_folder import RunFolder
 from islands.hosting.process_identity import marked
 from islands.settings.run import RunSettings
+from islands.tape import process_entries
 from islands.training.export import load_model
 from tests.integration.programs import logged, merges, open_room, summary_of, write_config
 from tests.integration.small_disk import SmallDisk, kept_full, small_disk, unavailable
@@ -30,7 +31,7 @@ def evaluate(folder: RunFolder, first: int, last: int) -> None:
     """Write rows to metrics and TensorBoard, and entries to tape and log."""
     for number in range(first, last):
         folder.evaluation(float(number), float(number), {"loss": 0.5})
-        folder.write(float(number), "syncer", "disk", {"number": number})
+        folder.write(float(number), "syncer", process_entries.Disk(str(number)))
 
 
 def test_a_full_disk_holds_up_nobody_who_writes(disk: SmallDisk) -> None:

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from islands.actors.ports import InlineWorker
 from islands.actors.role_actor import Surroundings
-from islands.actors.tape import MemoryTape
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Version
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import InlineCompute
 from islands.messages.membership import Joined, SyncerAddress
 from islands.messages.training import FragmentUpdate, Welcome
 from islands.settings.run import RunSettings
+from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer
 from messaging.actors.scope import Scope
 from messaging.codec.tensors import as_buffer, digest

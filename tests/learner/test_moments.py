@@ -11,7 +11,6 @@ from islands.learner.actions import (
     LoadMoments,
     OfferMoments,
     ReadMoments,
-    Record,
     Remind,
     ResetMoments,
     ToPeer,
@@ -35,6 +34,8 @@ from islands.learner.moments import KeptMoments
 from islands.messages.membership import Evicted
 from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.training import FinalRound, Welcome
+from islands.tape.entry import Record
+from islands.tape.learner_entries import MomentsFresh, MomentsTaken
 from tests.learner.test_state import ANA, BATCH, LEASES, Bench, phase_of, stepping
 
 BEN = LearnerName("ben")
@@ -85,8 +86,13 @@ class Fresh(Bench):
 
     def noted(self) -> list[tuple[str, object]]:
         """What the last event wrote about moments, with the reason or the donor."""
-        records = [action for action in self.of(Record) if action.kind.startswith("moments")]
-        return [(r.kind, r.fields.get("reason", r.fields.get("from"))) for r in records]
+        told: list[tuple[str, object]] = []
+        for entry in (action.entry for action in self.of(Record)):
+            if isinstance(entry, MomentsFresh):
+                told.append((entry.kind, entry.reason))
+            elif isinstance(entry, MomentsTaken):
+                told.append((entry.kind, entry.donor))
+        return told
 
     def reminder_s(self) -> float:
         """When the last event asked to be reminded first."""
@@ -130,13 +136,9 @@ def test_it_tells_what_it_took_and_how_long_that_kept_it() -> None:
         bench.piece(piece)
     bench.do(MomentsLoaded(taken=True), after_s=0.25)
     (record,) = bench.of(Record)
-    assert record.fields == {
-        "from": BEN,
-        "pieces": PIECES,
-        "bytes": 8 * PIECES,
-        "seconds": 5.25,
-        "waited_s": 0.25,
-    }
+    assert record.entry == MomentsTaken(
+        donor=BEN, pieces=PIECES, bytes=8 * PIECES, seconds=5.25, waited_s=0.25
+    )
 
 
 def test_pieces_come_while_it_compiles() -> None:

@@ -52,6 +52,8 @@ from islands.syncer import events as syncer_events
 from islands.syncer.core import Durable
 from islands.syncer.fate import Check
 from islands.syncer.state import SyncerState, fresh
+from islands.tape.entry import Line, Record
+from islands.tape.round_entries import Merged
 from tests.syncer.recount import recount
 
 FINGERPRINT = "model"
@@ -179,7 +181,7 @@ class Model:
         self._shard_records = shard_records
         self.rests = False
         self.rng = random.Random(seed)
-        self.tape: list[tuple[float, str, dict[str, object]]] = []
+        self.tape: list[Line] = []
         self.finished: str | None = None
         self.learners: dict[LearnerName, LearnerState] = {}
         self.computes: dict[LearnerName, FakeCompute] = {}
@@ -358,8 +360,8 @@ class Model:
                 self._merge(action)
             case syncer_actions.WriteJournal(sequence, fragment):
                 self._write(sequence, fragment)
-            case syncer_actions.Record(kind, fields):
-                self.tape.append((self.now_s, kind, fields))
+            case Record(entry):
+                self.tape.append(Line(self.now_s, "syncer", entry))
             case syncer_actions.FinishRun(reason):
                 self.finished = reason
             case syncer_actions.DropContribution(ticket, connection):
@@ -469,8 +471,8 @@ class Model:
             case learner_actions.Remind(after_s):
                 target = self.learners[name]
                 self._at(after_s, lambda: self._remind(target))
-            case learner_actions.Record(kind, fields):
-                self.tape.append((self.now_s, kind, {**fields, "name": name}))
+            case Record(entry):
+                self.tape.append(Line(self.now_s, name, entry))
             case _:
                 pass
 
@@ -627,13 +629,13 @@ class Model:
         """Steps of every running process."""
         return {name: compute.steps for name, compute in self.computes.items()}
 
-    def merges(self, since_s: float = 0.0) -> list[dict[str, object]]:
+    def merges(self, since_s: float = 0.0) -> list[Merged]:
         """Tape entries of merges since a time."""
-        return [fields for at_s, kind, fields in self.tape if kind == "merged" and at_s >= since_s]
+        return [e for at_s, _, e in self.tape if isinstance(e, Merged) and at_s >= since_s]
 
     def count(self, kind: str, since_s: float = 0.0) -> int:
         """Tape entries of a kind since a time."""
-        return sum(1 for at_s, k, _ in self.tape if k == kind and at_s >= since_s)
+        return sum(1 for at_s, _, entry in self.tape if entry.kind == kind and at_s >= since_s)
 
     def effective_interval(self, since_s: float, steps: float) -> float:
         """H as it came out: steps of a learner per merge of one fragment."""
@@ -643,10 +645,10 @@ class Model:
         """Contributions merged per learner and merge."""
         merges = self.merges(since_s)
         names = [f"learner-{index}" for index in range(self._counts["process"])]
-        arrived = sum(name in str(m["participants"]) for m in merges for name in names)
-        return arrived / sum(int(str(m["learners"])) for m in merges)
+        arrived = sum(name in m.participants for m in merges for name in names)
+        return arrived / sum(m.learners for m in merges)
 
     def share_of(self, text: str, since_s: float) -> float:
         """Share of merges in which one learner took part."""
         merges = self.merges(since_s)
-        return sum(text in str(m["participants"]) for m in merges) / len(merges)
+        return sum(text in str(m.participants) for m in merges) / len(merges)

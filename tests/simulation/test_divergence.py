@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from islands.actors.tape import MemoryTape
 from islands.settings.run import RunSettings
 from islands.simulation.world import LearnerHost, World
 from islands.syncer.divergence import DIVERGED
+from islands.tape.writing import MemoryTape
 from messaging.simulation.virtual_time import run_virtual
 
 pytestmark = pytest.mark.simulation

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from islands.actors.tape import MemoryTape
 from islands.messages.control import StepFigures
 from islands.settings.run import Adoption, RunSettings
 from islands.simulation.world import SYNCER, LearnerHost, World
+from islands.tape.writing import MemoryTape
 from messaging.simulation.virtual_time import run_virtual
 
 HOSTS = {"ana": LearnerHost(), "ben": LearnerHost(step_s=0.03), "cleo": LearnerHost(step_s=0.4)}

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from islands.actors.tape import MemoryTape
 from islands.identities import Incarnation
 from islands.messages.peers import StateRequest
 from islands.settings.run import RunSettings, Timing
 from islands.simulation.world import LearnerHost, World
+from islands.tape.writing import MemoryTape
 from messaging.envelope import Envelope
 from messaging.simulation.virtual_time import run_virtual
 

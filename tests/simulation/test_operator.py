@@ -9,7 +9,6 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from islands.actors.tape import MemoryTape
 from islands.errors import JournalError, UserError
 from islands.history import Limits, judge
 from islands.identities import Phase, Status
@@ -23,6 +22,7 @@ from islands.simulation.world import (
     World,
 )
 from islands.syncer.core import ClosingStage
+from islands.tape.writing import MemoryTape
 from messaging.codec.tensors import as_buffer, digest
 from messaging.simulation.virtual_time import run_virtual
 

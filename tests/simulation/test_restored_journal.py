@@ -3,10 +3,10 @@
 import asyncio
 import json
 
-from islands.actors.tape import MemoryTape
 from islands.errors import OutdatedError
 from islands.settings.run import RunSettings
 from islands.simulation.world import SYNCER, LearnerHost, World
+from islands.tape.writing import MemoryTape
 from messaging.simulation.virtual_time import run_virtual
 
 HOSTS = {"ana": LearnerHost(), "ben": LearnerHost(step_s=0.07), "cleo": LearnerHost(step_s=0.2)}

@@ -6,9 +6,9 @@ from statistics import fmean
 
 import pytest
 
-from islands.actors.tape import MemoryTape
 from islands.settings.run import RunSettings
 from islands.simulation.world import Costs, LearnerHost, World
+from islands.tape.writing import MemoryTape
 from messaging.simulation.virtual_time import run_virtual
 
 pytestmark = pytest.mark.simulation

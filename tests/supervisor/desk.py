@@ -8,7 +8,7 @@ from islands.messages.control import Command, CommandAnswer, Verb
 from islands.messages.membership import Heartbeat, Join, Joined, SyncerAddress
 from islands.messages.protocol import PROTOCOL
 from islands.settings.run import RunSettings, Timing
-from islands.supervisor.actions import Action, Record, Send
+from islands.supervisor.actions import Action, Send
 from islands.supervisor.events import (
     CommandArrived,
     Event,
@@ -18,6 +18,7 @@ from islands.supervisor.events import (
     Ticked,
 )
 from islands.supervisor.state import SupervisorState
+from islands.tape.entry import Record
 
 FINGERPRINT = "same everywhere"
 
@@ -114,4 +115,4 @@ def sent(actions: list[Action], kind: type[T]) -> list[T]:
 
 def recorded(actions: list[Action]) -> list[str]:
     """Kinds of entries on the tape."""
-    return [action.kind for action in actions if isinstance(action, Record)]
+    return [action.entry.kind for action in actions if isinstance(action, Record)]

@@ -11,7 +11,6 @@ import pytest
 from islands.actors.acceptor import READ_AT_ONCE
 from islands.actors.credentials import Credentials
 from islands.actors.role_actor import ROOM, Surroundings
-from islands.actors.tape import MemoryTape
 from islands.files.disk import RealDisk
 from islands.identities import OPERATOR, Incarnation, LearnerName, Phase, Role, Status
 from islands.messages.control import Command, CommandAnswer, Note, RunEnded, StepFigures, Verb
@@ -30,6 +29,7 @@ from islands.messages.protocol import PROTOCOL
 from islands.settings.run import RunSettings
 from islands.supervisor import state as state_module
 from islands.supervisor.actor import SupervisorActor
+from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope

@@ -29,7 +29,6 @@ from islands.syncer.actions import (
     Action,
     BeginMerge,
     Dismiss,
-    Record,
     Send,
     SendValue,
     WriteJournal,
@@ -50,9 +49,12 @@ from islands.syncer.events import (
 )
 from islands.syncer.fate import Check
 from islands.syncer.state import SyncerState, fresh
+from islands.tape.entry import Entry, Record
+from islands.tape.round_entries import FateTold
 from tests.syncer.recount import recount
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Entry)
 
 FINGERPRINT = "bench"
 BATCH = 10
@@ -288,8 +290,11 @@ class Bench:
 
     def fates(self) -> list[tuple[Fate, str]]:
         """Fates that the last events recorded, with reasons."""
-        records = [action for action in self.of(Record) if action.kind == "fate"]
-        return [(Fate(str(r.fields["fate"])), str(r.fields.get("reason", ""))) for r in records]
+        return [(entry.fate, entry.reason or "") for entry in self.entries(FateTold)]
+
+    def entries(self, kind: type[E]) -> list[E]:
+        """Entries of a kind that the last events put on the tape."""
+        return [action.entry for action in self.of(Record) if isinstance(action.entry, kind)]
 
     def written(self) -> list[WriteJournal]:
         """Records that the last events wrote."""

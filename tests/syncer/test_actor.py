@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from islands.actors.credentials import Credentials
 from islands.actors.ports import InlineWorker
 from islands.actors.role_actor import Surroundings
-from islands.actors.tape import MemoryTape
 from islands.errors import DiskError, OutdatedError
 from islands.files.disk import Disk, RealDisk
 from islands.identities import (
@@ -44,6 +43,7 @@ from islands.syncer.inspections import INSPECTIONS_MAX
 from islands.syncer.journal import Journal
 from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.syncer.workers import SyncerWorkers
+from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope

@@ -14,7 +14,7 @@ from islands.messages.training import (
     Quarantined,
 )
 from islands.settings.run import RunSettings
-from islands.syncer.actions import BeginMerge, DropContribution, Record
+from islands.syncer.actions import BeginMerge, DropContribution
 from islands.syncer.claims import (
     ANSWERS_KEPT,
     COPIES_MAX,
@@ -28,6 +28,7 @@ from islands.syncer.claims import (
 from islands.syncer.events import ContributionArrived, ProgressArrived
 from islands.syncer.leases import LeaseBook
 from islands.syncer.rounds import Stage
+from islands.tape.entry import Record
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
 
 ANA = LearnerName("ana")
@@ -303,7 +304,7 @@ def test_what_has_its_fate_keeps_it_when_its_link_breaks(decided: str) -> None:
     assert ana not in bench.pulls()
     bench.do(ContributionArrived(answer, GOOD, bench.connections["ana"]))
     assert bench.fates() == []
-    assert [record.kind for record in bench.of(Record)] == ["duplicate"]
+    assert [action.entry.kind for action in bench.of(Record)] == ["duplicate"]
     assert bench.of(DropContribution) == [DropContribution(ana.ticket)]
 
 

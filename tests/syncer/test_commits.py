@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from islands.identities import FragmentIndex, Incarnation, Version
 from islands.messages.training import FragmentRequest, FragmentSeed
-from islands.syncer.actions import InstallSeed, Record
+from islands.syncer.actions import InstallSeed
 from islands.syncer.events import InitialRead, JournalFinished, SeedArrived
+from islands.tape.round_entries import SeedLate
 from tests.syncer.bench import Bench, opened, seeded
 
 
@@ -49,9 +50,9 @@ def test_a_seed_that_takes_long_is_not_asked_for_over_and_over() -> None:
     assert asked_s[0] <= 3.0
 
 
-def late_seeds(bench: Bench) -> list[dict[str, object]]:
+def late_seeds(bench: Bench) -> list[SeedLate]:
     """What the last event told of learners that were asked in vain."""
-    return [record.fields for record in bench.of(Record) if record.kind == "seed_late"]
+    return bench.entries(SeedLate)
 
 
 def test_who_never_offers_makes_place_for_another() -> None:
@@ -65,7 +66,7 @@ def test_who_never_offers_makes_place_for_another() -> None:
         assert bench.now_s < 3600.0
         assert bench.core.seeding is not None
         if bench.core.seeding.name != asked[-1]:
-            assert [fields["name"] for fields in late_seeds(bench)] == [asked[-1]]
+            assert [entry.name for entry in late_seeds(bench)] == [asked[-1]]
             assert [request.fragment for request in bench.sent(FragmentRequest)] == [0, 1]
             spans_s.append(bench.now_s - since_s)
             asked.append(bench.core.seeding.name)

@@ -5,8 +5,9 @@ from dataclasses import replace
 from islands.identities import Fate
 from islands.messages.training import ContributionFate, PullFragment
 from islands.settings.run import RunSettings
-from islands.syncer.actions import BeginMerge, DropContribution, Record
+from islands.syncer.actions import BeginMerge, DropContribution
 from islands.syncer.events import ContributionArrived
+from islands.tape.round_entries import KeptOut
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
 
 
@@ -37,7 +38,7 @@ def test_the_answer_of_an_ended_incarnation_is_nobodys() -> None:
     bench.journal()
     bench.step("ana", 3)
     bench.do(ContributionArrived(contribution, GOOD, bench.connections["ana"]))
-    assert "kept_out" in [record.kind for record in bench.of(Record)]
+    assert bench.entries(KeptOut)
     assert bench.of(DropContribution) == [DropContribution(contribution.ticket)]
     assert bench.fates() == []
     assert bench.sent(ContributionFate) == []

@@ -20,7 +20,7 @@ from islands.messages.membership import Evicted, Leave
 from islands.messages.training import ContributionDeclined, FragmentSeed, PullFragment
 from islands.settings.run import RunSettings
 from islands.syncer import state as state_module
-from islands.syncer.actions import BeginMerge, Dismiss, DropContribution, Record, Send
+from islands.syncer.actions import BeginMerge, Dismiss, DropContribution, Send
 from islands.syncer.events import (
     ContributionArrived,
     Event,
@@ -32,6 +32,7 @@ from islands.syncer.events import (
     PullDeclined,
     SeedArrived,
 )
+from islands.tape.member_entries import WrongReport
 from tests.syncer.bench import GOOD, seeded
 
 T = TypeVar("T")
@@ -211,7 +212,7 @@ def test_what_no_check_foresaw_ends_its_sender(monkeypatch: pytest.MonkeyPatch) 
     bench.step("ana")
     (evicted,) = bench.dismissed()
     assert isinstance(evicted, Evicted)
-    assert "wrong_report" in [record.kind for record in bench.of(Record)]
+    assert bench.entries(WrongReport)
     assert LearnerName("ana") not in bench.core.learners
     stumble(InvariantError("ours"))
     with pytest.raises(InvariantError):

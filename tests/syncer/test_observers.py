@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from islands.identities import Incarnation, LearnerName, Phase, Role
 from islands.settings.run import RunSettings
-from islands.syncer.actions import Record
 from islands.syncer.events import LinkClosed, LinkOpened
+from islands.tape.round_entries import Closed, Merged, Opened
 from tests.syncer.bench import Bench, Learner, opened, seeded
 
 CONNECTION = 500
@@ -61,15 +61,13 @@ def test_observers_are_not_counted_as_learners() -> None:
     bench = seeded("ana", "ben", settings=RunSettings(interval_steps=4, fragments=2, quorum=2))
     observe(bench, "reader")
     pulls = opened(bench)
-    found = [record for record in bench.of(Record) if record.kind == "opened"]
+    assert [entry.left_out for entry in bench.entries(Opened)] == [{}]
+    shares: list[float] = []
     for pull in pulls:
         bench.answer(pull)
-        found += bench.of(Record)
+        shares += [entry.share for entry in bench.entries(Closed)]
     bench.merge()
-    found += bench.of(Record)
-    by_kind = {record.kind: record.fields for record in found}
-    assert by_kind["opened"]["left_out"] == {}
-    assert by_kind["closed"]["share"] == 1.0
-    assert by_kind["merged"]["learners"] == 2
-    assert by_kind["merged"]["contributions"] == 2
+    (merged,) = bench.entries(Merged)
+    assert shares == [1.0]
+    assert (merged.learners, merged.contributions) == (2, 2)
     assert bench.core.durable.present_sum == 2

@@ -3,9 +3,9 @@
 from islands.identities import LearnerName, Version
 from islands.messages.training import FragmentUpdate
 from islands.settings.run import RunSettings
-from islands.syncer.actions import Record
 from islands.syncer.roster import Sent
 from islands.syncer.timeouts import DOUBLED_MAX, TIME_MAX_S
+from islands.tape.round_entries import GraceZero
 from tests.syncer.bench import Bench, opened, seeded
 
 TICK_S = 0.25
@@ -75,11 +75,11 @@ def test_an_exchange_longer_than_the_overlap_is_on_the_tape() -> None:
     bench.core.durations.step_s.add(0.1)
     bench.core.durations.quorum_s.add(0.3)
     bench.core.durations.sync_s.add(0.2)
-    told: list[Record] = []
+    told: list[GraceZero] = []
     for _ in range(200):
         bench.tick(TICK_S)
-        told += [record for record in bench.of(Record) if record.kind == "grace_zero"]
+        told += bench.entries(GraceZero)
     assert len(told) == 1
-    assert told[0].fields["overlap_steps"] == 2
-    assert told[0].fields["overlap_steps_needed"] == 6
-    assert round(float(str(told[0].fields["lacking_s"])), 3) == 0.3
+    assert told[0].overlap_steps == 2
+    assert told[0].overlap_steps_needed == 6
+    assert round(told[0].lacking_s, 3) == 0.3

@@ -11,11 +11,12 @@ from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Le
 from islands.messages.membership import Evicted, Refused
 from islands.messages.training import Contribution, FragmentProgress, Progress, PullFragment
 from islands.settings.run import RunSettings
-from islands.syncer.actions import DropContribution, Record
+from islands.syncer.actions import DropContribution
 from islands.syncer.core import Durable
 from islands.syncer.events import ContributionArrived, LinkOpened, ProgressArrived
 from islands.syncer.journal import encode
 from islands.syncer.reports import WRONGS_MAX
+from islands.tape.member_entries import WrongReport
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded
 
 
@@ -61,7 +62,7 @@ def test_a_report_that_cannot_be_true_ends_its_senders_session(
     (evicted,) = bench.dismissed()
     assert isinstance(evicted, Evicted)
     assert sentence in evicted.reason
-    assert "wrong_report" in [record.kind for record in bench.of(Record)]
+    assert bench.entries(WrongReport)
     assert bench.core.durable.fence.names[LearnerName("ana")] == Incarnation(1, 1)
     assert all(row.imbalance == 0 for row in bench.state.ledger_rows())
     bench.step("ben")
@@ -204,8 +205,8 @@ def test_after_a_restored_journal_learners_come_back_as_others() -> None:
         again.hello(name, connection=number)
         (evicted,) = again.dismissed()
         assert isinstance(evicted, Evicted)
-        (told_,) = [one for one in again.of(Record) if one.kind == "wrong_report"]
-        assert told_.fields["untold_tokens"] == done - known > 0
+        (told_,) = again.entries(WrongReport)
+        assert told_.untold_tokens == done - known > 0
     for number, name in enumerate(("ana", "ben"), start=3):
         again.hello(name, counter=number, connection=number)
         again.journal()

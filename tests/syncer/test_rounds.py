@@ -12,11 +12,12 @@ from islands.messages.training import (
     Quarantined,
 )
 from islands.settings.run import RunSettings, Timing
-from islands.syncer.actions import BeginMerge, DropContribution, Record
+from islands.syncer.actions import BeginMerge, DropContribution
 from islands.syncer.core import Core
 from islands.syncer.events import ContributionArrived, PullDeclined
 from islands.syncer.fate import Check
 from islands.syncer.rounds import Stage
+from islands.tape.round_entries import FateTold
 from tests.syncer.bench import GOOD, Bench, opened, seeded
 
 ALL = RunSettings(interval_steps=4, fragments=2, quorum=None, timing=Timing(round_s=10.0))
@@ -265,10 +266,8 @@ def test_the_successor_of_a_fenced_contributor_is_asked_anew() -> None:
     bench.answer(ana)
     bench.hello("ana", counter=2)
     assert bench.of(DropContribution) == [DropContribution(ana.ticket)]
-    told = [record.fields for record in bench.of(Record) if record.kind == "fate"]
-    assert [(fields["ticket"], fields["reason"]) for fields in told] == [
-        (str(ana.ticket), "fenced")
-    ]
+    told = [(entry.ticket, entry.reason) for entry in bench.entries(FateTold)]
+    assert told == [(str(ana.ticket), "fenced")]
     assert bench.core.rounds[ana.fragment].arrived == {}
     bench.adopt("ana")
     bench.step("ana")

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from islands.actors.credentials import Credentials
 from islands.actors.ports import InlineWorker
 from islands.actors.role_actor import Surroundings
-from islands.actors.tape import MemoryTape
 from islands.cluster.syncer_host import journal_disk
 from islands.errors import DamagedError, DiskError, FencedError, UserError
 from islands.files.disk import Disk
@@ -23,6 +22,7 @@ from islands.simulation.disk import SimulatedDisk
 from islands.syncer.actor import SyncerActor
 from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.syncer.workers import SyncerWorkers
+from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer
 from messaging.links.memory_link import MemoryNetwork
 from messaging.simulation.virtual_time import run_virtual

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from islands.actors.credentials import Credentials
 from islands.actors.ports import InlineWorker
 from islands.actors.role_actor import Surroundings
-from islands.actors.tape import MemoryTape
 from islands.errors import DiskError
 from islands.files.disk import DiskFile
 from islands.identities import Incarnation, Phase
@@ -22,6 +21,7 @@ from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks
 from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.syncer.workers import SyncerWorkers
+from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope

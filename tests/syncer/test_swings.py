@@ -5,8 +5,8 @@ import random
 import pytest
 
 from islands.settings.run import RunSettings
-from islands.syncer.actions import Record
 from islands.syncer.swings import TOLD_EVERY_S, WINDOW, Swinging, SwingWatch
+from islands.tape import round_entries
 from tests.syncer.bench import opened, seeded
 
 
@@ -72,15 +72,15 @@ def test_many_fragments_are_told_together_at_most_once_a_minute() -> None:
 def test_the_tape_says_what_to_set() -> None:
     """One entry, with how many fragments, how much, and the setting that would end it."""
     bench = seeded("ana", fragments=1, settings=RunSettings(interval_steps=4, fragments=1))
-    entries: list[Record] = []
+    entries: list[round_entries.Swinging] = []
     for _ in range(2 * WINDOW):
         for pull in opened(bench):
             bench.answer(pull)
         bench.merge(cosine=-0.3)
-        entries += [entry for entry in bench.of(Record) if entry.kind == "swinging"]
+        entries += bench.entries(round_entries.Swinging)
         bench.journal()
         bench.adopt("ana")
     (entry,) = entries
-    assert entry.fields["fragments"] == entry.fields["of"] == 1
-    assert entry.fields["cosine"] == pytest.approx(-0.3)
-    assert "set outer.learning_rate to 0.5 or less" in str(entry.fields["told"])
+    assert entry.fragments == entry.of == 1
+    assert entry.cosine == pytest.approx(-0.3)
+    assert "set outer.learning_rate to 0.5 or less" in entry.told

@@ -12,6 +12,7 @@ from islands.syncer.core import Durable
 from islands.syncer.ledger import Book
 from islands.syncer.state import fresh
 from islands.syncer.taking_up import take_up
+from islands.tape.round_entries import Extended
 from tests.syncer.bench import Bench, opened, seeded
 
 SETTINGS = RunSettings(run="r", fragments=2, budget_tokens=1000, budget_s=60.0)
@@ -30,7 +31,7 @@ def held(*, ended: str | None = None, reported: bool = True, **changed: object) 
     return durable
 
 
-def take(durable: Durable, **changed: object) -> dict[str, object] | None:
+def take(durable: Durable, **changed: object) -> Extended | None:
     """Take it up with settings that differ."""
     return take_up(durable, replace(SETTINGS, **changed), "layout")  # type: ignore[arg-type]
 
@@ -77,7 +78,7 @@ def test_a_larger_budget_goes_on(durable: Durable, budget: int | None) -> None:
     durable = deepcopy(durable)
     extended = take(durable, budget_tokens=budget)
     assert extended is not None
-    assert (extended["budget_tokens"], extended["before"]) == (budget, 1000)
+    assert (extended.budget_tokens, extended.before) == (budget, 1000)
     assert (durable.stopping, durable.finished, durable.reported) == (None, None, False)
     assert durable.leases.budget_tokens == budget
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from islands.settings.run import RunSettings, Timing
-from islands.syncer.actions import BeginMerge, Record
+from islands.syncer.actions import BeginMerge
 from islands.syncer.events import ContributionArrived
 from islands.syncer.timeouts import (
     MARGIN,
@@ -18,16 +18,12 @@ from islands.syncer.timeouts import (
     resend_s,
     warning_patience_s,
 )
-from tests.syncer.bench import GOOD, Bench, opened, seeded
+from islands.tape.round_entries import Abandoned, NothingMerged, Opened
+from tests.syncer.bench import GOOD, opened, seeded
 
 TIMING = Timing()
 GIGABYTE_S = 1600.0
 """1 GB over 5 Mbit/s."""
-
-
-def records(bench: Bench, kind: str) -> list[dict[str, object]]:
-    """Entries of a kind that the last event put on the tape."""
-    return [record.fields for record in bench.of(Record) if record.kind == kind]
 
 
 @pytest.mark.parametrize("exchange_s", [None, 0.002, 12.0, 60.0, GIGABYTE_S])
@@ -133,10 +129,10 @@ def test_nobody_is_waited_for_longer_because_it_is_silent() -> None:
     asked_s, given_up_s = [bench.now_s], list[float]()
     while len(given_up_s) < 4:
         bench.tick(bench.state.deadline_s(bench.now_s) - bench.now_s)
-        given_up_s += [bench.now_s] * len(records(bench, "abandoned"))
-        asked_s += [bench.now_s for record in records(bench, "opened")]
+        given_up_s += [bench.now_s] * len(bench.entries(Abandoned))
+        asked_s += [bench.now_s for record in bench.entries(Opened)]
         bench.step("ana")
-        asked_s += [bench.now_s for record in records(bench, "opened")]
+        asked_s += [bench.now_s for record in bench.entries(Opened)]
     lasted_s = [end - begin for begin, end in zip(asked_s, given_up_s, strict=False)]
     assert lasted_s == pytest.approx([10.0] * 4)
     alone_s = [begin - end for begin, end in zip(asked_s[1:], given_up_s, strict=False)]
@@ -171,7 +167,7 @@ def test_a_late_answer_is_in_time_the_next_round() -> None:
     bench = seeded("ana", settings=settings, fragments=1)
     (pull,) = opened(bench)
     bench.tick(10.0)
-    assert len(records(bench, "abandoned")) == 1
+    assert len(bench.entries(Abandoned)) == 1
     bench.tick(2.0)
     bench.answer(pull)
     assert bench.core.learners[pull.ticket.name].exchange.late_s == 2.0
@@ -199,18 +195,17 @@ def test_a_run_that_merges_nothing_says_so(quorum: int) -> None:
     """With the reason of each learner, and once a minute; not while it is paused."""
     settings = RunSettings(interval_steps=4, fragments=2, quorum=quorum)
     bench = seeded("ana", "ben", settings=settings)
-    told: list[tuple[float, dict[str, object]]] = []
+    told: list[tuple[float, NothingMerged]] = []
     bench.drop("ben")
     for _ in range(200):
         if not bench.core.rounds:
             bench.step("ana")
         bench.tick(1.0)
-        told += [(bench.now_s, fields) for fields in records(bench, "nothing_merged")]
+        told += [(bench.now_s, entry) for entry in bench.entries(NothingMerged)]
     assert 2 <= len(told) <= 4
     assert told[0][0] >= 10.0
     assert told[1][0] - told[0][0] >= 60.0
-    because = told[0][1]["because"]
-    assert isinstance(because, dict)
+    because = told[0][1].because
     assert because["ben"] == "link down"
     assert "has not answered" in because["ana"] or "two pulls unanswered" in because["ana"]
 
@@ -225,7 +220,7 @@ def test_a_run_that_merges_says_nothing() -> None:
         bench.journal()
         bench.adopt("ana")
         bench.tick(1.0)
-        assert records(bench, "nothing_merged") == []
+        assert bench.entries(NothingMerged) == []
 
 
 def test_the_end_waits_for_copies_as_old_as_those_before() -> None:

@@ -3,21 +3,26 @@
 import json
 from pathlib import Path
 
-from islands.actors.tape import FileTape, MemoryTape, encode_entry
 from islands.files.spool import Spool
+from islands.tape.entry import encode_entry
+from islands.tape.member_entries import Paused
+from islands.tape.process_entries import Waits
+from islands.tape.round_entries import Journal, Journalled
+from islands.tape.simulation_entries import Fault
+from islands.tape.writing import FileTape, MemoryTape
 
 
 def test_an_entry_has_one_form() -> None:
     """Time, actor and kind come first, fields as given; equal entries are equal bytes."""
-    line = encode_entry(1.23456789, "syncer", "merged", {"round": 3, "names": ["a", "b"]})
-    told = '{"at_s":1.234568,"actor":"syncer","kind":"merged","round":3,"names":["a","b"]}'
+    line = encode_entry(1.23456789, "syncer", Fault("cut", ["a", "b"]))
+    told = '{"at_s":1.234568,"actor":"syncer","kind":"fault","fault":"cut","names":["a","b"]}'
     assert line == told.encode()
 
 
 def test_a_hostile_text_stays_on_its_line() -> None:
     """Line ends and quotes inside a field are escaped; the reader sees one object."""
     hostile = 'a\nb\r\u2028"}{\x00'
-    line = encode_entry(0.0, "a", "k", {"reason": hostile})
+    line = encode_entry(0.0, "a", Waits(hostile))
     assert b"\n" not in line
     assert json.loads(line)["reason"] == hostile
 
@@ -26,8 +31,8 @@ def test_memory_keeps_the_bytes_of_a_file(tmp_path: Path) -> None:
     """What a simulation keeps in memory is what a run would have written."""
     memory, file = MemoryTape(), FileTape(tmp_path / "tape.jsonl", Spool(tmp_path))
     for number in range(10):
-        memory.write(number / 3, "a", "k", {"number": number})
-        file.write(number / 3, "a", "k", {"number": number})
+        memory.write(number / 3, "a", Journalled(number))
+        file.write(number / 3, "a", Journalled(number))
     file.close()
     assert list(memory.lines) == (tmp_path / "tape.jsonl").read_bytes().splitlines()
 
@@ -36,21 +41,21 @@ def test_memory_keeps_the_newest() -> None:
     """A limit bounds memory; what is forgotten is the oldest."""
     tape = MemoryTape(2)
     for number in range(5):
-        tape.write(0.0, "a", "k", {"number": number})
-    assert [json.loads(line)["number"] for line in tape.lines] == [3, 4]
+        tape.write(0.0, "a", Journalled(number))
+    assert [json.loads(line)["sequence"] for line in tape.lines] == [3, 4]
 
 
 def test_a_file_turns_over_and_its_space_is_bounded(tmp_path: Path) -> None:
     """Past the limit the file is kept beside the growing one; nothing older stays."""
     tape = FileTape(tmp_path / "tape.jsonl", Spool(tmp_path), limit_bytes=1000)
     for number in range(500):
-        tape.write(0.0, "a", "k", {"number": number})
+        tape.write(0.0, "a", Journalled(number))
     tape.close()
     kept = sorted(tmp_path.iterdir())
     assert [path.name for path in kept] == ["tape.1.jsonl", "tape.jsonl"]
     assert sum(path.stat().st_size for path in kept) < 2200
     lines = [json.loads(line) for path in kept for line in path.read_text().splitlines()]
-    numbers = [line["number"] for line in lines]
+    numbers = [line["sequence"] for line in lines]
     assert numbers == list(range(numbers[0], 500)), "no gap up to the newest"
 
 
@@ -58,7 +63,7 @@ def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
     """A second process appends to the first one's tape, and counts what is there."""
     for number in range(3):
         tape = FileTape(tmp_path / "tape.jsonl", Spool(tmp_path), limit_bytes=90)
-        tape.write(0.0, "a", "k", {"number": number})
+        tape.write(0.0, "a", Journalled(number))
         tape.close()
     kept = [path.read_text() for path in sorted(tmp_path.iterdir())]
     assert [text.count("\n") for text in kept] == [2, 1]
@@ -69,15 +74,24 @@ def test_a_full_disk_costs_entries_and_not_the_process() -> None:
     told: list[str] = []
     spool = Spool(Path("/dev"), told.append)
     tape = FileTape(Path("/dev/full"), spool)
-    tape.write(0.0, "a", "first", {})
-    tape.write(5.0, "a", "second", {})
+    tape.write(0.0, "a", Journalled(1))
+    tape.write(5.0, "a", Journalled(2))
     tape.close()
     assert spool.dropped == 2
     assert told[-1] == "missing in /dev, which cannot be written: 2 entries"
 
 
-def test_a_field_does_not_take_the_place_of_time_actor_or_kind() -> None:
-    """Whoever made the fields cannot write an entry in another's name."""
-    forged: dict[str, object] = {"actor": "supervisor", "kind": "evicted", "at_s": 0, "name": "a"}
-    entry = json.loads(encode_entry(2.0, "liar", "refused", forged))
-    assert entry == {"at_s": 2.0, "actor": "liar", "kind": "refused", "name": "a"}
+def test_a_field_that_an_entry_does_not_have_is_not_on_its_line() -> None:
+    """What a writer knows nothing of is left out, and null is what it knows to be nothing."""
+    lines = [encode_entry(0.0, "a", entry) for entry in (Paused(), Journal(1, None, "1.0"))]
+    assert [json.loads(line) for line in lines] == [
+        {"at_s": 0.0, "actor": "a", "kind": "paused"},
+        {
+            "at_s": 0.0,
+            "actor": "a",
+            "kind": "journal",
+            "sequence": 1,
+            "fragment": None,
+            "version": "1.0",
+        },
+    ]

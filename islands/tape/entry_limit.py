@@ -3,8 +3,11 @@
 A refusal is worth an entry; ten thousand a second fill a disk and hide what else is on the tape.
 """
 
-CAUSED_BY_PEERS = ("refused", "unexpected", "impostor", "kept_out", "void")
-"""Kinds of entries that anybody who holds the token can cause at will."""
+from islands.tape.process_entries import Impostor, Refused, Unexpected
+from islands.tape.round_entries import KeptOut, Void
+
+CAUSED_BY_PEERS = (Refused, Unexpected, Impostor, KeptOut, Void)
+"""Entries that anybody who holds the token can cause at will."""
 
 ENTRIES_PER_S = 20
 

@@ -1,10 +1,12 @@
 """What peers can cause on a tape is bounded, and what is left out is counted."""
 
-from islands.actors.entry_limit import ENTRIES_PER_S, EntryLimit
 from islands.actors.role_actor import RoleActor, Surroundings
-from islands.actors.tape import MemoryTape
 from islands.layout.leaves import Fragment, Leaf, layout_of
 from islands.settings.run import RunSettings
+from islands.tape.entry_limit import ENTRIES_PER_S, EntryLimit
+from islands.tape.process_entries import Refused
+from islands.tape.round_entries import Journalled
+from islands.tape.writing import MemoryTape
 from messaging.links.memory_link import MemoryNetwork
 
 
@@ -22,7 +24,7 @@ async def test_refusals_by_the_thousand_leave_few_entries_and_no_other_is_missed
     tape = MemoryTape()
     actor = RoleActor[object]("hub", Surroundings(RunSettings(), layout, MemoryNetwork(), tape))
     for number in range(10_000):
-        actor.record("refused", {"name": str(number), "reason": "no"})
-    actor.record("merged", {"round": 1})
+        actor.record(Refused(str(number), "no"))
+    actor.record(Journalled(1))
     assert sum(b'"refused"' in line for line in tape.lines) <= 2 * ENTRIES_PER_S
-    assert b'"merged"' in tape.lines[-1]
+    assert b'"journalled"' in tape.lines[-1]
