@@ -18,10 +18,17 @@
     │   └── DamagedError     what was committed is not there any more: a copy must be restored
     └── InvariantError       a bug of ours: an invariant that must always hold did not
 
-Faults of links and frames are in `messaging.errors`.
+Faults of links and frames are in `messaging.errors`. `exit_code_of` says with which code a process
+ends, and so whether to start it again is in vain.
 """
 
 import errno
+
+from messaging.errors import LocalFault
+
+DONE, FAILED, OF_NO_USE, REPLACED = 0, 1, 2, 3
+"""Exit codes: done; not done, but the same command may do it; the user must mend something first; a
+newer process has this one's disk, and to start this one again would take the disk back."""
 
 UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
 """What arithmetic and look-ups with a peer's numbers raise where a check was forgotten.
@@ -108,3 +115,18 @@ class DamagedError(JournalError):
 
 class InvariantError(IslandsError):
     """An invariant of FAULTS.md does not hold. This is a bug: please report the event tape."""
+
+
+def exit_code_of(error: BaseException | None) -> int:
+    """The exit code of a process that ended with an error, or without one."""
+    match error:
+        case None:
+            return DONE
+        case FencedError():
+            return REPLACED
+        case DiskError():  # whoever starts it again may find room
+            return FAILED
+        case UserError() | RefusedError() | JournalError() | LocalFault():
+            return OF_NO_USE
+        case _:
+            return FAILED

@@ -136,6 +136,9 @@ class Lease(Compact, frozen=True, order=True):
     done: bool = False
 
 
+SUPERVISOR, SYNCER, OBSERVER = Role.SUPERVISOR.value, Role.SYNCER.value, Role.OBSERVER.value
+"""Names of the processes of which a composition starts one; others may have names of their own."""
+
 OPERATOR = "operator"
 """A command's proof is made for this name: nobody is ever admitted under it."""
 

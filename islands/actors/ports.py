@@ -16,9 +16,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
+from signal import SIGKILL
 from typing import Protocol, TypeVar
 
+from islands.errors import DONE, IslandsError, exit_code_of
 from messaging.clock import MonotonicClock
 
 T = TypeVar("T")
@@ -197,6 +200,38 @@ class InlineWorker:
                 timer.cancel()
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """How a process ended.
+
+    Args:
+        code: its exit code, one of `islands.errors`; below 0 the number of the signal that killed
+            it; None if nobody knows.
+        told: how it ended, in words; empty if it ended as it should.
+        sentence: what it said itself.
+        detail: the traceback that it wrote.
+        error: with which it ended, if it ran in this process.
+    """
+
+    code: int | None = DONE
+    told: str = ""
+    sentence: str = ""
+    detail: str = ""
+    error: BaseException | None = None
+
+
+KILLED = ProcessEnd(-SIGKILL, "killed by SIGKILL")
+
+
+def ended_by(error: BaseException | None) -> ProcessEnd:
+    """The end of a process that ran in this one, by an error or without one."""
+    if error is None:
+        return ProcessEnd()
+    detail = error.detail if isinstance(error, IslandsError) else ""
+    told = f"{type(error).__name__}: {error}"
+    return ProcessEnd(exit_code_of(error), told, str(error), detail, error)
+
+
 class Launcher(Protocol):
     """Starts and kills the processes that a supervisor launched."""
 
@@ -205,6 +240,3 @@ class Launcher(Protocol):
 
     def kill(self, name: str) -> None:
         """Kill a process at once."""
-
-    def gave_up(self, name: str, reason: str) -> None:
-        """A process ended too often: it will not be started again."""

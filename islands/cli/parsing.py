@@ -1,10 +1,8 @@
 """A dataclass of options in; a parsed and checked instance out.
 
 Who says something last has it: default, then YAML file, then environment, then command line. What
-is wrong is one sentence that names the key, the value, and where it was said. Exit codes: 0 done,
-1 not done (the same command may do it: also a syncer whose journal is an older copy), 2 the user
-must mend something, 3 a newer process owns this one's disk (to start it again would take the disk
-back), 130 ended by Ctrl-C.
+is wrong is one sentence that names the key, the value, and where it was said. Exit codes are those
+of `islands.errors`, and 130 after Ctrl-C.
 """
 
 import os
@@ -16,27 +14,13 @@ from typing import TypeVar
 
 from islands.cli.schema import build, plain, put
 from islands.cli.sources import Sources, refuse_secrets, with_underscores
-from islands.errors import (
-    DiskError,
-    FencedError,
-    IslandsError,
-    JournalError,
-    RefusedError,
-    SettingsError,
-    UserError,
-)
+from islands.errors import IslandsError, SettingsError, exit_code_of
 from messaging.errors import LinkLost, LocalFault
 
 Options = TypeVar("Options")
 
-MENDED_BY_THE_USER = (UserError, RefusedError, JournalError, LocalFault)
-"""After these, starting the same command again is in vain; whoever restarts processes need not."""
-
 TASK_PATH = "ISLANDS_TASK_PATH"
 """Environment variable with further folders in which tasks are searched for."""
-
-REPLACED = 3
-"""Exit code of a process whose disk a newer one has taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +117,7 @@ def main(
                 error.detail, end="", file=sys.stderr
             )  # the sentence is last: launchers read it there
         print(f"{program}: {one_line(error)}", file=sys.stderr)
-        if isinstance(error, FencedError):
-            return REPLACED
-        if isinstance(error, DiskError):  # whoever starts this again may find room
-            return 1
-        return 2 if isinstance(error, MENDED_BY_THE_USER) else 1
+        return exit_code_of(error)
     except KeyboardInterrupt:
         return 130
 

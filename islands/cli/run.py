@@ -42,9 +42,7 @@ def new_folder(name: str) -> Path:
 
 async def _run(hub: "LocalHub") -> int:
     from islands.cli.screen import Screen
-    from islands.cli.serve import exit_code
     from islands.cluster.coordinator import banner
-    from islands.cluster.happenings import why_ended
 
     await hub.open()
     banner(hub)
@@ -56,9 +54,9 @@ async def _run(hub: "LocalHub") -> int:
     screen.conclude(hub.folder.figures, summary)
     if summary["advice"]:
         screen.say(f"\n{summary['advice']}")
-    screen.say(f"\nThe run has ended: {why_ended(str(summary['reason']))}")
+    screen.say(f"\nThe run has ended: {hub.end.sentence}")
     screen.say(f"Everything is in {hub.settings.folder}")
-    return exit_code(summary)
+    return hub.end.exit_code
 
 
 def make_hub(options: RunOptions) -> "LocalHub":

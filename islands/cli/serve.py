@@ -3,18 +3,12 @@
 from collections.abc import Callable
 
 from islands.cluster.coordinator import Hub, HubSettings, banner
-from islands.cluster.happenings import why_ended
 from islands.cluster.run_claim import settle, unless_it_fails
-from islands.cluster.summary import Summary
 from islands.hosting.process_runtime import run_service, say
 from islands.hosting.watchdog import Watchdog
 from islands.settings.groups import RunFile
 from islands.settings.run_spec import RunSpec, read
-from islands.syncer.divergence import DIVERGED
 from islands.training.workload import load_workload
-
-OF_NO_USE = 2
-"""Exit code of a run that its user must mend: starting the hub again is in vain."""
 
 
 def spec_of(file: RunFile) -> RunSpec:
@@ -40,14 +34,8 @@ async def _serve(hub: Hub, watchdog: Watchdog) -> int:
     if summary is None:
         say("stopped; the same command in the same folder goes on")
     else:
-        reason = why_ended(str(summary["reason"]))
-        say(f"the run has ended: {reason}; see {hub.settings.folder / 'summary.json'}")
+        where = hub.settings.folder / "summary.json"
+        say(f"the run has ended: {hub.end.sentence}; see {where}")
         if summary["advice"]:
             say(str(summary["advice"]))
-    return exit_code(summary)
-
-
-def exit_code(summary: Summary | None) -> int:
-    """0, unless the run ended since there was something to mend."""
-    diverged = summary is not None and str(summary["reason"]).startswith(DIVERGED)
-    return OF_NO_USE if diverged else 0
+    return hub.end.exit_code

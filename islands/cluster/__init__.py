@@ -6,6 +6,7 @@ Where to find what:
 all actors in one process              `single_process.py`
 a hub: supervisor, folder, and more    `coordinator.py`
 a hub with children on one machine     `local_cluster.py`
+who can finish a run, how it ends      `run_end.py`
 a syncer and what is around it         `syncer_host.py`
 a folder is taken by one hub           `run_claim.py`
 what a run needs, beforehand           `planner.py`

@@ -29,10 +29,11 @@ from islands.actors.epochs import epoch_disk
 from islands.actors.ports import Launcher, ThreadWorker
 from islands.actors.role_actor import Surroundings
 from islands.cluster.run_claim import Claim, unless_it_fails
+from islands.cluster.run_end import RunEnd
 from islands.cluster.run_folder import RunFolder
 from islands.cluster.summary import Share, Summary, summarise
 from islands.cluster.syncer_host import journal_disk, make_syncer
-from islands.errors import IslandsError, JournalError, RefusedError, UserError, unusable
+from islands.errors import IslandsError, UserError, unusable
 from islands.files.spool import replace_file
 from islands.hosting.hub_file import HubPlace, outlived_by, read_place, write_place
 from islands.hosting.process_runtime import (
@@ -45,7 +46,7 @@ from islands.hosting.process_runtime import (
     say,
     token_of,
 )
-from islands.identities import Role
+from islands.identities import OBSERVER, SUPERVISOR, SYNCER, Role
 from islands.messages.control import Note, StepFigures
 from islands.messages.membership import SyncerAddress
 from islands.observer.actor import ObserverActor
@@ -53,6 +54,8 @@ from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.settings.run_spec import RunSpec, write
 from islands.settings.wire_limits import limits_of
 from islands.supervisor.actor import SupervisorActor
+from islands.supervisor.core import Core
+from islands.supervisor.hooks import Hooks
 from islands.supervisor.liveness import MemberRecord
 from islands.syncer.actor import SyncerActor
 from islands.syncer.journal_writer import DISK_RETRY_S
@@ -64,9 +67,6 @@ from messaging.actors.scope import Scope
 from messaging.errors import LocalFault
 from messaging.links.joint_network import JointNetwork
 
-SUPERVISOR = "supervisor"
-SYNCER = "syncer"
-OBSERVER = "observer"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -110,9 +110,6 @@ class NoLauncher:
     def kill(self, name: str) -> None:
         """Nothing was launched here."""
 
-    def gave_up(self, name: str, reason: str) -> None:
-        """Nothing was launched here."""
-
 
 class Hub:
     """One start of a hub.
@@ -136,7 +133,7 @@ class Hub:
         self.supervisor: SupervisorActor
         self.syncer: SyncerActor | None = None
         self.share: Share | None = None
-        self.failure: IslandsError | None = None
+        self.end = RunEnd()
         self.workload = workload
         self.say_once = SaidOnce(say)
         self.network = network_of(
@@ -184,8 +181,8 @@ class Hub:
             self.start_actors()
             await self._living.wait()
             await self.end_children()
-            if self.failure is not None:
-                raise self.failure
+            if self.end.failure is not None:
+                raise self.end.failure
             return None if self.share is None else await self._conclude(self.share)
         finally:
             await self.close()
@@ -333,8 +330,12 @@ class Hub:
     @property
     def members(self) -> Mapping[str, MemberRecord]:
         """Who is in the run, by name, as the supervisor sees it; nobody before it has begun."""
-        begun = hasattr(self, "supervisor") and hasattr(self.supervisor, "state")
-        return self.supervisor.state.members if begun else {}
+        return {} if self.core is None else self.core.members
+
+    @property
+    def core(self) -> Core | None:
+        """The supervisor's memory, once it has begun."""
+        return self.supervisor.core if hasattr(self, "supervisor") else None
 
     @property
     def launcher(self) -> Launcher:
@@ -362,9 +363,7 @@ class Hub:
             launched=self.launched,
             syncers=tuple(SyncerAddress(address) for address in self.settings.syncers),
             told=(self.spec.encode(), memoryview(self.plan.encode())),
-            noted=self._noted,
-            figures=self._figures,
-            run_ended=self._run_ended,
+            hooks=Hooks(self._noted, self._figures, self.gave_up, self._run_ended),
         )
 
     def _make_observer(self, around: Surroundings, interval_s: float) -> ObserverActor:
@@ -403,17 +402,17 @@ class Hub:
             self.share = msgspec.json.decode(payload, type=dict[str, object])
         except msgspec.MsgspecError:
             self.share = {"reason": reason, "ledger": {"imbalance": None, "fragments": []}}
+        self.end.on_finished(str(self.share.get("reason", reason)))
 
     # --- the end ------------------------------------------------------------------------------
 
-    def give_up(self, part: str, error: BaseException | str) -> None:
+    def give_up(self, part: str, error: BaseException) -> None:
         """Something without which the run cannot go on has ended."""
-        if self.failure is None:
-            known = isinstance(error, UserError | RefusedError | JournalError)
-            self.failure = error if known else IslandsError(f"{part}: {error}")  # type: ignore[assignment]
-            if isinstance(error, BaseException) and not known:
-                self.failure.__cause__ = error  # type: ignore[union-attr]
+        self.end.on_failed(part, error)
         self._living.end()
+
+    def gave_up(self, name: str, reason: str) -> None:
+        """A process that was launched is not started again."""
 
     def _signalled(self, name: str) -> None:
         self._goodbye = asyncio.get_running_loop().create_task(self.leave(name))

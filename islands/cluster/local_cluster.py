@@ -5,36 +5,30 @@ learners of other hosts may join as well.
 """
 
 import asyncio
-import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from islands.cluster.coordinator import SUPERVISOR, SYNCER, Hub, HubSettings
+from islands.actors.ports import ProcessEnd
+from islands.cluster.coordinator import Hub, HubSettings
 from islands.cluster.run_claim import Claim
-from islands.errors import IslandsError, UserError
+from islands.cluster.run_end import GOODBYE_S, Follow, someone_merges
+from islands.errors import FAILED, OF_NO_USE, IslandsError
 from islands.hosting.child_processes import ProcessLauncher
 from islands.hosting.process_output import LIMIT_BYTES
 from islands.hosting.process_runtime import KEY_FILE, TOKEN_FILE, make_secret, say, token_of
-from islands.identities import Role, Status
+from islands.identities import SUPERVISOR, SYNCER
 from islands.settings.addresses import split_address
 from islands.settings.groups import ConnectOptions, ListenOptions
-from islands.supervisor.core import Core
 from islands.tape.member_entries import ProcessEnded
 from islands.tape.process_entries import Damaged
 from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
 from islands.training.workload import Workload
 
-GOODBYE_S = 10.0
 LEAVE_S = 10.0
-HOPELESS = "exit code 2"
-"""How a process ends whose user must mend something: starting it again is in vain."""
-FAILED = "exit code 1: "
-"""How one ends that may do better when it is started again, with the last line that it wrote."""
-REPLACED = "exit code 3"
-"""How a process ends that was fenced: starting it again would take the disk of a newer one."""
+"""How long a child that is asked to end may take, beside what it writes to its disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +67,12 @@ class LocalHub(Hub):
         settings = replace(settings, connecting=_with_token(settings))
         self.learners = learners
         self.names = tuple(f"learner-{index}" for index in range(learners.count))
-        self._lost: dict[str, str] = {}
-        self._leaving = False
         self._learners_gone = asyncio.Event()
         self._children = ProcessLauncher(
             command=self._command,
             environment=self._environment,
             folder=settings.folder,
             ended=self._ended,
-            gave_up=self._gave_up,
             log_limit_bytes=min(LIMIT_BYTES, settings.keeping.file_bytes),
         )
         super().__init__(settings, claim, workload)
@@ -112,11 +103,11 @@ class LocalHub(Hub):
         if not found:
             return
         say(f"{', '.join(found)} {why}: they end, and are started anew")
-        self._leaving = True
+        self.end.leaving = True
         await self._end_learners()
         self._children.stop(SYNCER, LEAVE_S)
         await self._children.wait_ended(LEAVE_S + GOODBYE_S)
-        self._leaving = False
+        self.end.leaving = False
 
     async def close(self) -> None:
         """Let nobody in any more, and free the folder; say who lives on."""
@@ -136,7 +127,7 @@ class LocalHub(Hub):
         """
         if self.share is not None:
             await self._children.wait_ended(GOODBYE_S)
-        self._leaving = True
+        self.end.leaving = True
         await self._end_learners()
         await self._children.terminate_all(LEAVE_S + slow_write_s(self.plan.layout))
 
@@ -181,54 +172,45 @@ class LocalHub(Hub):
             environment["JAX_COMPILATION_CACHE_DIR"] = str(self.learners.cache)
         return environment
 
-    def _ended(self, name: str, reason: str) -> None:
-        self.folder.write(self.elapsed_s, "hub", ProcessEnded(name, error=reason))
+    def _ended(self, name: str, end: ProcessEnd) -> None:
+        self.folder.write(self.elapsed_s, "hub", ProcessEnded(name, error=end.told))
         if not self._running_learners():
             self._learners_gone.set()
-        if reason.partition(":")[0] == HOPELESS:
-            self._gave_up(name, reason)
-        elif reason.partition(":")[0] == REPLACED:
-            self._step_aside(name, reason)
-        elif not self._leaving:
-            if reason.startswith(FAILED):  # it is started again; whoever looks on is told at once
-                self._say_of(name, reason)
-            self.supervisor.process_ended(name, reason)
+        if end.sentence and end.code in (FAILED, OF_NO_USE) and not self.end.leaving:
+            told = IslandsError(end.sentence)
+            told.detail = end.detail
+            self.say_once(told, name)
+        match self.end.on_process_ended(name, end, self.core, self._children.awaited()):
+            case Follow.RESTART:
+                self.supervisor.process_ended(name, end.told)
+            case Follow.STEP_ASIDE:
+                self._step_aside(name, end)
+            case Follow.NOTHING:
+                self._end_if_failed()
 
-    def _say_of(self, name: str, reason: str) -> None:
-        """Tell what a child said in the end, with the traceback that it wrote."""
-        told = IslandsError(mistake_of(reason))
-        told.detail = self._children.last_traceback(name)
-        self.say_once(told, name)
+    def gave_up(self, name: str, reason: str) -> None:
+        """Without a syncer, or without any learner, nothing can finish the run."""
+        self.end.on_gave_up(name, reason, self.core, self._children.awaited())
+        self._end_if_failed()
 
-    def _step_aside(self, name: str, reason: str) -> None:
+    def _end_if_failed(self) -> None:
+        if self.end.failure is not None:
+            self._living.end()
+
+    def _step_aside(self, name: str, end: ProcessEnd) -> None:
         """Leave the place to the newer one, as long as there is one; then ours is started again.
 
         At the first look the supervisor has evicted the one that ended.
         """
         timing = self.spec.settings.timing
-        sentence = f"{name}: {mistake_of(reason)}; the run goes on with the newer one"
+        sentence = f"{name}: {end.sentence or end.told}; the run goes on with the newer one"
         when_vacant(
             timing.scaled(timing.evict_s),
-            over=lambda: self._leaving or self.share is not None,
-            taken=lambda: someone_merges(self.supervisor.state.core),
+            over=lambda: self.end.leaving or self.end.over,
+            taken=lambda: self.core is not None and someone_merges(self.core),
             found_taken=partial(say, sentence),
-            found_vacant=partial(self.supervisor.process_ended, name, reason),
+            found_vacant=partial(self.supervisor.process_ended, name, end.told),
         )
-
-    def _gave_up(self, name: str, reason: str) -> None:
-        """Without a syncer, or without any learner, nothing can finish the run."""
-        self._lost[name] = reason
-        if self.share is None and reason.partition(":")[0] == HOPELESS:
-            self._say_of(name, reason)
-        if self.share is None and (name == SYNCER or not self._learner_remains()):
-            hopeless = reason.partition(":")[0] == HOPELESS
-            self.give_up(name, UserError(f"{name}: {mistake_of(reason)}") if hopeless else reason)
-
-    def _learner_remains(self) -> bool:
-        core = self.supervisor.state.core
-        names = sorted({*core.launched, *self._running_learners()} - {SYNCER})
-        awaited = [name for name in names if self._children.awaits(name)]
-        return someone_trains(core, awaited, self._lost)
 
 
 def when_vacant(
@@ -261,32 +243,6 @@ def when_vacant(
         loop.call_later(every_s, look, None)
 
     loop.call_later(every_s, look, found_taken)
-
-
-def someone_merges(core: Core) -> bool:
-    """Whether a syncer lives, wherever it runs."""
-    return any(member.status is Status.LIVE for member in core.here[Role.SYNCER].values())
-
-
-def someone_trains(core: Core, awaited: Collection[str], lost: Collection[str]) -> bool:
-    """Whether a learner runs or may yet be started, here or on another host.
-
-    Args:
-        core: the supervisor's memory.
-        awaited: learners whose process runs here, or is about to be started.
-        lost: processes that are not started again, since they ended too often or in vain.
-    """
-    present = {member.name for member in core.present(Role.LEARNER)}
-    left = {name for name, member in core.members.items() if member.status is Status.LEFT}
-    returning = set(core.launched) - {SYNCER} - left - set(core.drained)
-    elsewhere = present - set(core.launched)
-    return bool((returning | elsewhere | set(awaited)) - set(lost))
-
-
-def mistake_of(reason: str) -> str:
-    """A child's own sentence, without how it ended and how it is called."""
-    sentence = reason.partition(": ")[2] or reason
-    return re.sub(r"^python -m [\w.]+: ", "", sentence)
 
 
 def _with_token(settings: HubSettings) -> ConnectOptions:

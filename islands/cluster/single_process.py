@@ -21,21 +21,16 @@ from jaxtyping import PyTree
 from numpy.typing import NDArray
 
 from islands.actors.credentials import Credentials
-from islands.actors.ports import ThreadWorker
+from islands.actors.ports import ProcessEnd, ThreadWorker
 from islands.actors.role_actor import Surroundings
+from islands.cluster.run_end import GOODBYE_S, Follow, RunEnd
 from islands.cluster.run_folder import RunFolder
 from islands.cluster.summary import Summary, share_of, summarise
 from islands.cluster.syncer_host import journal_disk
-from islands.errors import (
-    IslandsError,
-    JournalError,
-    RefusedError,
-    SettingsError,
-    TaskFailedError,
-    UserError,
-)
+from islands.errors import IslandsError, SettingsError
 from islands.files.disk import RealDisk
 from islands.hosting.task_processes import Process, ProcessTable
+from islands.identities import OBSERVER, SUPERVISOR, SYNCER
 from islands.layout.mesh import shares
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread, StepReport
@@ -47,6 +42,7 @@ from islands.settings.run import Adoption, Precision, RunSettings
 from islands.settings.run_spec import RunSpec
 from islands.settings.wire_limits import limits_of
 from islands.supervisor.actor import SupervisorActor
+from islands.supervisor.hooks import Hooks as SupervisorHooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks
 from islands.syncer.workers import worker_threads
@@ -60,11 +56,6 @@ from islands.training.task import Task
 from islands.training.trainer import Trainer, WirePrecision
 from messaging.codec.frames import Codec
 from messaging.links.memory_link import BULK_CAPACITY, MemoryNetwork
-
-SUPERVISOR = "supervisor"
-SYNCER = "syncer"
-OBSERVER = "observer"
-GOODBYE_S = 5.0
 
 
 class LocalSystem:
@@ -115,8 +106,7 @@ class LocalSystem:
         self.model = self._trainer(0, None)
         self.folder: RunFolder
         self.values: list[NDArray[np.float32]] = []
-        self.reason = ""
-        self.failure: IslandsError | None = None
+        self.end = RunEnd()
         self._outer = outer or Sgd.of(settings.outer)
         self._evaluate_every_s = evaluate_every_s
         self._credentials = Credentials(settings.run, secrets.token_bytes(32))
@@ -131,9 +121,6 @@ class LocalSystem:
         self._syncer: SyncerActor | None = None
         self._around: Surroundings
         self._wall_s = 0.0
-        self._away: dict[str, asyncio.TimerHandle] = {}
-        self._errors: dict[str, BaseException] = {}
-        self._lost: set[str] = set()
 
     def _trainer(self, index: int, devices: Sequence[Device] | None) -> JaxTrainer:
         half = self.settings.precision is Precision.BFLOAT16
@@ -160,8 +147,8 @@ class LocalSystem:
         self.begin(folder)
         try:
             await self._finished.wait()
-            if self.failure is not None:
-                raise self.failure
+            if self.end.failure is not None:
+                raise self.end.failure
             await self._processes.wait_ended(GOODBYE_S)
             return self._conclude()
         except asyncio.CancelledError:  # Ctrl-C: what was published until now is not lost
@@ -169,8 +156,6 @@ class LocalSystem:
                 self._export("stopped")
             raise
         finally:
-            for timer in self._away.values():
-                timer.cancel()
             await self._processes.close()
             self.folder.draw(self.elapsed_s)
             self.folder.close()
@@ -215,14 +200,8 @@ class LocalSystem:
 
     def drop(self, name: str, away_s: float) -> None:
         """Kill a learner as a SIGKILL would; its host starts it again after so long."""
-        loop = asyncio.get_running_loop()
-        self._away[name] = loop.call_later(away_s, self._come_back, name)
+        self._processes.hold(name, away_s)
         self._processes.kill_soon(name)
-
-    def _come_back(self, name: str) -> None:
-        del self._away[name]
-        if not self.finished:
-            self._processes.start(name)
 
     # --- processes ----------------------------------------------------------------------------
 
@@ -247,6 +226,7 @@ class LocalSystem:
             credentials=self._credentials,
             launcher=self,
             launched=(SYNCER, *self.names, OBSERVER),
+            hooks=SupervisorHooks(gave_up=self._gave_up),
         )
 
     def _make_syncer(self, rng: random.Random) -> SyncerActor:
@@ -301,30 +281,31 @@ class LocalSystem:
             self.folder.evaluation(self.elapsed_s, clock, found)
 
     def _worker_failed(self, error: BaseException) -> None:
-        self._give_up(f"a worker failed: {error!r}", error)
+        self._fail("a worker", error)
 
-    def _ended(self, name: str, error: BaseException | None) -> None:
-        self.folder.write(self.elapsed_s, "system", ProcessEnded(name, error=_word(error)))
+    def _fail(self, part: str, error: BaseException) -> None:
+        self.end.on_failed(part, error)
+        self._finished.set()
+
+    def _ended(self, name: str, end: ProcessEnd) -> None:
+        self.folder.write(self.elapsed_s, "system", ProcessEnded(name, error=end.told))
         learner = self._processes.last(name)
         if isinstance(learner, LearnerActor):
             self.folder.traffic(name, bytes_up=learner.bytes_up, bytes_down=learner.bytes_down)
-        supervisor = self._processes.get(SUPERVISOR)
-        if error is not None:
-            self._errors[name] = error
-        hopeless = isinstance(error, UserError | RefusedError | JournalError)
-        if error is not None and (hopeless or name == SUPERVISOR):
-            self._give_up(f"{name}: {error}", error)
-        if name not in self._away and isinstance(supervisor, SupervisorActor) and not self.finished:
-            supervisor.process_ended(name, _word(error))
-
-    def _give_up(self, reason: str, error: BaseException | None) -> None:
-        if self.failure is None and not self.finished:
-            if isinstance(error, IslandsError) and not isinstance(error, TaskFailedError):
-                self.failure = error  # its cause is what the user's own code raised
-            else:  # what might have passed did not, as the reason says
-                self.failure = IslandsError(reason)
-                self.failure.__cause__ = error
-        self._finished.set()
+        if name == SUPERVISOR:
+            if end.error is not None:
+                self._fail(name, end.error)
+            return
+        supervisor = self._supervisor
+        if self.finished or supervisor is None:
+            return
+        follow = self.end.on_process_ended(name, end, supervisor.core, self._processes.awaited())
+        if follow is Follow.RESTART:
+            supervisor.process_ended(name, end.told)
+        elif follow is Follow.STEP_ASIDE and end.error is not None:
+            self.end.on_failed(name, end.error)  # here nobody else goes on with the run
+        if self.end.over:
+            self._finished.set()
 
     # --- the launcher of the supervisor -------------------------------------------------------
 
@@ -337,11 +318,11 @@ class LocalSystem:
         """Kill a process that is stalled."""
         self._processes.kill_soon(name)
 
-    def gave_up(self, name: str, reason: str) -> None:
-        """Without a syncer, or without any learner, nothing can finish the run."""
-        self._lost.add(name)
-        if name == SYNCER or self._lost.issuperset(self.names):
-            self._give_up(f"{name} {reason}", self._errors.get(name))
+    def _gave_up(self, name: str, reason: str) -> None:
+        assert self._supervisor is not None, "it is the supervisor that gives up"
+        self.end.on_gave_up(name, reason, self._supervisor.core, self._processes.awaited())
+        if self.end.over:
+            self._finished.set()
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -349,7 +330,7 @@ class LocalSystem:
         """The final state is durable: keep its values before the syncer ends."""
         kept = self._keep_values()
         assert kept, "a syncer made the cut"
-        self.reason = reason
+        self.end.on_finished(reason)
         self._wall_s = self.elapsed_s
         self._finished.set()
 
@@ -381,7 +362,7 @@ class LocalSystem:
             self.folder.write(self.elapsed_s, "system", failed)
             found = {}
         self.folder.evaluation(self.elapsed_s, 0.0, found)
-        self._export(self.reason)
+        self._export(self.end.reason or "")
         assert self._syncer is not None, "a syncer made the cut"
         summary = summarise(
             self.folder.figures,
@@ -393,7 +374,3 @@ class LocalSystem:
         text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
         (self.folder.path / "summary.json").write_bytes(text + b"\n")
         return summary
-
-
-def _word(error: BaseException | None) -> str:
-    return "" if error is None else f"{type(error).__name__}: {error}"

@@ -1,6 +1,6 @@
 """The process port for real processes: children that are started, watched, adopted and ended.
 
-    launcher = ProcessLauncher(command, environment, folder, ended, gave_up)
+    launcher = ProcessLauncher(command, environment, folder, ended)
     adopted = launcher.adopt()               # children of a launcher that was killed
     launcher.start("learner-0", delay_s=0.0)
     ...
@@ -14,7 +14,7 @@ Rules:
 2. What runs is written to `processes.json` as pid and start time. A launcher that takes up the
    folder adopts whoever of them still lives; nothing else is ever signalled.
 3. A child's end is seen at once, by its pidfd; where there is none, by looking now and then.
-4. The sentence that says how a child ended is all that the launcher knows of it. Whether it is
+4. The launcher tells how a child ended, with the last that it wrote. Whether it is
    started again is the supervisor's decision.
 5. Whatever a child leaves behind in its process group is killed when the child ends.
 
@@ -32,7 +32,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from islands.actors.ports import ProcessEnd
+from islands.errors import FAILED
 from islands.files.folder_lock import lock_folder
+from islands.hosting.delayed_starts import DelayedStarts
 from islands.hosting.process_identity import (
     MARK,
     Identity,
@@ -48,9 +51,7 @@ from islands.hosting.process_identity import (
 )
 from islands.hosting.process_output import (
     LIMIT_BYTES,
-    end_in_words,
-    last_line,
-    last_traceback,
+    end_of,
     open_output,
     rotate,
     size_of,
@@ -78,8 +79,7 @@ class ProcessLauncher:
         command: argument list of a name; it can be read by everybody on the host, so no secrets.
         environment: variables of a name, on top of those of this process.
         folder: of the run; each child writes to `processes/<name>/output.log` in it.
-        ended: told how a child ended, in one sentence; it is empty if it ended as it should.
-        gave_up: told that a child ended too often.
+        ended: told how a child ended.
         log_limit_bytes: beyond which a log file is turned over; one full file is kept.
         log_check_s: interval at which the sizes are looked at.
 
@@ -95,8 +95,7 @@ class ProcessLauncher:
         command: Callable[[str], list[str]],
         environment: Callable[[str], dict[str, str]],
         folder: Path,
-        ended: Callable[[str, str], None],
-        gave_up: Callable[[str, str], None],
+        ended: Callable[[str, ProcessEnd], None],
         *,
         log_limit_bytes: int = LIMIT_BYTES,
         log_check_s: float = 10.0,
@@ -106,17 +105,14 @@ class ProcessLauncher:
         self._environment = environment
         self._folder = folder
         self._ended = ended
-        self._gave_up = gave_up
         self._log_limit_bytes = log_limit_bytes
         self._log_check_s = log_check_s
         self._records = folder / "processes.json"
         self.damaged = ""
         self._children: dict[str, _Child] = {}
-        self._starts: dict[str, asyncio.TimerHandle] = {}
-        self._held_s: dict[str, float] = {}
+        self._starts = DelayedStarts(self._start_now)
         self._idle = asyncio.Event()
         self._idle.set()
-        self._closing = False
         self._log_timer: asyncio.TimerHandle | None = None
         self._rotation: asyncio.Future[None] | None = None
         self._lock = lock_folder(folder, "processes.lock", "run")  # else all would start twice
@@ -131,18 +127,14 @@ class ProcessLauncher:
         """The processes that run, in the order of their start."""
         return list(self._children)
 
-    def awaits(self, name: str) -> bool:
-        """Whether a process of this name runs, or is about to be started."""
-        return name in self._children or name in self._starts
+    def awaited(self) -> list[str]:
+        """The processes that run, or are about to be started."""
+        return [*self.names(), *self._starts.names()]
 
     def pid(self, name: str) -> int | None:
         """The pid of a process, if it runs."""
         child = self._children.get(name)
         return None if child is None else child.identity.pid
-
-    def last_traceback(self, name: str) -> str:
-        """The last one that a process of this name has written; empty if there is none."""
-        return last_traceback(self.log(name))
 
     def log(self, name: str) -> Path:
         """The file to which a process of this name writes."""
@@ -152,23 +144,12 @@ class ProcessLauncher:
 
     def start(self, name: str, delay_s: float) -> None:
         """Start a process after a delay, or later if it is held; nothing if it runs or will."""
-        if self._closing or name in self._children or name in self._starts:
-            return
-        loop = asyncio.get_running_loop()
-        at_s = max(loop.time() + delay_s, self._held_s.get(name, 0.0))
-        if at_s <= loop.time():
-            self._start_now(name)
-        else:
-            self._starts[name] = loop.call_at(at_s, self._start_now, name)
+        if name not in self._children:
+            self._starts.start(name, delay_s)
 
     def hold(self, name: str, away_s: float) -> None:
         """Do not start a process before so many seconds have passed, whoever asks for it."""
-        loop = asyncio.get_running_loop()
-        self._held_s[name] = loop.time() + away_s
-        due = self._starts.get(name)
-        if due is not None and due.when() < self._held_s[name]:
-            due.cancel()
-            self._starts[name] = loop.call_at(self._held_s[name], self._start_now, name)
+        self._starts.hold(name, away_s)
 
     def adopt(self) -> list[str]:
         """Watch the children of an earlier launcher that still live, and forget the others.
@@ -185,13 +166,11 @@ class ProcessLauncher:
         return self.names()
 
     def _start_now(self, name: str) -> None:
-        self._starts.pop(name, None)
-        self._held_s.pop(name, None)
         try:
             identity = self._spawn(name)
         except OSError as error:
-            reason = f"cannot be started: {error}"
-            asyncio.get_running_loop().call_soon(self._ended, name, reason)
+            end = ProcessEnd(FAILED, f"cannot be started: {error}")
+            asyncio.get_running_loop().call_soon(self._ended, name, end)
         else:
             self._watch(name, _Child(identity, ours=True))
             self._save()
@@ -234,7 +213,7 @@ class ProcessLauncher:
 
     def stop(self, name: str, grace_s: float) -> None:
         """Ask a process to end, and kill it if it did not within `grace_s`; do not start it."""
-        self._cancel_start(name)
+        self._starts.cancel(name)
         child = self._children.get(name)
         if child is None:
             return
@@ -253,11 +232,6 @@ class ProcessLauncher:
         """Let a paused process go on."""
         self._signal(name, signal.SIGCONT)
 
-    def gave_up(self, name: str, reason: str) -> None:
-        """A process ended too often: it will not be started again."""
-        self._cancel_start(name)
-        self._gave_up(name, reason)
-
     async def wait_ended(self, timeout_s: float) -> bool:
         """Wait until no process runs, at most so long.
 
@@ -275,18 +249,14 @@ class ProcessLauncher:
         Returns:
             Whether all have ended; one that hangs in the kernel outlives even SIGKILL.
         """
-        self._closing = True
-        for name in list(self._starts):
-            self._cancel_start(name)
+        self._starts.close()
         for name in self.names():
             self.stop(name, grace_s)
         return await self.wait_ended(grace_s + _KILL_S)
 
     def close(self) -> None:
         """Watch nobody any more and free the folder; what still runs can be adopted."""
-        self._closing = True
-        for name in list(self._starts):
-            self._cancel_start(name)
+        self._starts.close()
         for child in self._children.values():
             self._unwatch(child)
         self._children.clear()
@@ -294,11 +264,6 @@ class ProcessLauncher:
         if self._log_timer is not None:
             self._log_timer.cancel()
         self._lock.close()
-
-    def _cancel_start(self, name: str) -> None:
-        due = self._starts.pop(name, None)
-        if due is not None:
-            due.cancel()
 
     def _signal(self, name: str, number: signal.Signals) -> None:
         child = self._children.get(name)
@@ -340,8 +305,7 @@ class ProcessLauncher:
         if not self._children:
             self._idle.set()
         self._save()
-        line = last_line(self.log(name), child.identity.log_start)
-        self._ended(name, end_in_words(exit_code, line))
+        self._ended(name, end_of(exit_code, self.log(name), child.identity.log_start))
 
     def _save(self) -> None:
         write_records(

@@ -5,10 +5,12 @@ for appending, which is what lets it be emptied under a child that goes on writi
 """
 
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
 
+from islands.actors.ports import ProcessEnd
 from islands.files.rotation import older
 
 LIMIT_BYTES = 16 * 2**20
@@ -86,13 +88,22 @@ def _printable(line: str) -> str:
     return "".join(sign for sign in line if sign.isprintable())
 
 
-def end_in_words(exit_code: int | None, line: str) -> str:
-    """How a process ended, in a sentence; empty if it ended as it should.
+def end_of(exit_code: int | None, path: Path, start: int = 0) -> ProcessEnd:
+    """How a process ended, by its exit code and what it wrote.
 
     Args:
         exit_code: as the system tells it; below 0 the number of a signal; None if nobody knows.
-        line: the last one of its output.
+        path: of its output.
+        start: where in it this process began.
     """
+    line = last_line(path, start)
+    sentence = re.sub(r"^python -m [\w.]+: ", "", line)  # how it is called helps nobody
+    return ProcessEnd(
+        exit_code, _end_in_words(exit_code, line), sentence, last_traceback(path, start)
+    )
+
+
+def _end_in_words(exit_code: int | None, line: str) -> str:
     if exit_code == 0:
         return ""
     if exit_code is not None and exit_code < 0:

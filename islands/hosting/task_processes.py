@@ -9,6 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from islands.actors.ports import KILLED, ProcessEnd, ended_by
+from islands.hosting.delayed_starts import DelayedStarts
+
 
 class Process(Protocol):
     """An actor that runs as if it were a process."""
@@ -31,20 +34,19 @@ class ProcessTable:
 
     Args:
         make: builds the process of a name; called at each start.
-        ended: called when a process ended by itself or was killed; the error is None if it ended
-            as it should.
+        ended: told how a process ended, by itself or killed.
     """
 
     def __init__(
         self,
         make: Callable[[str], Process],
-        ended: Callable[[str, BaseException | None], None],
+        ended: Callable[[str, ProcessEnd], None],
     ) -> None:
         """No process runs."""
         self._make = make
         self._ended = ended
         self._entries: dict[str, _Entry] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._starts = DelayedStarts(self._start_now)
         self._last: dict[str, Process] = {}
         self._freeing: dict[asyncio.Task[None], None] = {}
 
@@ -55,6 +57,10 @@ class ProcessTable:
     def names(self) -> list[str]:
         """The processes that run, in the order of their start."""
         return list(self._entries)
+
+    def awaited(self) -> list[str]:
+        """The processes that run, or are about to be started."""
+        return [*self.names(), *self._starts.names()]
 
     def get(self, name: str) -> Process | None:
         """The process of a name, if it runs."""
@@ -67,16 +73,14 @@ class ProcessTable:
 
     def start(self, name: str, delay_s: float = 0.0) -> None:
         """Start a process, after a delay; does nothing if it runs or will."""
-        if name in self._entries or name in self._timers:
-            return
-        if delay_s > 0:
-            loop = asyncio.get_running_loop()
-            self._timers[name] = loop.call_later(delay_s, self._start_now, name)
-        else:
-            self._start_now(name)
+        if name not in self._entries:
+            self._starts.start(name, delay_s)
+
+    def hold(self, name: str, away_s: float) -> None:
+        """Do not start a process before so many seconds have passed, whoever asks for it."""
+        self._starts.hold(name, away_s)
 
     def _start_now(self, name: str) -> None:
-        self._timers.pop(name, None)
         process = self._last[name] = self._make(name)
         task = asyncio.get_running_loop().create_task(process.run(), name=name)
         self._entries[name] = _Entry(process, task)
@@ -87,7 +91,7 @@ class ProcessTable:
         if entry is None or entry.task is not task:
             return
         del self._entries[name]
-        self._ended(name, None if task.cancelled() else task.exception())
+        self._ended(name, ended_by(None if task.cancelled() else task.exception()))
 
     async def kill(self, name: str) -> None:
         """Kill a process at once; does nothing if it does not run."""
@@ -108,7 +112,7 @@ class ProcessTable:
 
     async def _free(self, name: str, entry: _Entry) -> None:
         await entry.process.kill()
-        self._ended(name, None)
+        self._ended(name, KILLED)
 
     async def wait_ended(self, timeout_s: float) -> None:
         """Wait until every process has ended by itself, at most so long; `ended` is told how."""
@@ -123,9 +127,7 @@ class ProcessTable:
 
     async def close(self) -> None:
         """Kill what runs and start nothing any more."""
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._starts.close()
         for name in self.names():
             await self.kill(name)
         for freeing in list(self._freeing):

@@ -24,6 +24,7 @@ from islands.numerics.outer import Sgd
 from islands.settings.run import RunSettings
 from islands.simulation.disk import SimulatedDisk
 from islands.supervisor.actor import SupervisorActor
+from islands.supervisor.hooks import Hooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.state import SyncerState
 from islands.syncer.workers import SyncerWorkers
@@ -201,8 +202,7 @@ class World:
             credentials=self._credentials,
             launcher=WorldLauncher(self),
             launched=(SYNCER, *self.hosts) if self._launching else (),
-            finished=self._finish,
-            figures=self._figures_told,
+            hooks=Hooks(figures=self._figures_told, finished=self._finish),
         )
 
     def _make_learner(self, name: str, rng: random.Random) -> LearnerActor:
@@ -390,9 +390,6 @@ class WorldLauncher:
     def _start(self, name: str) -> None:
         if self._world.finished is None:
             self._world.start(name)
-
-    def gave_up(self, name: str, reason: str) -> None:
-        """It stays off."""
 
     def kill(self, name: str) -> None:
         """Nothing hangs in a simulated world."""

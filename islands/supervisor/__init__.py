@@ -10,5 +10,6 @@ which processes are started            `launching.py`
 how often one is started again         `restarts.py`
 what an operator may ask for           `commands.py`
 all decisions together                 `state.py`
+calls into its host                    `hooks.py`
 =====================================  ================
 """

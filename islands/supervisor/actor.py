@@ -13,7 +13,7 @@ from islands.actors.ports import Launcher
 from islands.actors.role_actor import RoleActor, Surroundings
 from islands.files.disk import Disk
 from islands.files.slots import Slots
-from islands.identities import OPERATOR, Role
+from islands.identities import OPERATOR
 from islands.messages.control import Command, Note, RunEnded, StepFigures
 from islands.messages.membership import (
     Enquiry,
@@ -37,6 +37,7 @@ from islands.supervisor.actions import (
     StartProcess,
     TellRun,
 )
+from islands.supervisor.core import Core
 from islands.supervisor.events import (
     CommandArrived,
     EnquiryArrived,
@@ -50,6 +51,7 @@ from islands.supervisor.events import (
     StopArrived,
     Ticked,
 )
+from islands.supervisor.hooks import Hooks
 from islands.supervisor.state import SupervisorState
 from islands.tape import process_entries
 from islands.tape.entry import Record
@@ -77,10 +79,7 @@ class SupervisorActor(RoleActor[Event]):
             asked for more learners.
         syncers: addresses of syncers that are known beforehand.
         told: what the run is: its spec, and the plan that follows from it, as JSON.
-        noted: called with a member's name, its role, and what the folder is to keep of its tape.
-        figures: called with a member's name and the figures of its process.
-        run_ended: called with the reason and the syncer's share of the summary.
-        finished: called with the reason when the run is over.
+        hooks: calls into its host.
     """
 
     def __init__(
@@ -94,10 +93,7 @@ class SupervisorActor(RoleActor[Event]):
         launched: tuple[str, ...] = (),
         syncers: tuple[SyncerAddress, ...] = (),
         told: tuple[str, memoryview] | None = None,
-        noted: Callable[[str, Role, Note], None] | None = None,
-        figures: Callable[[str, StepFigures], None] | None = None,
-        run_ended: Callable[[str, bytes], None] | None = None,
-        finished: Callable[[str], None] | None = None,
+        hooks: Hooks | None = None,
     ) -> None:
         """Prepare; `run` begins."""
         super().__init__(name, around)
@@ -108,15 +104,17 @@ class SupervisorActor(RoleActor[Event]):
         self._launched = launched
         self._syncers = syncers
         self._told = told
-        self._noted = noted
-        self._figures = figures
-        self._run_ended = run_ended
-        self._finished = finished
+        self._hooks = hooks or Hooks()
         self._reception: Reception | None = None
         self._names: dict[int, str] = {}
         self._asked: dict[int, str] = {}
         self._early: dict[int, deque[Note]] = {}
         self._shares: dict[int, bytes] = {}
+
+    @property
+    def core(self) -> Core | None:
+        """Its memory, once it has begun."""
+        return self.state.core if hasattr(self, "state") else None
 
     async def on_start(self) -> None:
         """Take a new epoch, then let others in."""
@@ -185,15 +183,16 @@ class SupervisorActor(RoleActor[Event]):
                 self.record(Killed(name, reason))
                 self._launcher.kill(name)
             case GiveUp(name, reason):
-                self._launcher.gave_up(name, reason)
+                if self._hooks.gave_up is not None:
+                    self._hooks.gave_up(name, reason)
             case CountFigures(name, figures):
-                if self._figures is not None:
-                    self._keep(name, partial(self._figures, name, figures))
+                if self._hooks.figures is not None:
+                    self._keep(name, partial(self._hooks.figures, name, figures))
             case Record(entry):
                 self.record(entry)
             case FinishRun(reason):
-                if self._finished is not None:
-                    self._finished(reason)
+                if self._hooks.finished is not None:
+                    self._hooks.finished(reason)
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
@@ -209,8 +208,8 @@ class SupervisorActor(RoleActor[Event]):
 
     def _tell_share(self, reason: str, connection: int) -> None:
         """The run is over: hand on what came with the word of its end."""
-        if self._run_ended is not None and connection in self._shares:
-            self._run_ended(reason, self._shares[connection])
+        if self._hooks.run_ended is not None and connection in self._shares:
+            self._hooks.run_ended(reason, self._shares[connection])
 
     # --- links --------------------------------------------------------------------------------
 
@@ -294,10 +293,10 @@ class SupervisorActor(RoleActor[Event]):
 
     def _note(self, connection: int, note: Note) -> None:
         name = self._names.get(connection)
-        if self._noted is None:
+        if self._hooks.noted is None:
             return
         member = None if name is None else self.state.members.get(name)
         if member is not None:
-            self._keep(member.name, partial(self._noted, member.name, member.role, note))
+            self._keep(member.name, partial(self._hooks.noted, member.name, member.role, note))
         elif len(note.kind) + len(note.fields) <= NOTE_EARLY_CHARACTERS_MAX:
             self._early.setdefault(connection, deque(maxlen=NOTES_EARLY_MAX)).append(note)

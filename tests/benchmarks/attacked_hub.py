@@ -16,9 +16,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from islands.cluster.coordinator import SUPERVISOR, Hub, HubSettings
+from islands.cluster.coordinator import Hub, HubSettings
 from islands.cluster.run_claim import settle
 from islands.hosting.process_runtime import allow_open_files, make_secret, run
+from islands.identities import SUPERVISOR
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec

@@ -28,11 +28,11 @@ from pathlib import Path
 import msgspec
 
 from islands.actors.ports import ThreadWorker
-from islands.cluster.coordinator import SUPERVISOR, Hub, HubSettings
+from islands.cluster.coordinator import Hub, HubSettings
 from islands.cluster.run_claim import settle
 from islands.hosting.fetch_run_spec import Asker, enquire
 from islands.hosting.process_runtime import allow_open_files, around_in, live, network_of, token_of
-from islands.identities import Role
+from islands.identities import SUPERVISOR, Role
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread
 from islands.settings.groups import ConnectOptions, ListenOptions

@@ -31,7 +31,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
 from islands.actors.credentials import Credentials
-from islands.actors.ports import ThreadWorker
+from islands.actors.ports import ProcessEnd, ThreadWorker
 from islands.actors.role_actor import Surroundings
 from islands.data.shards import ShardKey
 from islands.files.disk import RealDisk
@@ -239,12 +239,9 @@ class Together:
     def kill(self, name: str) -> None:
         """As `start`."""
 
-    def gave_up(self, name: str, reason: str) -> None:
-        """As `start`."""
-
-    def ended(self, name: str, error: BaseException | None) -> None:
-        if error is not None:
-            self.fail(error)
+    def ended(self, name: str, end: ProcessEnd) -> None:
+        if end.error is not None:
+            self.fail(end.error)
 
     def fail(self, error: BaseException) -> None:
         if not self.finished.done():

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from islands.cli.parsing import REPLACED, Common, main, parse
-from islands.errors import FencedError, OutdatedError, SettingsError, unusable
+from islands.cli.parsing import Common, main, parse
+from islands.errors import REPLACED, FencedError, OutdatedError, SettingsError, unusable
 from islands.messages.control import Verb
 from islands.settings.host import (
     ControlOptions,

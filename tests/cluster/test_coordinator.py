@@ -12,9 +12,6 @@ from islands.cluster.coordinator import Hub, HubSettings
 from islands.cluster.local_cluster import (
     dialled,
     listening_words,
-    mistake_of,
-    someone_merges,
-    someone_trains,
     when_vacant,
 )
 from islands.cluster.run_claim import ROLES, set_aside, settle
@@ -22,16 +19,12 @@ from islands.errors import DamagedError, UserError
 from islands.files.slots import Slots
 from islands.hosting.hub_file import HUB_FILE, HubPlace, outlived_by, read_place, write_place
 from islands.hosting.process_runtime import credentials_of
-from islands.identities import LearnerName, Role
-from islands.messages.membership import Leave
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec, read, write
-from islands.supervisor.events import LeaveArrived
 from islands.training.workload import load_workload
 from messaging.errors import LocalFault
 from messaging.simulation.virtual_time import run_virtual
-from tests.supervisor.desk import Desk
 
 
 def test_a_new_run_without_its_beginning_leaves_no_folder(tmp_path: Path) -> None:
@@ -41,15 +34,6 @@ def test_a_new_run_without_its_beginning_leaves_no_folder(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="there is no such file"):
         settle(folder, spec, load_workload(spec), tmp_path / "missing.safetensors")
     assert not folder.exists()
-
-
-@pytest.mark.parametrize(
-    "reason",
-    ["exit code 2: python -m islands.syncer: no space: none", "exit code 2: no space: none"],
-)
-def test_a_childs_sentence_is_told_without_its_frame(reason: str) -> None:
-    """How the child is called and with what it ended helps nobody to mend the mistake."""
-    assert mistake_of(reason) == "no space: none"
 
 
 # --- one hub, and what it leaves to the next ------------------------------------------------------
@@ -252,23 +236,6 @@ def test_a_child_listens_beside_its_hub(options: ListenOptions, words: list[str]
     assert listening_words(options) == words
 
 
-def test_a_run_is_not_given_up_while_a_learner_may_train() -> None:
-    """Those that an operator added count, those that he sent away do not; guests count too."""
-    desk = Desk(launched=("syncer", "learner-0", "learner-1"))
-    core = desk.state.core
-    assert someone_trains(core, [], {"learner-0": "exit code 2"})  # the other one is started again
-    both = {"learner-0": "exit code 2", "learner-1": "ended too often"}
-    assert not someone_trains(core, [], both)
-    assert someone_trains(core, ["learner-2"], both)
-    core.drained["learner-1"] = "drained by an operator"
-    assert not someone_trains(core, [], {"learner-0": "exit code 2"})
-    assert someone_trains(core, ["learner-1"], {"learner-0": "exit code 2"})  # it still answers
-    guest = desk.admit("guest")
-    assert someone_trains(core, [], both)
-    desk.handle(LeaveArrived(Leave(LearnerName("guest"), guest, "done")))
-    assert not someone_trains(core, [], both)
-
-
 # --- a syncer that a newer one replaced -----------------------------------------------------------
 
 
@@ -293,13 +260,3 @@ def test_the_place_of_a_newer_syncer_is_taken_back_when_it_dies(
 
     run_virtual(live(), limit_s=200.0)
     assert heard == found
-
-
-def test_a_syncer_that_died_merges_no_more() -> None:
-    """Only one that is live holds its place."""
-    desk = Desk()
-    assert not someone_merges(desk.state.core)
-    desk.admit("s", role=Role.SYNCER)
-    assert someone_merges(desk.state.core)
-    desk.wait(30)
-    assert not someone_merges(desk.state.core)

@@ -58,8 +58,7 @@ from pathlib import Path
 from islands.hosting.child_processes import ProcessLauncher
 async def main():
     folder, *command = sys.argv[1:]
-    nothing = lambda *_: None
-    launcher = ProcessLauncher(lambda _: command, lambda _: {}, Path(folder), nothing, nothing)
+    launcher = ProcessLauncher(lambda _: command, lambda _: {}, Path(folder), lambda *_: None)
     launcher.start("a", 0.0)
     print("recorded", flush=True)
     await launcher.wait_ended(60.0)
@@ -75,7 +74,6 @@ class Room:
         self.interpreter = sys.executable
         self.folder = folder
         self.ends: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
-        self.given_up: list[tuple[str, str]] = []
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind("")
         self.socket.setblocking(False)  # noqa: FBT003  (the only form there is)
@@ -86,8 +84,7 @@ class Room:
             self.command,
             lambda name: {"ISLANDS_TEST_NAME": name},
             self.folder,
-            lambda name, sentence: self.ends.put_nowait((name, sentence)),
-            lambda name, reason: self.given_up.append((name, reason)),
+            lambda name, end: self.ends.put_nowait((name, end.told)),
             log_limit_bytes=log_limit_bytes,
             log_check_s=log_check_s,
         )
@@ -411,20 +408,6 @@ def test_the_end_of_all_starts_nothing_more(
         ends = sorted([await room.ended(), await room.ended()])
         assert ends == [("a", sentence), ("b", sentence)]
         assert read_records(room.folder / "processes.json") == {}
-
-    run(body)
-
-
-def test_giving_up_is_passed_on_and_stops_a_start(run: Run) -> None:
-    """Who owns the launcher decides what it means for the run."""
-
-    async def body(room: Room) -> None:
-        room.start("a", OBEDIENT, delay_s=0.01)
-        room.launcher.gave_up("a", "ended too often")
-        assert room.given_up == [("a", "ended too often")]
-        room.start("b", "say('b', 1)", delay_s=0.05)
-        assert await room.heard() == ["b", "1"]
-        assert "a" not in room.launcher
 
     run(body)
 

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import pytest
 
+from islands.actors.ports import ProcessEnd
 from islands.hosting.task_processes import Process, ProcessTable
 from messaging.simulation.virtual_time import run_virtual
 
@@ -44,8 +45,8 @@ class Room:
         self.workers[name] = Worker(self.log, name)
         return self.workers[name]
 
-    def ended(self, name: str, error: BaseException | None) -> None:
-        self.log.append(f"{name} ended: {error}")
+    def ended(self, name: str, end: ProcessEnd) -> None:
+        self.log.append(f"{name} ended: {end.told or None}")
 
 
 def virtually(body: Callable[[Room], Awaitable[T]]) -> T:
@@ -82,7 +83,7 @@ def test_an_error_is_told_and_raised_nowhere_else() -> None:
         room.workers["a"].end.set_exception(ValueError("broken"))
         asyncio.get_running_loop().call_later(1.0, room.workers["b"].end.set_result, None)
         await room.table.wait_ended(10)
-        assert room.log == ["a runs", "b runs", "a ended: broken", "b ended: None"]
+        assert room.log == ["a runs", "b runs", "a ended: ValueError: broken", "b ended: None"]
 
     virtually(body)
 
@@ -122,7 +123,7 @@ def test_a_start_is_one_start() -> None:
 
 
 def test_a_kill_takes_everything_and_calls_no_handler() -> None:
-    """Its task is cancelled, what it holds is freed, and its end is told once, without an error."""
+    """Its task is cancelled, what it holds is freed, and its end is told once."""
 
     async def body(room: Room) -> None:
         room.table.start("a")
@@ -130,7 +131,7 @@ def test_a_kill_takes_everything_and_calls_no_handler() -> None:
         await room.table.kill("a")
         await room.table.kill("a")
         await asyncio.sleep(1)
-        assert room.log == ["a runs", "a killed", "a ended: None", "a cancelled"]
+        assert room.log == ["a runs", "a killed", "a ended: killed by SIGKILL", "a cancelled"]
         assert room.table.names() == []
 
     virtually(body)
@@ -163,7 +164,7 @@ def test_closing_waits_for_kills_under_way() -> None:
         room.table.kill_soon("a")
         assert "a" not in room.table
         await room.table.close()
-        assert room.log == ["a killed", "a ended: None"]
+        assert room.log == ["a killed", "a ended: killed by SIGKILL"]
 
     virtually(body)
 
@@ -179,7 +180,7 @@ def test_closing_kills_in_the_order_of_start_and_starts_nothing_more() -> None:
         await room.table.close()
         await asyncio.sleep(5)
         ends = [entry for entry in room.log if "ended" in entry]
-        assert ends == ["v ended: None", "s ended: None", "l ended: None"]
+        assert ends == [f"{name} ended: killed by SIGKILL" for name in "vsl"]
         assert "late runs" not in room.log
 
     virtually(body)

@@ -29,6 +29,7 @@ from islands.messages.protocol import PROTOCOL
 from islands.settings.run import RunSettings
 from islands.supervisor import state as state_module
 from islands.supervisor.actor import SupervisorActor
+from islands.supervisor.hooks import Hooks
 from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer
 from messaging.actors.scope import Scope
@@ -51,8 +52,6 @@ class NoProcesses:
 
     def kill(self, name: str) -> None: ...
 
-    def gave_up(self, name: str, reason: str) -> None: ...
-
 
 class Hub:
     """A supervisor that runs, and what it handed on."""
@@ -64,6 +63,7 @@ class Hub:
         self.figures: list[tuple[str, int]] = []
         self.ended: list[tuple[str, bytes]] = []
         self.tape = MemoryTape()
+        self.broken = ""
         self.actor = SupervisorActor(
             "supervisor",
             Surroundings(RunSettings(), LAYOUT, self.network, self.tape),
@@ -71,11 +71,18 @@ class Hub:
             credentials=self.credentials,
             launcher=NoProcesses(),
             told=told,
-            noted=lambda name, _, note: self.noted.append((name, note.kind)),
-            figures=lambda name, figures: self.figures.append((name, figures.steps)),
-            run_ended=lambda reason, share: self.ended.append((reason, share)),
+            hooks=Hooks(
+                noted=lambda name, _, note: self._keep("noted", (name, note.kind)),
+                figures=lambda name, figures: self._keep("figures", (name, figures.steps)),
+                run_ended=lambda reason, share: self.ended.append((reason, share)),
+            ),
         )
         self._sent = 0
+
+    def _keep(self, what: str, told: object) -> None:
+        if what == self.broken:
+            raise OverflowError("too large")
+        getattr(self, what).append(told)
 
     @property
     def kept_shares(self) -> int:
@@ -396,12 +403,9 @@ def test_what_cannot_be_kept_ends_its_sender_and_not_the_supervisor(
 ) -> None:
     """A loss of 1e308 made the mean of all overflow where it was kept, and ended the hub."""
 
-    def fail(*_: object) -> None:
-        raise OverflowError("too large")
-
     async def body(hub: Hub) -> None:
         other, _ = await hub.admit("ben")
-        setattr(hub.actor, f"_{what}", fail)
+        hub.broken = what
         link, _ = await hub.admit("ana")
         hub.say(link, FIGURES if what == "figures" else Note("exit", "{}"))
         await ended(link)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from islands.cli.serve import exit_code
+from islands.cluster.run_end import RunEnd
 from islands.identities import Incarnation, LearnerName, Status
 from islands.messages.membership import Leave
 from islands.settings.run import WELL_STEPS, RunSettings
@@ -144,5 +144,5 @@ def test_who_diverged_goes_on_under_its_next_incarnation() -> None:
 
 def test_a_command_says_that_such_a_run_must_be_mended() -> None:
     """Its exit code is that of a user's mistake: who started it need not start it again."""
-    assert exit_code({"reason": end_reason(SETTINGS)}) == 2
-    assert exit_code({"reason": "tokens"}) == exit_code(None) == 0
+    assert RunEnd(end_reason(SETTINGS)).exit_code == 2
+    assert RunEnd("tokens").exit_code == RunEnd().exit_code == 0

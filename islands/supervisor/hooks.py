@@ -1,0 +1,26 @@
+"""What the host of a supervisor does with what its members say, and at the end of its run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from islands.identities import Role
+from islands.messages.control import Note, StepFigures
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Calls of one supervisor into its host; what is None is not done.
+
+    Args:
+        noted: called with a member's name, its role, and what the folder is to keep of its tape.
+        figures: called with a member's name and the figures of its process.
+        gave_up: called with the name of a process that is not started again, and with why not.
+        run_ended: called with the reason and the syncer's share of the summary.
+        finished: called with the reason when the run is over.
+    """
+
+    noted: Callable[[str, Role, Note], None] | None = None
+    figures: Callable[[str, StepFigures], None] | None = None
+    gave_up: Callable[[str, str], None] | None = None
+    run_ended: Callable[[str, bytes], None] | None = None
+    finished: Callable[[str], None] | None = None
