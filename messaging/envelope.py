@@ -18,8 +18,6 @@ class Envelope:
         recipient: Name of the actor that is to handle it.
         id: Number given by the sender, unique among the sender's envelopes of one incarnation.
         body: A frozen slotted dataclass that both sides have registered with their codec.
-        reply_to: The `id` of the envelope that this one answers.
-        cause: The `id` of the envelope that made the sender send this one; for tracing only.
         payload: Bulk bytes that belong to the body, such as a fragment's values.
     """
 
@@ -27,8 +25,6 @@ class Envelope:
     recipient: str
     id: int
     body: object
-    reply_to: int | None = None
-    cause: int | None = None
     payload: tuple[memoryview, ...] = ()
 
     @property

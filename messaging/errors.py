@@ -6,15 +6,12 @@ The three branches answer the only question a caller has: whose fault is it?
     ├── LocalFault              ours: a mistake in this process; mend the program or the settings
     │   ├── EncodeError         an envelope that cannot be put on a wire
     │   ├── MailboxClosed       a mailbox that will never hold another message
-    │   ├── ActorStopped        the actor asked has ended, or ended before it answered
-    │   ├── AskTimedOut         the actor asked did not answer in time
     │   └── VirtualTimeError    a run on the virtual clock that cannot go on
     │       ├── VirtualDeadlock     nothing is ready and no timer is set
     │       ├── VirtualLivelock     endless callbacks without the clock moving
     │       └── VirtualTimeLimit    the run took longer than its limit of virtual seconds
     ├── RemoteFault             the peer's: bytes that no honest peer of this version sends
-    │   ├── FrameError          not a valid frame, or beyond the limits
-    │   └── SchemaError         a valid frame whose buffer is not of the agreed shape
+    │   └── FrameError          not a valid frame, or beyond the limits
     └── LinkLost                nobody's: links break; an event to handle, never a crash
         ├── LinkClosed          the session is over
         └── DialFailed          no session came about
@@ -40,14 +37,6 @@ class MailboxClosed(LocalFault):
     """The mailbox is closed and empty: no message will ever come."""
 
 
-class ActorStopped(LocalFault):
-    """The actor has ended, or ended before it answered."""
-
-
-class AskTimedOut(LocalFault):
-    """The actor did not answer within the time that the caller allowed."""
-
-
 class VirtualTimeError(LocalFault):
     """A run on the virtual clock cannot go on."""
 
@@ -70,10 +59,6 @@ class RemoteFault(MessagingError):
 
 class FrameError(RemoteFault):
     """Bytes that are no valid frame, or a frame beyond the limits."""
-
-
-class SchemaError(RemoteFault):
-    """A buffer whose length, type or shape is not the agreed one."""
 
 
 class LinkLost(MessagingError):

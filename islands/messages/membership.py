@@ -32,8 +32,6 @@ class Join:
     role: Role
     name: str
     fingerprint: str
-    host_rank: int = 0
-    host_count: int = 1
     previous: Incarnation | None = None
     address: str | None = None
     proof: str = ""

@@ -69,8 +69,6 @@ class Hello:
     digests: tuple[str, ...]
     epoch_seen: int = 0
     epoch_proof: str = ""
-    host_rank: int = 0
-    host_count: int = 1
 
 
 @dataclass(frozen=True, slots=True)

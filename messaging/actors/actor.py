@@ -9,8 +9,6 @@ An actor ends in one of three ways, and each leaves it in a different manner:
     cancelled   the task of `run` was cancelled (a scope closes, a simulated host dies): no
                 handler is called, as none would be in a process that is killed
 
-In every case whoever waits for an answer learns that none will come.
-
 A mailbox that is never empty does not starve the rest of the loop: after every `MESSAGES_AT_ONCE`
 messages, timers that are due and sockets that can be read have their turn. It is a count, and no
 time, so that a run on the virtual clock is repeated to the byte.
@@ -20,9 +18,9 @@ import asyncio
 from itertools import count
 from typing import Generic, TypeVar
 
-from messaging.actors.mailbox import Mailbox, Overflow
-from messaging.actors.ref import ActorRef, Question
-from messaging.errors import ActorStopped, LocalFault, MailboxClosed
+from messaging.actors.mailbox import Mailbox
+from messaging.actors.ref import ActorRef
+from messaging.errors import LocalFault, MailboxClosed
 
 T = TypeVar("T")
 
@@ -42,24 +40,19 @@ class Actor(Generic[T]):
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        capacity: int = DEFAULT_CAPACITY,
-        overflow: Overflow = Overflow.REFUSE,
-        room: int | None = None,
+        self, name: str, *, capacity: int = DEFAULT_CAPACITY, room: int | None = None
     ) -> None:
         """Make an actor with an empty mailbox; it may be told things before it runs."""
         self.name = name
-        self.mailbox: Mailbox[T | Question[T]] = Mailbox(capacity, overflow, room=room)
+        self.mailbox: Mailbox[T] = Mailbox(capacity, room=room)
         self.ref: ActorRef[T] = ActorRef(name, self.mailbox)
         self._started = False
 
     async def on_start(self) -> None:
         """Prepare; runs once, before the first message."""
 
-    async def on_message(self, message: T) -> object:
-        """Handle one message. What is returned is the answer if the message was asked."""
+    async def on_message(self, message: T) -> None:
+        """Handle one message."""
         raise NotImplementedError
 
     async def on_stop(self, reason: str) -> None:
@@ -78,14 +71,14 @@ class Actor(Generic[T]):
         if self._started:
             raise LocalFault(f"actor {self.name!r} ran already: make a new one instead")
         self._started = True
-        self.ref.bind(asyncio.get_running_loop())
         try:
             await self._live()
         except Exception as error:
             await self.on_failure(error)
             raise
         finally:
-            self._refuse_the_rest()
+            self.mailbox.close()
+            self.mailbox.clear()
 
     async def _live(self) -> None:
         await self.on_start()
@@ -94,33 +87,8 @@ class Actor(Generic[T]):
             if number % MESSAGES_AT_ONCE == MESSAGES_AT_ONCE - 1:
                 await asyncio.sleep(0)
             try:
-                item = await mailbox.get()
+                message = await mailbox.get()
             except MailboxClosed:
                 break
-            if isinstance(item, Question):
-                await self._answer(item)
-            else:
-                await self.on_message(item)
+            await self.on_message(message)
         await self.on_stop(self.ref.stop_reason or "mailbox closed")
-
-    async def _answer(self, question: Question[T]) -> None:
-        try:
-            answer = await self.on_message(question.message)
-        except BaseException as error:
-            self._refuse(question, error)
-            raise
-        if not question.answer.done():
-            question.answer.set_result(answer)
-
-    def _refuse_the_rest(self) -> None:
-        self.mailbox.close()
-        for item in self.mailbox.clear():
-            if isinstance(item, Question):
-                self._refuse(item, None)
-
-    def _refuse(self, question: Question[T], cause: BaseException | None) -> None:
-        if question.answer.done():
-            return
-        refusal = ActorStopped(f"actor {self.name!r} ended before it answered")
-        refusal.__cause__ = cause
-        question.answer.set_exception(refusal)

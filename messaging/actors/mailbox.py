@@ -1,4 +1,4 @@
-"""A bounded queue for one reader, with an explicit rule for when it is full.
+"""A bounded queue for one reader, which refuses what it has no room for.
 
 Writers that can wait, such as readers of links, ask for room first and get it in the order in which
 they asked: that is how a crowd of peers is slowed down to what the reader handles. Who asks while
@@ -9,23 +9,11 @@ Writers that cannot wait, such as timers, put their message at once, up to the c
 
 import asyncio
 from collections import deque
-from enum import StrEnum
 from typing import Generic, TypeVar
 
 from messaging.errors import LocalFault, MailboxClosed
 
 T = TypeVar("T")
-
-
-class Overflow(StrEnum):
-    """What a full mailbox does with one more message."""
-
-    REFUSE = "refuse"
-    """Turns it away and tells the writer so."""
-    DROP_OLDEST = "drop_oldest"
-    """Takes it and forgets the message that has waited longest: for values that supersede."""
-    DROP_NEWEST = "drop_newest"
-    """Forgets it and counts it, and tells the writer that all is well: for mere news."""
 
 
 class Mailbox(Generic[T]):
@@ -35,10 +23,9 @@ class Mailbox(Generic[T]):
 
     Attributes:
         capacity: The bound.
-        overflow: The rule for a full mailbox.
         room: How many messages may wait before writers that can wait do so.
         high_water: The most messages that have ever waited at once (invariant I7).
-        dropped: How many messages were turned away or forgotten.
+        dropped: How many messages were refused.
     """
 
     __slots__ = (
@@ -50,18 +37,14 @@ class Mailbox(Generic[T]):
         "capacity",
         "dropped",
         "high_water",
-        "overflow",
         "room",
     )
 
-    def __init__(
-        self, capacity: int, overflow: Overflow = Overflow.REFUSE, *, room: int | None = None
-    ) -> None:
+    def __init__(self, capacity: int, *, room: int | None = None) -> None:
         """Make an empty, open mailbox.
 
         Args:
             capacity: The most messages that may wait; at least 1.
-            overflow: What to do with one more.
             room: See the class; by default the capacity.
 
         Raises:
@@ -72,7 +55,6 @@ class Mailbox(Generic[T]):
         if room is not None and not 1 <= room <= capacity:
             raise LocalFault(f"a mailbox of {capacity} cannot have a room of {room}")
         self.capacity = capacity
-        self.overflow = overflow
         self.room = capacity if room is None else room
         self.high_water = 0
         self.dropped = 0
@@ -95,16 +77,14 @@ class Mailbox(Generic[T]):
         """Add a message.
 
         Returns:
-            False if the mailbox is closed, or full under `Overflow.REFUSE`. True otherwise.
+            False if the mailbox is closed or full: the message is not there.
         """
         if self._closed:
             return False
         items = self._items
         if len(items) >= self.capacity:
             self.dropped += 1
-            if self.overflow is not Overflow.DROP_OLDEST:
-                return self.overflow is Overflow.DROP_NEWEST
-            items.popleft()
+            return False
         items.append(message)
         self.high_water = max(self.high_water, len(items))
         if self._waiter is not None:
@@ -132,10 +112,6 @@ class Mailbox(Generic[T]):
         self._given -= 1
         if self._turns:
             loop.call_soon(self._give_turns)
-
-    def get_nowait(self) -> T | None:
-        """Return the oldest message, or None if none waits."""
-        return self._take() if self._items else None
 
     async def get(self) -> T:
         """Wait for a message and return the oldest one.

@@ -11,9 +11,9 @@ The checksum covers one thing more that is not sent: the number of the frame on 
 from 0 by either side. A frame that vanished, or that comes twice, so makes the next one look
 damaged, whatever else a flipped bit has turned it into.
 
-The header document is a map: type, sender, recipient, id, body, and if they are there reply_to,
-cause, and payload (the sizes of the buffers). The frame around it has one fixed encoding, so it is
-read with `struct`, and data goes from the frame straight into the receiver's buffer.
+The header document is a map: type, sender, recipient, id, body, and if there is a payload, the
+sizes of its buffers. The frame around it has one fixed encoding, so it is read with `struct`, and
+data goes from the frame straight into the receiver's buffer.
 
 The receiver trusts nothing. It checks limits before it allocates; refuses repeated keys, keys
 other than strings and integers, extension types and broken UTF-8; converts the body to its
@@ -21,7 +21,6 @@ registered dataclass with types checked; and takes chunks only in order. Fields 
 are ignored, so that a newer peer can be understood.
 """
 
-import itertools
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +40,6 @@ __all__ = [
     "Assembler",
     "Codec",
     "Limits",
-    "chunk_frames",
     "chunk_parts",
     "head_frame",
     "is_chunk",
@@ -51,7 +49,7 @@ __all__ = [
 Allocate = Callable[[Envelope, tuple[int, ...]], Sequence[memoryview]]
 """Gives writable buffers of the stated sizes for the payload of the envelope whose head arrived.
 
-It may raise `SchemaError` or `FrameError` if the receiver's own layout expects something else.
+It may raise `FrameError` if the receiver's own layout expects something else.
 """
 
 _HEAD = struct.Struct(">BBBIBI")  # list of 3; 0; uint32 crc; bin32 size
@@ -80,8 +78,6 @@ class _Header:
     recipient: str
     id: _Size
     body: dict[str, Any]
-    reply_to: int | None = None
-    cause: int | None = None
     payload: tuple[_Size, ...] = ()
 
 
@@ -142,10 +138,6 @@ class Codec:
             "recipient": envelope.recipient,
             "id": envelope.id,
         }
-        if envelope.reply_to is not None:
-            document["reply_to"] = envelope.reply_to
-        if envelope.cause is not None:
-            document["cause"] = envelope.cause
         if envelope.payload:
             document["payload"] = [buffer.nbytes for buffer in envelope.payload]
         try:
@@ -186,35 +178,7 @@ class Codec:
             body: object = msgspec.convert(header.body, kind, builtin_types=_BYTES_TYPES)
         except msgspec.ValidationError as error:
             raise FrameError(f"not a valid {header.type!r}: {error}") from error
-        envelope = Envelope(
-            header.sender, header.recipient, header.id, body, header.reply_to, header.cause
-        )
-        return envelope, header.payload
-
-    def frames(
-        self, envelope: Envelope, chunk_bytes: int, numbers: Iterator[int] | None = None
-    ) -> Iterator[bytes]:
-        """Yield the head frame, then the chunk frames, none larger than `chunk_bytes`.
-
-        Args:
-            envelope: What to send.
-            chunk_bytes: Bound on a frame.
-            numbers: Gives the numbers of the frames; None: they are the first on their socket.
-
-        Raises:
-            EncodeError: The envelope cannot be encoded, or its head does not fit into a chunk.
-        """
-        if not MIN_CHUNK_BYTES <= chunk_bytes <= self.limits.frame_bytes:
-            raise EncodeError(
-                f"chunks of {chunk_bytes} bytes; from {MIN_CHUNK_BYTES} to "
-                f"{self.limits.frame_bytes} are possible"
-            )
-        numbers = itertools.count() if numbers is None else numbers
-        head = head_frame(self.encode(envelope), next(numbers))
-        if len(head) > chunk_bytes:
-            raise EncodeError(f"a head of {len(head)} bytes does not fit into one chunk")
-        yield head
-        yield from chunk_frames(envelope, lambda: chunk_bytes, numbers)
+        return Envelope(header.sender, header.recipient, header.id, body), header.payload
 
     def _header_of(self, data: bytes) -> _Header:
         """Decode and check a header document, all but its body."""
@@ -388,15 +352,7 @@ class Assembler:
 
 def with_payload(envelope: Envelope, payload: tuple[memoryview, ...]) -> Envelope:
     """Return the envelope with other bulk bytes; nothing is copied."""
-    return Envelope(
-        envelope.sender,
-        envelope.recipient,
-        envelope.id,
-        envelope.body,
-        envelope.reply_to,
-        envelope.cause,
-        payload,
-    )
+    return Envelope(envelope.sender, envelope.recipient, envelope.id, envelope.body, payload)
 
 
 def is_chunk(frame: bytes) -> bool:
@@ -414,14 +370,6 @@ def head_frame(header: bytes, number: int) -> bytes:
     array, zero, uint32, bin32 = _HEAD_TAGS
     value = _head_checksum(header, number)
     return _HEAD.pack(array, zero, uint32, value, bin32, len(header)) + header
-
-
-def chunk_frames(
-    envelope: Envelope, chunk_bytes: Callable[[], int], numbers: Iterator[int]
-) -> Iterator[bytes]:
-    """Yield the frames of an envelope's payload; see `chunk_parts`."""
-    for prefix, data in chunk_parts(envelope, chunk_bytes, numbers):
-        yield b"".join((prefix, data))
 
 
 def chunk_parts(

@@ -5,6 +5,5 @@ Where to find what:
 ==================================  =================
 slow, narrow, cut, healed: by seed  `network.py`
 a loop whose clock jumps            `virtual_time.py`
-doubles, rules of every network     `doubles.py`
 ==================================  =================
 """

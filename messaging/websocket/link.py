@@ -26,7 +26,7 @@ from typing import Any
 from aiohttp import ClientWebSocketResponse, WSCloseCode, WSMessage, WSMsgType
 
 from messaging.actors.scope import Scope
-from messaging.codec.frames import Allocate, Assembler, Codec, chunk_frames, head_frame
+from messaging.codec.frames import Allocate, Assembler, Codec, head_frame
 from messaging.envelope import Envelope
 from messaging.errors import EncodeError, FrameError, LinkClosed, LocalFault, RemoteFault
 from messaging.links.link import Lane
@@ -96,7 +96,7 @@ class WebsocketLink:
         self._turns = turns or ReadingTurns()
         self._on_admitted = admitted
         self._report = report or (lambda _: None)
-        self._control_out: deque[tuple[bytes, Envelope]] = deque()
+        self._control_out: deque[bytes] = deque()
         self._bulk_out = BulkQueue(
             settings.bulk_capacity, settings.outbox_bytes, sockets=len(self._bulks)
         )
@@ -155,7 +155,7 @@ class WebsocketLink:
         if len(self._control_out) >= self._settings.control_capacity:
             self.close("the peer does not read: the control queue is full")
             return False
-        self._control_out.append((header, envelope))
+        self._control_out.append(header)
         self._to_send.set()
         return True
 
@@ -353,21 +353,15 @@ class WebsocketLink:
         while True:  # until everything is sent after the end
             await self._send_echoes()
             while self._control_out:
-                header, envelope = self._control_out.popleft()
-                await self._send_frame(head_frame(header, next(numbers)))
-                for frame in chunk_frames(envelope, lambda: self._settings.chunk_bytes, numbers):
-                    await self._send_frame(frame)
-                    await self._send_echoes()
+                frame = head_frame(self._control_out.popleft(), next(numbers))
+                self._control_sent += frame_bytes(len(frame), masked=self._masks)
+                await self._control.send_bytes(frame)
             if self.closed:
                 self._flushed.set()
                 return
             if not self._echoes:
                 self._to_send.clear()
                 await self._to_send.wait()
-
-    async def _send_frame(self, frame: bytes) -> None:
-        self._control_sent += frame_bytes(len(frame), masked=self._masks)
-        await self._control.send_bytes(frame)
 
     async def _send_echoes(self) -> None:
         while self._echoes:

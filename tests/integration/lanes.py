@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from messaging.envelope import Envelope
 from messaging.links.link import Lane
-from messaging.simulation.doubles import Probe, probe
+from tests.messaging.doubles import Probe, probe
 
 
 @dataclass(frozen=True, slots=True)

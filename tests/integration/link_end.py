@@ -22,10 +22,10 @@ from messaging.errors import LinkClosed
 from messaging.links.dialer import Dialer
 from messaging.links.link import Lane, Link
 from messaging.links.link_state import DialSettings
-from messaging.simulation.doubles import probe
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Secret
 from tests.integration.lanes import MESSAGE_TYPES, carrying
+from tests.messaging.doubles import probe
 
 PORT = 7070
 SECRET = "of-a-test-in-its-own-namespace"  # noqa: S105 (nobody else is in there)

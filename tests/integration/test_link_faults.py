@@ -23,13 +23,13 @@ from messaging.errors import DialFailed, LinkClosed
 from messaging.links.dialer import Dialer
 from messaging.links.link import Lane, Link, Listener
 from messaging.links.link_state import DialSettings
-from messaging.simulation.doubles import probe
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.settings import WebsocketSettings
 from tests.integration.connection import Connection, Way
 from tests.integration.lanes import MESSAGE_TYPES, carrying
 from tests.integration.proxy import FaultProxy
 from tests.integration.stream_faults import Cut, Faults
+from tests.messaging.doubles import probe
 
 pytestmark = pytest.mark.integration
 

@@ -5,36 +5,20 @@ import asyncio
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from messaging.clock import Clock, LoopClock, MonotonicClock, WallClock
-from messaging.codec.tensors import (
-    DTYPES,
-    TensorSchema,
-    as_array,
-    as_buffer,
-    check,
-    digest,
-    schema_of,
-)
-from messaging.errors import LocalFault, SchemaError
-from messaging.simulation.doubles import FakeClock
+from messaging.codec.tensors import as_buffer, digest
+from messaging.errors import LocalFault
 from messaging.simulation.virtual_time import run_virtual
 
 
-@given(st.sampled_from(sorted(DTYPES)), st.lists(st.integers(0, 4), max_size=3).map(tuple))
-def test_arrays_and_buffers_are_one_memory(dtype: str, shape: tuple[int, ...]) -> None:
-    """An array seen as bytes and back is the same array in the same place."""
-    array = np.arange(np.prod(shape, dtype=int)).astype(DTYPES[dtype]).reshape(shape)
+def test_arrays_and_buffers_are_one_memory() -> None:
+    """An array seen as bytes is in the same place, and nobody writes there by way of them."""
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
     buffer = as_buffer(array)
-    schema = schema_of(array)
-    again = as_array(schema, buffer)
-    assert schema == TensorSchema(dtype, shape)
-    assert again.dtype == array.dtype
-    assert np.array_equal(again, array)
-    assert not again.flags.writeable
-    assert array.size == 0 or np.shares_memory(again, array)
+    assert buffer.readonly
+    assert np.shares_memory(np.frombuffer(buffer, np.float32), array)
+    assert as_buffer(array[:0]).nbytes == 0
 
 
 def test_bfloat16_keeps_its_bits() -> None:
@@ -43,25 +27,8 @@ def test_bfloat16_keeps_its_bits() -> None:
     assert bytes(as_buffer(array)) == b"\x80\x3f\x00\xc0"
 
 
-@pytest.mark.parametrize("size", [0, 15, 17])
-def test_wrong_length_is_a_schema_error(size: int) -> None:
-    """A buffer of another length is refused with both lengths in the sentence."""
-    with pytest.raises(SchemaError, match=f"16 bytes, not {size}"):
-        check(TensorSchema("float32", (2, 2)), memoryview(bytes(size)))
-
-
-def test_strided_buffer_is_a_schema_error() -> None:
-    """A buffer with gaps is refused even if its length is right."""
-    with pytest.raises(SchemaError, match="contiguous"):
-        check(TensorSchema("uint8", (4,)), memoryview(bytes(8))[::2])
-
-
-def test_schemas_of_nothing_known_are_our_fault() -> None:
-    """Unknown types, negative lengths and strided arrays are mistakes of this process."""
-    with pytest.raises(LocalFault, match="float3"):
-        TensorSchema("float3", (1,))
-    with pytest.raises(LocalFault, match="negative"):
-        TensorSchema("float32", (-1,))
+def test_a_strided_array_is_our_fault() -> None:
+    """It would have to be copied, which whoever sends it is to see."""
     with pytest.raises(LocalFault, match="contiguous"):
         as_buffer(np.zeros((4, 4), np.float32)[:, 1])
 
@@ -90,15 +57,6 @@ def test_loop_clock_follows_the_virtual_loop() -> None:
         return first.now_s(), second.now_s()
 
     assert run_virtual(main(), limit_s=1000) == (100, 100)
-
-
-def test_fake_clock_moves_when_told() -> None:
-    """A fake clock stands still until it is advanced, and does not go back."""
-    clock = FakeClock(5.0)
-    assert clock.now_s() == clock.now_s() == 5.0
-    assert clock.advance(2.5) == clock.now_s() == 7.5
-    with pytest.raises(AssertionError):
-        clock.advance(-1)
 
 
 def test_system_clocks_go_forward() -> None:

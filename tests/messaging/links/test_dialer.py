@@ -13,9 +13,9 @@ from messaging.errors import LinkClosed
 from messaging.links.dialer import Dialer
 from messaging.links.link import Link
 from messaging.links.link_state import DialSettings, Phase
-from messaging.simulation.doubles import probe
 from messaging.simulation.network import Route, SimulatedNetwork
 from messaging.simulation.virtual_time import run_virtual
+from tests.messaging.doubles import probe
 
 
 class Caller:
@@ -156,7 +156,7 @@ def test_no_room_here_is_not_the_peers_silence() -> None:
             scope.spawn(caller.dialer.run(), "dialer")
             await asyncio.sleep(300)
             assert caller.events == ["open: syncer"]
-            mailbox.get_nowait()
+            await mailbox.get()
             await asyncio.sleep(20)
             assert "close" not in " ".join(caller.events)
             assert caller.events.count("envelope 0") > 300

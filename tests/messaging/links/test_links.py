@@ -9,7 +9,9 @@ from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed, LocalFault
 from messaging.links.link import Lane, Link, Network
 from messaging.links.memory_link import BACKLOG, MemoryNetwork
-from messaging.simulation.doubles import (
+from messaging.simulation.network import Route, SimulatedNetwork
+from messaging.simulation.virtual_time import run_virtual
+from tests.messaging.doubles import (
     LINK_RULES,
     FaultyLink,
     LinkRule,
@@ -17,8 +19,6 @@ from messaging.simulation.doubles import (
     open_session,
     probe,
 )
-from messaging.simulation.network import Route, SimulatedNetwork
-from messaging.simulation.virtual_time import run_virtual
 
 
 def rule_name(rule: LinkRule) -> str:

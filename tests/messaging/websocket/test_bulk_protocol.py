@@ -12,8 +12,8 @@ from messaging.codec.checksums import checksum, mask_in_place, masked, rotated
 from messaging.codec.frames import Assembler, Codec, Limits, chunk_parts, head_frame
 from messaging.envelope import Envelope
 from messaging.errors import FrameError, RemoteFault
-from messaging.simulation.doubles import Probe, probe
 from messaging.websocket.bulk_protocol import BulkProtocol, TooLarge
+from tests.messaging.doubles import Probe, probe
 
 LIMITS = Limits(frame_bytes=1 << 16)
 CODEC = Codec([Probe], LIMITS)

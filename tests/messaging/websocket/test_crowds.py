@@ -19,12 +19,12 @@ from messaging.codec.frames import Codec
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, EncodeError, LinkClosed
 from messaging.links.link import Lane
-from messaging.simulation.doubles import Probe, probe
 from messaging.websocket import acceptor
 from messaging.websocket.acceptor import Acceptor, bind
 from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
 from messaging.websocket.security import client_tls, server_tls
 from tests.messaging.certificates import Certificates, make_certificates
+from tests.messaging.doubles import Probe, frames_of, probe
 from tests.messaging.websocket.test_door import (
     HEADERS,
     LOOPBACK,
@@ -164,7 +164,7 @@ async def test_bulk_of_a_guest_waits_at_its_own_host() -> None:
 async def test_a_payload_on_the_control_socket_ends_its_session() -> None:
     """Nothing would bound how much of it waits."""
     codec = Codec([Probe])
-    frames = [*codec.frames(probe(7, (memoryview(b"x" * 5000),)), 1 << 16)]
+    frames = [*frames_of(codec, probe(7, (memoryview(b"x" * 5000),)), 1 << 16)]
     async with Hub() as hub, hub.session() as ends:
         control, _ = await hub.raw_session()
         far = await hub.listener.accept()
@@ -350,7 +350,7 @@ async def test_bulk_right_behind_the_word_that_it_may_be_sent() -> None:
     """A peer whose first bulk comes before the hub has looked up is heard, and not cut off."""
     payload = (memoryview(b"x" * 5000),)
     codec = Codec([Probe])
-    frames = [*codec.frames(probe(7, payload), 1 << 16)]
+    frames = [*frames_of(codec, probe(7, payload), 1 << 16)]
     async with Hub() as hub, hub.session() as ends:
         for _ in range(10):
             control, bulk = await hub.raw_session(then=b"".join(map(masked, frames)))

@@ -18,10 +18,10 @@ import uvloop
 
 from messaging.errors import DialFailed, LinkClosed, LocalFault
 from messaging.links.link import Lane, Link
-from messaging.simulation.doubles import Probe, probe
 from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
 from messaging.websocket.security import Secret, client_tls, server_tls
 from tests.messaging.certificates import Certificates, make_certificates
+from tests.messaging.doubles import Probe, probe
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 

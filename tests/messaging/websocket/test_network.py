@@ -14,9 +14,9 @@ from messaging.errors import EncodeError, LinkClosed, LocalFault
 from messaging.links.dialer import Dialer
 from messaging.links.link import Lane, Link
 from messaging.links.link_state import DialSettings
-from messaging.simulation.doubles import LINK_RULES, LinkRule, Probe, hold_to, open_session, probe
 from messaging.websocket.link import WebsocketLink
 from messaging.websocket.network import WebsocketNetwork, WebsocketSettings
+from tests.messaging.doubles import LINK_RULES, LinkRule, Probe, hold_to, open_session, probe
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(60)]
 

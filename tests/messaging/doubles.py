@@ -4,18 +4,16 @@ Nothing here imports a test framework: a rule is a coroutine that raises Asserti
 """
 
 import asyncio
+import itertools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
 
-from messaging.actors.actor import Actor
+from messaging.codec.frames import Codec, chunk_parts, head_frame
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed
 from messaging.links.link import Lane, Link, Network
-
-T = TypeVar("T")
 
 RULE_TIMEOUT_S = 10.0
 _HEADER_MOST = 1000
@@ -23,61 +21,14 @@ _MANY = 200
 _ENOUGH_TO_FILL = 100_000
 
 
-class FakeClock:
-    """A clock that moves only when told."""
-
-    def __init__(self, now_s: float = 0.0) -> None:
-        self._now_s = now_s
-
-    def now_s(self) -> float:
-        """Return the time that was set."""
-        return self._now_s
-
-    def advance(self, seconds: float) -> float:
-        """Move on and return the new time; a clock does not go back."""
-        assert seconds >= 0
-        self._now_s += seconds
-        return self._now_s
-
-
-class RecordingActor(Actor[T], Generic[T]):
-    """Keeps what it is told, and answers every question with the number of messages so far.
-
-    Attributes:
-        messages: What it was told, in order.
-        stop_reason: The reason it was stopped with; None while it was not.
-    """
-
-    def __init__(self, name: str = "recorder") -> None:
-        super().__init__(name)
-        self.messages: list[T] = []
-        self.stop_reason: str | None = None
-        self._arrivals: list[tuple[int, asyncio.Future[None]]] = []
-
-    async def on_message(self, message: T) -> object:
-        """Keep the message."""
-        self.messages.append(message)
-        for count, reached in self._arrivals:
-            if len(self.messages) >= count and not reached.done():
-                reached.set_result(None)
-        return len(self.messages)
-
-    async def on_stop(self, reason: str) -> None:
-        """Keep the reason."""
-        self.stop_reason = reason
-
-    async def wait_messages(self, count: int, *, timeout_s: float) -> list[T]:
-        """Wait until `count` messages have come, and return them.
-
-        Raises:
-            TimeoutError: They did not come in time.
-        """
-        if len(self.messages) < count:
-            reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._arrivals.append((count, reached))
-            async with asyncio.timeout(timeout_s):
-                await reached
-        return self.messages[:count]
+def frames_of(
+    codec: Codec, envelope: Envelope, chunk_bytes: int, numbers: Iterator[int] | None = None
+) -> Iterator[bytes]:
+    """Yield an envelope's frames, head and chunks, as one socket would carry them."""
+    numbers = itertools.count() if numbers is None else numbers
+    yield head_frame(codec.encode(envelope), next(numbers))
+    for prefix, data in chunk_parts(envelope, lambda: chunk_bytes, numbers):
+        yield b"".join((prefix, data))
 
 
 class FaultyLink:
@@ -225,7 +176,7 @@ async def each_lane_keeps_its_order(network: Network, address: str) -> None:
 async def envelopes_arrive_whole(network: Network, address: str) -> None:
     """Every field, and every byte of every buffer, arrives as it was sent."""
     payload = (memoryview(bytes(range(256)) * 5000), memoryview(b""), memoryview(b"x"))
-    sent = Envelope("near", "far", 7, Probe(7, "ü"), reply_to=3, cause=2, payload=payload)
+    sent = Envelope("near", "far", 7, Probe(7, "ü"), payload)
     async with open_session(network, address) as (near, far):
         for lane, one in ((Lane.BULK, sent), (Lane.CONTROL, replace(sent, payload=()))):
             assert near.send(one, lane)
