@@ -9,9 +9,7 @@ from itertools import islice
 from typing import TypeVar
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from islands.errors import InvariantError, IslandsError
 from islands.layout.leaves import Layout
@@ -250,10 +248,10 @@ def noted(entry: Entry) -> Entry:
 
 def published_value(
     layout: Layout, update: FragmentUpdate, payload: tuple[memoryview, ...]
-) -> NDArray[np.float32] | None:
-    """The value that came with an update, by the receiver's own layout; None if it cannot be."""
+) -> memoryview | None:
+    """The value that came with an update, flat float32; None if the layout has no such fragment."""
     if not 0 <= update.fragment < len(layout.fragments) or len(payload) != 1:
         return None
     if payload[0].nbytes != 4 * layout.fragments[update.fragment].size:
         return None
-    return np.frombuffer(payload[0], np.float32)
+    return payload[0]

@@ -13,7 +13,7 @@ work is carried on there is no doubt: it stays in the local value, and pending, 
 Reference: the carrying rule is SPEC §14, delay-corrected adoption (LOSCAR, arXiv 2605.20866).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from islands.identities import Version
 from islands.messages.training import FragmentProgress, FragmentUpdate, Merged
@@ -24,11 +24,12 @@ SENT_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One answered ticket; `tokens` since the base of its group."""
+    """One answered ticket; `tokens` since the base of its group, and what was sent, if kept."""
 
     epoch: int
     round: int
     tokens: int
+    payload: memoryview | None = field(default=None, compare=False, repr=False)
 
     @property
     def ticket(self) -> tuple[int, int]:
@@ -53,7 +54,9 @@ class Account:
     doubtful: list[list[Sent]] = field(default_factory=list)
     merged_newest: tuple[int, int] = (-1, -1)
 
-    def answered(self, epoch: int, round_: int, tokens: int) -> None:
+    def answered(
+        self, epoch: int, round_: int, tokens: int, payload: memoryview | None = None
+    ) -> None:
         """A contribution was sent.
 
         If its ticket had been answered before, over a link that is gone, that answer is void: the
@@ -61,7 +64,7 @@ class Account:
         """
         ticket = (epoch, round_)
         self.sent = [sent for sent in self.sent if sent.ticket != ticket]
-        self.sent = [*self.sent, Sent(epoch, round_, tokens)][-SENT_MAX:]
+        self.sent = [*self.sent, Sent(epoch, round_, tokens, payload)][-SENT_MAX:]
         for group in self.doubtful:
             before = _largest(group)
             group[:] = [sent for sent in group if sent.ticket != ticket]
@@ -78,6 +81,11 @@ class Account:
             return False
         old = merged is None or (merged.epoch, merged.round) <= self.merged_newest
         return old or self._contains(self.sent, merged)
+
+    def payload_of(self, merged: Merged | None) -> memoryview | None:
+        """The bytes of a contribution that was sent since the base was adopted, if it is known."""
+        found = [sent.payload for sent in self.sent if self._contains([sent], merged)]
+        return found[0] if found else None
 
     def carry_on(self, update: FragmentUpdate) -> None:
         """The base was replaced; what was done since the contribution in the new one stays.
@@ -98,7 +106,9 @@ class Account:
         if merged is not None and self._contains(self.sent, merged):
             done -= merged.tokens
         else:
-            undecided = [sent for sent in self.sent if not sent.decided_by(update)]
+            undecided = [
+                replace(sent, payload=None) for sent in self.sent if not sent.decided_by(update)
+            ]
             if undecided:
                 done -= _largest(undecided)
                 self.doubtful.append(undecided)

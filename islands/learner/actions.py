@@ -1,4 +1,7 @@
-"""What a learner's state asks of the world, performed in order."""
+"""What a learner's state asks of the world, performed in order.
+
+Those in `EngineAction` are carried out by the engine as they are, at a step boundary.
+"""
 
 from dataclasses import dataclass, field
 
@@ -46,9 +49,10 @@ class DropSyncerLink:
 
 @dataclass(frozen=True, slots=True)
 class Contribute:
-    """Send the snapshot last taken of this fragment; the actor fills in precision and digest."""
+    """Send a snapshot; the actor fills in its digest."""
 
     message: Contribution
+    payload: memoryview = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +65,12 @@ class OfferSeed:
 
 @dataclass(frozen=True, slots=True)
 class AdoptValue:
-    """Take over the value that arrived for this version at the next boundary.
+    """Take over a published value (flat float32) at the next boundary.
 
     A newer one for the same fragment replaces it, if it comes before that boundary. `clock` is the
     fleet's when the syncer of `epoch` sent it. `merged` is the newest contribution in it; with
     `carry` what was done since that one stays, or since the base if it was in the base already.
+    `sent` are the bytes of that contribution as they went over the wire.
     """
 
     fragment: FragmentIndex
@@ -73,8 +78,10 @@ class AdoptValue:
     clock: float
     epoch: int
     incarnation: Incarnation
+    payload: memoryview = field(compare=False, repr=False)
     carry: bool = False
     merged: Merged | None = None
+    sent: memoryview | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +117,10 @@ class ToPeer:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepPiece:
-    """Keep the piece of moments that has just arrived."""
-
-    piece: int
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetPieces:
-    """The pieces kept so far are of no use."""
-
-
-@dataclass(frozen=True, slots=True)
 class LoadMoments:
-    """Replace the inner optimizer's state by the pieces kept, before the first step."""
+    """Replace the inner optimizer's state by these pieces, in order, before the first step."""
+
+    pieces: tuple[memoryview, ...] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +138,11 @@ class ReadMoments:
 
 @dataclass(frozen=True, slots=True)
 class OfferMoments:
-    """Send the piece that was just read; the actor fills in its digest."""
+    """Send a piece that was read; the actor fills in its digest."""
 
     asker: str
     message: StateOffer
+    payload: memoryview = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,23 +160,18 @@ class Exit:
     failed: bool
 
 
+EngineAction = AdoptValue | PlanSnapshots | AllowSteps | ResetMoments | ReadMoments | LoadMoments
+
 Action = (
-    ToSupervisor
+    EngineAction
+    | ToSupervisor
     | ToSyncer
     | DialSyncer
     | DropSyncerLink
     | Contribute
     | OfferSeed
-    | AdoptValue
-    | PlanSnapshots
-    | AllowSteps
-    | ResetMoments
     | ToPeer
-    | KeepPiece
-    | ForgetPieces
-    | LoadMoments
     | LoadKept
-    | ReadMoments
     | OfferMoments
     | Remind
     | Record

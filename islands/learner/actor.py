@@ -7,7 +7,7 @@ belongs to `compute`; values that arrive are checked by the worker, off the loop
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
 import numpy as np
@@ -25,8 +25,6 @@ from islands.learner.actions import (
     DialSyncer,
     DropSyncerLink,
     Exit,
-    ForgetPieces,
-    KeepPiece,
     LoadKept,
     LoadMoments,
     OfferMoments,
@@ -44,11 +42,9 @@ from islands.learner.compute import (
     ComputeEvent,
     ComputeFailed,
     MomentsKept,
-    PieceReady,
-    SnapshotReady,
     StepReport,
 )
-from islands.learner.engine import Adopt, Allow, Plan, ReadValue, Reset
+from islands.learner.engine import ReadValue
 from islands.learner.events import (
     ContributionSkipped,
     Event,
@@ -67,7 +63,7 @@ from islands.learner.events import (
 from islands.learner.figures import Figures, reported
 from islands.learner.kept_moments import MomentFile
 from islands.learner.narration import Narrator, seen_of
-from islands.learner.peers import PieceMeasured, Pieces
+from islands.learner.peers import Pieces
 from islands.learner.state import LearnerState
 from islands.messages.control import Drain
 from islands.messages.membership import Evicted, HeartbeatAck, Joined, Leave, Refused, Stop
@@ -86,7 +82,6 @@ from islands.messages.training import (
     Quarantined,
     Welcome,
 )
-from islands.settings.run import Adoption
 from islands.tape import learner_entries, process_entries
 from islands.tape.entry import Record
 from messaging.codec.tensors import as_buffer, digest
@@ -94,16 +89,7 @@ from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
 from messaging.links.link import Lane, Link
 
-
-@dataclass(frozen=True, slots=True)
-class ValueReady:
-    """A published value has been measured; it is kept only if the state adopts it."""
-
-    event: UpdateArrived
-    value: NDArray[np.float32]
-
-
-Item = Event | ComputeEvent | ValueReady | PieceMeasured
+Item = Event | ComputeEvent
 
 
 class LearnerActor(RoleActor[Item]):
@@ -147,12 +133,9 @@ class LearnerActor(RoleActor[Item]):
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
         self._greeted: Link | None = None
-        self._value: NDArray[np.float32] | None = None
-        self._snapshots: dict[int, SnapshotReady] = {}
-        self._sent: dict[int, dict[tuple[int, int], memoryview]] = {}
         self._pieces = Pieces(
             send=self._send_up,
-            command=compute.command,
+            load=compute.command,
             submit=worker.submit,
             record=self.record,
             post=self.post,
@@ -189,17 +172,10 @@ class LearnerActor(RoleActor[Item]):
                 if self._observe is not None:
                     self._observe(message)
                 self._handle(event)
-            case SnapshotReady(event):
-                self._snapshots[event.fragment] = message
-                self._handle(event)
-            case PieceReady(event, buffer) | PieceMeasured(event, buffer):
-                self._pieces.decide(event, buffer, self._handle)
             case ComputeFailed(error):
                 raise error
             case MomentsKept():
                 self.record(learner_entries.MomentsKept(message.error))
-            case ValueReady(event, value):
-                self._take_value(event, value)
             case ValueAdopted():
                 self._take_adoption(message)
             case Ticked():
@@ -237,12 +213,6 @@ class LearnerActor(RoleActor[Item]):
             for sentence in self._narrator.follow(event, seen, self.now_s()):
                 self._tell(sentence)
 
-    def _take_value(self, event: UpdateArrived, value: NDArray[np.float32]) -> None:
-        """The state says at once whether to adopt; if not, the value is forgotten."""
-        self._value = value
-        self._handle(event)
-        self._value = None
-
     def _tell_figures(self) -> bool:
         """What this process did so far, for the run's folder on another host; True once it went."""
         if not self.around.reports or not self._figures.steps:
@@ -262,12 +232,6 @@ class LearnerActor(RoleActor[Item]):
         account = self.state.accounts[event.fragment]
         if account.version == before:
             return
-        ready = self._snapshots.get(event.fragment)
-        if ready is not None and ready.event.base != account.version:
-            del self._snapshots[event.fragment]  # it is worthless, and may be large
-        open_ = {sent.ticket for sent in account.sent}
-        kept = self._sent.get(event.fragment, {})
-        self._sent[event.fragment] = {key: kept[key] for key in kept if key in open_}
         adopted = learner_entries.Adopted(
             incarnation=str(self.state.incarnation),
             fragment=event.fragment,
@@ -300,28 +264,16 @@ class LearnerActor(RoleActor[Item]):
                 self._contribute(action)
             case OfferSeed(request, incarnation):
                 self._offer_seed(request, incarnation)
-            case AdoptValue():
-                self._adopt(action)
-            case PlanSnapshots(fragments):
-                self._compute.command(Plan(fragments))
-            case AllowSteps(until_tokens, leases, order):
-                self._compute.command(Allow(until_tokens, leases, order))
+            case AdoptValue() | PlanSnapshots() | AllowSteps() | ReadMoments() | LoadMoments():
+                self._compute.command(action)
             case ResetMoments():
-                self._compute.command(Reset())
+                self._compute.command(action)
                 self.record(learner_entries.MomentsReset())
             case Remind(after_s):
                 self.ref.tell_later(after_s, Reminded())
             case Record(entry):
                 self.record(entry)
-            case (
-                ToPeer()
-                | OfferMoments()
-                | ReadMoments()
-                | KeepPiece()
-                | ForgetPieces()
-                | LoadMoments()
-                | LoadKept()
-            ):
+            case ToPeer() | OfferMoments() | LoadKept():
                 self._pieces.perform(action)
             case Exit(reason, failed):
                 self.exit = action
@@ -330,24 +282,6 @@ class LearnerActor(RoleActor[Item]):
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
-
-    def _adopt(self, action: AdoptValue) -> None:
-        assert self._value is not None, "an update is adopted when it arrives"
-        sent, merged = None, action.merged
-        if merged is not None:
-            sent = self._sent.get(action.fragment, {}).get((merged.epoch, merged.round))
-        adopt = Adopt(
-            action.fragment,
-            action.version,
-            self._value,
-            action.clock,
-            action.incarnation,
-            action.epoch,
-            carry=action.carry,
-            merged=merged,
-            sent=sent,
-        )
-        self._compute.command(adopt)
 
     @staticmethod
     def _link(dialer: Dialer | None) -> Link | None:
@@ -379,18 +313,14 @@ class LearnerActor(RoleActor[Item]):
 
     def _contribute(self, action: Contribute) -> None:
         """Send the snapshot that the state chose; its digest is computed off the loop."""
-        message = action.message
-        ready = self._snapshots[message.fragment]
+        message, payload = action.message, action.payload
         link = self._link(self._syncer)
-        if self.around.settings.adoption is Adoption.DELAY_CORRECTED:
-            ticket = message.ticket.epoch, message.ticket.round
-            self._sent.setdefault(message.fragment, {})[ticket] = ready.buffer
 
         def send(computed: str) -> None:
             complete = replace(message, digest=computed)
             same = link is self._link(self._syncer)
             topic = f"contribution-{message.fragment}"
-            if not (same and self._send_up(complete, (ready.buffer,), topic=topic)):
+            if not (same and self._send_up(complete, (payload,), topic=topic)):
                 self.post(ContributionSkipped(message.ticket, message.fragment))
                 return
             self._contributed += 1
@@ -405,7 +335,7 @@ class LearnerActor(RoleActor[Item]):
             processed=message.processed_tokens,
         )
         self.record(contributed)
-        self._worker.submit(lambda: digest(ready.buffer), send)
+        self._worker.submit(lambda: digest(payload), send)
 
     def _offer_seed(self, request: FragmentRequest, incarnation: Incarnation) -> None:
         """Read a fragment at the next boundary, and send it."""
@@ -481,7 +411,6 @@ class LearnerActor(RoleActor[Item]):
             return
 
         def arrive(computed: str) -> None:
-            event = UpdateArrived(update, intact=computed == update.digest)
-            self.post(ValueReady(event, value))
+            self.post(UpdateArrived(update, computed == update.digest, value))
 
-        self._worker.submit(lambda: digest(payload[0]), arrive)
+        self._worker.submit(lambda: digest(value), arrive)

@@ -12,6 +12,7 @@ from islands.messages.training import (
     FragmentRequest,
     PullFragment,
 )
+from islands.settings.run import Adoption
 
 
 def take_request(core: Core, request: FragmentRequest) -> None:
@@ -88,8 +89,10 @@ def _answer(core: Core, pull: PullFragment) -> None:
         precision=core.settings.precision.value,
         digest="",
     )
-    account.answered(pull.ticket.epoch, pull.ticket.round, contribution.tokens)
-    core.actions.append(Contribute(contribution))
+    carries = core.settings.adoption is Adoption.DELAY_CORRECTED
+    sent = snapshot.payload if carries else None  # to be taken from the local value once merged
+    account.answered(pull.ticket.epoch, pull.ticket.round, contribution.tokens, sent)
+    core.actions.append(Contribute(contribution, snapshot.payload))
 
 
 def _decline(core: Core, pull: PullFragment, reason: str) -> None:

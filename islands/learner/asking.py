@@ -19,8 +19,6 @@ Once settled, this process keeps its moments, whatever becomes of its incarnatio
 
 from islands.identities import LearnerName, Version
 from islands.learner.actions import (
-    ForgetPieces,
-    KeepPiece,
     LoadKept,
     LoadMoments,
     Remind,
@@ -127,21 +125,23 @@ def take_piece(core: Core, event: PieceArrived) -> None:
     elif offer.piece in moments.asked:
         moments.heard_s = core.now_s
         if event.intact:
-            _keep(core, offer.piece, event.size_bytes)
+            _keep(core, offer.piece, event.payload)
         elif moments.asked[offer.piece] < ASKED_MAX:
             _request(core, offer.piece)
         else:
             go_fresh(core, f"piece {offer.piece} was damaged twice")
 
 
-def _keep(core: Core, piece: int, size_bytes: int) -> None:
+def _keep(core: Core, piece: int, payload: memoryview) -> None:
     moments = core.moments
     del moments.asked[piece]
-    moments.arrived[piece] = size_bytes
-    core.actions.append(KeepPiece(piece))
+    moments.arrived[piece] = payload
     if len(moments.arrived) == moments.pieces:
         moments.stage = Stage.LOADING
-        core.actions.append(LoadMoments())
+        pieces = tuple(moments.arrived[index] for index in range(moments.pieces))
+        moments.loaded_bytes = sum(part.nbytes for part in pieces)
+        moments.arrived.clear()
+        core.actions.append(LoadMoments(pieces))
 
 
 def take_loaded(core: Core, event: MomentsLoaded) -> None:
@@ -155,7 +155,7 @@ def take_loaded(core: Core, event: MomentsLoaded) -> None:
     taken = MomentsTaken(
         donor=moments.donor or "disk",
         pieces=moments.pieces,
-        bytes=sum(moments.arrived.values()) if moments.donor else None,
+        bytes=moments.loaded_bytes if moments.donor else None,
         seconds=round(core.now_s - moments.began_s, 6),
         waited_s=round(moments.waited_s(core.now_s), 6),
     )
@@ -206,8 +206,5 @@ def start_anew(core: Core) -> None:
 
 
 def _forget(core: Core) -> None:
-    moments = core.moments
-    moments.asked.clear()
-    if moments.arrived:
-        moments.arrived.clear()
-        core.actions.append(ForgetPieces())
+    core.moments.asked.clear()
+    core.moments.arrived.clear()

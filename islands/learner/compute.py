@@ -47,22 +47,6 @@ NO_ROOM = "RESOURCE_EXHAUSTED"
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotReady:
-    """A snapshot is on the host; `buffer` holds it."""
-
-    event: SnapshotTaken
-    buffer: memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class PieceReady:
-    """A piece of moments for a peer is on the host; `buffer` holds it."""
-
-    event: MomentsRead
-    buffer: memoryview
-
-
-@dataclass(frozen=True, slots=True)
 class StepReport:
     """A finished step with what only the log wants to know.
 
@@ -95,9 +79,9 @@ ComputeEvent = (
     | TrainerReady
     | StepReport
     | Idled
-    | SnapshotReady
+    | SnapshotTaken
     | ValueAdopted
-    | PieceReady
+    | MomentsRead
     | MomentsLoaded
     | MomentsKept
     | ComputeFailed
@@ -323,8 +307,7 @@ class ComputeThread:
             self._copies.arrive(taken.fragment)
             self._copied = True  # an idle boundary may take a snapshot that had no room
             self._wake.notify()
-        event = SnapshotTaken(taken.fragment, taken.base, taken.steps, taken.tokens)
-        self._tell(SnapshotReady(event, buffer))
+        self._tell(SnapshotTaken(taken.fragment, taken.base, taken.steps, taken.tokens, buffer))
 
     def _copy_piece(self, taken: PieceTaken) -> None:
         """Wait for a piece of moments elsewhere."""
@@ -336,7 +319,7 @@ class ComputeThread:
         except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
             self._tell(ComputeFailed(error))
             return
-        self._tell(PieceReady(MomentsRead(taken.piece, taken.asker), buffer))
+        self._tell(MomentsRead(taken.piece, taken.asker, buffer))
 
 
 class InlineCompute:
@@ -459,8 +442,11 @@ class InlineCompute:
 
     def _copied(self, taken: Taken) -> None:
         self._copies.arrive(taken.fragment)
-        event = SnapshotTaken(taken.fragment, taken.base, taken.steps, taken.tokens)
-        self._post(SnapshotReady(event, taken.snapshot.buffer()))
+        self._post(
+            SnapshotTaken(
+                taken.fragment, taken.base, taken.steps, taken.tokens, taken.snapshot.buffer()
+            )
+        )
 
     def _copied_later(self, taken: Taken) -> None:
         if not self._stopped:
@@ -468,8 +454,7 @@ class InlineCompute:
             self._wake()  # an idle boundary may take a snapshot that had no room
 
     def _piece_taken(self, taken: PieceTaken) -> None:
-        event = MomentsRead(taken.piece, taken.asker)
-        self._post(PieceReady(event, taken.snapshot.buffer()))
+        self._post(MomentsRead(taken.piece, taken.asker, taken.snapshot.buffer()))
 
 
 def made(trainer: Trainer) -> TrainerMade:

@@ -31,7 +31,7 @@ def take_read(core: Core, event: MomentsRead) -> None:
     core.giving -= 1
     if _may_give(core):
         offer = StateOffer(event.piece, core.moments.pieces, core.moments.schema or "", "")
-        core.actions.append(OfferMoments(event.asker, offer))
+        core.actions.append(OfferMoments(event.asker, offer, event.payload))
     else:
         _decline(core, event.asker, event.piece)
 

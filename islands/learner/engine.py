@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 
 from islands.data.shards import ShardKey
 from islands.errors import InvariantError
-from islands.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.identities import FragmentIndex, Lease, Version
+from islands.learner.actions import (
+    AdoptValue,
+    AllowSteps,
+    EngineAction,
+    LoadMoments,
+    PlanSnapshots,
+    ReadMoments,
+    ResetMoments,
+)
 from islands.learner.events import MomentsLoaded, ValueAdopted
 from islands.learner.fleet_clock import FleetClock
 from islands.messages.training import Merged
@@ -35,42 +44,6 @@ PIECES_PER_BOUNDARY = 2
 """Pieces of moments that one boundary copies: a large state takes many boundaries."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Adopt:
-    """Take over a published value (flat float32).
-
-    `clock` is the fleet's when the syncer of `epoch` sent it, `merged` this learner's newest
-    contribution in the value. With `carry` what was done since that one stays; `sent` are its
-    bytes as they went over the wire, as long as they are kept.
-    """
-
-    fragment: FragmentIndex
-    version: Version
-    value: NDArray[np.float32]
-    clock: float
-    incarnation: Incarnation
-    epoch: int = 0
-    carry: bool = False
-    merged: Merged | None = None
-    sent: memoryview | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Snapshot these fragments at every boundary, the most urgent first."""
-
-    fragments: tuple[FragmentIndex, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Allow:
-    """Step on these leases until so many tokens in total; `order` tells it from earlier ones."""
-
-    until_tokens: int
-    leases: tuple[Lease, ...]
-    order: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class ReadValue:
     """Hand over the local value of a fragment."""
@@ -79,27 +52,7 @@ class ReadValue:
     deliver: Callable[[NDArray[np.float32]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """Forget the inner optimizer's moments."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPiece:
-    """Copy a piece of the moments for a peer, at one of the next boundaries."""
-
-    piece: int
-    asker: str
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Replace the inner optimizer's state by a peer's."""
-
-    pieces: tuple[memoryview, ...]
-
-
-Command = Adopt | Plan | Allow | ReadValue | Reset | ReadPiece | Load
+Command = EngineAction | ReadValue
 
 
 def enqueue(commands: MutableSequence[Command], command: Command) -> None:
@@ -108,9 +61,9 @@ def enqueue(commands: MutableSequence[Command], command: Command) -> None:
     A value to adopt replaces one that waits for the same fragment: while a step takes long, or
     hangs, no more than one value per fragment is kept.
     """
-    if isinstance(command, Adopt):
+    if isinstance(command, AdoptValue):
         for waiting in commands:
-            if isinstance(waiting, Adopt) and waiting.fragment == command.fragment:
+            if isinstance(waiting, AdoptValue) and waiting.fragment == command.fragment:
                 commands.remove(waiting)
                 break
     commands.append(command)
@@ -181,7 +134,7 @@ class Engine:
         self._report = report
         self._snapshot_taken = snapshot_taken
         self._piece_taken = piece_taken
-        self._asked: deque[ReadPiece] = deque()
+        self._asked: deque[ReadMoments] = deque()
         self._may_snapshot = may_snapshot
         self._clock = FleetClock(settings.interval_steps)
         self._until_tokens = 0
@@ -223,11 +176,11 @@ class Engine:
         return bool(self._asked)
 
     def boundary(self) -> bool:
-        """Carry out commands and snapshots. Returns whether an `Allow` was among the commands."""
+        """Carry out commands and snapshots. Returns whether there was an `AllowSteps`."""
         allowed = False
         while self.commands:
             command = self.commands.popleft()
-            allowed = allowed or isinstance(command, Allow)
+            allowed = allowed or isinstance(command, AllowSteps)
             self._perform(command)
         for fragment in self._plan:
             self._take(fragment)
@@ -239,33 +192,33 @@ class Engine:
 
     def _perform(self, command: Command) -> None:
         match command:
-            case Adopt():
+            case AdoptValue():
                 self._adopt(command)
-            case Plan(fragments):
+            case PlanSnapshots(fragments):
                 self._plan = fragments
-            case Allow(until_tokens, leases, order):
+            case AllowSteps(until_tokens, leases, order):
                 self.order = order
                 self._allow(until_tokens, leases)
             case ReadValue(fragment, deliver):
                 deliver(self.trainer.value(fragment))
-            case Reset():
+            case ResetMoments():
                 self.trainer.reset_moments()
                 self.resets += 1
-            case ReadPiece():
+            case ReadMoments():
                 self._asked.append(command)
-            case Load(pieces):
+            case LoadMoments(pieces):
                 self._report(MomentsLoaded(self._load(pieces)))
             case _:
                 assert_never(command)
 
-    def _adopt(self, adopt: Adopt) -> None:
+    def _adopt(self, adopt: AdoptValue) -> None:
         """Replace the base of a fragment, and what of the local value the new one contains."""
         fragment = adopt.fragment
         news = adopt.merged if self._is_news(fragment, adopt.merged) else None
         if adopt.carry:
             self._carry_on(adopt, news)
         else:
-            self.trainer.adopt(fragment, adopt.value)
+            self.trainer.adopt(fragment, _value(adopt))
             self._began_at[fragment] = self.steps
         self._bases[fragment] = adopt.version
         self._clock.carried(adopt.clock, epoch=adopt.epoch, steps=self.steps)
@@ -281,7 +234,7 @@ class Engine:
         self._merged[fragment] = merged.epoch, merged.round
         return True
 
-    def _carry_on(self, adopt: Adopt, merged: Merged | None) -> None:
+    def _carry_on(self, adopt: AdoptValue, merged: Merged | None) -> None:
         """Replace the base, and take from the local value what the new base contains of it."""
         fragment, sent = adopt.fragment, None
         if merged is not None:
@@ -290,9 +243,9 @@ class Engine:
             size = self.trainer.layout.fragments[fragment].size
             sent = decode(adopt.sent, size, self._settings.precision)
         if self._began_at[fragment] == self.steps:  # nothing is left, so let nothing be rounded
-            self.trainer.adopt(fragment, adopt.value)
+            self.trainer.adopt(fragment, _value(adopt))
         else:
-            self.trainer.carry_on(fragment, adopt.value, sent)
+            self.trainer.carry_on(fragment, _value(adopt), sent)
 
     def _load(self, pieces: tuple[memoryview, ...]) -> bool:
         """Take over a peer's moments, unless they are not what they should be."""
@@ -384,3 +337,7 @@ class Engine:
         self.tokens += batch_tokens
         self._reached(done=False)
         return Running(pending, self.steps, self.tokens, self._leases, batch_tokens)
+
+
+def _value(adopt: AdoptValue) -> NDArray[np.float32]:
+    return np.frombuffer(adopt.payload, np.float32)

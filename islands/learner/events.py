@@ -1,6 +1,10 @@
-"""What can happen to a learner."""
+"""What can happen to a learner.
 
-from dataclasses import dataclass
+An event that came with bulk bytes has them as its `payload`: the state keeps it, hands it on with
+an action, or drops it, and never looks inside. What compares events compares no payloads.
+"""
+
+from dataclasses import dataclass, field
 
 from islands.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
 from islands.messages.control import Drain
@@ -67,10 +71,11 @@ class FromSyncer:
 
 @dataclass(frozen=True, slots=True)
 class UpdateArrived:
-    """A published value is here, in a buffer; `intact` tells whether length and digest match."""
+    """A published value is here; `intact` tells whether length and digest match."""
 
     message: FragmentUpdate
     intact: bool
+    payload: memoryview = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ class PieceArrived:
 
     sender: str
     message: StateOffer
-    size_bytes: int
+    payload: memoryview = field(compare=False, repr=False)
     intact: bool
 
 
@@ -120,6 +125,7 @@ class MomentsRead:
 
     piece: int
     asker: str
+    payload: memoryview = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +182,7 @@ class SnapshotTaken:
     base: Version
     steps: int
     tokens: int
+    payload: memoryview = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ class Moments:
     """The moments of one process.
 
     `schema` and `pieces` are those of its own trainer; None until there is one. `asked` counts
-    how often the pieces under way were asked for, `arrived` holds the sizes of those that are here,
-    `kept` is what lies on disk and has not been tried.
+    how often the pieces under way were asked for, `arrived` holds those that are here until all
+    are, and `loaded_bytes` is their size then. `kept` is what lies on disk, not tried yet.
     """
 
     stage: Stage = Stage.OPEN
@@ -44,7 +44,8 @@ class Moments:
     schema: str | None = None
     pieces: int = 0
     asked: dict[int, int] = field(default_factory=dict)
-    arrived: dict[int, int] = field(default_factory=dict)
+    arrived: dict[int, memoryview] = field(default_factory=dict)
+    loaded_bytes: int = 0
     began_s: float = 0.0
     ready_s: float | None = None
     heard_s: float = 0.0

@@ -1,23 +1,14 @@
-"""Pieces of moments in a learner's hands: those that a donor sent, and those that a peer asked for.
+"""Pieces of moments on their way: digests are computed off the loop, and what lies on disk is read.
 
-The state decides about each of them by its number; here are the bytes.
+The state holds those that a donor sent, and decides what becomes of each.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, TypeVar, assert_never
 
-from islands.learner.actions import (
-    ForgetPieces,
-    KeepPiece,
-    LoadKept,
-    LoadMoments,
-    OfferMoments,
-    ReadMoments,
-    ToPeer,
-)
-from islands.learner.engine import Command, Load, ReadPiece
-from islands.learner.events import MomentsLoaded, MomentsRead, PieceArrived
+from islands.learner.actions import LoadKept, LoadMoments, OfferMoments, ToPeer
+from islands.learner.events import MomentsLoaded, PieceArrived
 from islands.messages.peers import StateOffer
 from islands.tape.entry import Entry
 from islands.tape.learner_entries import MomentsGiven
@@ -26,15 +17,7 @@ from messaging.envelope import Envelope
 
 T = TypeVar("T")
 
-PeerAction = ToPeer | OfferMoments | ReadMoments | KeepPiece | ForgetPieces | LoadMoments | LoadKept
-
-
-@dataclass(frozen=True, slots=True)
-class PieceMeasured:
-    """A donor's piece has been measured; it is kept only if the state wants it."""
-
-    event: PieceArrived
-    buffer: memoryview
+PeerAction = ToPeer | OfferMoments | LoadKept
 
 
 class Submit(Protocol):
@@ -54,11 +37,11 @@ class SendToPeer(Protocol):
 
 
 class Pieces:
-    """The bytes, and what is done with them.
+    """What is done with the bytes.
 
     Args:
         send: through the syncer.
-        command: to compute.
+        load: commands compute to take moments over.
         submit: does work off the loop, then calls the second argument with its result.
         record: on the tape.
         post: to the actor's own state.
@@ -69,65 +52,41 @@ class Pieces:
         self,
         *,
         send: SendToPeer,
-        command: Callable[[Command], object],
+        load: Callable[[LoadMoments], object],
         submit: Submit,
         record: Callable[[Entry], object],
-        post: Callable[[PieceArrived | PieceMeasured | MomentsLoaded], object],
+        post: Callable[[PieceArrived | MomentsLoaded], object],
         read_kept: Callable[[], tuple[memoryview, ...] | None],
     ) -> None:
         """Hold nothing."""
         self._send = send
-        self._command = command
+        self._load = load
         self._submit = submit
         self._record = record
         self._post = post
         self._read_kept = read_kept
-        self._kept: dict[int, memoryview] = {}
-        self._at_hand: memoryview | None = None
-
-    def decide(
-        self,
-        event: MomentsRead | PieceArrived,
-        buffer: memoryview,
-        handle: Callable[[MomentsRead | PieceArrived], object],
-    ) -> None:
-        """Let the state say at once what becomes of a piece; if nothing, it is forgotten."""
-        self._at_hand = buffer
-        handle(event)
-        self._at_hand = None
 
     def receive(self, envelope: Envelope, offer: StateOffer) -> None:
         """Measure a peer's piece off the loop; an offer without one says that there is none."""
         sender = envelope.sender
         if len(envelope.payload) != 1:
-            self._post(PieceArrived(sender, replace(offer, pieces=0), 0, intact=False))
+            none = replace(offer, pieces=0)
+            self._post(PieceArrived(sender, none, memoryview(b""), intact=False))
             return
-        buffer = envelope.payload[0]
+        payload = envelope.payload[0]
 
         def arrive(computed: str) -> None:
-            event = PieceArrived(sender, offer, buffer.nbytes, intact=computed == offer.digest)
-            self._post(PieceMeasured(event, buffer))
+            self._post(PieceArrived(sender, offer, payload, intact=computed == offer.digest))
 
-        self._submit(lambda: digest(buffer), arrive)
+        self._submit(lambda: digest(payload), arrive)
 
     def perform(self, action: PeerAction) -> None:
         """Do what the state decided."""
         match action:
             case ToPeer(peer, message):
                 self._send(message, recipient=peer)
-            case ReadMoments(piece, asker):
-                self._command(ReadPiece(piece, asker))
-            case OfferMoments(asker, offer):
-                self._offer(asker, offer)
-            case KeepPiece(piece):
-                assert self._at_hand is not None, "a piece is kept when it arrives"
-                self._kept[piece] = self._at_hand
-            case ForgetPieces():
-                self._kept.clear()
-            case LoadMoments():
-                pieces = tuple(self._kept[piece] for piece in sorted(self._kept))
-                self._kept.clear()
-                self._command(Load(pieces))
+            case OfferMoments():
+                self._offer(action)
             case LoadKept():
                 self._load_kept()
             case _:
@@ -140,17 +99,16 @@ class Pieces:
             if pieces is None:
                 self._post(MomentsLoaded(taken=False))
             else:
-                self._command(Load(pieces))
+                self._load(LoadMoments(pieces))
 
         self._submit(self._read_kept, arrive)
 
-    def _offer(self, asker: str, offer: StateOffer) -> None:
+    def _offer(self, action: OfferMoments) -> None:
         """Send the piece that was read for a peer, with its digest."""
-        buffer = self._at_hand
-        assert buffer is not None, "a piece is offered when it was read"
+        asker, offer, payload = action.asker, action.message, action.payload
 
         def send(computed: str) -> None:
-            if self._send(replace(offer, digest=computed), (buffer,), recipient=asker):
+            if self._send(replace(offer, digest=computed), (payload,), recipient=asker):
                 self._record(MomentsGiven(asker, offer.piece))
 
-        self._submit(lambda: digest(buffer), send)
+        self._submit(lambda: digest(payload), send)

@@ -112,12 +112,15 @@ def take_update(core: Core, event: UpdateArrived) -> None:
         return
     core.adopting[update.fragment] = [*queue[1 - ADOPTING_MAX :], update]
     corrected = core.settings.adoption is Adoption.DELAY_CORRECTED
-    carry = corrected and core.accounts[update.fragment].can_carry(update.merged)
+    account = core.accounts[update.fragment]
+    carry = corrected and account.can_carry(update.merged)
     core.actions.append(
         AdoptValue(
             *(update.fragment, update.version, update.clock, update.epoch, core.incarnation),
+            payload=event.payload,
             carry=carry,
             merged=update.merged,
+            sent=account.payload_of(update.merged) if carry else None,
         )
     )
 

@@ -1,6 +1,6 @@
 """What an observer's state asks of the world."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from islands.identities import Version
 from islands.messages.membership import Heartbeat, Join
@@ -30,9 +30,10 @@ class DialSyncer:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Keep the value that arrived with this update."""
+    """Keep the value of this update."""
 
     message: FragmentUpdate
+    payload: memoryview = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

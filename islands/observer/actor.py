@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from islands.actors.ports import Worker
 from islands.actors.role_actor import RoleActor, Surroundings, published_value
 from islands.errors import IslandsError, RefusedError
-from islands.identities import Version
 from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
 from islands.messages.training import FragmentUpdate, Welcome
 from islands.observer.actions import (
@@ -86,7 +85,6 @@ class ObserverActor(RoleActor[Event]):
         self._supervisor: Dialer | None = None
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
-        self._arrived: dict[tuple[int, Version], NDArray[np.float32]] = {}
         self._values: dict[int, NDArray[np.float32]] = {}
 
     async def on_start(self) -> None:
@@ -106,8 +104,6 @@ class ObserverActor(RoleActor[Event]):
             self._tick_later()
         for action in self.state.handle(message, now_s=self.now_s()):
             self._perform(action)
-        if isinstance(message, UpdateArrived):
-            self._arrived.pop((int(message.message.fragment), message.message.version), None)
 
     async def on_stop(self, reason: str) -> None:
         """End what was started; a refusal is raised from `run`."""
@@ -141,9 +137,8 @@ class ObserverActor(RoleActor[Event]):
                         received=self._receive,
                         closed=lambda: self.post(SyncerLinkChanged(up=False)),
                     )
-            case Keep(message):
-                key = (int(message.fragment), message.version)
-                self._values[message.fragment] = self._arrived[key]
+            case Keep(message, payload):
+                self._values[message.fragment] = np.frombuffer(payload, np.float32)
             case Evaluate(_, clock):
                 values = [self._values[index] for index in sorted(self._values)]
                 self._worker.submit(
@@ -184,10 +179,6 @@ class ObserverActor(RoleActor[Event]):
             return
 
         def arrive(computed: str) -> None:
-            intact = computed == update.digest
-            if intact:
-                key = (int(update.fragment), update.version)
-                self._arrived[key] = value
-            self.post(UpdateArrived(update, intact=intact))
+            self.post(UpdateArrived(update, computed == update.digest, value))
 
-        self._worker.submit(lambda: digest(payload[0]), arrive)
+        self._worker.submit(lambda: digest(value), arrive)

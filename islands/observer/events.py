@@ -1,6 +1,6 @@
 """What can happen to an observer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
 from islands.messages.training import FragmentUpdate, Welcome
@@ -33,6 +33,7 @@ class UpdateArrived:
 
     message: FragmentUpdate
     intact: bool
+    payload: memoryview = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import assert_never
 from islands.actors.membership import MembershipState, SignOfLife
 from islands.identities import Incarnation, LearnerName, Phase, Role, Version
 from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
-from islands.messages.training import FragmentProgress, FragmentUpdate, Progress, Welcome
+from islands.messages.training import FragmentProgress, Progress, Welcome
 from islands.observer.actions import (
     Action,
     DialSyncer,
@@ -89,8 +89,8 @@ class ObserverState:
                 self._hello()
             case Told(message):
                 self._told(message, now_s)
-            case UpdateArrived(message, intact):
-                self._take(message, intact=intact)
+            case UpdateArrived():
+                self._take(event)
             case EvaluationFinished():
                 self._evaluating = False
             case Ticked():
@@ -136,9 +136,10 @@ class ObserverState:
             hello = self.membership.hello(progress, tuple(self._digests))
             self._actions.append(ToSyncer(hello))
 
-    def _take(self, update: FragmentUpdate, *, intact: bool) -> None:
+    def _take(self, event: UpdateArrived) -> None:
+        update = event.message
         held = self.held[update.fragment]
-        if not intact or update.epoch < self.membership.epoch_seen:
+        if not event.intact or update.epoch < self.membership.epoch_seen:
             return
         if held is not None and held >= update.version:
             return
@@ -146,7 +147,7 @@ class ObserverState:
         self._digests[update.fragment] = update.digest
         self._clock = max(self._clock, update.clock)
         self._news = True
-        self._actions.append(Keep(update))
+        self._actions.append(Keep(update, event.payload))
 
     def _report(self) -> None:
         incarnation = self.membership.incarnation

@@ -12,13 +12,15 @@ import pytest
 from islands.data.shards import ShardKey
 from islands.errors import TaskError, TaskFailedError
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.learner.compute import ComputeEvent, ComputeFailed, ComputeThread, PieceReady
-from islands.learner.engine import PIECES_PER_BOUNDARY, Adopt, Allow, Load, ReadPiece
-from islands.learner.events import Idled, MomentsLoaded, TrainerMade, TrainerReady
+from islands.learner.actions import AdoptValue, AllowSteps, LoadMoments, ReadMoments
+from islands.learner.compute import ComputeEvent, ComputeFailed, ComputeThread
+from islands.learner.engine import PIECES_PER_BOUNDARY
+from islands.learner.events import Idled, MomentsLoaded, MomentsRead, TrainerMade, TrainerReady
 from islands.learner.kept_moments import KEEP_INTERVAL_S, MomentFile
 from islands.settings.run import RunSettings
 from islands.training.toy import NumpyTrainer
 from islands.training.trainer import PendingStep
+from messaging.codec.tensors import as_buffer
 
 LIMIT_S = 30.0
 BATCH = 8
@@ -46,9 +48,9 @@ class Device:
     async def read(self, pieces: int) -> list[memoryview]:
         """All pieces, in order."""
         for piece in range(pieces):
-            self.compute.command(ReadPiece(piece, "ben"))
-        ready = [await self.wait(PieceReady) for _ in range(pieces)]
-        buffers = {r.event.piece: r.buffer for r in ready if isinstance(r, PieceReady)}
+            self.compute.command(ReadMoments(piece, "ben"))
+        ready = [await self.wait(MomentsRead) for _ in range(pieces)]
+        buffers = {r.piece: r.payload for r in ready if isinstance(r, MomentsRead)}
         return [buffers[piece] for piece in range(pieces)]
 
     def end(self) -> None:
@@ -103,11 +105,11 @@ def test_all_pieces_are_read_and_taken_over(steps: int) -> None:
             assert isinstance(first, TrainerMade)
             assert first.moment_pieces > 2 * PIECES_PER_BOUNDARY
             await donor.wait(TrainerReady)
-            donor.compute.command(Allow(steps * BATCH, (Lease(0, 0, 0),)))
+            donor.compute.command(AllowSteps(steps * BATCH, (Lease(0, 0, 0),)))
             if not steps:
                 await donor.wait(Idled)
             pieces = await donor.read(first.moment_pieces)
-            taker.compute.command(Load(tuple(pieces)))
+            taker.compute.command(LoadMoments(tuple(pieces)))
             assert await taker.wait(MomentsLoaded) == MomentsLoaded(taken=True)
             assert await taker.read(len(pieces)) == pieces
         donor.end()
@@ -164,7 +166,7 @@ def test_a_loader_that_fails_in_the_middle_is_told_by_its_line() -> None:
         device = Device(lambda: Breaking(2, batch_tokens=BATCH))
         async with asyncio.timeout(LIMIT_S):
             await device.wait(TrainerReady)
-            device.compute.command(Allow(100 * BATCH, (Lease(0, 0, 0),)))
+            device.compute.command(AllowSteps(100 * BATCH, (Lease(0, 0, 0),)))
             told = await device.wait(ComputeFailed)
         assert isinstance(told, ComputeFailed)
         assert isinstance(told.error, TaskFailedError)
@@ -203,9 +205,11 @@ def test_a_failure_while_moments_are_written_leaves_no_thread_behind(tmp_path: P
         for index, fragment in enumerate(trainer.layout.fragments):
             value = np.zeros(fragment.size, np.float32)
             device.compute.command(
-                Adopt(FragmentIndex(index), Version(1, 0), value, 0.0, Incarnation(1, 1))
+                AdoptValue(
+                    FragmentIndex(index), Version(1, 0), 0.0, 1, Incarnation(1, 1), as_buffer(value)
+                )
             )
-        device.compute.command(Allow(9 * BATCH, (Lease(0, 0, 0),)))
+        device.compute.command(AllowSteps(9 * BATCH, (Lease(0, 0, 0),)))
         async with asyncio.timeout(LIMIT_S):
             await device.wait(ComputeFailed)
         device.end()

@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.learner.actions import (
+    AdoptValue,
+    AllowSteps,
+    LoadMoments,
+    PlanSnapshots,
+    ReadMoments,
+    ResetMoments,
+)
 from islands.learner.engine import (
     PIECES_PER_BOUNDARY,
-    Adopt,
-    Allow,
     Command,
     Engine,
-    Load,
     PieceTaken,
-    Plan,
-    ReadPiece,
-    Reset,
     Taken,
     enqueue,
 )
@@ -24,6 +26,7 @@ from islands.learner.events import MomentsLoaded, ValueAdopted
 from islands.messages.training import Merged
 from islands.settings.run import RunSettings
 from islands.training.toy import NumpyTrainer
+from messaging.codec.tensors import as_buffer
 
 WHO = Incarnation(1, 1)
 FIRST = FragmentIndex(0)
@@ -54,11 +57,12 @@ class Bench:
         else:
             self.adopted.append(event)
 
-    def adopt(self, number: int, fragment: int = 0) -> Adopt:
+    def adopt(self, number: int, fragment: int = 0) -> AdoptValue:
         """A command to adopt a version whose every element is its number."""
         index = FragmentIndex(fragment)
         size = self.engine.trainer.layout.fragments[fragment].size
-        return Adopt(index, Version(1, number), np.full(size, number, np.float32), 0.0, WHO)
+        value = as_buffer(np.full(size, number, np.float32))
+        return AdoptValue(index, Version(1, number), 0.0, 1, WHO, value)
 
     def do(self, *commands: Command) -> None:
         """Give commands, then come to a boundary."""
@@ -90,7 +94,7 @@ def test_a_newer_value_replaces_one_that_waits() -> None:
 def test_what_is_merged_is_taken_from_the_local_value_once() -> None:
     """Two values that contain it may come before the state has heard of the first."""
     bench = Bench()
-    bench.do(bench.adopt(0), Plan((FIRST,)), Allow(10 * BATCH, (Lease(0, 0, 0),)))
+    bench.do(bench.adopt(0), PlanSnapshots((FIRST,)), AllowSteps(10 * BATCH, (Lease(0, 0, 0),)))
     bench.step()
     bench.do()
     sent = bench.taken[0].snapshot.buffer()
@@ -107,7 +111,7 @@ def test_what_is_merged_is_taken_from_the_local_value_once() -> None:
 def test_where_nothing_is_left_the_value_is_taken_as_it_is() -> None:
     """All that was done is in it: nothing is added and subtracted that would only be rounded."""
     bench = Bench()
-    bench.do(bench.adopt(0), Plan((FIRST,)), Allow(10 * BATCH, (Lease(0, 0, 0),)))
+    bench.do(bench.adopt(0), PlanSnapshots((FIRST,)), AllowSteps(10 * BATCH, (Lease(0, 0, 0),)))
     bench.step()
     bench.do()
     merged = Merged(epoch=1, round=0, steps=1, tokens=BATCH)
@@ -121,9 +125,9 @@ def test_where_nothing_is_left_the_value_is_taken_as_it_is() -> None:
 def test_other_commands_keep_their_order() -> None:
     """Only values replace one another; what else was commanded is all carried out."""
     commands: list[Command] = []
-    for command in (Reset(), Allow(8, ()), Reset(), Allow(16, ())):
+    for command in (ResetMoments(), AllowSteps(8, ()), ResetMoments(), AllowSteps(16, ())):
         enqueue(commands, command)
-    assert commands == [Reset(), Allow(8, ()), Reset(), Allow(16, ())]
+    assert commands == [ResetMoments(), AllowSteps(8, ()), ResetMoments(), AllowSteps(16, ())]
 
 
 @pytest.mark.parametrize("position", [RECORDS, RECORDS + 1, 10**12])
@@ -131,7 +135,7 @@ def test_a_shard_that_was_read_to_its_end_is_left_behind(position: int) -> None:
     """Who takes over a shard at its end, or beyond, says that it is done, and reads the next."""
     bench = Bench()
     finished, fresh = Lease(0, 1, position), Lease(0, 2, 0)
-    bench.do(Allow(10 * BATCH, (finished, fresh)))
+    bench.do(AllowSteps(10 * BATCH, (finished, fresh)))
     bench.step()
     assert bench.engine.leases == (Lease(0, 1, position, done=True), Lease(0, 2, 1))
 
@@ -140,7 +144,7 @@ def test_only_shards_at_their_ends_are_reported_done() -> None:
     """With nothing left to read, the learner idles, and its report frees the shards."""
     bench = Bench()
     ended = tuple(Lease(0, shard, RECORDS) for shard in (0, 1))
-    bench.do(Allow(10 * BATCH, ended))
+    bench.do(AllowSteps(10 * BATCH, ended))
     assert not bench.engine.has_work()
     assert all(lease.done and lease.position == RECORDS for lease in bench.engine.leases)
 
@@ -148,7 +152,7 @@ def test_only_shards_at_their_ends_are_reported_done() -> None:
 def test_a_snapshot_is_taken_once_per_boundary_and_base() -> None:
     """A planned fragment is snapshotted after each step, not in between, nor without a step."""
     bench = Bench()
-    bench.do(bench.adopt(0), Plan((FIRST,)), Allow(10 * BATCH, (Lease(0, 0, 0),)))
+    bench.do(bench.adopt(0), PlanSnapshots((FIRST,)), AllowSteps(10 * BATCH, (Lease(0, 0, 0),)))
     bench.do()
     assert bench.taken == []
     bench.step()
@@ -165,7 +169,7 @@ def test_a_snapshot_is_taken_once_per_boundary_and_base() -> None:
 def test_it_never_steps_over_its_quota(quota_batches: int) -> None:
     """A rest too small for a batch is left alone."""
     bench = Bench()
-    bench.do(Allow(quota_batches * BATCH + BATCH - 1, (Lease(0, 0, 0),)))
+    bench.do(AllowSteps(quota_batches * BATCH + BATCH - 1, (Lease(0, 0, 0),)))
     for _ in range(quota_batches):
         bench.step()
     assert not bench.engine.has_work()
@@ -175,7 +179,7 @@ def test_it_never_steps_over_its_quota(quota_batches: int) -> None:
 def test_moments_are_read_a_few_pieces_per_boundary() -> None:
     """A large state takes several; that some wait is known, so that no boundary is missed."""
     bench = Bench()
-    wanted = [ReadPiece(piece, "ben") for piece in range(PIECES_PER_BOUNDARY + 1)]
+    wanted = [ReadMoments(piece, "ben") for piece in range(PIECES_PER_BOUNDARY + 1)]
     bench.do(*wanted)
     assert [taken.piece for taken in bench.given] == list(range(PIECES_PER_BOUNDARY))
     assert bench.engine.unread
@@ -188,17 +192,17 @@ def test_moments_of_a_peer_are_taken_over_to_the_bit() -> None:
     """After the exchange both learners take equal steps from equal weights."""
     donor, bench = Bench(), Bench()
     lease = Lease(0, 0, 0)
-    donor.do(Allow(10 * BATCH, (lease,)))
+    donor.do(AllowSteps(10 * BATCH, (lease,)))
     for _ in range(3):
         donor.step()
     pieces = range(donor.engine.trainer.moment_pieces)
     for piece in pieces:
-        donor.do(ReadPiece(piece, "ben"))
-    bench.do(Load(tuple(taken.snapshot.buffer() for taken in donor.given)))
+        donor.do(ReadMoments(piece, "ben"))
+    bench.do(LoadMoments(tuple(taken.snapshot.buffer() for taken in donor.given)))
     assert bench.loaded == [MomentsLoaded(taken=True)]
     for side in (donor, bench):
         adopts = [replace(side.adopt(5, fragment=f), clock=1000.0) for f in range(2)]
-        side.do(*adopts, Allow(20 * BATCH, (Lease(0, 1, 0),)))
+        side.do(*adopts, AllowSteps(20 * BATCH, (Lease(0, 1, 0),)))
         side.step()
     for fragment in range(2):
         ours, theirs = (side.engine.trainer.value(fragment) for side in (bench, donor))
@@ -219,6 +223,6 @@ def test_moments_that_are_no_good_are_refused(broken: str) -> None:
         buffers.pop()
     else:
         buffers[0] = np.full(len(buffers[0]) // 4, np.nan, np.float32).tobytes()
-    bench.do(Load(tuple(memoryview(buffer) for buffer in buffers)))
+    bench.do(LoadMoments(tuple(memoryview(buffer) for buffer in buffers)))
     assert bench.loaded == [MomentsLoaded(taken=False)]
     assert trainer.finite()

@@ -7,13 +7,15 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
-from islands.learner.engine import Adopt, Allow, Engine
+from islands.learner.actions import AdoptValue, AllowSteps
+from islands.learner.engine import Engine
 from islands.learner.fleet_clock import FleetClock
 from islands.settings.run import RunSettings
 from islands.simulation.world import SYNCER, LearnerHost, World
 from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer
 from islands.training.trainer import PendingStep
+from messaging.codec.tensors import as_buffer
 from messaging.simulation.virtual_time import run_virtual
 
 
@@ -187,11 +189,11 @@ def test_the_rate_of_a_step_is_that_of_the_fleets_clock() -> None:
         pass
 
     engine = Engine(trainer, settings, report=ignore, snapshot_taken=ignore, piece_taken=ignore)
-    engine.commands.append(Allow(10**6, tuple(Lease(0, shard, 0) for shard in range(8))))
-    value = np.zeros(trainer.layout.fragments[0].size, np.float32)
+    engine.commands.append(AllowSteps(10**6, tuple(Lease(0, shard, 0) for shard in range(8))))
+    value = as_buffer(np.zeros(trainer.layout.fragments[0].size, np.float32))
     for number, told in enumerate((9.0, 10.0, 11.0)):
-        command = Adopt(
-            FragmentIndex(0), Version(1, number), value, told, Incarnation(1, 1), epoch=1
+        command = AdoptValue(
+            FragmentIndex(0), Version(1, number), told, 1, Incarnation(1, 1), value
         )
         engine.commands.append(command)
         engine.boundary()

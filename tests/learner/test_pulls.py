@@ -6,6 +6,7 @@ from islands.learner.pulls import Pulls
 from islands.messages.training import PullFragment
 
 BASE = Version(1, 0)
+NO_BYTES = memoryview(b"")
 
 
 def pull(fragment: int, round_: int = 0) -> PullFragment:
@@ -16,7 +17,7 @@ def pull(fragment: int, round_: int = 0) -> PullFragment:
 
 def snapshot(fragment: int, steps: int, base: Version = BASE) -> SnapshotTaken:
     """A snapshot of a fragment."""
-    return SnapshotTaken(FragmentIndex(fragment), base, steps, steps * 10)
+    return SnapshotTaken(FragmentIndex(fragment), base, steps, steps * 10, NO_BYTES)
 
 
 def test_the_next_fragments_are_snapshotted_ahead() -> None:

@@ -2,13 +2,13 @@
 
 from islands.identities import FragmentIndex, Version
 from islands.learner.events import SnapshotTaken
-from tests.learner.test_state import BATCH, Bench, stepping
+from tests.learner.test_state import BATCH, NO_BYTES, Bench, stepping
 
 
 def taken_at(bench: Bench, steps: int, fragment: int = 0) -> None:
     """A snapshot of an earlier boundary has reached the host."""
     index = FragmentIndex(fragment)
-    bench.do(SnapshotTaken(index, Version(1, 0), steps, steps * BATCH))
+    bench.do(SnapshotTaken(index, Version(1, 0), steps, steps * BATCH, NO_BYTES))
 
 
 def test_a_contribution_counts_up_to_its_snapshot() -> None:
@@ -27,7 +27,7 @@ def test_a_contribution_counts_from_the_adoption_of_its_base() -> None:
     bench.adopt(0, 1)
     bench.step()
     bench.step()
-    bench.do(SnapshotTaken(FragmentIndex(0), Version(1, 1), 3, 3 * BATCH))
+    bench.do(SnapshotTaken(FragmentIndex(0), Version(1, 1), 3, 3 * BATCH, NO_BYTES))
     bench.pull(0, 5)
     (said,) = bench.contributed()
     assert (said.base, said.steps, said.tokens) == (Version(1, 1), 1, BATCH)

@@ -69,13 +69,14 @@ from islands.messages.training import (
     PullFragment,
     Welcome,
 )
-from islands.settings.run import WELL_STEPS, RunSettings
+from islands.settings.run import WELL_STEPS, Adoption, RunSettings
 
 A = TypeVar("A", bound=Action)
 M = TypeVar("M")
 
 ANA = LearnerName("ana")
 BATCH = 10
+NO_BYTES = memoryview(b"")
 LEASES = (Lease(0, 0, 0), Lease(0, 1, 0))
 P = 2
 
@@ -83,9 +84,9 @@ P = 2
 class Bench:
     """A learner's state with the actions of its last event."""
 
-    def __init__(self) -> None:
+    def __init__(self, adoption: Adoption = Adoption.OVERWRITE) -> None:
         """A process that just started; H = P, so that every step is reported."""
-        settings = RunSettings(interval_steps=P, fragments=P)
+        settings = RunSettings(interval_steps=P, fragments=P, adoption=adoption)
         self.state = LearnerState(settings, ANA, "bench", P)
         self.actions: list[Action] = []
         self.now_s = 0.0
@@ -125,7 +126,7 @@ class Bench:
         """A published value arrives."""
         index, version = FragmentIndex(fragment), Version(epoch, number)
         message = FragmentUpdate(epoch, index, version, number - 1, "", 4.0, None)
-        self.do(UpdateArrived(message, intact=intact))
+        self.do(UpdateArrived(message, intact, NO_BYTES))
 
     def adopt(self, fragment: int, number: int, *, epoch: int = 1) -> None:
         """A published value arrives and is adopted at a boundary."""
@@ -150,7 +151,7 @@ class Bench:
         """A snapshot of the last boundary is on the host."""
         base = Version(1, number)
         index = FragmentIndex(fragment)
-        self.do(SnapshotTaken(index, base, self.steps, self.steps * BATCH))
+        self.do(SnapshotTaken(index, base, self.steps, self.steps * BATCH, NO_BYTES))
 
     def pull(self, fragment: int, round_: int, *, epoch: int = 1, counter: int = 1) -> None:
         """The syncer asks for a fragment."""
@@ -158,9 +159,9 @@ class Bench:
         self.do(FromSyncer(PullFragment(ticket, FragmentIndex(fragment), Version(1, 0))))
 
 
-def started() -> Bench:
+def started(adoption: Adoption = Adoption.OVERWRITE) -> Bench:
     """Compiled, admitted, linked; nothing adopted yet."""
-    bench = Bench()
+    bench = Bench(adoption)
     bench.do(SupervisorLinkChanged(up=True))
     bench.admit()
     bench.do(SyncerLinkChanged(up=True))
@@ -169,9 +170,9 @@ def started() -> Bench:
     return bench
 
 
-def stepping() -> Bench:
+def stepping(adoption: Adoption = Adoption.OVERWRITE) -> Bench:
     """On version 1.0 of both fragments, with quota, after two steps."""
-    bench = started()
+    bench = started(adoption)
     bench.adopt(0, 0)
     bench.adopt(1, 0)
     bench.grant(10_000)
@@ -373,7 +374,7 @@ def test_versions_only_grow() -> None:
     """A repeated, older or damaged update is not adopted, nor one of an older syncer."""
     bench = stepping()
     bench.update(0, 2)
-    adopt = AdoptValue(FragmentIndex(0), Version(1, 2), 4.0, 1, Incarnation(1, 1))
+    adopt = AdoptValue(FragmentIndex(0), Version(1, 2), 4.0, 1, Incarnation(1, 1), NO_BYTES)
     assert bench.of(AdoptValue) == [adopt]
     for number in (2, 1, 0):
         bench.update(0, number)

@@ -38,6 +38,7 @@ from islands.observer.state import ObserverState
 from islands.settings.run import RunSettings
 
 ME = Incarnation(1, 4)
+BYTES = memoryview(b"a value")
 JOINED = Joined("r", "watcher", ME, "signed", 1, (SyncerAddress("syncer"),))
 
 
@@ -62,7 +63,9 @@ class Seat:
         self, fragment: int, number: int, *, epoch: int = 1, clock: float = 0.0
     ) -> list[Action]:
         """A published value arrives intact."""
-        return self.handle(UpdateArrived(update(fragment, number, epoch, clock), intact=True))
+        return self.handle(
+            UpdateArrived(update(fragment, number, epoch, clock), intact=True, payload=BYTES)
+        )
 
 
 def update(fragment: int, number: int, epoch: int = 1, clock: float = 0.0) -> FragmentUpdate:
@@ -132,7 +135,7 @@ def test_evaluations_keep_their_distance_and_do_not_overlap() -> None:
     assert not any(isinstance(action, Evaluate) for action in seat.handle(Ticked())), "no news"
     seat.now_s -= 2
     seat.take(1, 1)
-    assert seat.take(0, 2) == [Keep(update(0, 2))], "begun less than an interval ago"
+    assert seat.take(0, 2) == [Keep(update(0, 2), BYTES)], "begun less than an interval ago"
 
 
 @pytest.mark.parametrize(("epoch", "number"), [(1, 4), (1, 5), (0, 9)])
@@ -163,7 +166,7 @@ def test_an_old_syncer_is_not_believed() -> None:
 def test_a_damaged_value_is_dropped() -> None:
     """What does not match its digest is as if it had never come."""
     seat = Seat().seated()
-    assert not seat.handle(UpdateArrived(update(0, 1), intact=False))
+    assert not seat.handle(UpdateArrived(update(0, 1), intact=False, payload=BYTES))
     assert seat.take(0, 1)
 
 

@@ -58,6 +58,7 @@ from tests.syncer.recount import recount
 
 FINGERPRINT = "model"
 BATCH_TOKENS = 100
+NO_BYTES = memoryview(b"")
 SHARDS = 64
 SHARD_RECORDS = 40
 MOMENTS = learner_events.TrainerMade("moments", 3)
@@ -349,7 +350,9 @@ class Model:
             case syncer_actions.Send(connection, message):
                 self._deliver(connection, learner_events.FromSyncer(message))
             case syncer_actions.SendValue(connection, message):
-                self._deliver(connection, learner_events.UpdateArrived(message, intact=True))
+                self._deliver(
+                    connection, learner_events.UpdateArrived(message, intact=True, payload=NO_BYTES)
+                )
             case syncer_actions.Dismiss(connection, message):
                 self._deliver(connection, learner_events.FromSyncer(message))
                 name = self.connected.pop(connection, None)
@@ -450,7 +453,7 @@ class Model:
                 self._dial(name)
             case learner_actions.ToSyncer(message):
                 self._to_syncer(name, message)
-            case learner_actions.Contribute(message):
+            case learner_actions.Contribute(message, _):
                 self._contribute(name, compute, message)
             case learner_actions.OfferSeed(request, incarnation):
                 seed = FragmentSeed(request.epoch, request.fragment, name, incarnation, "seed")
@@ -458,10 +461,12 @@ class Model:
             case learner_actions.PlanSnapshots(fragments):
                 compute.plan = fragments
                 self._idle_boundary(name)
-            case learner_actions.AdoptValue() | learner_actions.AllowSteps():
-                compute.commands.append(action)
-                self._idle_boundary(name)
-            case learner_actions.ReadMoments() | learner_actions.LoadMoments():
+            case (
+                learner_actions.AdoptValue()
+                | learner_actions.AllowSteps()
+                | learner_actions.ReadMoments()
+                | learner_actions.LoadMoments()
+            ):
                 compute.commands.append(action)
                 self._idle_boundary(name)
             case learner_actions.ToPeer(peer, message) | learner_actions.OfferMoments(
@@ -487,7 +492,7 @@ class Model:
         event: learner_events.Event = (
             learner_events.StateRequested(name, message)
             if isinstance(message, StateRequest)
-            else learner_events.PieceArrived(name, message, 1, intact=True)
+            else learner_events.PieceArrived(name, message, NO_BYTES, intact=True)
         )
 
         def arrive() -> None:
@@ -580,7 +585,7 @@ class Model:
                 )
                 self._learner(name, adopted)
             elif isinstance(command, learner_actions.ReadMoments):
-                read = learner_events.MomentsRead(command.piece, command.asker)
+                read = learner_events.MomentsRead(command.piece, command.asker, NO_BYTES)
                 self._learner(name, read)
             elif isinstance(command, learner_actions.LoadMoments):
                 self._learner(name, learner_events.MomentsLoaded(taken=True))
@@ -593,7 +598,7 @@ class Model:
     def _snapshot(self, name: LearnerName, compute: FakeCompute, index: FragmentIndex) -> None:
         base, steps = compute.bases[index], compute.steps
         work = Work(compute.process, compute.marks[index], steps)
-        taken = learner_events.SnapshotTaken(index, base, steps, compute.tokens)
+        taken = learner_events.SnapshotTaken(index, base, steps, compute.tokens, NO_BYTES)
 
         if compute.taken.get(index) == (base, steps) or compute.marks[index] == steps:
             return

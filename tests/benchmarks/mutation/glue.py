@@ -114,8 +114,8 @@ GLUE = (
     Mutation(
         "digests of updates not verified",
         "islands/learner/actor.py",
-        "intact=computed == update.digest",
-        "intact=True",
+        "self.post(UpdateArrived(update, computed == update.digest, value))",
+        "self.post(UpdateArrived(update, bool(computed), value))",
         (LEARNER_ACTOR,),
     ),
     Mutation(

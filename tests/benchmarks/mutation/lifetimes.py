@@ -167,7 +167,7 @@ LIFETIMES = (
     Mutation(
         "an observer keeps a damaged value",
         "islands/observer/state.py",
-        "if not intact or update.epoch < self.membership.epoch_seen:",
+        "if not event.intact or update.epoch < self.membership.epoch_seen:",
         "if update.epoch < self.membership.epoch_seen:",
         (OBSERVER_STATE,),
     ),

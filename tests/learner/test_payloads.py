@@ -1,0 +1,77 @@
+"""Bulk bytes go through a learner's state with their events; it hands them on as they are."""
+
+import pytest
+
+from islands.identities import FragmentIndex, Incarnation, Version
+from islands.learner.actions import AdoptValue, Contribute
+from islands.learner.events import FromSyncer, SnapshotTaken, UpdateArrived, ValueAdopted
+from islands.messages.membership import Evicted
+from islands.messages.training import FragmentUpdate, Merged
+from islands.settings.run import Adoption
+from tests.learner.test_state import ANA, BATCH, Bench, stepping
+
+ZERO, ONE = FragmentIndex(0), FragmentIndex(1)
+
+
+def update(number: int, *, merged: Merged | None = None) -> FragmentUpdate:
+    """A published value of fragment 0, with a contribution of ours in it."""
+    return FragmentUpdate(1, ZERO, Version(1, number), number - 1, "", 4.0, merged)
+
+
+def contribute(bench: Bench, round_: int, payload: memoryview) -> Contribute:
+    """A step, its snapshot with these bytes, and a pull that they answer."""
+    bench.step()
+    totals = bench.steps, bench.steps * BATCH
+    version = bench.state.accounts[0].version
+    assert version is not None
+    bench.do(SnapshotTaken(ZERO, version, *totals, payload))
+    bench.pull(0, round_)
+    (action,) = bench.of(Contribute)
+    return action
+
+
+def arrive(bench: Bench, message: FragmentUpdate, payload: memoryview) -> AdoptValue:
+    """A published value is here, and is to be adopted."""
+    bench.do(UpdateArrived(message, intact=True, payload=payload))
+    (action,) = bench.of(AdoptValue)
+    return action
+
+
+def test_a_published_value_is_adopted_as_it_came() -> None:
+    """Of two that wait for one boundary, each action has its own bytes."""
+    bench, values = stepping(), [memoryview(bytes([number])) for number in (1, 2)]
+    for number, value in enumerate(values, start=1):
+        assert arrive(bench, update(number), value).payload is value
+
+
+def test_the_snapshot_that_answers_a_pull_is_what_is_sent() -> None:
+    """Not a newer one that came since, of another fragment."""
+    bench, newest = stepping(), memoryview(b"the newest")
+    bench.do(SnapshotTaken(ONE, Version(1, 0), 0, 0, memoryview(b"another's")))
+    assert contribute(bench, 1, newest).payload is newest
+
+
+@pytest.mark.parametrize("adoption", list(Adoption))
+def test_what_was_sent_is_kept_where_it_is_taken_from_the_local_value(adoption: Adoption) -> None:
+    """Until its fate is known, and by nobody who overwrites the local value."""
+    bench, sent = stepping(adoption), memoryview(b"sent")
+    contribute(bench, 1, sent)
+    value, merged = memoryview(b"value"), Merged(1, 1, 1, BATCH)
+    adopt = arrive(bench, update(2, merged=merged), value)
+    carries = adoption is Adoption.DELAY_CORRECTED
+    assert (adopt.carry, adopt.sent is sent) == (carries, carries)
+    kept = [group.payload for group in bench.state.accounts[0].sent]
+    assert kept == [sent if carries else None]
+    here = Incarnation(1, 1)
+    totals = bench.steps, bench.steps * BATCH
+    bench.do(ValueAdopted(ZERO, Version(1, 2), *totals, here, carried=carries))
+    assert bench.state.accounts[0].sent == []
+
+
+def test_bytes_of_an_ended_incarnation_are_kept_no_longer() -> None:
+    """Its snapshots and contributions are void, and may be large."""
+    bench = stepping(Adoption.DELAY_CORRECTED)
+    contribute(bench, 1, memoryview(b"sent"))
+    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    assert bench.state.accounts[0].sent == []
+    assert bench.state.core.pulls.snapshots == {}
