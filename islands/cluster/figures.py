@@ -310,8 +310,11 @@ class RunFigures:
             self.last_losses[name] = loss
 
     def yield_of(self, fragments: int, tokens: int) -> float:
-        """The share of tokens that has reached the published parameters by now."""
-        return self.merged_tokens / max(1, fragments * tokens)
+        """The share of tokens that has reached the published parameters by now.
+
+        What is merged is heard of at once, and what learners did with their next heartbeat.
+        """
+        return min(1.0, self.merged_tokens / (fragments * tokens)) if tokens else 0.0
 
 
 def _bounded(counts: Iterable[int]) -> int:

@@ -102,6 +102,14 @@ def test_a_large_fleet_that_was_cut_off_finds_its_rows_again() -> None:
     assert (figures.gone.names, figures.away) == (0, {})
 
 
+def test_a_yield_is_a_share() -> None:
+    """Merges are heard of at once, steps a second later, and of a learner that failed never."""
+    figures = RunFigures(merged_tokens=2112)
+    assert figures.yield_of(3, 0) == 0.0
+    assert figures.yield_of(3, 100) == 1.0
+    assert figures.yield_of(3, 1408) == 0.5
+
+
 @pytest.mark.parametrize("count", [1, POINTS_KEPT - 1, POINTS_KEPT, 100_000])
 def test_a_curve_is_kept_from_its_beginning_to_its_end(count: int) -> None:
     """However long it is, in bounded memory, evenly, and over restarts of its hub."""
