@@ -20,7 +20,7 @@ def take_end(core: Core, name: str, reason: str, now_s: float) -> None:
     if core.finished is not None or name not in core.launched or _departed(core, name, reason):
         return
     restarts = core.launched[name]
-    delay_s = restarts.next_delay_s(now_s, core.settings.timing.patience)
+    delay_s = restarts.next_delay_s(now_s, core.settings.timing.patience, _words(reason))
     if delay_s is None:
         often = restarts.told.removeprefix("ended ")
         told = f"ended too often, {often}, last: {reason or 'without a word'}"
@@ -28,6 +28,11 @@ def take_end(core: Core, name: str, reason: str, now_s: float) -> None:
         core.actions.append(GiveUp(name, told))
     else:
         core.actions.append(StartProcess(name, delay_s))
+
+
+def _words(reason: str) -> str:
+    """What a process said as it ended, if it did: a signal has no words."""
+    return reason.partition(": ")[2]
 
 
 def _departed(core: Core, name: str, reason: str) -> bool:

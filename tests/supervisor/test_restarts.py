@@ -47,6 +47,23 @@ def test_what_fails_after_13_seconds_is_given_up_within_the_hour() -> None:
     assert restarts.told == "ended more than 20 times within an hour"
 
 
+def test_what_says_the_same_each_time_is_for_its_author_to_mend() -> None:
+    """A record that nobody can read ends a learner every 20 seconds; whatever is said differs."""
+    same, other = Restarts(), Restarts()
+    delays = [same.next_delay_s(20.0 * number, 1.0, "a.py:24: no such file") for number in range(7)]
+    assert [delay_s is None for delay_s in delays] == [False] * 5 + [True] * 2
+    assert same.told == "ended 6 times in a row with the same words"
+    for number in range(10):
+        assert other.next_delay_s(20.0 * number, 1.0, f"record {number // 5} is torn") is not None
+
+
+def test_the_same_words_once_in_an_hour_are_no_row() -> None:
+    """A host that is taken away each day says so each day."""
+    restarts = Restarts()
+    for number in range(50):
+        assert restarts.next_delay_s(2 * HEALTHY_S * number, 1.0, "the host ends") is not None
+
+
 def test_what_never_stays_up_is_given_up_within_the_day() -> None:
     """A process that dies every five minutes fills no shorter window."""
     restarts = Restarts()
