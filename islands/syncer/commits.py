@@ -65,7 +65,13 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
 
 
 def _look_for_swings(core: Core, fragment: int, facts: MergeFacts, now_s: float) -> None:
-    """Tell a run whose merged directions undo one another that its outer step is too long."""
+    """Tell a run whose merged directions undo one another that its outer step is too long.
+
+    Where several learners train and each merge is of one of them, its direction goes from where the
+    last one was to where this one is: that undoes the last one, however long the step.
+    """
+    if len(facts.weights) == 1 < core.learner_count:
+        return
     found = core.swings.merged(fragment, facts.cosine_to_previous, now_s)
     if found is None:
         return

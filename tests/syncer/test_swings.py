@@ -69,18 +69,31 @@ def test_many_fragments_are_told_together_at_most_once_a_minute() -> None:
     assert told[1][0] - told[0][0] >= TOLD_EVERY_S
 
 
-def test_the_tape_says_what_to_set() -> None:
-    """One entry, with how many fragments, how much, and the setting that would end it."""
-    bench = seeded("ana", fragments=1, settings=RunSettings(interval_steps=4, fragments=1))
+def entries_of(*names: str, contributions: int) -> list[round_entries.Swinging]:
+    """What the tape says of merges that undo one another, of so many contributions each."""
+    settings = RunSettings(interval_steps=4, fragments=1, quorum=contributions, overlap_steps=0)
+    bench = seeded(*names, fragments=1, settings=settings)
     entries: list[round_entries.Swinging] = []
     for _ in range(2 * WINDOW):
-        for pull in opened(bench):
+        for pull in opened(bench)[:contributions]:
             bench.answer(pull)
         bench.merge(cosine=-0.3)
         entries += bench.entries(round_entries.Swinging)
         bench.journal()
-        bench.adopt("ana")
-    (entry,) = entries
+        for name in names:
+            bench.adopt(name)
+    return entries
+
+
+def test_merges_of_one_learner_each_are_no_swing() -> None:
+    """Among several each goes from where the last one was to where this one is."""
+    assert entries_of("ana", "ben", contributions=1) == []
+    assert len(entries_of("ana", "ben", contributions=2)) == 1
+
+
+def test_the_tape_says_what_to_set() -> None:
+    """One entry, with how many fragments, how much, and the setting that would end it."""
+    (entry,) = entries_of("ana", contributions=1)
     assert entry.fragments == entry.of == 1
     assert entry.cosine == pytest.approx(-0.3)
     assert "set outer.learning_rate to 0.5 or less" in entry.told
