@@ -172,3 +172,11 @@ class ClockInInit(Sound):
     def init(self, key: PRNGKeyArray) -> TaskState:
         mine = jax.random.key(time.monotonic_ns() % (1 << 31))  # here
         return super().init(mine)
+
+
+class NoOptimizer(Sound):
+    """It makes an optimizer, and does not return it."""
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        made: list[optax.GradientTransformation] = [optax.sgd(learning_rate)]
+        return made.clear()  # here

@@ -53,7 +53,7 @@ def _plan(found: "Findings", made: "Estimate") -> Rows:
     wanted = f" ({made.fragments_wanted} asked for)" * (made.fragments < made.fragments_wanted)
     return (
         ("The run", "", ""),
-        ("  parameters", f"{made.elements:,}", "trained"),
+        ("  parameters", f"{made.elements:,}", "trained, or of a state that is averaged"),
         ("  fragments", f"{made.fragments}", f"{sizes}{wanted}"),
         ("  rounds open", f"{made.rounds_open}", "at once, at most"),
         ("  learners", f"{made.learners}", "more may join"),

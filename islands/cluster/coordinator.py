@@ -483,7 +483,7 @@ def banner(hub: Hub) -> None:
     if urlsplit(address).hostname in LOOPBACK:
         reach = "more learners can join from this machine (--listen HOST:PORT lets other hosts in):"
     say(
-        f"run {hub.spec.settings.run!r}: {layout.size:,} parameters in {len(layout.fragments)} "
+        f"run {hub.spec.settings.run!r}: {layout.told}, {len(layout.fragments)} "
         f"fragments, folder {hub.settings.folder}\n{reach}\n\n"
         f"    python -m islands.learner --supervisor {address}{token}{authority}\n"
     )

@@ -188,8 +188,16 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """Number of trainable elements."""
+        """Number of elements: trained ones, and those of the task's state that are averaged."""
         return sum(fragment.size for fragment in self.fragments)
+
+    @property
+    def told(self) -> str:
+        """How large the model is, in words."""
+        state = [leaf for leaf in self.leaves if leaf.role is Role.STATE]
+        averaged = sum(leaf.size for leaf in state)
+        told = f"{self.size - averaged:,} parameters in {len(self.leaves) - len(state)} tensors"
+        return f"{told} (and {averaged:,} numbers of its state)" if state else told
 
     def describe(self) -> tuple[str, ...]:
         """The layout in readable lines; equal lines are an equal layout."""

@@ -27,7 +27,12 @@ from islands.layout.leaves import STATE_PREFIX, Layout, Leaf, Pattern
 from islands.layout.leaves import Role as LeafRole
 from islands.training.moment_pieces import MomentPlan, plan_moments, words_of
 from islands.training.task import Task, TaskState, path_of
-from islands.training.task_trace import checked_loss, refuse_integers, start_of
+from islands.training.task_trace import (
+    checked_loss,
+    checked_optimizer,
+    refuse_integers,
+    start_of,
+)
 from islands.training.trainer import MOMENT_PIECE_BYTES
 
 
@@ -174,7 +179,8 @@ class Program:
     def optimizer_state(self, local: Leaves) -> PyTree:
         """A fresh state of the inner optimizer. Nothing is donated."""
         with _optax_promotion():
-            return self.task.optimizer(0.0).init(self._trainable_tree(local[: self._trained]))
+            optimizer = checked_optimizer(self.task, 0.0)
+            return optimizer.init(self._trainable_tree(local[: self._trained]))
 
     def step(
         self,
@@ -198,7 +204,7 @@ class Program:
         (loss, next_state), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
         tree = self._trainable_tree(trainable)
         with _optax_promotion():
-            optimizer = optax.with_extra_args_support(self.task.optimizer(learning_rate))
+            optimizer = checked_optimizer(self.task, learning_rate)
             slopes = self._trainable_tree(gradients)
             updates, optimizer_state = optimizer.update(
                 slopes, optimizer_state, tree, value=loss, grad=slopes

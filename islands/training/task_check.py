@@ -142,7 +142,8 @@ class TaskCheck:
         try:
             remark = check()
         except UserError as error:
-            self.report.faults.append(error)
+            if str(error) not in map(str, self.report.faults):  # two parts may need the same thing
+                self.report.faults.append(error)
             return False
         except Exception as error:  # noqa: BLE001  the user's own code may raise anything
             self.report.faults.append(mistake(error, f"the task's {name} failed"))
@@ -155,8 +156,7 @@ class TaskCheck:
     def _check_init(self) -> str:
         self._program = program = program_for(self._task, self._fragments, "balanced", 1 << 16)
         refuse_chance(self._task)
-        layout = program.layout
-        return f"{layout.size:,} parameters in {len(layout.leaves)} tensors"
+        return program.layout.told
 
     def _check_values(self) -> str:
         """The initial values are finite."""

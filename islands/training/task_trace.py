@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 from jaxtyping import Array, Float, PyTree
 
@@ -74,7 +75,7 @@ def checked_loss(
     if not isinstance(given, tuple) or len(given) != 2:  # noqa: PLR2004  loss and state
         raise _refused(
             place_of_return(task.loss),
-            f"loss returned a {type(given).__name__}, not a pair of the loss and the next state",
+            f"loss returned {_kind_of(given)}, not a pair of the loss and the next state",
         )
     loss, following = given
     shape, dtype = jnp.shape(loss), jnp.result_type(loss)
@@ -85,6 +86,28 @@ def checked_loss(
         )
     _check_state(task, arguments, following)
     return loss, following
+
+
+def _kind_of(given: object) -> str:
+    return "an array" if isinstance(given, jax.Array) else f"a {type(given).__name__}"
+
+
+def checked_optimizer(
+    task: Task[PyTree], learning_rate: Float[Array, ""] | float
+) -> optax.GradientTransformationExtraArgs:
+    """The task's inner optimizer.
+
+    Raises:
+        TaskError: it is none of optax.
+    """
+    given: object = task.optimizer(learning_rate)
+    if not isinstance(given, optax.GradientTransformation):
+        raise _refused(
+            place_of_return(task.optimizer),
+            f"optimizer returned {_kind_of(given)}; it must be an optimizer of optax, such as "
+            "optax.adamw(learning_rate)",
+        )
+    return optax.with_extra_args_support(given)
 
 
 def check_batch(batch: PyTree, place: CodePlace | None) -> None:

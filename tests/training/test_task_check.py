@@ -39,9 +39,18 @@ BROKEN = {
     "WrongPositions": "batches of shard 0 from position 1 begin with another batch",
     "FunctionLeaf": "params/activation is a custom_jvp, not an array",
     "TooLarge": "takes 20 TiB beside its activations",
+    "NoOptimizer": "optimizer returned a NoneType; it must be an optimizer of optax",
     "LossOfRows": r"the loss is float32\[2\]; it must be one floating number",
 }
-TRACED = {"ChangedAux", "IntegerLeaf", "FunctionLeaf", "TooLarge", "LossOfRows", "WrongTraceLevel"}
+TRACED = {
+    "ChangedAux",
+    "IntegerLeaf",
+    "FunctionLeaf",
+    "TooLarge",
+    "LossOfRows",
+    "NoOptimizer",
+    "WrongTraceLevel",
+}
 
 
 def line_of(name: str) -> str:
