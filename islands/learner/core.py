@@ -26,10 +26,14 @@ DECIDED_KEPT = 32
 
 @dataclass(slots=True)
 class Leaving:
-    """It is to go, at the latest by a deadline; `left` once it has said so."""
+    """It is to go; `left` once it has said so.
+
+    It waits until `deadline_s` for what was asked of it, and until `latest_s` for its own steps.
+    """
 
     reason: str
     deadline_s: float
+    latest_s: float
     left: bool = False
 
 

@@ -18,8 +18,8 @@ from islands.messages.training import ContributionFate
 def begin_leaving(core: Core, reason: str) -> None:
     """Stop at the next boundary; the word may come more than once."""
     if core.leaving is None:
-        timing = core.settings.timing
-        core.leaving = Leaving(reason, core.now_s + timing.scaled(timing.evict_s))
+        patience_s = core.settings.timing.scaled(core.settings.timing.evict_s)
+        core.leaving = Leaving(reason, core.now_s + patience_s, core.now_s + 2 * patience_s)
         core.allow_steps(0, core.leases)
 
 
@@ -35,8 +35,9 @@ def go_on_leaving(core: Core) -> None:
     if leaving is None or leaving.left:
         return
     cut_off = core.incarnation is None or not core.membership.syncer_up
-    done = core.idle and not core.pulls.wanted and not _undecided(core)
-    if cut_off or done or core.now_s >= leaving.deadline_s:
+    decided = not core.pulls.wanted and not _undecided(core)
+    done = core.idle and (decided or core.now_s >= leaving.deadline_s)
+    if cut_off or done or core.now_s >= leaving.latest_s:
         leaving.left = True
         say_goodbye(core, leaving.reason)
         core.actions.append(Exit(leaving.reason, failed=False))
