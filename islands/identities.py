@@ -117,6 +117,11 @@ class Status(StrEnum):
     EVICTED = "evicted"
     LEFT = "left"
 
+    @property
+    def ended(self) -> bool:
+        """Whether this incarnation is over."""
+        return self in (Status.EVICTED, Status.LEFT)
+
 
 class Fate(StrEnum):
     """What became of a contribution. Each has exactly one fate (SPEC §6)."""

@@ -158,9 +158,9 @@ def show(members: tuple[MemberFigures, ...]) -> None:
             each.name,
             each.role.value,
             each.status.value,
-            each.phase.value,
+            "" if each.status.ended else each.phase.value,
             f"{each.step:,}",
-            f"{each.silent_s:.1f} s",
+            "" if each.status.ended else f"{each.silent_s:.1f} s",
             str(each.incarnation),
         )
     Console().print(table)

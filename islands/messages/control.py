@@ -65,7 +65,10 @@ class CommandAnswer:
 
 @dataclass(frozen=True, slots=True)
 class MemberFigures:
-    """One line of an operator's table; `silent_s` is the time since the last heartbeat."""
+    """One line of an operator's table; `silent_s` is the time since the last heartbeat.
+
+    Of a member that is gone, phase and step are the last that it told.
+    """
 
     name: str
     role: Role

@@ -17,7 +17,7 @@ from typing import assert_never
 from islands.identities import OPERATOR, Phase, Role, Status
 from islands.messages.control import Command, CommandAnswer, Drain, MemberFigures, Verb
 from islands.messages.membership import Stop
-from islands.supervisor.core import ENDED, Core
+from islands.supervisor.core import Core
 from islands.supervisor.launching import add_learners
 from islands.tape.member_entries import Commanded
 from islands.tape.process_entries import Refused
@@ -141,7 +141,7 @@ def _figures(core: Core, now_s: float) -> tuple[MemberFigures, ...]:
             status=member.status,
             phase=member.phase,
             step=member.step,
-            silent_s=0.0 if member.status in ENDED else now_s - member.heard_s,
+            silent_s=0.0 if member.status.ended else now_s - member.heard_s,
         )
         for member in members
     )

@@ -16,7 +16,6 @@ from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower, View
 from islands.tape.entry import Entry, Record
 
-ENDED = (Status.EVICTED, Status.LEFT)
 ENDED_REMEMBERED = 32
 
 
@@ -124,7 +123,7 @@ class Core:
         member.status = status
         if member.role is Role.LEARNER:
             self.view.changed(member.name)
-        if status in ENDED:
+        if status.ended:
             self.here[member.role].pop(member.name, None)
             self.followers.pop(member.name, None)
             if member.name not in self.launched and member.name not in self.drained:

@@ -30,7 +30,7 @@ from islands.messages.membership import (
 )
 from islands.messages.protocol import PROTOCOL
 from islands.supervisor.actions import CountFigures, KillProcess, TellRun
-from islands.supervisor.core import ENDED, Core
+from islands.supervisor.core import Core
 from islands.supervisor.events import FiguresArrived
 from islands.supervisor.liveness import MemberRecord, judge, standstill
 from islands.supervisor.names import Lines, taken_because
@@ -66,7 +66,7 @@ def take_join(
         _refuse(core, join, connection, reason, retry=False)
         return
     member, shown = core.members.get(join.name), join.previous if returns else None
-    if member is not None and member.status not in ENDED:
+    if member is not None and not member.status.ended:
         taken = taken_because(
             (join.name, join.role),
             holder=(member.role, member.incarnation),
@@ -162,7 +162,7 @@ def take_heartbeat(
     if not forgotten and (member is None or member.incarnation < beat.incarnation):
         member = _recognise(core, beat, now_s)
     fenced = member is None or beat.incarnation < member.incarnation or beat.epoch < member.epoch
-    if member is None or fenced or member.status in ENDED:
+    if member is None or fenced or member.status.ended:
         reason = "this incarnation has ended"
         core.send(connection, Evicted(beat.name, beat.incarnation, reason))
         return
@@ -266,7 +266,7 @@ def _kill_stalled(core: Core, member: MemberRecord, now_s: float) -> None:
 def _set_status(core: Core, member: MemberRecord, status: Status) -> None:
     if status is member.status:
         return
-    if status in ENDED:
+    if status.ended:
         end(core, member, status, "silent")
         return
     core.set_status(member, status)
@@ -286,5 +286,5 @@ def take_leave(core: Core, leave: Leave) -> None:
     """A member departs on its own will."""
     member = core.members.get(leave.name)
     known = member is not None and member.incarnation == leave.incarnation
-    if member is not None and known and member.status not in ENDED:
+    if member is not None and known and not member.status.ended:
         end(core, member, Status.LEFT, leave.reason)

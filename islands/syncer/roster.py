@@ -7,8 +7,6 @@ from islands.messages.training import Progress
 from islands.syncer.claims import Answers, Marks
 from islands.syncer.timeouts import Exchange, doubled_s
 
-ENDED = (Status.EVICTED, Status.LEFT)
-
 STRIKES_MAX = 3
 STRIKE_WINDOW_S = 600.0
 
@@ -77,7 +75,7 @@ class LearnerRecord:
     @property
     def reachable(self) -> bool:
         """Whether its link to this syncer is up and the supervisor has not ended it."""
-        return self.connection is not None and self.status not in ENDED
+        return self.connection is not None and not self.status.ended
 
     @property
     def adopting(self) -> bool:

@@ -19,7 +19,7 @@ from islands.syncer.endings import close_accounts, forget_seed, retire
 from islands.syncer.events import LinkOpened
 from islands.syncer.pausing import set_paused
 from islands.syncer.reports import goes_back, last_word, take_report, wrong_because
-from islands.syncer.roster import ENDED, LearnerRecord
+from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import ask, excuse
 from islands.tape import member_entries, process_entries
@@ -243,7 +243,7 @@ def take_membership(core: Core, page: MembershipChanged, now_s: float) -> None:
         learner = core.learners.get(member.name)
         if learner is None or learner.incarnation != member.incarnation:
             continue
-        if member.status in ENDED:
+        if member.status.ended:
             retire(core, member.name, member.status.value)
         elif learner.status is not member.status:
             learner.status = member.status
@@ -256,7 +256,7 @@ def take_membership(core: Core, page: MembershipChanged, now_s: float) -> None:
 
 def _fence_older(core: Core, member: Member) -> None:
     """End what the view ended or replaced where no link tells: in the journal, or never seen."""
-    name, ended = member.name, member.status in ENDED
+    name, ended = member.name, member.status.ended
     learner = core.learners.get(name)
     if learner is not None and learner.incarnation >= member.incarnation:
         return

@@ -10,7 +10,6 @@ from math import inf
 
 from islands.identities import LearnerName
 from islands.messages.membership import MembershipChanged
-from islands.syncer.roster import ENDED
 
 
 @dataclass(slots=True)
@@ -38,7 +37,7 @@ class SupervisorView:
         self.number = page.number
         self.complete = page.number >= page.latest
         for member in page.members:
-            if member.status in ENDED:
+            if member.status.ended:
                 self.listed.pop(member.name, None)
             else:
                 self.listed[member.name] = None

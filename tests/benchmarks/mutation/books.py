@@ -412,7 +412,7 @@ BOOKS = (
     Mutation(
         "an ended incarnation's heartbeat counts",
         "islands/supervisor/membership.py",
-        "if member is None or fenced or member.status in ENDED:",
+        "if member is None or fenced or member.status.ended:",
         "if member is None or fenced:",
         (SUPERVISOR_STATE,),
     ),

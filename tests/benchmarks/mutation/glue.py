@@ -162,7 +162,7 @@ GLUE = (
             "        if status"
         ),
         (
-            "        if member.role is Role.LEARNER and status not in ENDED:\n"
+            "        if member.role is Role.LEARNER and not status.ended:\n"
             "            self.view.changed(member.name)\n"
             "        if status"
         ),
