@@ -26,12 +26,14 @@ class RotatingFile:
     Args:
         path: of the growing file; a file that is there is continued, on a new line.
         limit_bytes: at which it is turned over.
+        head: a whole line with which each file begins, and each continuation of one.
     """
 
-    def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES, head: bytes = b"") -> None:
         """The file is opened with the first lines: the disk may be full just now."""
         self._path = path
         self._limit_bytes = limit_bytes
+        self._head = self._due_head = head
         self._file: IO[bytes] | None = None
         self._size = 0
         self._torn = False
@@ -50,9 +52,9 @@ class RotatingFile:
         file = self._file or self._open()
         if self._size >= self._limit_bytes:
             file = self._turn_over(file)
-        whole = b"\n" + data if self._torn else data
+        whole = (b"\n" if self._torn else b"") + self._due_head + data
         write_whole(file, whole, self._size)
-        self._torn = False
+        self._torn, self._due_head = False, b""
         self._size += len(whole)
 
     def close(self) -> None:
@@ -72,7 +74,7 @@ class RotatingFile:
         with contextlib.suppress(FileNotFoundError):  # it was moved before, and no more than that
             self._path.replace(older(self._path))
         file = self._file = self._path.open("ab", buffering=0)
-        self._size, self._torn = 0, False
+        self._size, self._torn, self._due_head = 0, False, self._head
         full.close()
         return file
 

@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
+VERSION = 1
+"""Of the format: raised when a kind is added, or a kind or field is renamed or goes."""
+
 
 def _kind(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

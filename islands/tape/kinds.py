@@ -1,10 +1,11 @@
 """All kinds of entries, and a tape's lines read back into them.
 
-The union is every class of the modules of entries that has no subclass: none is listed twice.
+The union is every class that the modules of entries declare: none is listed twice.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Union
 
 import msgspec
@@ -17,23 +18,20 @@ from islands.tape import (
     round_entries,
     simulation_entries,
 )
-from islands.tape.entry import Entry, Line, Logged, Notable, Stamp, kind_of
+from islands.tape.entry import VERSION, Entry, Line, Logged, Notable, Stamp, kind_of
+from islands.tape.process_entries import TapeBegan
 
 MODULES = (process_entries, member_entries, round_entries, learner_entries, simulation_entries)
 """Where entries are declared, in the order of the docs."""
 
 
-def _leaves(parent: type[Entry]) -> Iterator[type[Entry]]:
-    children = parent.__subclasses__()
-    for child in children:
-        yield from _leaves(child)
-    if not children:
-        yield parent
+def _entries_of(module: ModuleType) -> list[type[Entry]]:
+    """The entries that a module declares itself, in its order."""
+    found = [one for one in vars(module).values() if isinstance(one, type)]
+    return [one for one in found if issubclass(one, Entry) and one.__module__ == module.__name__]
 
 
-ENTRIES = tuple(
-    entry for module in MODULES for entry in _leaves(Entry) if entry.__module__ == module.__name__
-)
+ENTRIES = tuple(entry for module in MODULES for entry in _entries_of(module))
 """Every type of entry."""
 
 
@@ -63,15 +61,26 @@ def read(lines: Iterable[bytes]) -> list[Line]:
     """A tape, in order.
 
     Raises:
-        TapeError: a line is no entry of this version.
+        TapeError: it is of another version, or a line is no entry.
     """
     found: list[Line] = []
     for number, line in enumerate(lines, start=1):
         try:
             stamp = _STAMP.decode(line)
-            found.append(Line(stamp.at_s, stamp.actor, _ENTRY.decode(line)))
+            entry = _ENTRY.decode(line)
         except msgspec.MsgspecError as error:
             raise TapeError(f"line {number} of the tape is damaged: {error}") from error
+        if number == 1 and not isinstance(entry, TapeBegan):
+            raise TapeError(
+                "the tape does not begin with its version: its beginning is missing, or an islands "
+                f"wrote it that is older than version {VERSION}; this one cannot read it"
+            )
+        if isinstance(entry, TapeBegan) and entry.version != VERSION:
+            raise TapeError(
+                f"line {number} begins a tape of version {entry.version}, and this islands reads "
+                f"version {VERSION}: read it with the islands that wrote it"
+            )
+        found.append(Line(stamp.at_s, stamp.actor, entry))
     return found
 
 

@@ -4,6 +4,12 @@ from islands.messages.control import Verb
 from islands.tape.entry import Entry, Logged
 
 
+class TapeBegan(Entry, frozen=True, tag="tape"):
+    """A tape begins here, or is continued; what follows is of this version."""
+
+    version: int
+
+
 class ProcessBegan(Entry, frozen=True):
     """A process began; what its clocks showed then."""
 

@@ -1,4 +1,7 @@
-"""Where entries are written: in memory, or in a file, one JSON object per line."""
+"""Where entries are written: in memory, or in a file, one JSON object per line.
+
+A tape begins with its version (`HEAD`): each file, and each stretch of it that a process writes.
+"""
 
 from collections import deque
 from pathlib import Path
@@ -6,8 +9,11 @@ from typing import Protocol
 
 from islands.files.rotation import LIMIT_BYTES, RotatingFile
 from islands.files.spool import Spool
-from islands.tape.entry import Entry, encode_entry
-from islands.tape.process_entries import EntriesLost
+from islands.tape.entry import VERSION, Entry, encode_entry
+from islands.tape.process_entries import EntriesLost, TapeBegan
+
+HEAD = encode_entry(0.0, "tape", TapeBegan(VERSION))
+"""The first line of every tape."""
 
 
 class Tape(Protocol):
@@ -21,8 +27,8 @@ class MemoryTape:
     """Keeps entries, as the bytes that a file would hold; the newest `limit` of them."""
 
     def __init__(self, limit: int | None = None) -> None:
-        """An empty tape."""
-        self.lines: deque[bytes] = deque(maxlen=limit)
+        """Nothing is on the tape but its version."""
+        self.lines: deque[bytes] = deque([HEAD], maxlen=limit)
 
     def write(self, at_s: float, actor: str, entry: Entry) -> None:
         """Keep one entry."""
@@ -43,7 +49,7 @@ class FileTape:
     def __init__(self, path: Path, spool: Spool, *, limit_bytes: int = LIMIT_BYTES) -> None:
         """The file is opened with the first entry."""
         self._spool = spool
-        self._inlet = spool.inlet(RotatingFile(path, limit_bytes))
+        self._inlet = spool.inlet(RotatingFile(path, limit_bytes, HEAD + b"\n"))
         self._noted = 0
 
     def write(self, at_s: float, actor: str, entry: Entry) -> None:

@@ -39,6 +39,13 @@ def rows(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def taped(folder: RunFolder) -> list[Row]:
+    """The entries of a folder's tape, after the one that says its version."""
+    head, *entries = rows(folder.path / "tape.jsonl")
+    assert head["kind"] == "tape"
+    return entries
+
+
 # ------------------------------------------------------------------------------------ the folder
 
 
@@ -136,7 +143,7 @@ def test_the_tape_feeds_figures_metrics_and_log(folder: RunFolder) -> None:
     log = rows(folder.path / "run.log")
     assert [entry["event"] for entry in log] == ["admitted"] * 2 + ["status", "evicted", "admitted"]
     assert all(str(entry["timestamp"]).endswith("Z") for entry in log)
-    assert len(rows(folder.path / "tape.jsonl")) == 6
+    assert len(taped(folder)) == 6
     assert [event.split("  ")[-1] for event in folder.figures.events] == [
         *("a joined", "a is not heard", "a was evicted: silent", "a is back"),
     ]
@@ -267,7 +274,7 @@ def test_a_note_of_another_process_is_kept_and_counted(folder: RunFolder) -> Non
     assert folder.figures.merges == 1
     merges = [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "merge"]
     assert [row["contributions"] for row in merges] == [2]
-    assert rows(folder.path / "tape.jsonl")[0]["actor"] == "syncer"
+    assert taped(folder)[0]["actor"] == "syncer"
 
 
 @pytest.mark.parametrize(
@@ -307,7 +314,7 @@ def test_a_learner_decides_nothing_by_a_note(folder: RunFolder, kind: str) -> No
     folder.close()
     assert (folder.figures.merges, folder.figures.warning) == (0, "")
     assert folder.figures.learners["b"].status == "live"
-    assert len(rows(folder.path / "tape.jsonl")) == len(rows(folder.path / "run.log")) == 1
+    assert len(taped(folder)) == len(rows(folder.path / "run.log")) == 1
 
 
 def test_a_note_is_written_under_the_name_of_its_member(folder: RunFolder) -> None:
@@ -319,7 +326,7 @@ def test_a_note_is_written_under_the_name_of_its_member(folder: RunFolder) -> No
     )
     folder.noted("liar", Role.LEARNER, 1.0, Note("moments_fresh", json.dumps(forged)))
     folder.close()
-    (entry,) = rows(folder.path / "tape.jsonl")
+    (entry,) = taped(folder)
     assert (entry["at_s"], entry["actor"], entry["kind"]) == (1.0, "liar", "moments_fresh")
     (line,) = rows(folder.path / "run.log")
     assert (line["at_s"], line["actor"], line["event"]) == (1.0, "liar", "moments_fresh")

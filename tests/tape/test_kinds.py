@@ -8,6 +8,7 @@ from islands.simulation.faults import draw
 from islands.simulation.trial import play
 from islands.tape.entry import encode_entry
 from islands.tape.kinds import decode_fields, read
+from islands.tape.writing import HEAD
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -31,8 +32,25 @@ def test_what_is_read_is_what_was_written(number: int) -> None:
 def test_what_is_no_entry_is_told_by_its_line(line: bytes) -> None:
     """A damaged tape is no evidence, and whoever reads it hears where it is damaged."""
     whole = b'{"at_s":0.0,"actor":"a","kind":"journalled","sequence":1}'
-    with pytest.raises(TapeError, match="line 2 of the tape is damaged"):
-        read([whole, line])
+    with pytest.raises(TapeError, match="line 3 of the tape is damaged"):
+        read([HEAD, whole, line])
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (
+            [HEAD, HEAD.replace(b":1}", b":2}")],
+            "line 2 begins a tape of version 2, and this islands",
+        ),
+        ([HEAD.replace(b":1}", b":0}")], "line 1 begins a tape of version 0, and this islands"),
+        ([b'{"at_s":0.0,"actor":"a","kind":"resumed"}'], "does not begin with its version"),
+    ],
+)
+def test_a_tape_of_another_version_is_refused_in_a_sentence(lines: list[bytes], told: str) -> None:
+    """Newer or older, from its beginning or from where another islands went on with it."""
+    with pytest.raises(TapeError, match=told):
+        read(lines)
 
 
 @pytest.mark.parametrize("fields", ["{}", '{"kind":"left","sequence":1}', '{"sequence":null}', "x"])

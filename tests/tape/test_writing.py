@@ -5,11 +5,12 @@ from pathlib import Path
 
 from islands.files.spool import Spool
 from islands.tape.entry import encode_entry
+from islands.tape.kinds import read
 from islands.tape.member_entries import Paused
 from islands.tape.process_entries import Waits
 from islands.tape.round_entries import Journal, Journalled
 from islands.tape.simulation_entries import Fault
-from islands.tape.writing import FileTape, MemoryTape
+from islands.tape.writing import HEAD, FileTape, MemoryTape
 
 
 def test_an_entry_has_one_form() -> None:
@@ -46,7 +47,7 @@ def test_memory_keeps_the_newest() -> None:
 
 
 def test_a_file_turns_over_and_its_space_is_bounded(tmp_path: Path) -> None:
-    """Past the limit the file is kept beside the growing one; nothing older stays."""
+    """Past the limit the file is kept beside the growing one; each begins with the version."""
     tape = FileTape(tmp_path / "tape.jsonl", Spool(tmp_path), limit_bytes=1000)
     for number in range(500):
         tape.write(0.0, "a", Journalled(number))
@@ -54,19 +55,27 @@ def test_a_file_turns_over_and_its_space_is_bounded(tmp_path: Path) -> None:
     kept = sorted(tmp_path.iterdir())
     assert [path.name for path in kept] == ["tape.1.jsonl", "tape.jsonl"]
     assert sum(path.stat().st_size for path in kept) < 2200
-    lines = [json.loads(line) for path in kept for line in path.read_text().splitlines()]
-    numbers = [line["sequence"] for line in lines]
+    read_back = [read(path.read_bytes().splitlines()) for path in kept]
+    numbers = [
+        line.entry.sequence
+        for lines in read_back
+        for line in lines
+        if isinstance(line.entry, Journalled)
+    ]
     assert numbers == list(range(numbers[0], 500)), "no gap up to the newest"
 
 
 def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
-    """A second process appends to the first one's tape, and counts what is there."""
+    """A second process says the version again, appends, and counts what is there."""
     for number in range(3):
-        tape = FileTape(tmp_path / "tape.jsonl", Spool(tmp_path), limit_bytes=90)
+        tape = FileTape(tmp_path / "tape.jsonl", Spool(tmp_path), limit_bytes=200)
         tape.write(0.0, "a", Journalled(number))
         tape.close()
-    kept = [path.read_text() for path in sorted(tmp_path.iterdir())]
-    assert [text.count("\n") for text in kept] == [2, 1]
+    kept = [path.read_bytes().splitlines() for path in sorted(tmp_path.iterdir())]
+    assert [[line == HEAD for line in lines] for lines in kept] == [
+        [True, False] * 2,
+        [True, False],
+    ]
 
 
 def test_a_full_disk_costs_entries_and_not_the_process() -> None:
