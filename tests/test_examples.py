@@ -20,9 +20,10 @@ from islands.settings.host import (
     SyncerOptions,
 )
 from islands.settings.run import RunSettings
+from islands.training.factory import make
 from islands.training.jax_settings import cpu_environment
 from islands.training.jax_trainer import JaxTrainer
-from islands.training.task import load_task
+from islands.training.task import Task
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -74,7 +75,8 @@ def test_a_run_is_understood_by_all_who_read_it(name: str) -> None:
 def test_its_task_trains(name: str) -> None:
     """The task is found, its fragments are those asked for, and a step has a finite loss."""
     file = parse(RunOptions, [name], program="islands run", description="")[0].file
-    task = load_task(file.task, **file.task_settings)
+    task = make(file.task, file.task_settings)
+    assert isinstance(task, Task)
     assert len(JaxTrainer(task, file.run.fragments).layout.fragments) == file.run.fragments
     trainer = JaxTrainer(task, 1)  # fewer functions to compile
     trainer.setup()
@@ -89,8 +91,9 @@ def test_the_hosts_own_file_is_understood() -> None:
     found, _ = parse(LearnerOptions, arguments, program="islands.learner", description="")
     assert found.name == "island-0"
     assert found.task_settings == {"rows": 8}
-    task = RunFile().task
-    assert load_task(task, **found.task_settings).shards > 0
+    task = make(RunFile().task, found.task_settings)
+    assert isinstance(task, Task)
+    assert task.shards > 0
 
 
 @pytest.mark.parametrize("name", ["learner.yaml", *RUNS])

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 Colour = tuple[int, int, int]
 Point = tuple[float, float]
 
-WHITE: Colour = (255, 255, 255)
 LETTER_COLUMNS = 5
 LETTER_ROWS = 8
 ADVANCE = LETTER_COLUMNS + 1

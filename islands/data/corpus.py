@@ -12,7 +12,6 @@ refused, and `first_difference` names the file.
 import hashlib
 import os
 import sysconfig
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -59,11 +58,6 @@ class ByteCorpus:
         """blake2b-128 of the manifest."""
         lines = "\n".join(map(str, self.manifest))
         return hashlib.blake2b(lines.encode(), digest_size=16).hexdigest()
-
-    def zlib_bits_per_byte(self) -> float:
-        """What zlib at level 9 makes of the validation part: a bar that needs no learning."""
-        data = self.validation.tobytes()
-        return 8 * len(zlib.compress(data, 9)) / len(data)
 
 
 def first_difference(here: Sequence[CorpusFile], there: Sequence[CorpusFile]) -> str | None:

@@ -6,6 +6,6 @@ Where to find what:
 leaves, pieces, fragments, units: the words  `leaves.py`
 which tensors form which fragment            `fragments.py`
 on which devices a learner computes          `mesh.py`
-gather, difference, blend on the device      `device_transfer.py`
+gather, overwrite, shift on the device       `device_transfer.py`
 ===========================================  ====================
 """

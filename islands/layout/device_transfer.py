@@ -1,4 +1,4 @@
-"""What a learner computes on the device between two steps: gather, difference, blend.
+"""What a learner computes on the device between two steps: gather, difference, overwrite, shift.
 
 Each takes the leaves that a fragment touches and the first row of each of its pieces. The rows
 are arguments, not constants, so fragments of equal shape share one compiled function: a decoder
@@ -116,20 +116,14 @@ def difference(
     return (base - gather(shape, leaves, starts)).astype(dtype)
 
 
-def blend(
+def overwrite(
     shape: FragmentShape,
     leaves: Sequence[Array],
     starts: Int[Array, " pieces"],
     value: Float[Array, " n"],
-    keep: Float[Array, ""],
 ) -> Leaves:
-    """The leaves with local := keep · local + (1 − keep) · value, computed in float32.
-
-    The leaves are donated. With `keep` 0 the value is taken as it is, whatever the leaves hold.
-    """
-    local, value = _flat(shape, leaves, starts), _assembled(shape, value)
-    mixed = jnp.where(keep == 0, value, keep * local + (1 - keep) * value)
-    return _written(shape, leaves, starts, mixed)
+    """The leaves with local := value, whatever they hold. The leaves are donated."""
+    return _written(shape, leaves, starts, _assembled(shape, value))
 
 
 def shift(

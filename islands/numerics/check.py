@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -104,9 +103,3 @@ def unit_table(units: Sequence[Unit], size: int) -> NDArray[np.int64]:
         raise InvariantError(f"merge units cover {end} elements of a fragment of {size}")
     rows = [(unit.offset, unit.size, unit.rule == "rda") for unit in units]
     return np.array(rows, np.int64).reshape(-1, 3)
-
-
-def is_finite(values: Flat | FlatBFloat16) -> bool:
-    """Whether every element is finite; for values that are not merged."""
-    wide = values.astype(np.float32) if values.dtype == ml_dtypes.bfloat16 else values
-    return bool(np.isfinite(wide).all())

@@ -1,8 +1,5 @@
 """How much a contribution counts in a merge."""
 
-import math
-from collections.abc import Sequence
-
 from islands.errors import InvariantError
 from islands.settings.run import Weighting
 
@@ -45,21 +42,3 @@ def weight(
             return float(tokens)
         case Weighting.UNIFORM:
             return 1.0
-
-
-def effective_count(weights: Sequence[float]) -> float:
-    """Number of equal contributions that would average as well as these: (Σw)² / Σw².
-
-    It is M for M equal weights, 1 when one outweighs all others, and 0 when there is no weight.
-
-    Args:
-        weights: At least one, each finite and ≥ 0.
-
-    Returns:
-        A number between 0 and `len(weights)`; its root is √M_eff = Σw / √(Σw²) of SPEC §3.6.
-    """
-    largest = max(weights)
-    if largest == 0:
-        return 0.0
-    shares = [share / largest for share in weights]  # so that squares neither over- nor underflow
-    return math.fsum(shares) ** 2 / math.fsum(share * share for share in shares)

@@ -34,7 +34,6 @@ class Admitted:
     contribution: Contribution
     connection: int
     rate: float
-    arrived_s: float
 
 
 @dataclass(slots=True)

@@ -189,7 +189,7 @@ def take_contribution(
     rate = max(learning_rate(core.settings, core.clock), LEARNING_RATE_MIN)
     norm_rate = check.norm / (sqrt(contribution.steps) * rate)
     round_.excused.pop(ticket.name, None)
-    round_.arrived[ticket.name] = Admitted(contribution, connection, norm_rate, now_s)
+    round_.arrived[ticket.name] = Admitted(contribution, connection, norm_rate)
     core.record(round_entries.Arrived(str(ticket), contribution.tokens))
     core.went_forward(learner)
     if round_.quorum_s is None and round_.quorum_complete:

@@ -27,10 +27,10 @@ from islands.layout.device_transfer import (
     Leaves,
     PieceShape,
     all_finite,
-    blend,
     difference,
     first_rows,
     gather,
+    overwrite,
     read_rows,
     shape_of,
     shift,
@@ -162,7 +162,7 @@ class JaxTrainer:
         for fragment in range(len(self.layout.fragments)):
             self._difference(model, fragment, self._precision)
             base = model.base[fragment]
-            self._blend(model, fragment, base, 0.0)
+            self._overwrite(model, fragment, base)
             for sent in (None, base) if self._carries else ():
                 self._shift(model, fragment, base, sent)
         self._first_carried()  # as a reset of the moments will call it
@@ -214,10 +214,10 @@ class JaxTrainer:
         size = self.layout.fragments[fragment].size
         return np.array(np.asarray(self._gather(self._ready().local, fragment))[:size])
 
-    def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
-        """Dispatch base := value and local := keep · local + (1 − keep) · value."""
+    def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
+        """Dispatch base := value and local := value."""
         base = self._upload(fragment, value)
-        self._take_over(fragment, base, self._blend(self._ready(), fragment, base, keep))
+        self._take_over(fragment, base, self._overwrite(self._ready(), fragment, base))
 
     def carry_on(
         self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
@@ -379,11 +379,11 @@ class JaxTrainer:
         key, flat = ("difference", precision, name), self._place.flat
         return self._compile(key, function, arguments, parts_to=flat), arguments
 
-    def _blend(self, model: _Model, fragment: int, value: Array, keep: float) -> _Call:
+    def _overwrite(self, model: _Model, fragment: int, value: Array) -> _Call:
         name, pieces = self._pieces(model.local, fragment)
-        arguments = (*pieces, value, np.float32(keep))
+        arguments = (*pieces, value)
         to = tuple(leaf.sharding for leaf in pieces[0])
-        key, function = ("blend", name), partial(blend, name[0])
+        key, function = ("overwrite", name), partial(overwrite, name[0])
         return self._compile(key, function, arguments, donate=(0,), parts_to=to), arguments
 
     def _shift(self, model: _Model, fragment: int, value: Array, sent: Array | None) -> _Call:

@@ -20,9 +20,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from islands.data.shards import ShardKey
-from islands.errors import TaskError
 from islands.layout.leaves import Role, default_role
-from islands.training.factory import make
 
 Batch = TypeVar("Batch")
 
@@ -117,22 +115,6 @@ class Task(ABC, Generic[Batch]):
     def labels(self) -> Mapping[str, str]:
         """Further facts all hosts must share, such as the digest of the corpus."""
         return {}
-
-
-def load_task(name: str, **settings: object) -> Task[PyTree]:
-    """Build the task named `package.module:factory`.
-
-    Args:
-        name: Where the factory is; a class that needs no arguments is one.
-        settings: Passed to the factory.
-
-    Raises:
-        TaskError: The name is malformed, nothing is there, or what is there makes no task.
-    """
-    task = make(name, settings)
-    if not isinstance(task, Task):
-        raise TaskError(f"{name!r} makes a {type(task).__name__}, which is no islands.Task")
-    return task
 
 
 def path_of(keys: tuple[object, ...]) -> str:

@@ -21,6 +21,7 @@ from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import InvariantError
 from islands.layout.fragments import Layout, Leaf, default_role, plan
 from islands.numerics.adopt import delay_corrected
+from islands.numerics.outer_gradient import outer_gradient
 from islands.training.trainer import (
     MOMENT_PIECE_BYTES,
     MomentsCopy,
@@ -219,24 +220,17 @@ class NumpyTrainer(ToyTask):
     def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
         """Base − local of a fragment, cast to the wire's precision."""
         where = self._ranges[fragment]
-        difference = self._base[where] - self._local[where]
-        if precision == "bfloat16":
-            return ToySnapshot(difference.astype(ml_dtypes.bfloat16))
-        return ToySnapshot(difference)
+        wire = ml_dtypes.bfloat16 if precision == "bfloat16" else None
+        return ToySnapshot(outer_gradient(self._base[where], self._local[where], wire))
 
     def value(self, fragment: int) -> NDArray[np.float32]:
         """The local value of a fragment, copied."""
         return self._local[self._ranges[fragment]].copy()
 
-    def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
-        """Base := value; local := keep · local + (1 − keep) · value."""
+    def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
+        """Base and local := value."""
         where = self._ranges[fragment]
-        self._base[where] = value
-        if keep:
-            mixed = np.float32(keep) * self._local[where] + np.float32(1 - keep) * value
-            self._local[where] = mixed
-        else:
-            self._local[where] = value
+        self._base[where] = self._local[where] = value
 
     def carry_on(
         self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None

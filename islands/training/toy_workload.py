@@ -168,7 +168,7 @@ class Accelerator(ToyTask):
         """The value held."""
         return self._held[fragment].copy()
 
-    def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
+    def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         """Hold the value; nobody writes to a published one."""
         self._held[fragment], self._drift[fragment] = value, 0.0
 

@@ -96,8 +96,8 @@ class Trainer(Protocol):
     def value(self, fragment: int) -> NDArray[np.float32]:
         """The local value of a fragment, on the host; the first one seeds version 0."""
 
-    def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
-        """Dispatch base := value and local := keep · local + (1 − keep) · value.
+    def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
+        """Dispatch base := value and local := value.
 
         The inner optimizer's moments are untouched. `value` is flat float32 and may be reused as
         soon as the call returns.

@@ -78,9 +78,9 @@ class RecordingTrainer(NumpyTrainer):
         self.tokens_after.append(self.tokens_after[-1] + self.tokens(batch))
         return pending
 
-    def adopt(self, fragment: int, value: NDArray[np.float32], keep: float = 0.0) -> None:
+    def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         self.adopted.append((fragment, value.copy(), len(self.tokens_after) - 1))
-        super().adopt(fragment, value, keep)
+        super().adopt(fragment, value)
 
     def carry_on(
         self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None

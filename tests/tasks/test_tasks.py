@@ -12,8 +12,9 @@ from islands.errors import DataError
 from islands.models.decoder import DecoderConfig
 from islands.tasks.digits import Digits
 from islands.tasks.stdlib_bytes import StdlibBytes
+from islands.training.factory import make
 from islands.training.jax_trainer import JaxTrainer
-from islands.training.task import Task, load_task
+from islands.training.task import Task
 
 TINY = StdlibBytes(
     DecoderConfig(width=32, layers=1, heads=2, head_width=16, hidden=64),
@@ -100,5 +101,5 @@ def test_the_embedding_is_averaged() -> None:
 
 def test_tasks_are_built_by_name() -> None:
     """What settings name is what a remote host builds, equal in value."""
-    task = load_task("islands.tasks.stdlib_bytes:StdlibBytes", length=64)
+    task = make("islands.tasks.stdlib_bytes:StdlibBytes", {"length": 64})
     assert task == StdlibBytes(length=64)

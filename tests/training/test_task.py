@@ -14,8 +14,12 @@ from numpy.typing import NDArray
 from islands.data.shards import ShardKey
 from islands.errors import TaskError
 from islands.layout.leaves import Role
+from islands.settings.run import RunSettings
+from islands.settings.run_spec import RunSpec
+from islands.training.factory import make
 from islands.training.jax_trainer import JaxTrainer
-from islands.training.task import Task, TaskState, load_task, path_of
+from islands.training.task import Task, TaskState, path_of
+from islands.training.workload import load_workload
 
 
 @jax.tree_util.register_dataclass
@@ -70,19 +74,19 @@ def test_a_users_own_model_trains() -> None:
         ("no_such_package:Task", "cannot be loaded"),
         ("islands.tasks.digits:NoSuch", "cannot be loaded"),
         ("islands.training.task:Task", "refuses its settings"),
-        ("builtins:dict", "makes a dict, which is no"),
+        ("builtins:dict", "makes a dict, no islands.Task"),
     ],
 )
 def test_a_name_that_makes_no_task_is_refused(name: str, sentence: str) -> None:
     """The sentence says whether the name, the module or the result is wrong."""
     with pytest.raises(TaskError, match=sentence):
-        load_task(name)
+        load_workload(RunSpec(RunSettings(), name, {}))
 
 
 def test_settings_a_factory_does_not_know_are_refused() -> None:
     """A misspelt setting is told, with the task's name."""
     with pytest.raises(TaskError, match=r"Digits.*refuses its settings"):
-        load_task("islands.tasks.digits:Digits", hiden=3)
+        make("islands.tasks.digits:Digits", {"hiden": 3})
 
 
 def test_paths_are_the_keys_of_the_tree() -> None:

@@ -231,20 +231,6 @@ def test_adoption_touches_its_fragment_alone() -> None:
     assert train(trainer, 3, shard=1) == train(control, 3, shard=1)
 
 
-def test_a_part_of_the_local_value_may_be_kept() -> None:
-    """With `keep` the local value becomes a mixture, the base the value itself."""
-    trainer = made()
-    train(trainer, 2)
-    fragment = next(f.index for f in trainer.layout.fragments if f.pieces[0].path == "large")
-    local = trainer.value(fragment)
-    value = np.ones_like(local)
-    trainer.adopt(fragment, value, keep=0.25)
-    mixed = trainer.value(fragment)
-    np.testing.assert_allclose(mixed, 0.25 * local + 0.75, rtol=1e-6)
-    sent = np.frombuffer(trainer.snapshot(fragment, "float32").buffer(), np.float32)
-    np.testing.assert_array_equal(sent, value - mixed)
-
-
 @pytest.mark.parametrize("merged", [True, False])
 def test_what_a_value_does_not_contain_is_carried_on(*, merged: bool) -> None:
     """Local becomes value + (local − sent), or value + (local − base); the base is the value."""
