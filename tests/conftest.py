@@ -55,12 +55,17 @@ hypothesis_settings.load_profile("ci" if os.environ.get("CI") else "islands")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options that choose seeds."""
+    """Add the options that choose seeds, and the one that rewrites transcripts."""
     group = parser.getgroup("seeds")
     group.addoption(
         "--seeds", type=int, default=DEFAULT_SEEDS, help="run seeded tests with seeds 0 to N-1"
     )
     group.addoption("--seed", type=int, default=None, help="run seeded tests with this seed only")
+    parser.getgroup("transcripts").addoption(
+        "--rewrite_transcripts",
+        action="store_true",
+        help="write tests/transcripts/*.txt as they come out now, to be read as a diff",
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

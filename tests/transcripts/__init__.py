@@ -1,0 +1,1 @@
+"""Scenarios of all roles as a reviewer reads them, in files of their own."""
