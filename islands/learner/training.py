@@ -21,11 +21,12 @@ def take_grant(core: Core, grant: LeaseGranted) -> None:
     """All leases and the whole quota; void if from an older syncer, or to another incarnation."""
     if grant.epoch < core.epoch_seen or grant.incarnation != core.incarnation:
         return
-    core.quota_tokens = max(core.quota_tokens, grant.quota_tokens)
-    before = core.leases
+    quota_tokens, leases = core.quota_tokens, core.leases
+    core.quota_tokens = max(quota_tokens, grant.quota_tokens)
     core.leases = grant.leases
-    _take_positions(core, before)
-    allow(core)
+    _take_positions(core, leases)
+    if (core.quota_tokens, core.leases) != (quota_tokens, leases):
+        allow(core)
 
 
 def allow(core: Core) -> None:
@@ -46,7 +47,7 @@ def allow(core: Core) -> None:
 
 def take_final_round(core: Core, epoch: int) -> None:
     """The run closes: stop at the next boundary."""
-    if epoch >= core.epoch_seen:
+    if epoch >= core.epoch_seen and not core.closing:
         core.closing = True
         core.allow_steps(0, core.leases)
 

@@ -235,6 +235,19 @@ def test_nobody_steps_before_everything_is_adopted() -> None:
     assert phase_of(bench) is Phase.STEPPING
 
 
+def test_a_grant_and_an_end_that_are_said_again_change_nothing() -> None:
+    """Both are repeated while the syncer has not heard that they came."""
+    bench = stepping()
+    bench.grant(20_000)
+    assert len(bench.of(AllowSteps)) == 1
+    bench.grant(20_000)
+    assert bench.actions == []
+    bench.do(FromSyncer(FinalRound(1, "tokens")))
+    assert [allowed.until_tokens for allowed in bench.of(AllowSteps)] == [0]
+    bench.do(FromSyncer(FinalRound(1, "tokens")))
+    assert bench.actions == []
+
+
 def test_it_offers_its_own_value_as_version_zero() -> None:
     """Only once the model is built, and not to a syncer of an older epoch."""
     bench = Bench()
@@ -541,7 +554,7 @@ def test_a_grant_for_another_incarnation_is_ignored() -> None:
     bench.grant(99_999, counter=2)
     assert bench.of(AllowSteps) == []
     bench.grant(10)
-    assert bench.of(AllowSteps) == [AllowSteps(10_000, LEASES)]
+    assert (bench.of(AllowSteps), bench.state.core.quota_tokens) == ([], 10_000)
 
 
 def test_without_quota_it_is_starved() -> None:
