@@ -9,7 +9,7 @@ from typing import assert_never
 
 from islands.actors.membership import MembershipState, SignOfLife
 from islands.identities import Incarnation, LearnerName, Phase, Role, Version
-from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
+from islands.messages.membership import RUN_OVER, Evicted, HeartbeatAck, Joined, Refused, Stop
 from islands.messages.training import FragmentProgress, Progress, Welcome
 from islands.observer.actions import (
     Action,
@@ -118,7 +118,8 @@ class ObserverState:
                 self._actions.extend(map(DialSyncer, self.membership.on_ack(message)))
             case Refused(_, reason, retry):
                 if not retry:
-                    self._actions.append(Exit(f"refused: {reason}", failed=True))
+                    failed = not reason.startswith(RUN_OVER)
+                    self._actions.append(Exit(f"refused: {reason}", failed))
             case Evicted():
                 if self.membership.on_evicted(message):
                     self._show_life(now_s)

@@ -6,6 +6,7 @@ import pytest
 
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Role, Version
 from islands.messages.membership import (
+    RUN_OVER,
     Evicted,
     Heartbeat,
     HeartbeatAck,
@@ -243,11 +244,15 @@ def test_it_follows_a_syncer_that_moved() -> None:
             Refused("watcher", "another layout", retry=False),
             [Exit("refused: another layout", failed=True)],
         ),
+        (
+            Refused("watcher", f"{RUN_OVER}: tokens", retry=False),
+            [Exit(f"refused: {RUN_OVER}: tokens", failed=False)],
+        ),
         (Refused("watcher", "name taken", retry=True), []),
     ],
 )
 def test_when_it_ends(message: Stop | Refused, exits: list[Exit]) -> None:
-    """It ends with the run, or when it is refused for good."""
+    """It ends with the run, or when it is refused for good; that the run is over is no failure."""
     assert Seat().seated().handle(Told(message)) == exits
 
 
