@@ -1,0 +1,135 @@
+"""Rules at rest: a second event at the same instant that says nothing new asks for nothing.
+
+Whatever happens to all roles, in any order, each state is shown two more events after each one: a
+word that concerns nobody, and the same event again, if a link or a clock may repeat it and it asks
+for no answer. Whoever acts on the first had not come to rest, and on the second takes a repetition
+for news.
+"""
+
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
+from islands.learner import events as learner_events
+from islands.learner.state import LearnerState
+from islands.messages.membership import Leave, Refused, Stop
+from islands.messages.training import FragmentUpdate, Progress, Quarantined, Welcome
+from islands.observer import events as observer_events
+from islands.observer.state import ObserverState
+from islands.settings.run import RunSettings
+from islands.supervisor import events as supervisor_events
+from islands.supervisor.state import SupervisorState
+from islands.syncer import events as syncer_events
+from islands.syncer.state import SyncerState
+from tests.transcripts.company import BYTES, Company
+from tests.transcripts.people import A, E_contra, Handle, Learner
+from tests.transcripts.script import obey
+
+NOBODY, NEVER = LearnerName("nobody"), Incarnation(0, 0)
+REPORT_OF_NOBODY = Progress(NOBODY, NEVER, Phase.STEPPING, 0, 0, 0.0, 0, 0, (), ())
+DAMAGED = FragmentUpdate(1, FragmentIndex(0), Version(9, 9), 9, "", 0.0, None)
+
+CONCERNS_NOBODY: dict[type, object] = {
+    SyncerState: syncer_events.ProgressArrived(REPORT_OF_NOBODY, 0),
+    SupervisorState: supervisor_events.LinkClosed(-1),
+    LearnerState: learner_events.FromSyncer(Quarantined(NOBODY, NEVER, "for the log")),
+    ObserverState: observer_events.UpdateArrived(DAMAGED, intact=False, payload=BYTES),
+}
+
+REPEATED = (
+    syncer_events.LinkClosed,
+    syncer_events.MembershipArrived,
+    syncer_events.ProgressArrived,
+    syncer_events.PullDeclined,
+    syncer_events.SeedArrived,
+    syncer_events.LeaveArrived,
+    syncer_events.JournalFinished,
+    syncer_events.StopRequested,
+    syncer_events.EndHeard,
+    syncer_events.Ticked,
+    supervisor_events.LeaveArrived,
+    supervisor_events.LinkClosed,
+    supervisor_events.Ticked,
+    learner_events.FromSyncer,
+    learner_events.UpdateArrived,
+    learner_events.SnapshotTaken,
+    learner_events.ValueAdopted,
+    learner_events.Reminded,
+    observer_events.UpdateArrived,
+)
+"""What may come twice, and asks for no answer of its own."""
+
+ANSWERED = (Welcome, Refused, Stop)
+"""Words that are acted upon each time: what was asked before may be lost; an end is an end."""
+
+LINES = (
+    *("ana steps", "ben steps", "ana steps", "ben steps", "ana diverges"),
+    *("ana loses the syncer", "ana is back", "ben beats", "ana beats", "syncer beats"),
+    *("ana dies", "ana starts", "ana has compiled", "eve watches", "eve beats"),
+    *("syncer ends", "syncer starts", "ben sends not-finite", "ben sends good"),
+    *("operator pause", "operator resume", "operator drain ben", "operator stop"),
+    *("hold ben to syncer", "release ben to syncer", "hold disk of syncer"),
+    *("release disk of syncer", "hold syncer to ana", "release syncer to ana"),
+    *("wait 0.5", "wait 0.5", "wait 2", "the run is to stop"),
+)
+BEGINNING = (
+    *("supervisor starts", "syncer starts", "ana starts", "ana has compiled"),
+    *("ben starts", "ben has compiled", "eve watches"),
+)
+
+
+class Restful(Company):
+    """A company in which every state is shown to be at rest."""
+
+    def take(self, who: str, handle: Handle[E_contra, A], event: E_contra) -> list[A]:
+        """Take in an event, and then nothing new."""
+        actions = super().take(who, handle, event)
+        state: object = handle.__self__  # type: ignore[attr-defined]  # it is a bound method
+        more = CONCERNS_NOBODY[type(state)]
+        assert handle(more, now_s=self.now_s) == [], f"{who} was not at rest after {event}"  # type: ignore[arg-type]
+        said = getattr(event, "message", None)
+        diverged = isinstance(said, Leave) and said.diverged  # each is an entry of the tape
+        if isinstance(event, REPEATED) and not isinstance(said, ANSWERED) and not diverged:
+            again = handle(event, now_s=self.now_s)
+            assert again == [], f"{who} took a repetition of {event} for news: {again}"
+        return actions
+
+
+def possible(stage: Company, line: str) -> bool:
+    """Whether a line of a script makes sense now."""
+    name, *verb = line.split()
+    peer = stage.peers.get(name)
+    if name in ("hold", "release"):
+        return (name == "release") is (" ".join(verb) in stage.held)
+    if verb[0] in ("starts", "watches"):
+        return peer is None and name not in stage.syncers
+    if name == "syncer" or line == "the run is to stop":
+        return "syncer" in stage.syncers
+    if verb[0] in ("steps", "diverges"):
+        return isinstance(peer, Learner) and peer.compute.running
+    return name in ("operator", "wait") or peer is not None
+
+
+@settings(max_examples=60)
+@given(
+    lines=st.lists(st.sampled_from(LINES), max_size=40),
+    quorum=st.sampled_from([1, 2, None]),
+    fragments=st.integers(1, 3),
+    budget_tokens=st.sampled_from([None, 3000]),
+)
+def test_every_state_is_at_rest_after_every_event(
+    lines: list[str], quorum: int | None, fragments: int, budget_tokens: int | None
+) -> None:
+    """Of all roles, whatever happens, and whatever is said twice."""
+    settings = RunSettings(
+        interval_steps=4, fragments=fragments, quorum=quorum, budget_tokens=budget_tokens
+    )
+    stage = Restful(settings, pieces=2)
+    for line in (*BEGINNING, *lines):
+        if possible(stage, line):
+            stage.lines.append(f"> {line}")
+            try:
+                obey(stage, line.split())
+            except AssertionError:
+                note("\n".join(stage.lines))
+                raise
