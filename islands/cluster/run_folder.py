@@ -27,7 +27,7 @@ from islands.cluster.figures import (
 )
 from islands.cluster.happenings import sentence
 from islands.cluster.notes import NoteBudget
-from islands.errors import IslandsError, UserError, unusable
+from islands.errors import UNFORESEEN, IslandsError, UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.files.rotation import LIMIT_BYTES, RotatingFile
 from islands.files.seals import read_sealed, sealed
@@ -67,8 +67,8 @@ STATES = {
 """What a learner is by the supervisor's word, as a picture shows it."""
 LEFT = (Status.EVICTED, Status.LEFT)
 
-UNREADABLE = (msgspec.MsgspecError, RecursionError)
-"""What a note of a faulty member raises: one of its fields is missing, of another type, or deep."""
+UNREADABLE = (msgspec.MsgspecError, RecursionError, *UNFORESEEN)
+"""What a note of a faulty member raises: a field is missing, of another type, deep, too large."""
 
 
 @dataclass(slots=True)
@@ -351,10 +351,9 @@ class RunFolder:
         if dropped:
             self.write(at_s, "hub", processes.NotesDropped(name, dropped))
         try:
-            entry = decode_fields(note.kind, note.fields)
+            self.write(at_s, name, decode_fields(note.kind, note.fields))
         except UNREADABLE:
             return  # a note is for people; one that cannot be read harms nothing
-        self.write(at_s, name, entry)
 
     def _step_row(
         self,

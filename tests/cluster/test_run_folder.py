@@ -303,6 +303,20 @@ def test_a_note_of_a_faulty_member_harms_nothing(folder: RunFolder, kind: str, f
     assert not [row for row in rows(folder.path / "metrics.jsonl") if row["kind"] == "merge"]
 
 
+@pytest.mark.parametrize(
+    "changed", [{"contributions": 10**400}, {"merged_tokens": -(10**400)}, {"clock": 1e308}]
+)
+def test_a_note_of_numbers_beyond_all_bounds_harms_nothing(
+    folder: RunFolder, changed: dict[str, float]
+) -> None:
+    """They have the right types; what cannot be reckoned with is forgotten, and others are not."""
+    lie = msgspec.json.encode(structs.asdict(MERGED) | changed).decode()
+    folder.noted("a", Role.SYNCER, 1.0, Note("merged", lie))
+    folder.write(2.0, "s", MERGED)
+    folder.close()
+    assert folder.lost == 0
+
+
 @pytest.mark.parametrize("kind", ["admitted", "status", "evicted", "merged", "swinging", "left"])
 def test_a_learner_decides_nothing_by_a_note(folder: RunFolder, kind: str) -> None:
     """What the supervisor or a syncer decides is theirs to tell: figures and log stay the same."""
