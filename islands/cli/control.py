@@ -4,7 +4,6 @@ On the supervisor's host the run's folder says where it listens and holds the to
 elsewhere they are named. The wish is proved with the key, so the token alone commands nobody.
 """
 
-import asyncio
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +15,10 @@ from islands.errors import RefusedError, UnreachableError
 from islands.hosting.hub_file import read_place
 from islands.identities import OPERATOR, Role
 from islands.messages.control import Command, CommandAnswer, MemberFigures, Verb
-from islands.messages.membership import Refused
 from islands.settings.host import ConnectOptions, ControlOptions
 
 if TYPE_CHECKING:
     from messaging.websocket.network import WebsocketNetwork
-
-ANSWER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,38 +107,25 @@ async def _ask_run(network: "WebsocketNetwork", target: Target) -> str:
 async def _tell_one(
     network: "WebsocketNetwork", addresses: tuple[str, ...], wish: Command
 ) -> CommandAnswer:
-    """Tell the first supervisor that can be reached."""
+    """Tell the first supervisor that can be reached; its answer comes in parts if it is long."""
+    from islands.hosting.one_request import request
     from messaging.envelope import Envelope
-    from messaging.errors import DialDenied, DialFailed, LinkClosed
+    from messaging.errors import DialDenied
 
-    failures: list[str] = []
-    for address in addresses:
-        try:
-            link = await network.dial(address, local=OPERATOR)
-        except DialDenied as error:
-            raise RefusedError(f"no supervisor could be told: {error}") from error
-        except DialFailed as error:
-            failures.append(str(error))
-            continue
-        link.send(Envelope(OPERATOR, link.remote, 1, wish))
-        members: list[MemberFigures] = []
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                while True:  # until the answer is among what comes
-                    match (await link.receive()).body:
-                        case CommandAnswer() as answer:
-                            members += answer.members
-                            if not answer.more:
-                                return replace(answer, members=tuple(members))
-                        case Refused(_, reason, _):
-                            raise RefusedError(f"the supervisor refused: {reason}")
-                        case _:
-                            continue
-        except (LinkClosed, TimeoutError) as error:
-            failures.append(f"{address} did not answer: {str(error) or 'too slow'}")
-        finally:
-            link.close("told")
-    raise UnreachableError(f"no supervisor could be told: {'; '.join(failures)}")
+    members: list[MemberFigures] = []
+
+    def read(envelope: Envelope) -> CommandAnswer | None:
+        if not isinstance(envelope.body, CommandAnswer):
+            return None
+        members.extend(envelope.body.members)
+        return None if envelope.body.more else replace(envelope.body, members=tuple(members))
+
+    try:
+        return await request(network, addresses, OPERATOR, wish, read)
+    except UnreachableError as error:
+        raise UnreachableError(f"no supervisor could be told: {error}") from error
+    except DialDenied as error:
+        raise RefusedError(f"no supervisor could be told: {error}") from error
 
 
 def show(members: tuple[MemberFigures, ...]) -> None:

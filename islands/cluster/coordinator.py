@@ -34,7 +34,7 @@ from islands.cluster.run_folder import RunFolder
 from islands.cluster.summary import Share, Summary, summarise
 from islands.cluster.syncer_host import journal_disk, make_syncer
 from islands.errors import IslandsError, UserError, unusable
-from islands.files.spool import replace_file
+from islands.files.replacing import replace_file
 from islands.hosting.hub_file import HubPlace, outlived_by, read_place, write_place
 from islands.hosting.process_runtime import (
     KEY_FILE,

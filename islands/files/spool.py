@@ -15,7 +15,6 @@ A process that is killed loses what was made in its last `PAUSE_S`.
 """
 
 import contextlib
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +22,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Protocol
+
+from islands.files.replacing import replace_file
 
 KEPT_BYTES = 8 * 2**20
 """Of one file, while it takes nothing."""
@@ -255,17 +256,3 @@ def _error_of(work: Callable[[], None]) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Put a content in the place of a file; a crash leaves the old one or the new one, whole.
-
-    Raises:
-        OSError: the disk is full or broken; the old one stays.
-    """
-    fresh = path.with_name(path.name + ".new")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)

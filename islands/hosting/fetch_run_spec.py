@@ -5,16 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from islands.errors import RefusedError, UnreachableError
+from islands.hosting.one_request import request
 from islands.identities import Role
 from islands.layout.leaves import Layout
-from islands.messages.membership import Enquiry, Refused, RunTold
+from islands.messages.membership import Enquiry, RunTold
 from islands.messages.protocol import PROTOCOL
 from islands.settings.run_spec import RunPlan, RunSpec
 from messaging.envelope import Envelope
-from messaging.errors import DialDenied, DialFailed, LinkClosed
-from messaging.links.link import Link, Network
+from messaging.errors import DialDenied
+from messaging.links.link import Network
 
-ANSWER_S = 10.0
 PAUSE_S = 1.0
 
 
@@ -49,26 +49,14 @@ async def enquire(
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
-    before = ""
+    question, before = Enquiry(PROTOCOL, asker.role, asker.name), ""
     while True:  # until somebody answers, or the deadline
-        failures: list[str] = []
-        for address in addresses:
-            try:
-                link = await network.dial(address, local=asker.name)
-            except DialDenied as error:
-                raise RefusedError(str(error)) from error
-            except DialFailed as error:
-                failures.append(str(error))
-                continue
-            try:
-                return await _ask(link, asker)
-            except LinkClosed as error:
-                failures.append(f"{address} did not answer: {error}")
-            except TimeoutError:
-                failures.append(f"{address} did not answer within {ANSWER_S:g} s")
-            finally:
-                link.close("asked")
-        told = "; ".join(failures)
+        try:
+            return await request(network, addresses, asker.name, question, _read)
+        except DialDenied as error:
+            raise RefusedError(str(error)) from error
+        except UnreachableError as error:
+            told = str(error)
         if loop.time() + PAUSE_S > deadline_s:
             raise UnreachableError(f"no supervisor answered within {wait_s:g} s: {told}")
         if told != before:
@@ -77,19 +65,12 @@ async def enquire(
         await asyncio.sleep(PAUSE_S)
 
 
-async def _ask(link: Link, asker: Asker) -> tuple[RunSpec, RunPlan]:
-    body = Enquiry(PROTOCOL, asker.role, asker.name)
-    link.send(Envelope(asker.name, link.remote, 1, body))
-    async with asyncio.timeout(ANSWER_S):
-        while True:  # until the answer is among what comes
-            envelope = await link.receive()
-            match envelope.body:
-                case RunTold(_, spec) if len(envelope.payload) == 1:
-                    return RunSpec.decode(spec), RunPlan.decode(envelope.payload[0])
-                case Refused(_, reason, _):
-                    raise RefusedError(f"the supervisor refused: {reason}")
-                case _:
-                    continue
+def _read(envelope: Envelope) -> tuple[RunSpec, RunPlan] | None:
+    match envelope.body:
+        case RunTold(_, spec) if len(envelope.payload) == 1:
+            return RunSpec.decode(spec), RunPlan.decode(envelope.payload[0])
+        case _:
+            return None
 
 
 def check_same(mine: Layout, run: Layout) -> None:

@@ -8,7 +8,6 @@ The file: one line of JSON (`Header`), then each piece behind its length and dig
 only by a whole one, and what is damaged is as if it were not there.
 """
 
-import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from queue import SimpleQueue
 
 import msgspec
 
+from islands.files.replacing import replacing
 from islands.identities import Version
 from islands.learner.moments import KeptMoments
 from islands.training.trainer import MomentsCopy, Trainer
@@ -90,15 +90,11 @@ class MomentFile:
         Raises:
             OSError: the disk is full or broken; what was kept before stays.
         """
-        fresh = self._path.with_name(FILE + ".new")
-        with fresh.open("wb") as file:
+        with replacing(self._path) as file:
             file.write(msgspec.json.encode(Header(self._run, kept)) + b"\n")
             for piece in pieces:
                 file.write(_FRAME.pack(piece.nbytes, digest(piece).encode()))
                 file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path)
 
 
 class MomentKeeper:

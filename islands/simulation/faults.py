@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
+from islands.identities import SUPERVISOR, SYNCER
 from islands.settings.run import (
     Adoption,
     Anchor,
@@ -34,7 +35,7 @@ from islands.settings.run import (
     Timing,
     Weighting,
 )
-from islands.simulation.world import SUPERVISOR, SYNCER, LearnerHost
+from islands.simulation.world import LearnerHost
 from islands.training.toy import TOY_SHAPES
 from messaging.envelope import NOMINAL_HEADER_BYTES
 from messaging.simulation.network import Route

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from islands.history import Limits, Violation, judge
+from islands.identities import SUPERVISOR, SYNCER
 from islands.messages.control import Verb
 from islands.simulation.faults import (
     Cut,
@@ -19,7 +20,7 @@ from islands.simulation.faults import (
     Slow,
     Weather,
 )
-from islands.simulation.world import BATCHES_PER_SHARD, SUPERVISOR, SYNCER, Costs, World
+from islands.simulation.world import BATCHES_PER_SHARD, Costs, World
 from islands.tape import simulation_entries
 from islands.tape.writing import MemoryTape
 from messaging.simulation.network import Route

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from islands.actors.credentials import Credentials
 from islands.actors.ports import InlineWorker
 from islands.actors.role_actor import Surroundings
-from islands.identities import OPERATOR, Phase
+from islands.identities import OPERATOR, SUPERVISOR, SYNCER, Phase
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import InlineCompute
 from islands.messages.control import Command, CommandAnswer, StepFigures, Verb
@@ -38,8 +38,6 @@ from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed
 from messaging.simulation.network import Route, SimulatedNetwork
 
-SUPERVISOR = "supervisor"
-SYNCER = "syncer"
 WORLD = "world"
 BATCHES_PER_SHARD = 16
 INSPECTORS = 2

@@ -35,9 +35,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from islands.identities import Phase
+from islands.identities import SUPERVISOR, SYNCER, Phase
 from islands.settings.run import RunSettings
-from islands.simulation.world import SUPERVISOR, SYNCER, Costs, LearnerHost, World
+from islands.simulation.world import Costs, LearnerHost, World
 from islands.tape.writing import MemoryTape
 from messaging.simulation.virtual_time import VirtualTimeLoop
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, JOIN_S, Fleet

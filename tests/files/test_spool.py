@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from islands.files.spool import Spool, replace_file
+from islands.files.replacing import replace_file
+from islands.files.spool import Spool
 
 ROOM_BYTES = 2**20
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.identities import SYNCER, FragmentIndex, Incarnation, Lease, Version
 from islands.learner.actions import AdoptValue, AllowSteps
 from islands.learner.engine import Engine
 from islands.learner.fleet_clock import FleetClock
 from islands.settings.run import RunSettings
-from islands.simulation.world import SYNCER, LearnerHost, World
+from islands.simulation.world import LearnerHost, World
 from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer
 from islands.training.trainer import PendingStep

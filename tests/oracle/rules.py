@@ -17,10 +17,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.identities import SYNCER
 from islands.layout.leaves import Fragment, Unit
 from islands.messages.training import Contribution
 from islands.settings.run import RunSettings
-from islands.simulation.world import SYNCER
 from tests.numerics import oracle
 from tests.oracle.run import Recording
 from tests.oracle.wire import Crossing

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.identities import SYNCER
 from islands.layout.leaves import Layout
 from islands.settings.run import OuterSettings, RunSettings, Timing
-from islands.simulation.world import SYNCER, LearnerHost, World
+from islands.simulation.world import LearnerHost, World
 from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer
 from islands.training.trainer import PendingStep

@@ -5,9 +5,10 @@ import json
 
 import pytest
 
+from islands.identities import SYNCER
 from islands.messages.control import StepFigures
 from islands.settings.run import Adoption, RunSettings
-from islands.simulation.world import SYNCER, LearnerHost, World
+from islands.simulation.world import LearnerHost, World
 from islands.tape.writing import MemoryTape
 from messaging.simulation.virtual_time import run_virtual
 

@@ -11,16 +11,10 @@ import pytest
 
 from islands.errors import JournalError, UserError
 from islands.history import Limits, judge
-from islands.identities import Phase, Status
+from islands.identities import SUPERVISOR, SYNCER, Phase, Status
 from islands.messages.control import CommandAnswer, Verb
 from islands.settings.run import RunSettings, Timing
-from islands.simulation.world import (
-    BATCHES_PER_SHARD,
-    SUPERVISOR,
-    SYNCER,
-    LearnerHost,
-    World,
-)
+from islands.simulation.world import BATCHES_PER_SHARD, LearnerHost, World
 from islands.syncer.core import ClosingStage
 from islands.tape.writing import MemoryTape
 from messaging.codec.tensors import as_buffer, digest

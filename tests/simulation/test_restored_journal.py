@@ -4,8 +4,9 @@ import asyncio
 import json
 
 from islands.errors import OutdatedError
+from islands.identities import SYNCER
 from islands.settings.run import RunSettings
-from islands.simulation.world import SYNCER, LearnerHost, World
+from islands.simulation.world import LearnerHost, World
 from islands.tape.writing import MemoryTape
 from messaging.simulation.virtual_time import run_virtual
 

@@ -1,0 +1,67 @@
+"""One request to a supervisor over a link of its own, for who is no member."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from islands.errors import RefusedError, UnreachableError
+from islands.messages.membership import Refused
+from messaging.envelope import Envelope
+from messaging.errors import DialDenied, DialFailed, LinkClosed
+from messaging.links.link import Link, Network
+
+Answer = TypeVar("Answer")
+ANSWER_S = 10.0
+
+
+async def request(
+    network: Network,
+    addresses: tuple[str, ...],
+    sender: str,
+    body: object,
+    read: Callable[[Envelope], Answer | None],
+) -> Answer:
+    """Send a message to the first address that can be reached, and wait for what answers it.
+
+    Args:
+        network: how to reach them.
+        addresses: of the supervisor; each is tried once.
+        sender: name of who asks.
+        body: the message.
+        read: makes the answer of what comes; None while it is not there, or not whole.
+
+    Raises:
+        DialDenied: the one that was reached does not let us in.
+        RefusedError: it refuses us.
+        UnreachableError: nobody answered; the sentence says for each address why.
+    """
+    failures: list[str] = []
+    for address in addresses:
+        try:
+            link = await network.dial(address, local=sender)
+        except DialDenied:
+            raise
+        except DialFailed as error:
+            failures.append(str(error))
+            continue
+        try:
+            link.send(Envelope(sender, link.remote, 1, body))
+            return await _answer(link, read)
+        except LinkClosed as error:
+            failures.append(f"{address} did not answer: {error}")
+        except TimeoutError:
+            failures.append(f"{address} did not answer within {ANSWER_S:g} s")
+        finally:
+            link.close("asked")
+    raise UnreachableError("; ".join(failures))
+
+
+async def _answer(link: Link, read: Callable[[Envelope], Answer | None]) -> Answer:
+    async with asyncio.timeout(ANSWER_S):
+        while True:  # until the answer is among what comes
+            envelope = await link.receive()
+            if isinstance(envelope.body, Refused):
+                raise RefusedError(f"the supervisor refused: {envelope.body.reason}")
+            answer = read(envelope)
+            if answer is not None:
+                return answer
