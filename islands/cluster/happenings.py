@@ -31,6 +31,8 @@ WORDS: Mapping[type[Entry], str] = {
     members.Quarantined: "{0.name} is quarantined: {0.reason}",
     members.WrongReport: "{0.name} reports what cannot be true: {0.reason}",
     members.Diverged: "{0.name} begins again, with fresh moments: its loss is not a finite number",
+    members.StoodStill: "{actor} stood still for {0.gap_s:.1f} s",
+    members.Paused: "the run is paused",
     members.Resumed: "the run goes on",
     members.Killed: "{0.name} was killed: {0.reason}",
     members.GaveUp: "{0.name} is not started again: {0.reason}",
@@ -62,9 +64,6 @@ def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
             told = f"{name} is back" if known else f"{name} joined"
         case members.StatusChanged(name, status):
             told = f"{name} {STATUS[status]}" if status in STATUS else ""
-        case members.Paused(gap_s):
-            stood = gap_s is not None  # by itself: its host was busy, or asleep
-            told = f"{actor} stood still for {gap_s:.1f} s" if stood else "the run is paused"
         case members.Commanded(_, answer, verb, target):
             told = f"operator: {verb} {target}".rstrip() + f": {answer}"
         case members.ProcessEnded(name, str(reason)) if reason:

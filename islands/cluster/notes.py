@@ -24,6 +24,7 @@ from islands.tape.member_entries import (
     ProcessEnded,
     ProcessStarted,
     Recognised,
+    StoodStill,
 )
 from islands.tape.process_entries import EvaluationFailed, Failed, Unsendable
 
@@ -34,7 +35,7 @@ NAMES_MAX = 4096
 """Beyond these, names that have been quiet for a minute are forgotten, then the oldest."""
 
 SUPERVISORS_OWN = kinds_of(
-    *(Admitted, Recognised, Evicted, Left, Commanded, GaveUp, Killed),
+    *(Admitted, Recognised, Evicted, Left, Commanded, GaveUp, Killed, StoodStill),
     *(ProcessStarted, ProcessEnded, EvaluationFailed),
 )
 """Kinds that are decided where the run's folder lies, or by an observer."""

@@ -173,7 +173,7 @@ class RunFolder:
                 self._diverged(name, at_s)
             case rounds.Merged():
                 self._merge(at_s, entry)
-            case members.Paused(None):
+            case members.Paused():
                 self._pause(at_s, paused=True)
             case members.Resumed():
                 self._pause(at_s, paused=False)

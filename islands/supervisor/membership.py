@@ -234,7 +234,7 @@ def notice_pause(core: Core, now_s: float) -> None:
     timing = core.settings.timing
     if gap_s >= timing.scaled(timing.heartbeat_s):
         core.ticked_s = now_s
-        core.record(member_entries.Paused(gap_s))
+        core.record(member_entries.StoodStill(gap_s))
         for member in core.members.values():
             member.shift(gap_s)
 

@@ -88,10 +88,14 @@ class Commanded(Logged, frozen=True):
     count: int
 
 
-class Paused(Logged, frozen=True):
-    """The run stands still by an operator's will; with `gap_s`, only the writer's host did."""
+class StoodStill(Logged, frozen=True):
+    """A supervisor's host was busy, or asleep: nobody is judged by the time that it missed."""
 
-    gap_s: float | None = None
+    gap_s: float
+
+
+class Paused(Logged, frozen=True):
+    """The run stands still by an operator's will."""
 
 
 class Resumed(Logged, frozen=True):

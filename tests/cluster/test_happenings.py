@@ -31,7 +31,7 @@ from islands.tape.round_entries import Closing, Swinging
         (members.ProcessEnded("a", error="exit 1"), ""),
         (members.ProcessEnded("a", "exit 1"), "the process of a ended: exit 1"),
         (members.Paused(), "the run is paused"),
-        (members.Paused(2.25), "s stood still for 2.2 s"),
+        (members.StoodStill(2.25), "s stood still for 2.2 s"),
         (members.Resumed(), "the run goes on"),
         (Swinging("too long", 1, 4, -0.3, 2), ""),
     ],

@@ -19,7 +19,7 @@ from islands.messages.control import COUNT_MAX, TOTAL_MAX, Note, StepFigures
 from islands.messages.membership import NOT_FINITE
 from islands.numerics.histogram import GapHistogram
 from islands.settings.run import RunSettings
-from islands.tape.member_entries import Diverged, Left, Paused, Resumed, StatusChanged
+from islands.tape.member_entries import Diverged, Left, Paused, Resumed, StatusChanged, StoodStill
 from islands.tape.round_entries import Closing, Swinging
 from tests.tape.samples import MERGED, admitted, evicted
 from tests.unscanned import Unscanned
@@ -538,8 +538,8 @@ def test_learners_in_turn_make_no_zigzag(folder: RunFolder) -> None:
 def test_pauses_and_the_end_of_a_run_are_seen(folder: RunFolder) -> None:
     """A supervisor that stood still is another thing than a pause."""
     seen = []
-    for actor, paused in (("v", Paused(3.0)), ("s", Paused())):
-        folder.write(1.0, actor, paused)
+    for actor, entry in (("v", StoodStill(3.0)), ("s", Paused())):
+        folder.write(1.0, actor, entry)
         seen.append(folder.figures.work.paused)
     folder.write(3.0, "s", Resumed())
     assert [*seen, folder.figures.work.paused] == [False, True, False]

@@ -185,7 +185,7 @@ def test_its_own_pause_evicts_nobody() -> None:
     desk.wait(2, beat(a))
     desk.now_s += 60
     actions = desk.handle(Ticked())
-    assert "paused" in recorded(actions)
+    assert "stood_still" in recorded(actions)
     assert desk.status() is Status.LIVE
     assert sent(desk.hear(beat(a)), HeartbeatAck)
     desk.wait(5)
@@ -199,10 +199,10 @@ def test_a_pause_is_seen_by_whatever_event_comes_first() -> None:
     desk.admit("b", 2)
     desk.now_s += 60
     actions = desk.handle(LinkClosed(2))
-    assert recorded(actions) == ["paused", "status"]
+    assert recorded(actions) == ["stood_still", "status"]
     assert (desk.status("a"), desk.status("b")) == (Status.LIVE, Status.SUSPECT)
     assert sent(desk.hear(beat(a)), HeartbeatAck)
-    assert "paused" not in recorded(desk.wait(1, beat(a))), "one pause is counted once"
+    assert "stood_still" not in recorded(desk.wait(1, beat(a))), "one pause is counted once"
 
 
 def test_who_leaves_is_no_eviction() -> None:
