@@ -544,7 +544,13 @@ class Company:
             if isinstance(message, StateRequest)
             else learner_events.PieceArrived(peer.name, message, BYTES, intact=True)
         )
-        self._post(f"{peer.name} to {name}", lambda: self._learner(self.learner(name), event))
+
+        def arrive() -> None:
+            receiver = self.peers.get(name)
+            if isinstance(receiver, Learner):
+                self._learner(receiver, event)
+
+        self._post(f"{peer.name} to {name}", arrive)
 
     # --- a learner's device -------------------------------------------------------------------
 
