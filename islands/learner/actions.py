@@ -12,6 +12,7 @@ from islands.messages.training import (
     Contribution,
     ContributionDeclined,
     FragmentRequest,
+    FragmentSeed,
     Hello,
     Merged,
     Progress,
@@ -56,11 +57,19 @@ class Contribute:
 
 
 @dataclass(frozen=True, slots=True)
-class OfferSeed:
-    """Read the local value of a fragment and send it as its version 0."""
+class ReadValue:
+    """Read the local value of a fragment, which is to become its version 0."""
 
     request: FragmentRequest
     incarnation: Incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class OfferSeed:
+    """Send a value that was read as version 0; the actor fills in its digest."""
+
+    message: FragmentSeed
+    payload: memoryview = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +169,9 @@ class Exit:
     failed: bool
 
 
-EngineAction = AdoptValue | PlanSnapshots | AllowSteps | ResetMoments | ReadMoments | LoadMoments
+EngineAction = (
+    AdoptValue | PlanSnapshots | AllowSteps | ReadValue | ResetMoments | ReadMoments | LoadMoments
+)
 
 Action = (
     EngineAction

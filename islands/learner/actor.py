@@ -4,19 +4,15 @@ Two sessions are kept alive by dialling out: one to the supervisor, one to the s
 belongs to `compute`; values that arrive are checked by the worker, off the loop.
 """
 
-import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
-import numpy as np
-from numpy.typing import NDArray
-
 from islands.actors.ports import Worker
 from islands.actors.role_actor import RoleActor, Surroundings, published_value
 from islands.errors import RefusedError
-from islands.identities import Incarnation, LearnerName, Phase
+from islands.identities import LearnerName, Phase
 from islands.learner.actions import (
     Action,
     AdoptValue,
@@ -31,6 +27,7 @@ from islands.learner.actions import (
     OfferSeed,
     PlanSnapshots,
     ReadMoments,
+    ReadValue,
     Remind,
     ResetMoments,
     ToPeer,
@@ -44,7 +41,6 @@ from islands.learner.compute import (
     MomentsKept,
     StepReport,
 )
-from islands.learner.engine import ReadValue
 from islands.learner.events import (
     ContributionSkipped,
     Event,
@@ -72,7 +68,6 @@ from islands.messages.training import (
     ContributionFate,
     FinalRound,
     FragmentRequest,
-    FragmentSeed,
     FragmentUpdate,
     Hello,
     LeaseGranted,
@@ -84,7 +79,7 @@ from islands.messages.training import (
 )
 from islands.tape import learner_entries, process_entries
 from islands.tape.entry import Record
-from messaging.codec.tensors import as_buffer, digest
+from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
 from messaging.links.link import Lane, Link
@@ -262,13 +257,15 @@ class LearnerActor(RoleActor[Item]):
                     link.close(reason)
             case Contribute():
                 self._contribute(action)
-            case OfferSeed(request, incarnation):
-                self._offer_seed(request, incarnation)
-            case AdoptValue() | PlanSnapshots() | AllowSteps() | ReadMoments() | LoadMoments():
-                self._compute.command(action)
+            case OfferSeed():
+                self._offer_seed(action)
             case ResetMoments():
                 self._compute.command(action)
                 self.record(learner_entries.MomentsReset())
+            case AdoptValue() | PlanSnapshots() | AllowSteps():
+                self._compute.command(action)
+            case ReadValue() | ReadMoments() | LoadMoments():
+                self._compute.command(action)
             case Remind(after_s):
                 self.ref.tell_later(after_s, Reminded())
             case Record(entry):
@@ -337,24 +334,16 @@ class LearnerActor(RoleActor[Item]):
         self.record(contributed)
         self._worker.submit(lambda: digest(payload), send)
 
-    def _offer_seed(self, request: FragmentRequest, incarnation: Incarnation) -> None:
-        """Read a fragment at the next boundary, and send it."""
+    def _offer_seed(self, action: OfferSeed) -> None:
+        """Send a fragment of version 0; its digest is computed off the loop."""
+        message, payload = action.message, action.payload
 
-        def offer(value: NDArray[np.float32]) -> None:
-            buffer = as_buffer(value)
-            self._worker.submit(lambda: digest(buffer), lambda computed: send(buffer, computed))
+        def send(computed: str) -> None:
+            topic = f"seed-{message.fragment}"
+            if not self._send_up(replace(message, digest=computed), (payload,), topic=topic):
+                self.post(SeedSkipped(message.fragment))
 
-        def send(buffer: memoryview, computed: str) -> None:
-            fragment, name = request.fragment, self.state.name
-            seed = FragmentSeed(request.epoch, fragment, name, incarnation, computed)
-            if not self._send_up(seed, (buffer,), topic=f"seed-{fragment}"):
-                self.post(SeedSkipped(fragment))
-
-        def deliver(value: NDArray[np.float32]) -> None:
-            loop.call_soon_threadsafe(offer, value)
-
-        loop = asyncio.get_running_loop()
-        self._compute.command(ReadValue(request.fragment, deliver))
+        self._worker.submit(lambda: digest(payload), send)
 
     def _send_up(
         self,

@@ -3,13 +3,14 @@
 `pulls.py` knows which pulls are open and which snapshot answers one; here the answer is made.
 """
 
-from islands.learner.actions import Contribute, OfferSeed, PlanSnapshots, ToSyncer
+from islands.learner.actions import Contribute, OfferSeed, PlanSnapshots, ReadValue, ToSyncer
 from islands.learner.core import Core
-from islands.learner.events import ContributionSkipped, SeedSkipped, SnapshotTaken
+from islands.learner.events import ContributionSkipped, SeedSkipped, SnapshotTaken, ValueRead
 from islands.messages.training import (
     Contribution,
     ContributionDeclined,
     FragmentRequest,
+    FragmentSeed,
     PullFragment,
 )
 from islands.settings.run import Adoption
@@ -25,7 +26,7 @@ def take_request(core: Core, request: FragmentRequest) -> None:
     attempt = request.epoch, request.attempt
     if core.offered.get(request.fragment) != attempt:
         core.offered[request.fragment] = attempt
-        core.actions.append(OfferSeed(request, core.incarnation))
+        core.actions.append(ReadValue(request, core.incarnation))
 
 
 def take_skipped(core: Core, event: ContributionSkipped | SeedSkipped) -> None:
@@ -50,9 +51,13 @@ def take_pull(core: Core, pull: PullFragment) -> None:
     core.pulls.asked(pull)
 
 
-def take_snapshot(core: Core, event: SnapshotTaken) -> None:
-    """A snapshot is on the host; one of an earlier base answers nothing any more."""
-    if event.base == core.accounts[event.fragment].version:
+def take_copy(core: Core, event: SnapshotTaken | ValueRead) -> None:
+    """A copy is on the host: a snapshot, worthless if of an earlier base, or a wanted version 0."""
+    if isinstance(event, ValueRead):
+        request, name = event.request, core.membership.name
+        seed = FragmentSeed(request.epoch, request.fragment, name, event.incarnation, digest="")
+        core.actions.append(OfferSeed(seed, event.payload))
+    elif event.base == core.accounts[event.fragment].version:
         core.pulls.taken(event)
 
 

@@ -18,17 +18,16 @@ from typing import Protocol
 
 from islands.errors import IslandsError, TaskError
 from islands.identities import FragmentIndex
+from islands.learner.actions import EngineAction
 from islands.learner.copies import Copies
-from islands.learner.engine import Command, Engine, PieceTaken, Running, Taken, enqueue
+from islands.learner.engine import Engine, EngineEvent, PieceTaken, Running, Taken, enqueue
 from islands.learner.events import (
     Idled,
-    MomentsLoaded,
     MomentsRead,
     SnapshotTaken,
     StepFinished,
     TrainerMade,
     TrainerReady,
-    ValueAdopted,
 )
 from islands.learner.kept_moments import MomentFile, MomentKeeper
 from islands.settings.run import RunSettings
@@ -80,9 +79,8 @@ ComputeEvent = (
     | StepReport
     | Idled
     | SnapshotTaken
-    | ValueAdopted
     | MomentsRead
-    | MomentsLoaded
+    | EngineEvent
     | MomentsKept
     | ComputeFailed
 )
@@ -99,7 +97,7 @@ class Compute(Protocol):
     def start(self, post: Post) -> None:
         """Build and compile, then obey commands; report through `post` on the actor's loop."""
 
-    def command(self, command: Command) -> None:
+    def command(self, command: EngineAction) -> None:
         """Carry this out at the next step boundary."""
 
     def stop(self) -> None:
@@ -128,7 +126,7 @@ class ComputeThread:
         self._settings = settings
         self._clock: Clock = MonotonicClock()
         self._wake = threading.Condition()
-        self._inbox: list[Command] = []
+        self._inbox: list[EngineAction] = []
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"compute-{name}", daemon=True)
         self._copier = ThreadPoolExecutor(1, thread_name_prefix=f"copy-{name}")
@@ -151,7 +149,7 @@ class ComputeThread:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
-    def command(self, command: Command) -> None:
+    def command(self, command: EngineAction) -> None:
         """Hand a command over; never waits for the device."""
         with self._wake:
             enqueue(self._inbox, command)
@@ -374,7 +372,7 @@ class InlineCompute:
         self._timer = asyncio.get_running_loop().call_later(self._setup_s, self._set_up)
         post(made(self._engine.trainer))
 
-    def command(self, command: Command) -> None:
+    def command(self, command: EngineAction) -> None:
         """Carry it out at the next boundary, at once if no step is running."""
         enqueue(self._engine.commands, command)
         self._wake()
@@ -426,7 +424,7 @@ class InlineCompute:
         )
         self._boundary(StepReport(event, loss, 0.0, 0.0))
 
-    def _report(self, event: ValueAdopted | MomentsLoaded) -> None:
+    def _report(self, event: EngineEvent) -> None:
         self._post(event)
 
     def _snapshot_taken(self, taken: Taken) -> None:

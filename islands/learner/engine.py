@@ -28,15 +28,19 @@ from islands.learner.actions import (
     LoadMoments,
     PlanSnapshots,
     ReadMoments,
+    ReadValue,
     ResetMoments,
 )
-from islands.learner.events import MomentsLoaded, ValueAdopted
+from islands.learner.events import MomentsLoaded, ValueAdopted, ValueRead
 from islands.learner.fleet_clock import FleetClock
 from islands.messages.training import Merged
 from islands.numerics.quantize import decode
 from islands.settings.learning_rate import learning_rate
 from islands.settings.run import Precision, RunSettings
 from islands.training.trainer import PendingStep, Snapshot, Trainer
+from messaging.codec.tensors import as_buffer
+
+EngineEvent = ValueAdopted | ValueRead | MomentsLoaded
 
 NEVER = (-1, -1)
 
@@ -44,18 +48,7 @@ PIECES_PER_BOUNDARY = 2
 """Pieces of moments that one boundary copies: a large state takes many boundaries."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadValue:
-    """Hand over the local value of a fragment."""
-
-    fragment: FragmentIndex
-    deliver: Callable[[NDArray[np.float32]], None]
-
-
-Command = EngineAction | ReadValue
-
-
-def enqueue(commands: MutableSequence[Command], command: Command) -> None:
+def enqueue(commands: MutableSequence[EngineAction], command: EngineAction) -> None:
     """Queue a command for the next boundary.
 
     A value to adopt replaces one that waits for the same fragment: while a step takes long, or
@@ -118,7 +111,7 @@ class Engine:
         trainer: Trainer,
         settings: RunSettings,
         *,
-        report: Callable[[ValueAdopted | MomentsLoaded], None],
+        report: Callable[[EngineEvent], None],
         snapshot_taken: Callable[[Taken], None],
         piece_taken: Callable[[PieceTaken], None],
         may_snapshot: Callable[[FragmentIndex, int], bool] = lambda *_: True,
@@ -129,7 +122,7 @@ class Engine:
         self.tokens = 0
         self.order = 0
         self.resets = 0
-        self.commands: deque[Command] = deque()
+        self.commands: deque[EngineAction] = deque()
         self._settings = settings
         self._report = report
         self._snapshot_taken = snapshot_taken
@@ -190,7 +183,7 @@ class Engine:
             self._piece_taken(PieceTaken(asked.piece, asked.asker, snapshot))
         return allowed
 
-    def _perform(self, command: Command) -> None:
+    def _perform(self, command: EngineAction) -> None:
         match command:
             case AdoptValue():
                 self._adopt(command)
@@ -199,8 +192,9 @@ class Engine:
             case AllowSteps(until_tokens, leases, order):
                 self.order = order
                 self._allow(until_tokens, leases)
-            case ReadValue(fragment, deliver):
-                deliver(self.trainer.value(fragment))
+            case ReadValue(request, incarnation):
+                payload = as_buffer(self.trainer.value(request.fragment))
+                self._report(ValueRead(request, incarnation, payload))
             case ResetMoments():
                 self.trainer.reset_moments()
                 self.resets += 1

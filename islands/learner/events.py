@@ -186,6 +186,15 @@ class SnapshotTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueRead:
+    """The local value of a fragment that was asked for is on the host."""
+
+    request: FragmentRequest
+    incarnation: Incarnation
+    payload: memoryview = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ValueAdopted:
     """A published value has become the base, at a boundary with these totals.
 
@@ -233,6 +242,7 @@ Event = (
     | StepFinished
     | Idled
     | SnapshotTaken
+    | ValueRead
     | ValueAdopted
     | Ticked
     | LeaveRequested

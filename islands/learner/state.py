@@ -18,10 +18,10 @@ from islands.learner.account import Account
 from islands.learner.actions import Action, Exit, ToSyncer
 from islands.learner.answering import (
     answer_pulls,
+    take_copy,
     take_pull,
     take_request,
     take_skipped,
-    take_snapshot,
 )
 from islands.learner.asking import pursue, take_loaded, take_made, take_piece
 from islands.learner.core import Core
@@ -50,6 +50,7 @@ from islands.learner.events import (
     TrainerReady,
     UpdateArrived,
     ValueAdopted,
+    ValueRead,
 )
 from islands.learner.leaving import begin_leaving, end_with_run, go_on_leaving, take_fate
 from islands.learner.membership import (
@@ -198,8 +199,8 @@ class LearnerState:
                     start_over(core)
             case Idled():
                 take_idle(core, event)
-            case SnapshotTaken():
-                take_snapshot(core, event)
+            case SnapshotTaken() | ValueRead():
+                take_copy(core, event)
             case ValueAdopted():
                 take_adoption(core, event)
             case StateRequested() | MomentsRead() | PieceArrived() | MomentsLoaded():

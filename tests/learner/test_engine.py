@@ -9,6 +9,7 @@ from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.learner.actions import (
     AdoptValue,
     AllowSteps,
+    EngineAction,
     LoadMoments,
     PlanSnapshots,
     ReadMoments,
@@ -16,8 +17,8 @@ from islands.learner.actions import (
 )
 from islands.learner.engine import (
     PIECES_PER_BOUNDARY,
-    Command,
     Engine,
+    EngineEvent,
     PieceTaken,
     Taken,
     enqueue,
@@ -51,10 +52,10 @@ class Bench:
             piece_taken=self.given.append,
         )
 
-    def _report(self, event: ValueAdopted | MomentsLoaded) -> None:
+    def _report(self, event: EngineEvent) -> None:
         if isinstance(event, MomentsLoaded):
             self.loaded.append(event)
-        else:
+        elif isinstance(event, ValueAdopted):
             self.adopted.append(event)
 
     def adopt(self, number: int, fragment: int = 0) -> AdoptValue:
@@ -64,7 +65,7 @@ class Bench:
         value = as_buffer(np.full(size, number, np.float32))
         return AdoptValue(index, Version(1, number), 0.0, 1, WHO, value)
 
-    def do(self, *commands: Command) -> None:
+    def do(self, *commands: EngineAction) -> None:
         """Give commands, then come to a boundary."""
         for command in commands:
             enqueue(self.engine.commands, command)
@@ -79,7 +80,7 @@ class Bench:
 def test_a_newer_value_replaces_one_that_waits() -> None:
     """However long a step takes, one value per fragment is kept, and only the newest adopted."""
     bench = Bench()
-    commands: list[Command] = []
+    commands: list[EngineAction] = []
     for number in range(100):
         enqueue(commands, bench.adopt(number))
         enqueue(commands, bench.adopt(number, fragment=1))
@@ -124,7 +125,7 @@ def test_where_nothing_is_left_the_value_is_taken_as_it_is() -> None:
 
 def test_other_commands_keep_their_order() -> None:
     """Only values replace one another; what else was commanded is all carried out."""
-    commands: list[Command] = []
+    commands: list[EngineAction] = []
     for command in (ResetMoments(), AllowSteps(8, ()), ResetMoments(), AllowSteps(16, ())):
         enqueue(commands, command)
     assert commands == [ResetMoments(), AllowSteps(8, ()), ResetMoments(), AllowSteps(16, ())]

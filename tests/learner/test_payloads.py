@@ -3,10 +3,10 @@
 import pytest
 
 from islands.identities import FragmentIndex, Incarnation, Version
-from islands.learner.actions import AdoptValue, Contribute
-from islands.learner.events import FromSyncer, SnapshotTaken, UpdateArrived, ValueAdopted
+from islands.learner.actions import AdoptValue, Contribute, OfferSeed
+from islands.learner.events import FromSyncer, SnapshotTaken, UpdateArrived, ValueAdopted, ValueRead
 from islands.messages.membership import Evicted
-from islands.messages.training import FragmentUpdate, Merged
+from islands.messages.training import FragmentRequest, FragmentSeed, FragmentUpdate, Merged
 from islands.settings.run import Adoption
 from tests.learner.test_state import ANA, BATCH, Bench, stepping
 
@@ -66,6 +66,15 @@ def test_what_was_sent_is_kept_where_it_is_taken_from_the_local_value(adoption: 
     totals = bench.steps, bench.steps * BATCH
     bench.do(ValueAdopted(ZERO, Version(1, 2), *totals, here, carried=carries))
     assert bench.state.accounts[0].sent == []
+
+
+def test_a_value_that_was_read_is_offered_as_version_zero() -> None:
+    """With the epoch that asked for it, by the incarnation that was asked."""
+    bench, value = stepping(), memoryview(b"version 0")
+    bench.do(ValueRead(FragmentRequest(3, ONE, 2), Incarnation(1, 1), value))
+    (offer,) = bench.of(OfferSeed)
+    assert offer.message == FragmentSeed(3, ONE, ANA, Incarnation(1, 1), "")
+    assert offer.payload is value
 
 
 def test_bytes_of_an_ended_incarnation_are_kept_no_longer() -> None:

@@ -22,8 +22,8 @@ from islands.learner.actions import (
     DialSyncer,
     DropSyncerLink,
     Exit,
-    OfferSeed,
     PlanSnapshots,
+    ReadValue,
     ResetMoments,
     ToSupervisor,
     ToSyncer,
@@ -254,10 +254,10 @@ def test_it_offers_its_own_value_as_version_zero() -> None:
     bench.admit()
     request = FragmentRequest(1, FragmentIndex(0))
     bench.do(FromSyncer(request))
-    assert bench.of(OfferSeed) == []
+    assert bench.of(ReadValue) == []
     bench.do(TrainerReady(BATCH))
     bench.do(FromSyncer(request))
-    assert bench.of(OfferSeed) == [OfferSeed(request, Incarnation(1, 1))]
+    assert bench.of(ReadValue) == [ReadValue(request, Incarnation(1, 1))]
 
 
 def test_a_seed_is_offered_once_over_a_link() -> None:
@@ -266,16 +266,16 @@ def test_a_seed_is_offered_once_over_a_link() -> None:
     bench.admit()
     bench.do(TrainerReady(BATCH))
     request = FragmentRequest(1, FragmentIndex(0), attempt=1)
-    expected = OfferSeed(request, Incarnation(1, 1))
+    expected = ReadValue(request, Incarnation(1, 1))
     for change in (None, SeedSkipped(FragmentIndex(0)), SyncerLinkChanged(up=True)):
         if change is not None:
             bench.do(change)
         bench.do(FromSyncer(request))
-        assert bench.of(OfferSeed) == [expected]
+        assert bench.of(ReadValue) == [expected]
         bench.do(FromSyncer(request))
-        assert bench.of(OfferSeed) == []
+        assert bench.of(ReadValue) == []
     bench.do(FromSyncer(replace(request, attempt=2)))
-    assert len(bench.of(OfferSeed)) == 1
+    assert len(bench.of(ReadValue)) == 1
 
 
 def test_a_pull_is_answered_at_once_from_the_last_boundary() -> None:

@@ -13,7 +13,7 @@ import heapq
 import random
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from islands.identities import (
     FragmentIndex,
@@ -41,7 +41,6 @@ from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.training import (
     Contribution,
     ContributionDeclined,
-    FragmentSeed,
     Hello,
     Progress,
     Quarantined,
@@ -455,8 +454,10 @@ class Model:
                 self._to_syncer(name, message)
             case learner_actions.Contribute(message, _):
                 self._contribute(name, compute, message)
-            case learner_actions.OfferSeed(request, incarnation):
-                seed = FragmentSeed(request.epoch, request.fragment, name, incarnation, "seed")
+            case learner_actions.ReadValue(request, incarnation):
+                self._learner(name, learner_events.ValueRead(request, incarnation, NO_BYTES))
+            case learner_actions.OfferSeed(message):
+                seed = replace(message, digest="seed")
                 self._up(name, lambda _: syncer_events.SeedArrived(seed, intact=True))
             case learner_actions.PlanSnapshots(fragments):
                 compute.plan = fragments

@@ -9,6 +9,7 @@ them; a device makes a step when the script says so.
 from collections import deque
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 
 from islands.actors.credentials import Credentials
 from islands.actors.membership import MembershipState, SignOfLife
@@ -29,7 +30,6 @@ from islands.messages.membership import (
 )
 from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.training import (
-    FragmentSeed,
     FragmentUpdate,
     Hello,
     Welcome,
@@ -491,11 +491,8 @@ class Company:
             case learner_actions.Contribute(answer, _):
                 check = peer.check
                 self._to_syncer(peer, lambda c: syncer_events.ContributionArrived(answer, check, c))
-            case learner_actions.OfferSeed(request, incarnation):
-                seed = FragmentSeed(
-                    *(request.epoch, request.fragment, peer.state.name, incarnation),
-                    f"seed-{request.fragment}",
-                )
+            case learner_actions.OfferSeed(message):
+                seed = replace(message, digest=f"seed-{message.fragment}")
                 self._to_syncer(peer, lambda _: syncer_events.SeedArrived(seed, intact=True))
             case learner_actions.PlanSnapshots(fragments):
                 peer.compute.plan = fragments
@@ -590,6 +587,8 @@ class Company:
                     *(fragment, version, compute.steps, compute.tokens, command.incarnation)
                 )
                 self._learner(peer, adopted)
+            case learner_actions.ReadValue(request, incarnation):
+                self._learner(peer, learner_events.ValueRead(request, incarnation, BYTES))
             case learner_actions.ReadMoments(piece, asker):
                 self._learner(peer, learner_events.MomentsRead(piece, asker, BYTES))
             case learner_actions.LoadMoments() | learner_actions.LoadKept():

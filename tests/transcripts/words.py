@@ -268,8 +268,10 @@ def _learner_words(action: object) -> str:
             return f"hang up on syncer: {reason}"
         case learner_actions.Contribute(message):
             return f"→ syncer: {message_words(message)}"
-        case learner_actions.OfferSeed(request):
-            return f"→ syncer: seed of {request.fragment}"
+        case learner_actions.ReadValue(request):
+            return f"read value of {request.fragment}"
+        case learner_actions.OfferSeed(seed):
+            return f"→ syncer: seed of {seed.fragment}"
         case learner_actions.AdoptValue(fragment, version):
             return f"adopt {fragment} at {version}"
         case learner_actions.PlanSnapshots(fragments):
@@ -425,6 +427,8 @@ def _happened_within(event: object) -> str:
             return f"step {steps} is complete" + ("" if event.finite else ", its loss not finite")
         case learner_events.SnapshotTaken(fragment, base, steps):
             return f"snapshot of {fragment} since {base}, step {steps}"
+        case learner_events.ValueRead(request):
+            return f"value of {request.fragment} read"
         case learner_events.ValueAdopted(fragment, version):
             return f"{fragment} is at {version}"
         case learner_events.Idled():
