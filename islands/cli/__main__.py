@@ -11,8 +11,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from islands.cli.command import main as run_command
 from islands.cli.parsing import Common
-from islands.cli.parsing import main as run_command
 from islands.settings.host import CheckOptions, ControlOptions, DemoOptions, RunOptions
 
 

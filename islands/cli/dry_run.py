@@ -120,15 +120,6 @@ class Findings:
             )
 
 
-def dry_run(options: object, common: Common) -> int:
-    """Show what was found; returns 0, or 2 if a start would be refused."""
-    from islands.cli.plan_screen import show
-
-    found = examine(options, common)
-    show(found)
-    return 2 if found.refused else 0
-
-
 def examine(options: object, common: Common) -> Findings:
     """What a start with these options would need and refuse."""
     elsewhere = accelerated(os.environ)

@@ -1,26 +1,19 @@
 """A dataclass of options in; a parsed and checked instance out.
 
 Who says something last has it: default, then YAML file, then environment, then command line. What
-is wrong is one sentence that names the key, the value, and where it was said. Exit codes are those
-of `islands.errors`, and 130 after Ctrl-C.
+is wrong is one sentence that names the key, the value, and where it was said.
 """
 
-import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from islands.cli.schema import build, plain, put
 from islands.cli.sources import Sources, refuse_secrets, with_underscores
-from islands.errors import IslandsError, SettingsError, exit_code_of
-from messaging.errors import LinkLost, LocalFault
+from islands.errors import SettingsError
 
 Options = TypeVar("Options")
-
-TASK_PATH = "ISLANDS_TASK_PATH"
-"""Environment variable with further folders in which tasks are searched for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,52 +73,6 @@ def parse(
     if step_time_s is not None and not step_time_s > 0:
         raise SettingsError(f"step_time_s is {step_time_s}; it must be above 0")
     return options, Common(flags["debug"], flags.get("dry_run", False), step_time_s, tuple(files))
-
-
-def main(
-    entry: Callable[[Options, Common], int],
-    options_class: type[Options],
-    arguments: list[str] | None = None,
-    *,
-    program: str,
-    description: str,
-) -> int:
-    """Parse, run, and turn a user's mistake into one sentence; returns the exit code.
-
-    The folder that the command was started in is searched for the user's task, then those of the
-    YAML files that it reads; processes that it starts search them as well.
-    """
-    arguments = sys.argv[1:] if arguments is None else arguments
-    search("", os.getcwd())  # noqa: PTH109  (compared with the texts of the path)
-    try:
-        options, common = parse(options_class, arguments, program=program, description=description)
-        folders = [str(file.absolute().parent) for file in common.config]
-        told = os.environ.get(TASK_PATH, "")
-        os.environ[TASK_PATH] = os.pathsep.join(filter(None, [*folders, told]))
-        for folder in os.environ[TASK_PATH].split(os.pathsep):
-            search(folder, folder)
-        if common.dry_run:
-            from islands.cli.dry_run import dry_run
-
-            return dry_run(options, common)
-        return entry(options, common)
-    except (IslandsError, LocalFault, LinkLost) as error:
-        if "--debug" in arguments:
-            raise
-        if isinstance(error, IslandsError) and error.detail:
-            print(
-                error.detail, end="", file=sys.stderr
-            )  # the sentence is last: launchers read it there
-        print(f"{program}: {one_line(error)}", file=sys.stderr)
-        return exit_code_of(error)
-    except KeyboardInterrupt:
-        return 130
-
-
-def search(folder: str, also_known_as: str) -> None:
-    """Search a folder for modules, after all others, unless it is searched already."""
-    if folder not in sys.path and also_known_as not in sys.path:
-        sys.path.append(folder)
 
 
 def one_line(error: BaseException) -> str:

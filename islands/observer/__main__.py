@@ -6,7 +6,8 @@ import random
 import sys
 from typing import TYPE_CHECKING
 
-from islands.cli.parsing import Common, main
+from islands.cli.command import main
+from islands.cli.parsing import Common
 from islands.settings.groups import default_name
 from islands.settings.host import ObserverOptions
 

@@ -2,7 +2,8 @@
 
 import sys
 
-from islands.cli.parsing import Common, main
+from islands.cli.command import main
+from islands.cli.parsing import Common
 from islands.settings.host import SupervisorOptions
 
 

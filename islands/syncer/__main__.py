@@ -6,7 +6,8 @@ It hosts the supervisor too, unless it is told where one is.
 import sys
 from typing import TYPE_CHECKING
 
-from islands.cli.parsing import Common, main
+from islands.cli.command import main
+from islands.cli.parsing import Common
 from islands.settings.host import SyncerOptions
 
 if TYPE_CHECKING:  # at run time it is imported with all else that is not needed for --help

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from islands.cli.parsing import Common, main, parse
+from islands.cli.command import main
+from islands.cli.parsing import Common, parse
 from islands.errors import REPLACED, FencedError, OutdatedError, SettingsError, unusable
 from islands.messages.control import Verb
 from islands.settings.host import (

@@ -1,0 +1,68 @@
+"""A command from its line to its exit code: one of `islands.errors`, or 130 after Ctrl-C."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from islands.cli.parsing import Common, one_line, parse
+from islands.errors import IslandsError, exit_code_of
+from messaging.errors import LinkLost, LocalFault
+
+Options = TypeVar("Options")
+
+TASK_PATH = "ISLANDS_TASK_PATH"
+"""Environment variable with further folders in which tasks are searched for."""
+
+
+def main(
+    entry: Callable[[Options, Common], int],
+    options_class: type[Options],
+    arguments: list[str] | None = None,
+    *,
+    program: str,
+    description: str,
+) -> int:
+    """Parse, run, and turn a user's mistake into one sentence; returns the exit code.
+
+    The folder that the command was started in is searched for the user's task, then those of the
+    YAML files that it reads; processes that it starts search them as well.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    search("", os.getcwd())  # noqa: PTH109  (compared with the texts of the path)
+    try:
+        options, common = parse(options_class, arguments, program=program, description=description)
+        folders = [str(file.absolute().parent) for file in common.config]
+        told = os.environ.get(TASK_PATH, "")
+        os.environ[TASK_PATH] = os.pathsep.join(filter(None, [*folders, told]))
+        for folder in os.environ[TASK_PATH].split(os.pathsep):
+            search(folder, folder)
+        if common.dry_run:
+            return _dry_run(options, common)
+        return entry(options, common)
+    except (IslandsError, LocalFault, LinkLost) as error:
+        if "--debug" in arguments:
+            raise
+        if isinstance(error, IslandsError) and error.detail:
+            # The sentence is last: launchers read it there.
+            print(error.detail, end="", file=sys.stderr)
+        print(f"{program}: {one_line(error)}", file=sys.stderr)
+        return exit_code_of(error)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _dry_run(options: object, common: Common) -> int:
+    """Show what was found; returns 0, or 2 if a start would be refused."""
+    from islands.cli.dry_run import examine
+    from islands.cli.plan_screen import show
+
+    found = examine(options, common)
+    show(found)
+    return 2 if found.refused else 0
+
+
+def search(folder: str, also_known_as: str) -> None:
+    """Search a folder for modules, after all others, unless it is searched already."""
+    if folder not in sys.path and also_known_as not in sys.path:
+        sys.path.append(folder)
