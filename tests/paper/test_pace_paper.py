@@ -2,7 +2,7 @@
 
 Each test shows one sentence of SPEC §2, §3.1 and §4, in our own words, on the production states.
 [P] is the paper, as digests and implementations report it; [O] is ours, a deviation or an addition
-that must never be claimed for the paper.
+that must never be claimed for the paper. No mark: SPEC names no source.
 """
 
 from dataclasses import replace
@@ -44,7 +44,7 @@ def commit(bench: Bench, *names: str) -> int:
 
 
 def test_a_learner_steps_on_after_it_has_contributed() -> None:
-    """[P] §2: it sends what it did and goes on; nothing stops it until an update comes."""
+    """§2: it sends what it did and goes on; nothing stops it until an update comes."""
     bench = stepping()
     bench.snapshot(0)
     bench.pull(0, 0)
@@ -56,7 +56,7 @@ def test_a_learner_steps_on_after_it_has_contributed() -> None:
 
 
 def test_an_update_is_adopted_when_it_arrives() -> None:
-    """[P] §2: at the next boundary; steps made meanwhile are neither awaited nor undone."""
+    """§2: at the next boundary; steps made meanwhile are neither awaited nor undone."""
     bench = stepping()
     bench.step()
     bench.adopt(0, 1)
@@ -85,7 +85,7 @@ def test_adoption_overwrites_the_local_value() -> None:
 
 
 def test_a_pull_is_answered_from_the_last_complete_step() -> None:
-    """[P] §2: the copy on the host is that of a boundary, so the answer does not wait for a step.
+    """§2: the copy on the host is that of a boundary, so the answer does not wait for a step.
 
     Of ten tokens a step, two steps were done: what the contribution says of itself.
     """
@@ -113,7 +113,7 @@ def test_deviation_only_the_fragments_next_due_are_copied() -> None:
 
 
 def test_the_fragments_take_turns() -> None:
-    """[P] §3: each is due every H steps, H/P apart: of H = 4 and P = 2, rounds after 2, 4, 6."""
+    """§3: each is due every H steps, H/P apart: of H = 4 and P = 2, rounds after 2, 4, 6."""
     bench = seeded("ana", settings=PACED)
     seen: list[tuple[int, int]] = []
     for step in range(1, 13):

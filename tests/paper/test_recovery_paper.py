@@ -61,7 +61,7 @@ def test_a_restarted_learner_takes_its_moments_from_a_healthy_peer() -> None:
 
 
 def test_it_takes_parameters_and_data_positions_from_the_syncer_and_counts_from_zero() -> None:
-    """[P] §8: the published values, not a peer's; the shards at the last positions told.
+    """[O] §8: the published values, not a peer's; the shards at the last positions told.
 
     Its earlier process did seven steps of ten tokens and read seven records of its first shard.
     """
@@ -96,7 +96,7 @@ def test_a_fresh_learner_neither_contributes_nor_donates() -> None:
 
 
 def test_a_donor_gives_a_piece_per_boundary_and_steps_on() -> None:
-    """[P] §8: the healthy peer is not stopped for it."""
+    """[O] §8: the healthy peer is not stopped for it."""
     bench = stepping()
     bench.do(TrainerMade(SCHEMA, PIECES))
     request = StateRequest(Incarnation(1, 2), 0, SCHEMA)
