@@ -10,13 +10,8 @@ from dataclasses import dataclass, field
 from islands.history.evidence import History, Limits
 from islands.history.tickets import Pair, pair, ticket
 from islands.identities import Fate
-from islands.tape.learner_entries import (
-    Adopted,
-    Contributed,
-)
-from islands.tape.process_entries import (
-    Started,
-)
+from islands.tape.learner_entries import Adopted, Contributed
+from islands.tape.process_entries import Started
 from islands.tape.round_entries import (
     Arrived,
     BookClosed,

@@ -4,19 +4,9 @@ from collections.abc import Iterator
 from math import isfinite
 
 from islands.history.evidence import History, Limits
-from islands.tape.member_entries import (
-    Admitted,
-    ProcessEnded,
-)
-from islands.tape.round_entries import (
-    Finished,
-    Merged,
-)
-from islands.tape.simulation_entries import (
-    Final,
-    LeftOver,
-    ProcessKilled,
-)
+from islands.tape.member_entries import Admitted, ProcessEnded
+from islands.tape.round_entries import Finished, Merged
+from islands.tape.simulation_entries import Final, LeftOver, ProcessKilled
 
 FLOAT32_BYTES = 4
 

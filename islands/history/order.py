@@ -6,17 +6,9 @@ from collections.abc import Iterator
 from islands.history.evidence import History, Limits
 from islands.history.tickets import Pair, pair, ticket
 from islands.identities import Fate, Role
-from islands.tape.learner_entries import (
-    Adopted,
-)
-from islands.tape.member_entries import (
-    Admitted,
-    ProcessEnded,
-    ProcessStarted,
-)
-from islands.tape.process_entries import (
-    Started,
-)
+from islands.tape.learner_entries import Adopted
+from islands.tape.member_entries import Admitted, ProcessEnded, ProcessStarted
+from islands.tape.process_entries import Started
 from islands.tape.round_entries import (
     BookClosed,
     Closed,
@@ -29,11 +21,7 @@ from islands.tape.round_entries import (
     Merged,
     Seeded,
 )
-from islands.tape.simulation_entries import (
-    Final,
-    Healed,
-    ProcessKilled,
-)
+from islands.tape.simulation_entries import Final, Healed, ProcessKilled
 
 
 def epochs_grow(history: History, _limits: Limits) -> Iterator[str]:
