@@ -1,8 +1,7 @@
 """Actors, links between them, and a virtual world to test both in.
 
-The package knows nothing of training. Read it in this order: `envelope` (what travels), `codec`
-(how it looks on a wire), `mailbox`, `ref` and `actor` (who handles it), `scope` (who ends whom),
-`link` (a session between two hosts), `memory_link` (its implementation inside one process),
-`link_state` and `dialer` (how a lost session comes back), `virtual_time` and `simulated_network`
-(the same, under a clock that jumps and a network that misbehaves to order).
+The package knows nothing of training. Read its rooms in this order: `envelope.py` (what travels),
+`codec` (how it looks on a wire), `actors` (who handles it), `links` (sessions, and how a lost one
+comes back), `websocket` (sessions between hosts), `simulation` (the same, under a clock that jumps
+and a network that misbehaves to order).
 """

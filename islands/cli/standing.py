@@ -11,7 +11,7 @@ from islands.cluster.figures import LearnerFigures, RunFigures, in_order
 from islands.identities import Phase
 from islands.settings.learning_rate import learning_rate
 from islands.settings.run import RunSettings
-from islands.supervisor.liveness import MemberRecord
+from islands.supervisor.eviction import MemberRecord
 
 if TYPE_CHECKING:
     from islands.cluster.coordinator import Hub

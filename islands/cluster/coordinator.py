@@ -55,8 +55,8 @@ from islands.settings.run_spec import RunSpec, write
 from islands.settings.wire_limits import limits_of
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.core import Core
+from islands.supervisor.eviction import MemberRecord
 from islands.supervisor.hooks import Hooks
-from islands.supervisor.liveness import MemberRecord
 from islands.syncer.actor import SyncerActor
 from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.tape.process_entries import EvaluationFailed

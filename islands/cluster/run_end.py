@@ -1,5 +1,7 @@
 """How a run ends: who can still finish it, who failed it, and what is concluded.
 
+Its last rounds, and what is merged in them, are the syncer's (`syncer/closing.py`).
+
 One set of rules for every composition: all roles in this process, a hub with processes of its own,
 a simulated world.
 

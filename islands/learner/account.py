@@ -1,8 +1,8 @@
 """A learner's own account of one fragment: what it holds, sent, discarded, and is not sure about.
 
 Adopting a published value overwrites the local one, or carries on what it does not contain
-(`config.Adoption`). Of the tokens done since the base was adopted, those in a contribution that the
-new version contains were merged; the rest is overwritten, or still pending.
+(`Adoption`). Of the tokens done since the base was adopted, those in a contribution that the new
+version contains were merged; the rest is overwritten, or still pending.
 
 There is one subtlety. A contribution may still be under way to a later round when an older version
 is adopted. Its tokens are no longer in the local value, but they are not overwritten either: they

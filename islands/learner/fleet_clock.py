@@ -1,7 +1,7 @@
 """What time it is in the fleet, between two values that a learner is told.
 
 The fleet's clock counts H/P steps per opened round, so it is the pace-setting learner's steps
-(`schedule.py` makes a learning rate of it). Every update carries it. A learner's own steps are
+(`settings/learning_rate.py` makes a rate of it). Every update carries it. A learner's own steps are
 another clock: five times faster, ten times slower. So
 
     clock = carried + r · (own steps since it was carried),

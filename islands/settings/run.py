@@ -158,8 +158,8 @@ class RunSettings:
         outer: outer optimizer.
         precision: of contributions on the wire.
         budget_tokens: tokens after which the run ends; None = until stopped.
-        budget_s: seconds of training, from the first step on and without pauses, after which the run
-            closes; None = no limit.
+        budget_s: seconds of training after which the run closes, from the first step on and without
+            pauses; None = no limit.
         warmup_steps: linear warm-up of the inner learning rate, in steps of the clock.
         learning_rate: peak of the inner learning rate.
         total_steps: steps of the clock at which cosine decay reaches its floor; None = constant.

@@ -4,7 +4,7 @@
 who is admitted, and who has ended     `membership.py`
 who may have a name                    `names.py`
 what syncers are told of it            `view.py`
-when somebody is suspect or evicted    `liveness.py`
+when somebody is suspect or evicted    `eviction.py`
 when who stands still is killed        `stalls.py`
 which processes are started            `launching.py`
 how often one is started again         `restarts.py`

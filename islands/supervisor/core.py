@@ -10,7 +10,7 @@ from islands.identities import Incarnation, LearnerName, Role, Status
 from islands.messages.membership import Member, MembershipChanged, SyncerAddress
 from islands.settings.run import RunSettings
 from islands.supervisor.actions import Action, Outgoing, Send
-from islands.supervisor.liveness import MemberRecord
+from islands.supervisor.eviction import MemberRecord
 from islands.supervisor.restarts import Restarts
 from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower, View

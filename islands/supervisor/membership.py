@@ -32,7 +32,7 @@ from islands.messages.protocol import PROTOCOL
 from islands.supervisor.actions import CountFigures, KillProcess, TellRun
 from islands.supervisor.core import Core
 from islands.supervisor.events import FiguresArrived
-from islands.supervisor.liveness import MemberRecord, judge, standstill
+from islands.supervisor.eviction import MemberRecord, judge, standstill
 from islands.supervisor.names import Lines, taken_because
 from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower
@@ -246,7 +246,7 @@ def close_link(core: Core, connection: int, now_s: float) -> None:
 
 
 def judge_all(core: Core, now_s: float) -> None:
-    """Apply the table of `liveness.py` to everybody who has not ended, in the order of roles."""
+    """Apply the table of `eviction.py` to everybody who has not ended, in the order of roles."""
     for role in Role:
         for member in list(core.here[role].values()):
             _set_status(core, member, judge(member, core.settings.timing, now_s))

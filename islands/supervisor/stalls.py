@@ -14,7 +14,7 @@ that processor time is no sign of life.
 from dataclasses import dataclass, field
 
 from islands.identities import Incarnation
-from islands.supervisor.liveness import Place, Standstill
+from islands.supervisor.eviction import Place, Standstill
 
 GROWTH = 2.0
 

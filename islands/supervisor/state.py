@@ -26,8 +26,8 @@ from islands.supervisor.events import (
     StopArrived,
     Ticked,
 )
+from islands.supervisor.eviction import MemberRecord
 from islands.supervisor.launching import take_end
-from islands.supervisor.liveness import MemberRecord
 from islands.supervisor.membership import (
     close_link,
     judge_all,

@@ -47,7 +47,6 @@ from islands.syncer.actions import (
     WriteJournal,
 )
 from islands.syncer.callers import Callers
-from islands.syncer.donors import route
 from islands.syncer.events import (
     EndHeard,
     Event,
@@ -68,8 +67,9 @@ from islands.syncer.hooks import Hooks
 from islands.syncer.inspections import Inspections
 from islands.syncer.journal import Journal, Recovered, encode
 from islands.syncer.journal_writer import JournalWriter
+from islands.syncer.resume_checks import take_up
 from islands.syncer.state import SyncerState, fresh
-from islands.syncer.taking_up import take_up
+from islands.syncer.state_donors import route
 from islands.syncer.vault import Vault
 from islands.syncer.workers import SyncerWorkers
 from islands.tape import process_entries, round_entries

@@ -1,10 +1,10 @@
 """What several rules ask of all learners at once, kept instead of counted anew for every event.
 
 `Census` owns the sorted names of all that are known, which of them are learners, which of those
-read data, and who may best give its inner moments to another (`donors.py`). Who is ready is kept by
-`pace.py`, with its rank. A learner that changed is named to `Core.touch`, and taken in before
-anybody asks. `tests/syncer/recount.py` holds all of it against a count from scratch, after every
-event of the syncer's tests and of random histories.
+read data, and who may best give its inner moments to another (`state_donors.py`). Who is ready is
+kept by `pace.py`, with its rank. A learner that changed is named to `Core.touch`, and taken in
+before anybody asks. `tests/syncer/recount.py` holds all of it against a count from scratch, after
+every event of the syncer's tests and of random histories.
 
 `Witness` answers "is there a learner that …?" for a condition that is asked after every event and
 seldom changes: it asks the one first of whom it was true last. Only when it is not true any more

@@ -28,7 +28,7 @@ from islands.messages.training import FinalRound
 from islands.syncer.actions import Exit, FinishRun, Send
 from islands.syncer.core import Closing, ClosingStage, Core
 from islands.syncer.eligibility import BUSY, unready_because
-from islands.syncer.endings import end_unsettled
+from islands.syncer.ended_incarnations import end_unsettled
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import abandon, close_rounds, excuse, open_round

@@ -15,10 +15,10 @@ from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, V
 from islands.messages.training import FragmentUpdate, LeaseGranted, Merged
 from islands.settings.run import OVERLAP_LEAST, Automatic, RunSettings
 from islands.syncer.actions import Action, Send, SendValue, WriteJournal
+from islands.syncer.admission import NormGauge
 from islands.syncer.census import Census, Witness
 from islands.syncer.divergence import Divergences
 from islands.syncer.eligibility import ineligible_because, unready_because
-from islands.syncer.fate import NormGauge
 from islands.syncer.fence import Fence
 from islands.syncer.grace import Durations, GraceWatch, overlap_needed
 from islands.syncer.leases import LeaseBook
@@ -52,7 +52,7 @@ class Durable:
     begun again after a restart. `finished` is why it is over, `reported` that the supervisor has
     heard so. `belated_tokens` were merged at the end only, although rounds before it should have
     (`commits.py`). `elapsed_s` is the time that counts against the budget (`pausing.py`). `clock`
-    is the fleet's, from which learning rates follow (`schedule.py`): it goes on where it was under
+    is the fleet's, from which learning rates follow: it goes on where it was under
     another H or P.
     """
 

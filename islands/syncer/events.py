@@ -10,7 +10,7 @@ from islands.messages.training import (
     Hello,
     Progress,
 )
-from islands.syncer.fate import Check
+from islands.syncer.admission import Check
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from islands.actors.ports import Worker
 from islands.identities import FragmentIndex, LearnerName, Ticket
 from islands.messages.training import Contribution, FragmentSeed
 from islands.numerics.check import Measured
+from islands.syncer.admission import Check
 from islands.syncer.eligibility import BUSY
 from islands.syncer.events import ContributionArrived, SeedArrived
-from islands.syncer.fate import Check
 from islands.syncer.load import LoadWatch
 from islands.syncer.vault import Vault
 from islands.tape.entry import Entry

@@ -16,7 +16,7 @@ from islands.messages.training import Progress
 from islands.syncer.actions import Dismiss
 from islands.syncer.claims import believed_step_s, news_of, wrong_report
 from islands.syncer.core import Core
-from islands.syncer.endings import retire
+from islands.syncer.ended_incarnations import retire
 from islands.syncer.events import (
     ContributionArrived,
     LeaveArrived,

@@ -1,4 +1,8 @@
-"""Rounds: opening them, asking, admitting what arrives, closing or abandoning them."""
+"""Rounds: opening them, asking, admitting what arrives, closing or abandoning them.
+
+Fragments take turns: round r is on fragment r mod P. While a fragment's last round is still open,
+or nobody can be asked for it, the next round waits, and no other fragment is taken in its place.
+"""
 
 from math import sqrt
 from statistics import fmean
@@ -8,10 +12,10 @@ from islands.messages.training import Contribution, ContributionFate, PullFragme
 from islands.settings.learning_rate import learning_rate
 from islands.settings.run import Automatic
 from islands.syncer.actions import BeginMerge, DropContribution, MergePart, Send
+from islands.syncer.admission import Check, Refusal, refusal
 from islands.syncer.claims import COPIES_MAX, age_steps, wrong_steps
 from islands.syncer.core import Core
 from islands.syncer.eligibility import stale_because
-from islands.syncer.fate import Check, Refusal, refusal
 from islands.syncer.grace import grace_s
 from islands.syncer.quorum import Expected, worth_waiting
 from islands.syncer.roster import LearnerRecord
@@ -140,7 +144,7 @@ def take_decline(core: Core, ticket: Ticket, fragment: int, reason: str) -> None
 def take_contribution(
     core: Core, contribution: Contribution, check: Check, connection: int, now_s: float
 ) -> None:
-    """Admit a contribution to its round or give it its other fate (`fate.py`).
+    """Admit a contribution to its round or give it its other fate (`admission.py`).
 
     The first answer to a ticket stands, over whatever link others come. None is taken from an
     incarnation that has ended, for its accounts are closed, nor from an observer, which has none.

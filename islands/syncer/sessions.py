@@ -14,14 +14,14 @@ from islands.syncer.claims import news_of
 from islands.syncer.closing import begin_closing
 from islands.syncer.core import Core
 from islands.syncer.divergence import end_reason
-from islands.syncer.donors import donor_for
-from islands.syncer.endings import close_accounts, forget_seed, retire
+from islands.syncer.ended_incarnations import close_accounts, forget_seed, retire
 from islands.syncer.events import LinkOpened
 from islands.syncer.pausing import set_paused
 from islands.syncer.reports import goes_back, last_word, take_report, wrong_because
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import ask, excuse
+from islands.syncer.state_donors import donor_for
 from islands.tape import member_entries, process_entries
 
 

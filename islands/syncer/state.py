@@ -16,6 +16,7 @@ from islands.identities import Cut, LearnerName, Phase, Version
 from islands.messages.membership import RUN_OVER, Refused, Stop
 from islands.settings.run import RunSettings
 from islands.syncer.actions import Action, Dismiss
+from islands.syncer.admission import NormGauge
 from islands.syncer.claims import believed_batch
 from islands.syncer.closing import (
     advance_closing,
@@ -51,14 +52,13 @@ from islands.syncer.events import (
     SupervisorLinkChanged,
     Ticked,
 )
-from islands.syncer.fate import NormGauge
 from islands.syncer.fence import Fence
 from islands.syncer.leases import OUTAGE_S, LeaseBook, grant_steps, ordinary_grant_steps
 from islands.syncer.ledger import Ledger
 from islands.syncer.pace import Pace
 from islands.syncer.pausing import count_time
-from islands.syncer.repeats import next_sweep_s, resend_s, sweep
 from islands.syncer.reports import end_peer, take_progress
+from islands.syncer.retries import next_sweep_s, resend_s, sweep
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import (

@@ -21,8 +21,8 @@ from islands.numerics.quantize import decode, size_bytes
 from islands.numerics.weights import weight
 from islands.settings.run import Anchor, MergeRule, RunSettings
 from islands.syncer.actions import BeginMerge
+from islands.syncer.admission import Check
 from islands.syncer.events import MergeFacts
-from islands.syncer.fate import Check
 from messaging.codec.tensors import as_buffer, digest
 
 

@@ -33,7 +33,7 @@ from islands.supervisor import events as supervisor_events
 from islands.supervisor.state import SupervisorState
 from islands.syncer import actions as syncer_actions
 from islands.syncer import events as syncer_events
-from islands.syncer.fate import Check
+from islands.syncer.admission import Check
 from islands.syncer.journal import encode
 from islands.syncer.state import SyncerState, fresh
 from islands.tape.entry import Entry, Record, encode_entry

@@ -13,7 +13,7 @@ from islands.cluster.figures import LearnerFigures, RunFigures
 from islands.cluster.wording import count, duration
 from islands.identities import Incarnation, Phase, Role, Status
 from islands.settings.run import RunSettings
-from islands.supervisor.liveness import MemberRecord
+from islands.supervisor.eviction import MemberRecord
 
 SETTINGS = RunSettings(run="r", budget_tokens=1_000_000, learning_rate=0.5, warmup_steps=0)
 BOARD = Path("runs/r/tensorboard")

@@ -48,8 +48,8 @@ from islands.messages.training import (
 from islands.settings.run import RunSettings
 from islands.syncer import actions as syncer_actions
 from islands.syncer import events as syncer_events
+from islands.syncer.admission import Check
 from islands.syncer.core import Durable
-from islands.syncer.fate import Check
 from islands.syncer.state import SyncerState, fresh
 from islands.tape.entry import Line, Record
 from islands.tape.round_entries import Merged

@@ -6,7 +6,7 @@ from islands.identities import Incarnation, Phase
 from islands.messages.membership import Heartbeat
 from islands.supervisor.actions import Action, KillProcess
 from islands.supervisor.events import ProcessEnded
-from islands.supervisor.liveness import Place, Standstill
+from islands.supervisor.eviction import Place, Standstill
 from islands.supervisor.stalls import LONGEST_S, Stalls
 from tests.supervisor.desk import Desk, beat
 

@@ -33,6 +33,7 @@ from islands.syncer.actions import (
     SendValue,
     WriteJournal,
 )
+from islands.syncer.admission import Check
 from islands.syncer.core import Core, Durable
 from islands.syncer.events import (
     ContributionArrived,
@@ -47,7 +48,6 @@ from islands.syncer.events import (
     SeedArrived,
     Ticked,
 )
-from islands.syncer.fate import Check
 from islands.syncer.state import SyncerState, fresh
 from islands.tape.entry import Entry, Record
 from islands.tape.round_entries import FateTold

@@ -13,9 +13,9 @@ from islands.messages.training import (
 )
 from islands.settings.run import RunSettings, Timing
 from islands.syncer.actions import BeginMerge, DropContribution
+from islands.syncer.admission import Check
 from islands.syncer.core import Core
 from islands.syncer.events import ContributionArrived, PullDeclined
-from islands.syncer.fate import Check
 from islands.syncer.rounds import Stage
 from islands.tape.round_entries import FateTold
 from tests.syncer.bench import GOOD, Bench, opened, seeded

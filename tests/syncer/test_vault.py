@@ -13,7 +13,7 @@ from islands.messages.training import Contribution, FragmentSeed
 from islands.numerics.outer import Sgd
 from islands.settings.run import OuterSettings, Precision, RunSettings
 from islands.syncer.actions import BeginMerge, MergePart
-from islands.syncer.fate import Check
+from islands.syncer.admission import Check
 from islands.syncer.vault import Vault
 from islands.training.toy import NumpyTrainer
 from messaging.codec.tensors import as_buffer, digest

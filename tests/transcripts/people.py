@@ -23,7 +23,7 @@ from islands.messages.training import (
 from islands.observer.state import ObserverState
 from islands.supervisor import events as supervisor_events
 from islands.syncer import events as syncer_events
-from islands.syncer.fate import Check
+from islands.syncer.admission import Check
 from islands.syncer.state import SyncerState
 from tests.rounds.model import FakeCompute
 

@@ -8,7 +8,7 @@ LEARNER_OLD_NEWS = "tests/learner/test_old_news.py"
 LEARNER_PULLS = "tests/learner/test_pulls.py"
 LEARNER_SNAPSHOTS = "tests/learner/test_snapshots.py"
 LEARNER_STATE = "tests/learner/test_state.py"
-SUPERVISOR_LIVENESS = "tests/supervisor/test_liveness.py"
+SUPERVISOR_LIVENESS = "tests/supervisor/test_eviction.py"
 SUPERVISOR_STATE = "tests/supervisor/test_state.py"
 SYNCER_CLAIMS = "tests/syncer/test_claims.py"
 SYNCER_COMMITS = "tests/syncer/test_commits.py"
@@ -369,21 +369,21 @@ BOOKS = (
     ),
     Mutation(
         "the silent are not evicted",
-        "islands/supervisor/liveness.py",
+        "islands/supervisor/eviction.py",
         "        return Status.EVICTED\n",
         "        return Status.SUSPECT\n",
         (SUPERVISOR_LIVENESS, SUPERVISOR_STATE),
     ),
     Mutation(
         "a closed link is not suspect",
-        "islands/supervisor/liveness.py",
+        "islands/supervisor/eviction.py",
         " or member.connection is None:",
         ":",
         (SUPERVISOR_LIVENESS, SUPERVISOR_STATE),
     ),
     Mutation(
         "the supervisor's own pause is the members' fault",
-        "islands/supervisor/liveness.py",
+        "islands/supervisor/eviction.py",
         "        self.heard_s += gap_s\n",
         "",
         (SUPERVISOR_LIVENESS, SUPERVISOR_STATE),

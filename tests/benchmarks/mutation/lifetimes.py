@@ -5,13 +5,13 @@ from tests.benchmarks.mutation.kind import Mutation
 LEARNER_MOMENTS = "tests/learner/test_moments.py"
 OBSERVER_STATE = "tests/observer/test_state.py"
 SYNCER_CLOSING = "tests/syncer/test_closing.py"
-SYNCER_DONORS = "tests/syncer/test_donors.py"
+SYNCER_DONORS = "tests/syncer/test_state_donors.py"
 SYNCER_DURABLE_FIRST = "tests/syncer/test_durable_first.py"
 SYNCER_PACE = "tests/syncer/test_pace.py"
 SYNCER_PAUSING = "tests/syncer/test_pausing.py"
-SYNCER_REPEATS = "tests/syncer/test_repeats.py"
+SYNCER_REPEATS = "tests/syncer/test_retries.py"
 SYNCER_ROUND_EDGES = "tests/syncer/test_round_edges.py"
-SYNCER_TAKING_UP = "tests/syncer/test_taking_up.py"
+SYNCER_TAKING_UP = "tests/syncer/test_resume_checks.py"
 CREDENTIALS = "tests/actors/test_credentials.py"
 JOURNAL = "tests/syncer/test_journal.py"
 RECOVERY = "tests/cluster/test_recovery.py"
@@ -61,28 +61,28 @@ LIFETIMES = (
     ),
     Mutation(
         "unanswered pulls are never forgotten",
-        "islands/syncer/repeats.py",
+        "islands/syncer/retries.py",
         "        del learner.unanswered[number]\n",
         "        pass\n",
         (SYNCER_ROUND_EDGES,),
     ),
     Mutation(
         "an update is repeated at every sweep",
-        "islands/syncer/repeats.py",
+        "islands/syncer/retries.py",
         "if newer or (sent is not None and now_s >= sent.due_s(interval_s)):",
         "if True:",
         (SYNCER_REPEATS,),
     ),
     Mutation(
         "a grant is not repeated",
-        "islands/syncer/repeats.py",
+        "islands/syncer/retries.py",
         "        core.send_grant(learner)\n",
         "        pass\n",
         (SYNCER_DURABLE_FIRST,),
     ),
     Mutation(
         "a pull is not repeated",
-        "islands/syncer/repeats.py",
+        "islands/syncer/retries.py",
         "                ask(core, round_, learner, now_s)\n",
         "                pass\n",
         (SYNCER_DURABLE_FIRST,),
@@ -187,7 +187,7 @@ LIFETIMES = (
     ),
     Mutation(
         "a word between peers goes on under a false name",
-        "islands/syncer/donors.py",
+        "islands/syncer/state_donors.py",
         "source.connection != connection or ",
         "",
         (SYNCER_DONORS,),
@@ -215,14 +215,14 @@ LIFETIMES = (
     ),
     Mutation(
         "another run's journal is taken up",
-        "islands/syncer/taking_up.py",
+        "islands/syncer/resume_checks.py",
         "        if held != wanted:\n",
         "        if False:\n",
         (SYNCER_TAKING_UP,),
     ),
     Mutation(
         "a budget is cut by a restart",
-        "islands/syncer/taking_up.py",
+        "islands/syncer/resume_checks.py",
         "if not larger and wanted_tokens != before:",
         "if False:",
         (SYNCER_TAKING_UP,),

@@ -7,7 +7,7 @@ SYNCER_CLAIMS = "tests/syncer/test_claims.py"
 SYNCER_COMMITS = "tests/syncer/test_commits.py"
 SYNCER_DURABLE_FIRST = "tests/syncer/test_durable_first.py"
 SYNCER_ELIGIBILITY = "tests/syncer/test_eligibility.py"
-SYNCER_FATE = "tests/syncer/test_fate.py"
+SYNCER_FATE = "tests/syncer/test_admission.py"
 SYNCER_GRACE = "tests/syncer/test_grace.py"
 SYNCER_LATE_ANSWERS = "tests/syncer/test_late_answers.py"
 SYNCER_ROUND_EDGES = "tests/syncer/test_round_edges.py"
@@ -234,21 +234,21 @@ ROUNDS = (
     ),
     Mutation(
         "the limit on norms is told from no sample on",
-        "islands/syncer/fate.py",
+        "islands/syncer/admission.py",
         "if known >= NORM_SAMPLES_MIN else 0.0",
         "if known else 0.0",
         (SYNCER_FATE,),
     ),
     Mutation(
         "one of two whose norms are too long is clipped",
-        "islands/syncer/fate.py",
+        "islands/syncer/admission.py",
         "if 2 * sum(exceeds.values()) > len(exceeds):",
         "if 2 * sum(exceeds.values()) >= len(exceeds):",
         (SYNCER_FATE,),
     ),
     Mutation(
         "a changed regime is refused, not clipped",
-        "islands/syncer/fate.py",
+        "islands/syncer/admission.py",
         "if 2 * sum(exceeds.values()) > len(exceeds):",
         "if False:",
         (SYNCER_FATE,),

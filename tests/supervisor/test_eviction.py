@@ -1,10 +1,10 @@
-"""Who is suspect, stalled or evicted: the table of `liveness.py`, row by row."""
+"""Who is suspect, stalled or evicted: the table of `eviction.py`, row by row."""
 
 import pytest
 
 from islands.identities import Incarnation, Phase, Role, Status
 from islands.settings.run import Timing
-from islands.supervisor.liveness import MemberRecord, Place, Standstill, judge, standstill
+from islands.supervisor.eviction import MemberRecord, Place, Standstill, judge, standstill
 
 TIMING = Timing()
 

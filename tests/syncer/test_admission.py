@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from islands.identities import Fate
-from islands.syncer.fate import (
+from islands.syncer.admission import (
     LATELY,
     NORM_LEARNERS_KEPT,
     NORM_SAMPLES_MIN,

@@ -1,4 +1,7 @@
-"""The end of an incarnation: it is fenced, its accounts are closed, what it held is free again."""
+"""The end of an incarnation: it is fenced, its accounts are closed, what it held is free again.
+
+The supervisor decides that it has (`supervisor/eviction.py`); the end of a run is `closing.py`.
+"""
 
 from islands.identities import LearnerName, Role
 from islands.messages.membership import Evicted, Refused, Stop

@@ -1,5 +1,7 @@
 """Whether a contribution that arrived is admitted to its round, and if not, why.
 
+What became of its tokens is counted in `ledger.py`.
+
 The checks of SPEC §6, in this order; the first that fails decides:
 
 =====================================  =========  ======

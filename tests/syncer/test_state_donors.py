@@ -6,8 +6,8 @@ import pytest
 
 from islands.identities import LearnerName, Phase, Role, Status
 from islands.messages.training import Welcome
-from islands.syncer.donors import route
 from islands.syncer.events import LinkOpened, StopRequested
+from islands.syncer.state_donors import route
 from tests.syncer.bench import Bench, seeded
 
 

@@ -10,8 +10,8 @@ from islands.identities import Incarnation, LearnerName
 from islands.settings.run import RunSettings
 from islands.syncer.core import Durable
 from islands.syncer.ledger import Book
+from islands.syncer.resume_checks import take_up
 from islands.syncer.state import fresh
-from islands.syncer.taking_up import take_up
 from islands.tape.round_entries import Extended
 from tests.syncer.bench import Bench, opened, seeded
 

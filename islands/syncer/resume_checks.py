@@ -1,4 +1,6 @@
-"""Taking up a run from its journal: after a crash, or to give a run that has ended more.
+"""Whether a journal may be gone on with: after a crash, or to give a run that has ended more.
+
+What is read of it, and how, is `journal.py`.
 
 ======================================  =======================================================
 the journal is of another run           refused
