@@ -233,10 +233,25 @@ def ended_by(error: BaseException | None) -> ProcessEnd:
 
 
 class Launcher(Protocol):
-    """Starts and kills the processes that a supervisor launched."""
+    """A backend: starts processes, and tells whoever made it how each of them ended.
 
-    def start(self, name: str, delay_s: float) -> None:
-        """Start a process after a delay; does nothing if it runs."""
+    It decides nothing: when a process is started, and whether again, it is asked to.
+    """
+
+    def start(self, name: str) -> None:
+        """Start a process that does not run."""
 
     def kill(self, name: str) -> None:
-        """Kill a process at once."""
+        """Kill a process at once; nothing if it does not run."""
+
+    def stop(self, name: str, grace_s: float) -> None:
+        """Ask a process to end, and kill it if it did not within `grace_s`."""
+
+    def names(self) -> list[str]:
+        """The processes that run, in the order of their start."""
+
+    def adopt(self) -> list[str]:
+        """Watch what an earlier start of the backend left running; returns its names."""
+
+    def close(self) -> None:
+        """Watch nothing any more; what can live without this process runs on."""

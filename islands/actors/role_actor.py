@@ -113,6 +113,10 @@ class RoleActor(Actor[T]):
         finally:
             await self.kill()
 
+    def leave(self, reason: str) -> None:
+        """End in order."""
+        self.ref.stop(reason)
+
     async def kill(self) -> None:
         """Die as a process dies: nothing is said to anybody."""
         self.release()

@@ -12,7 +12,7 @@ from islands.settings.host import RunOptions
 
 if TYPE_CHECKING:
     from islands.cli.screen import Screen
-    from islands.cluster.local_cluster import LocalHub
+    from islands.cluster.coordinator import Hub
     from islands.cluster.summary import Summary
 
 SHOW_INTERVAL_S = 0.25
@@ -40,9 +40,9 @@ def new_folder(name: str) -> Path:
     return Path("runs") / f"{name}-{started:%Y%m%d-%H%M%S}"
 
 
-async def _run(hub: "LocalHub") -> int:
+async def _run(hub: "Hub") -> int:
     from islands.cli.screen import Screen
-    from islands.cluster.coordinator import banner
+    from islands.cli.serve import banner
 
     await hub.open()
     banner(hub)
@@ -54,20 +54,20 @@ async def _run(hub: "LocalHub") -> int:
     screen.conclude(hub.folder.figures, summary)
     if summary["advice"]:
         screen.say(f"\n{summary['advice']}")
-    screen.say(f"\nThe run has ended: {hub.end.sentence}")
+    screen.say(f"\nThe run has ended: {hub.cluster.end.sentence}")
     screen.say(f"Everything is in {hub.settings.folder}")
-    return hub.end.exit_code
+    return hub.cluster.end.exit_code
 
 
-def make_hub(options: RunOptions) -> "LocalHub":
+def make_hub(options: RunOptions) -> "Hub":
     """The hub of a run on this machine, planned from its task.
 
     Raises:
         UserError: the task cannot be trained, or the folder cannot be used.
     """
     from islands.cli.serve import spec_of
-    from islands.cluster.coordinator import HubSettings
-    from islands.cluster.local_cluster import LearnerSettings, LocalHub
+    from islands.cluster.coordinator import Hub, HubSettings
+    from islands.cluster.local_cluster import LearnerSettings, local_hub
     from islands.cluster.run_claim import settle, unless_it_fails
     from islands.hosting.process_runtime import compiled_folder
     from islands.training.workload import load_workload
@@ -95,11 +95,11 @@ def make_hub(options: RunOptions) -> "LocalHub":
         cache=compiled_folder(),
     )
     with unless_it_fails(claim):
-        return LocalHub(settings, claim, workload, learners)
+        return local_hub(settings, claim, workload, learners, Hub)
 
 
 async def watch(
-    hub: "LocalHub", screen: "Screen", when: "Callable[[], None] | None" = None
+    hub: "Hub", screen: "Screen", when: "Callable[[], None] | None" = None
 ) -> "Summary | None":
     """Run, with somebody watching; `when` is called each time the screen is renewed."""
     from islands.cli.standing import standing_of

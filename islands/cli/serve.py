@@ -1,14 +1,18 @@
 """A hub as a process of its own, without learners: `python -m islands.syncer`, `….supervisor`."""
 
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
-from islands.cluster.coordinator import Hub, HubSettings, banner
+from islands.cluster.coordinator import Hub, HubSettings
 from islands.cluster.run_claim import settle, unless_it_fails
 from islands.hosting.process_runtime import run_service, say
 from islands.hosting.watchdog import Watchdog
+from islands.identities import SUPERVISOR
 from islands.settings.groups import RunFile
 from islands.settings.run_spec import RunSpec, read
 from islands.training.workload import load_workload
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def spec_of(file: RunFile) -> RunSpec:
@@ -35,7 +39,25 @@ async def _serve(hub: Hub, watchdog: Watchdog) -> int:
         say("stopped; the same command in the same folder goes on")
     else:
         where = hub.settings.folder / "summary.json"
-        say(f"the run has ended: {hub.end.sentence}; see {where}")
+        say(f"the run has ended: {hub.cluster.end.sentence}; see {where}")
         if summary["advice"]:
             say(str(summary["advice"]))
-    return hub.end.exit_code
+    return hub.cluster.end.exit_code
+
+
+def banner(hub: Hub) -> None:
+    """Tell whoever started a hub how others join."""
+    layout = hub.plan.layout
+    address = hub.network.url(SUPERVISOR)
+    token = " --token_file TOKEN" if hub.settings.connecting.token_file is not None else ""
+    authority = " --tls_ca CA.pem" if address.startswith("wss:") else ""
+    reach = "on every host that is to train, where the task can be imported:"
+    if urlsplit(address).hostname in LOOPBACK:
+        reach = "more learners can join from this machine (--listen HOST:PORT lets other hosts in):"
+    say(
+        f"run {hub.spec.settings.run!r}: {layout.told}, {len(layout.fragments)} "
+        f"fragments, folder {hub.settings.folder}\n{reach}\n\n"
+        f"    python -m islands.learner --supervisor {address}{token}{authority}\n"
+    )
+    if token:
+        say(f"TOKEN is a copy of {hub.settings.connecting.token_file}")

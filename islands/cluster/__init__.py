@@ -3,11 +3,13 @@
 Where to find what:
 
 =====================================  ============================
+supervisor, processes, end: together   `composition.py`
+who can finish a run, how it ends      `run_end.py`
+the actor of each role                 `roles.py`
+starts that are to come after a while  `delayed_starts.py`
 all actors in one process              `single_process.py`
 a hub: supervisor, folder, and more    `coordinator.py`
 a hub with children on one machine     `local_cluster.py`
-who can finish a run, how it ends      `run_end.py`
-a syncer and what is around it         `syncer_host.py`
 a folder is taken by one hub           `run_claim.py`
 what a run needs, beforehand           `planner.py`
 tape, metrics, log, figures            `run_folder.py`

@@ -13,10 +13,9 @@ journal and the supervisor's epoch lie there, and children that outlived it are 
 """
 
 import asyncio
-import os
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,16 +25,18 @@ from numpy.typing import NDArray
 
 from islands.actors.credentials import Credentials
 from islands.actors.epochs import epoch_disk
-from islands.actors.ports import Launcher, ThreadWorker
+from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Surroundings
+from islands.cluster.composition import Cluster, ClusterSpec
+from islands.cluster.roles import hooks_of, journal_disk, make_observer, make_syncer, read_initial
 from islands.cluster.run_claim import Claim, unless_it_fails
-from islands.cluster.run_end import RunEnd
+from islands.cluster.run_end import GOODBYE_S
 from islands.cluster.run_folder import RunFolder
 from islands.cluster.summary import Share, Summary, summarise
-from islands.cluster.syncer_host import journal_disk, make_syncer
-from islands.errors import IslandsError, UserError, unusable
+from islands.errors import FAILED, OF_NO_USE, IslandsError, UserError, unusable
 from islands.files.replacing import replace_file
 from islands.hosting.hub_file import HubPlace, outlived_by, read_place, write_place
+from islands.hosting.no_launcher import NoLauncher
 from islands.hosting.process_runtime import (
     KEY_FILE,
     Living,
@@ -53,21 +54,22 @@ from islands.observer.actor import ObserverActor
 from islands.settings.groups import ConnectOptions, KeepOptions, ListenOptions
 from islands.settings.run_spec import RunSpec, write
 from islands.settings.wire_limits import limits_of
-from islands.supervisor.actor import SupervisorActor
-from islands.supervisor.core import Core
 from islands.supervisor.eviction import MemberRecord
 from islands.supervisor.hooks import Hooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.journal_writer import DISK_RETRY_S
+from islands.tape.member_entries import ProcessEnded
 from islands.tape.process_entries import EvaluationFailed
 from islands.training.evaluation import attempt
 from islands.training.export import FINAL_FILE
+from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
 from islands.training.workload import Workload
 from messaging.actors.scope import Scope
 from messaging.errors import LocalFault
 from messaging.links.joint_network import JointNetwork
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+LEAVE_S = 10.0
+"""How long a process that is asked to end may take, beside what it writes to its disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +103,13 @@ class HubSettings:
     evaluate_every_s: float | None = None
 
 
-class NoLauncher:
-    """A hub that starts no processes: learners are started by hand, or by their hosts."""
+Backend = Callable[["Hub", Callable[[str, ProcessEnd], None]], Launcher]
+"""Makes what starts a hub's processes, given whom to tell how they end."""
 
-    def start(self, name: str, delay_s: float) -> None:
-        """Nothing is launched here."""
 
-    def kill(self, name: str) -> None:
-        """Nothing was launched here."""
+def start_nothing(_: "Hub", __: Callable[[str, ProcessEnd], None]) -> Launcher:
+    """The backend of a hub that starts no processes."""
+    return NoLauncher()
 
 
 class Hub:
@@ -118,9 +119,22 @@ class Hub:
         settings: what it is told.
         claim: on the run's folder.
         workload: what is trained, to evaluate it; None where nobody evaluates.
+        launched: names of the processes that the backend starts: a syncer, learners.
+        backend: makes what starts them, given the hub and whom to tell how they end.
+
+    Attributes:
+        cluster: The processes that were launched, and how the run ends.
     """
 
-    def __init__(self, settings: HubSettings, claim: Claim, workload: Workload | None) -> None:
+    def __init__(
+        self,
+        settings: HubSettings,
+        claim: Claim,
+        workload: Workload | None,
+        *,
+        launched: tuple[str, ...] = (),
+        backend: Backend = start_nothing,
+    ) -> None:
         """Open the run's folder; nothing runs yet.
 
         Raises:
@@ -130,10 +144,8 @@ class Hub:
         self.spec = settings.spec
         self.claim = claim
         self.plan = claim.plan
-        self.supervisor: SupervisorActor
         self.syncer: SyncerActor | None = None
         self.share: Share | None = None
-        self.end = RunEnd()
         self.workload = workload
         self.say_once = SaidOnce(say)
         self.network = network_of(
@@ -143,6 +155,9 @@ class Hub:
             limits=limits_of(claim.plan.layout),
         )
         self._credentials = self._key()
+        told = (self._process_ended, self._run_failed, say)
+        spec = ClusterSpec(self.spec.settings, launched, *told)
+        self.cluster = Cluster(spec, partial(backend, self))
         self.folder = RunFolder(
             settings.folder,
             settings.spec.settings,
@@ -151,8 +166,8 @@ class Hub:
             limit_bytes=settings.keeping.file_bytes,
             say=say,
         )
-        self._living = Living("hub", self._signalled, self.kill_children)
-        self._scope = Scope("hub-network", lambda _, error: self.give_up("the network", error))
+        self._living = Living("hub", self._signalled, self._kill_processes)
+        self._scope = Scope("hub-network", lambda _, error: self.cluster.fail("the network", error))
         self._began_s = 0.0
         self._goodbye: asyncio.Task[None] | None = None
         self._merged = asyncio.Event()
@@ -180,9 +195,9 @@ class Hub:
         try:
             self.start_actors()
             await self._living.wait()
-            await self.end_children()
-            if self.end.failure is not None:
-                raise self.end.failure
+            await self._end_processes()
+            if self.cluster.end.failure is not None:
+                raise self.cluster.end.failure
             return None if self.share is None else await self._conclude(self.share)
         finally:
             await self.close()
@@ -224,7 +239,7 @@ class Hub:
         self._compare_secrets(earlier, place)
         if self.claim.changed:
             say(f"the run goes on with other settings: {'; '.join(self.claim.changed)}")
-        await self.end_outdated(outlived_by(earlier, place))
+        await self._end_outdated(outlived_by(earlier, place))
         write(self.settings.folder, self.spec, self.plan)
         write_place(self.settings.folder, place)
 
@@ -276,28 +291,37 @@ class Hub:
             supervisor=SUPERVISOR,
             origin_s=self._began_s,
         )
-        self.supervisor = self._make_supervisor(around)
-        self._living.start(self.supervisor)
+        self._living.start(
+            self.cluster.make_supervisor(
+                around,
+                disk=epoch_disk(self.settings.folder, SUPERVISOR),
+                credentials=self._credentials,
+                told=(self.spec.encode(), memoryview(self.plan.encode())),
+                syncers=tuple(SyncerAddress(address) for address in self.settings.syncers),
+                hooks=Hooks(noted=self._noted, figures=self._figures, run_ended=self._run_ended),
+            )
+        )
         if self._disk is not None:
             self.syncer = make_syncer(
                 SYNCER,
                 around,
-                folder=self.settings.folder,
-                spec=self.spec,
                 disk=self._disk,
                 shards=self.plan.shards,
                 credentials=self._credentials,
-                start_from=self.settings.start_from,
-                ready=self._ready,
+                initial=read_initial(self.settings.start_from, around.layout),
+                hooks=hooks_of(self.settings.folder, self.spec, around, self._ready),
             )
             self._living.start(self.syncer).add_done_callback(lambda _: self._merged.set())
         elif self._ready is not None:
             self._ready()
         if self.settings.evaluate_every_s is not None:
             self._living.start(self._make_observer(around, self.settings.evaluate_every_s))
+        self.cluster.adopt()
+        self.cluster.start_all()
 
     async def close(self) -> None:
-        """Let nobody in any more, and write what is buffered."""
+        """Let nobody in any more, write what is buffered, free the folder; say who lives on."""
+        left = self.cluster.close()
         await self._scope.close()
         await self.network.close()
         self.folder.keep(self.elapsed_s)
@@ -309,13 +333,25 @@ class Hub:
         if self._disk is not None:
             self._disk.close()
         self.claim.lock.close()
+        if left:
+            say(
+                f"still running without a hub: {', '.join(left)}; the same command with "
+                f"--folder {self.settings.folder} takes them up again"
+            )
 
-    async def end_outdated(self, why: str) -> None:
-        """End the processes of an earlier start that are of no use to this one.
+    async def _end_outdated(self, why: str) -> None:
+        """End processes that outlived a hub but have other settings, or look for it elsewhere."""
+        why = why or ("have the settings of before" if self.claim.changed else "")
+        found = self.cluster.adopt() if why else []
+        if found:
+            say(f"{', '.join(found)} {why}: they end, and are started anew")
+            await self._ask_to_leave()
+            self.cluster.end.leaving = False
 
-        Args:
-            why: they are not, as far as their hub goes; "" if they may go on.
-        """
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The learners that are launched from the beginning."""
+        return tuple(name for name in self.cluster.spec.launched if name != SYNCER)
 
     @property
     def now_s(self) -> float:
@@ -330,58 +366,36 @@ class Hub:
     @property
     def members(self) -> Mapping[str, MemberRecord]:
         """Who is in the run, by name, as the supervisor sees it; nobody before it has begun."""
-        return {} if self.core is None else self.core.members
+        core = self.cluster.core
+        return {} if core is None else core.members
 
-    @property
-    def core(self) -> Core | None:
-        """The supervisor's memory, once it has begun."""
-        return self.supervisor.core if hasattr(self, "supervisor") else None
+    async def _end_processes(self) -> None:
+        """Let processes end by themselves if the run has ended, else ask them to leave."""
+        if self.share is not None:
+            await self.cluster.wait_ended(GOODBYE_S)
+        await self._ask_to_leave()
 
-    @property
-    def launcher(self) -> Launcher:
-        """Starts and kills processes for the supervisor."""
-        return NoLauncher()
+    async def _ask_to_leave(self) -> None:
+        write_s = slow_write_s(self.plan.layout)
+        await self.cluster.leave(LEAVE_S + ADAM_MOMENTS * write_s, LEAVE_S + write_s)
 
-    @property
-    def launched(self) -> tuple[str, ...]:
-        """Names of the processes that the launcher starts."""
-        return ()
-
-    async def end_children(self) -> None:
-        """The run is over: see the processes that were launched to their end."""
-
-    def kill_children(self) -> None:
-        """This process ends at once: nobody would see launched processes to their end."""
-
-    def _make_supervisor(self, around: Surroundings) -> SupervisorActor:
-        return SupervisorActor(
-            SUPERVISOR,
-            around,
-            disk=epoch_disk(self.settings.folder, SUPERVISOR),
-            credentials=self._credentials,
-            launcher=self.launcher,
-            launched=self.launched,
-            syncers=tuple(SyncerAddress(address) for address in self.settings.syncers),
-            told=(self.spec.encode(), memoryview(self.plan.encode())),
-            hooks=Hooks(self._noted, self._figures, self.gave_up, self._run_ended),
-        )
+    def _kill_processes(self) -> None:
+        """Leave none behind; what the journal has is safe."""
+        for name in self.cluster.launcher.names():
+            self.cluster.launcher.kill(name)
 
     def _make_observer(self, around: Surroundings, interval_s: float) -> ObserverActor:
         def report(clock: float, found: dict[str, float]) -> None:
             if self.share is None:  # else the last one has been taken, or is about to be
                 self.folder.evaluation(self.elapsed_s, clock, found)
 
-        return ObserverActor(
+        return make_observer(
             OBSERVER,
             around,
-            worker=ThreadWorker(
-                OBSERVER, lambda error: self.give_up(OBSERVER, error), finish=False
-            ),
             evaluate=self._evaluate,
             report=report,
             failed=self.say_once,
             interval_s=interval_s,
-            rng=random.Random(os.urandom(8)),
         )
 
     def _evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
@@ -402,24 +416,26 @@ class Hub:
             self.share = msgspec.json.decode(payload, type=dict[str, object])
         except msgspec.MsgspecError:
             self.share = {"reason": reason, "ledger": {"imbalance": None, "fragments": []}}
-        self.end.on_finished(str(self.share.get("reason", reason)))
+        self.cluster.end.on_finished(str(self.share.get("reason", reason)))
 
     # --- the end ------------------------------------------------------------------------------
 
-    def give_up(self, part: str, error: BaseException) -> None:
-        """Something without which the run cannot go on has ended."""
-        self.end.on_failed(part, error)
-        self._living.end()
+    def _process_ended(self, name: str, end: ProcessEnd) -> None:
+        self.folder.write(self.elapsed_s, "hub", ProcessEnded(name, error=end.told))
+        if end.sentence and end.code in (FAILED, OF_NO_USE) and not self.cluster.end.leaving:
+            told = IslandsError(end.sentence)
+            told.detail = end.detail
+            self.say_once(told, name)
 
-    def gave_up(self, name: str, reason: str) -> None:
-        """A process that was launched is not started again."""
+    def _run_failed(self) -> None:
+        self._living.end()
 
     def _signalled(self, name: str) -> None:
         self._goodbye = asyncio.get_running_loop().create_task(self.leave(name))
 
     async def leave(self, reason: str) -> None:
         """End in order, children first, so that learners can still say what they did."""
-        await self.end_children()
+        await self._end_processes()
         if self.syncer is not None:
             self.syncer.ref.stop(reason)
             await self._merged.wait()  # it leaves the parameters behind
@@ -471,21 +487,3 @@ class Hub:
         from safetensors.numpy import load_file
 
         return self.plan.layout.disassemble(load_file(self._final))
-
-
-def banner(hub: Hub) -> None:
-    """Tell whoever started a hub how others join."""
-    layout = hub.plan.layout
-    address = hub.network.url(SUPERVISOR)
-    token = " --token_file TOKEN" if hub.settings.connecting.token_file is not None else ""
-    authority = " --tls_ca CA.pem" if address.startswith("wss:") else ""
-    reach = "on every host that is to train, where the task can be imported:"
-    if urlsplit(address).hostname in LOOPBACK:
-        reach = "more learners can join from this machine (--listen HOST:PORT lets other hosts in):"
-    say(
-        f"run {hub.spec.settings.run!r}: {layout.told}, {len(layout.fragments)} "
-        f"fragments, folder {hub.settings.folder}\n{reach}\n\n"
-        f"    python -m islands.learner --supervisor {address}{token}{authority}\n"
-    )
-    if token:
-        say(f"TOKEN is a copy of {hub.settings.connecting.token_file}")

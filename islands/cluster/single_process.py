@@ -11,7 +11,7 @@ import asyncio
 import os
 import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,13 +21,14 @@ from jaxtyping import PyTree
 from numpy.typing import NDArray
 
 from islands.actors.credentials import Credentials
-from islands.actors.ports import ProcessEnd, ThreadWorker
+from islands.actors.ports import ProcessEnd
 from islands.actors.role_actor import Surroundings
-from islands.cluster.run_end import GOODBYE_S, Follow, RunEnd
+from islands.cluster.composition import Cluster, ClusterSpec
+from islands.cluster.roles import journal_disk, make_learner, make_observer, make_syncer
+from islands.cluster.run_end import GOODBYE_S
 from islands.cluster.run_folder import RunFolder
 from islands.cluster.summary import Summary, share_of, summarise
-from islands.cluster.syncer_host import journal_disk
-from islands.errors import IslandsError, SettingsError
+from islands.errors import REPLACED, IslandsError, SettingsError
 from islands.files.disk import RealDisk
 from islands.hosting.task_processes import Process, ProcessTable
 from islands.identities import OBSERVER, SUPERVISOR, SYNCER
@@ -35,17 +36,12 @@ from islands.layout.mesh import shares
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread, StepReport
 from islands.messages.protocol import MESSAGE_TYPES
-from islands.numerics.merge import warm_up
 from islands.numerics.outer import OuterOptimizer, Sgd
-from islands.observer.actor import ObserverActor
 from islands.settings.run import Adoption, Precision, RunSettings
 from islands.settings.run_spec import RunSpec
 from islands.settings.wire_limits import limits_of
-from islands.supervisor.actor import SupervisorActor
-from islands.supervisor.hooks import Hooks as SupervisorHooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks
-from islands.syncer.workers import worker_threads
 from islands.tape.member_entries import ProcessEnded, ProcessStarted
 from islands.tape.process_entries import EvaluationFailed
 from islands.training.evaluation import attempt
@@ -106,7 +102,6 @@ class LocalSystem:
         self.model = self._trainer(0, None)
         self.folder: RunFolder
         self.values: list[NDArray[np.float32]] = []
-        self.end = RunEnd()
         self._outer = outer or Sgd.of(settings.outer)
         self._evaluate_every_s = evaluate_every_s
         self._credentials = Credentials(settings.run, secrets.token_bytes(32))
@@ -115,12 +110,18 @@ class LocalSystem:
             bulk_capacity=BULK_CAPACITY + len(self.model.layout.fragments),
             measure=Codec(MESSAGE_TYPES, limits_of(self.model.layout)).size_bytes,
         )
-        self._processes = ProcessTable(self._make, self._ended)
         self._finished = asyncio.Event()
-        self._supervisor: SupervisorActor | None = None
+        self._processes: ProcessTable
+        launched = (SYNCER, *self.names, OBSERVER)
+        spec = ClusterSpec(settings, launched, self._ended, self._finished.set)
+        self.cluster = Cluster(spec, self._table)
         self._syncer: SyncerActor | None = None
         self._around: Surroundings
         self._wall_s = 0.0
+
+    def _table(self, ended: Callable[[str, ProcessEnd], None]) -> ProcessTable:
+        self._processes = ProcessTable(self._make, ended)
+        return self._processes
 
     def _trainer(self, index: int, devices: Sequence[Device] | None) -> JaxTrainer:
         half = self.settings.precision is Precision.BFLOAT16
@@ -147,16 +148,17 @@ class LocalSystem:
         self.begin(folder)
         try:
             await self._finished.wait()
-            if self.end.failure is not None:
-                raise self.end.failure
-            await self._processes.wait_ended(GOODBYE_S)
+            if self.cluster.end.failure is not None:
+                raise self.cluster.end.failure
+            await self.cluster.wait_ended(GOODBYE_S)
             return self._conclude()
         except asyncio.CancelledError:  # Ctrl-C: what was published until now is not lost
             if self._keep_values():
                 self._export("stopped")
             raise
         finally:
-            await self._processes.close()
+            self.cluster.close()
+            await self._processes.wait_freed()
             self.folder.draw(self.elapsed_s)
             self.folder.close()
 
@@ -172,8 +174,8 @@ class LocalSystem:
             supervisor=SUPERVISOR,
             origin_s=loop.time(),
         )
-        for name in (SUPERVISOR, SYNCER, *self.names, OBSERVER):
-            self._processes.start(name)
+        self._processes.start(SUPERVISOR)
+        self.cluster.start_all()
 
     @property
     def elapsed_s(self) -> float:
@@ -200,8 +202,8 @@ class LocalSystem:
 
     def drop(self, name: str, away_s: float) -> None:
         """Kill a learner as a SIGKILL would; its host starts it again after so long."""
-        self._processes.hold(name, away_s)
-        self._processes.kill_soon(name)
+        self.cluster.hold(name, away_s)
+        self._processes.kill(name)
 
     # --- processes ----------------------------------------------------------------------------
 
@@ -209,52 +211,35 @@ class LocalSystem:
         self.folder.write(self.elapsed_s, "system", ProcessStarted(name))
         rng = random.Random(self._rng.getrandbits(64))
         if name == SUPERVISOR:
-            self._supervisor = self._make_supervisor()
-            return self._supervisor
+            disk = RealDisk(self.folder.path / SUPERVISOR)
+            return self.cluster.make_supervisor(
+                self._around, disk=disk, credentials=self._credentials
+            )
         if name == SYNCER:
             self._syncer = self._make_syncer(rng)
             return self._syncer
         if name == OBSERVER:
-            return self._make_observer(rng)
+            return make_observer(
+                OBSERVER,
+                self._around,
+                evaluate=self.model.evaluate,
+                report=self._evaluated,
+                failed=lambda _: None,  # it is on the tape and in the log
+                interval_s=self._evaluate_every_s,
+                rng=rng,
+            )
         return self._make_learner(name, rng)
 
-    def _make_supervisor(self) -> SupervisorActor:
-        return SupervisorActor(
-            SUPERVISOR,
-            self._around,
-            disk=RealDisk(self.folder.path / "supervisor"),
-            credentials=self._credentials,
-            launcher=self,
-            launched=(SYNCER, *self.names, OBSERVER),
-            hooks=SupervisorHooks(gave_up=self._gave_up),
-        )
-
     def _make_syncer(self, rng: random.Random) -> SyncerActor:
-        workers = worker_threads(SYNCER, self._worker_failed)
-        syncer = SyncerActor(
+        return make_syncer(
             SYNCER,
             self._around,
             disk=journal_disk(self.folder.path),
-            workers=workers,
             optimizer=self._outer,
             credentials=self._credentials,
             shards=self.task.shards,
             rng=rng,
             hooks=Hooks(finished=self._cut),
-        )
-        workers.merging.submit(warm_up, lambda _: None)
-        return syncer
-
-    def _make_observer(self, rng: random.Random) -> ObserverActor:
-        return ObserverActor(
-            OBSERVER,
-            self._around,
-            worker=ThreadWorker(OBSERVER, self._worker_failed, finish=False),
-            evaluate=self.model.evaluate,
-            report=self._evaluated,
-            failed=lambda _: None,  # it is on the tape and in the log
-            interval_s=self._evaluate_every_s,
-            rng=rng,
         )
 
     def _make_learner(self, name: str, rng: random.Random) -> LearnerActor:
@@ -267,62 +252,20 @@ class LocalSystem:
             self.folder.step(name, self.elapsed_s, report)
 
         self.folder.process_started(name)
-        return LearnerActor(
-            name,
-            self._around,
-            ComputeThread(make_trainer, self.settings, name),
-            ThreadWorker(name, self._worker_failed, finish=False),
-            rng,
-            observe,
-        )
+        compute = ComputeThread(make_trainer, self.settings, name)
+        return make_learner(name, self._around, compute, rng=rng, observe=observe)
 
     def _evaluated(self, clock: float, found: dict[str, float]) -> None:
         if not self.finished:
             self.folder.evaluation(self.elapsed_s, clock, found)
-
-    def _worker_failed(self, error: BaseException) -> None:
-        self._fail("a worker", error)
-
-    def _fail(self, part: str, error: BaseException) -> None:
-        self.end.on_failed(part, error)
-        self._finished.set()
 
     def _ended(self, name: str, end: ProcessEnd) -> None:
         self.folder.write(self.elapsed_s, "system", ProcessEnded(name, error=end.told))
         learner = self._processes.last(name)
         if isinstance(learner, LearnerActor):
             self.folder.traffic(name, bytes_up=learner.bytes_up, bytes_down=learner.bytes_down)
-        if name == SUPERVISOR:
-            if end.error is not None:
-                self._fail(name, end.error)
-            return
-        supervisor = self._supervisor
-        if self.finished or supervisor is None:
-            return
-        follow = self.end.on_process_ended(name, end, supervisor.core, self._processes.awaited())
-        if follow is Follow.RESTART:
-            supervisor.process_ended(name, end.told)
-        elif follow is Follow.STEP_ASIDE and end.error is not None:
-            self.end.on_failed(name, end.error)  # here nobody else goes on with the run
-        if self.end.over:
-            self._finished.set()
-
-    # --- the launcher of the supervisor -------------------------------------------------------
-
-    def start(self, name: str, delay_s: float) -> None:
-        """Start a process that ended."""
-        if not self.finished:
-            self._processes.start(name, delay_s)
-
-    def kill(self, name: str) -> None:
-        """Kill a process that is stalled."""
-        self._processes.kill_soon(name)
-
-    def _gave_up(self, name: str, reason: str) -> None:
-        assert self._supervisor is not None, "it is the supervisor that gives up"
-        self.end.on_gave_up(name, reason, self._supervisor.core, self._processes.awaited())
-        if self.end.over:
-            self._finished.set()
+        if end.error is not None and (name == SUPERVISOR or end.code == REPLACED):
+            self.cluster.fail(name, end.error)  # nobody else would go on with the run here
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -330,7 +273,7 @@ class LocalSystem:
         """The final state is durable: keep its values before the syncer ends."""
         kept = self._keep_values()
         assert kept, "a syncer made the cut"
-        self.end.on_finished(reason)
+        self.cluster.end.on_finished(reason)
         self._wall_s = self.elapsed_s
         self._finished.set()
 
@@ -362,7 +305,7 @@ class LocalSystem:
             self.folder.write(self.elapsed_s, "system", failed)
             found = {}
         self.folder.evaluation(self.elapsed_s, 0.0, found)
-        self._export(self.end.reason or "")
+        self._export(self.cluster.end.reason or "")
         assert self._syncer is not None, "a syncer made the cut"
         summary = summarise(
             self.folder.figures,

@@ -11,7 +11,7 @@ children that are started, watched, ended  `child_processes.py`
 which process is meant                     `process_identity.py`
 what a child writes                        `process_output.py`
 actors as processes of this one            `task_processes.py`
-starts that are to come after a while      `delayed_starts.py`
+a hub that starts none                     `no_launcher.py`
 signs of life, stalls of the loop          `watchdog.py`
 =========================================  =====================
 """

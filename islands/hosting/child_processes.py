@@ -2,7 +2,7 @@
 
     launcher = ProcessLauncher(command, environment, folder, ended)
     adopted = launcher.adopt()               # children of a launcher that was killed
-    launcher.start("learner-0", delay_s=0.0)
+    launcher.start("learner-0")
     ...
     await launcher.terminate_all(grace_s=10.0)
     launcher.close()
@@ -35,7 +35,6 @@ from pathlib import Path
 from islands.actors.ports import ProcessEnd
 from islands.errors import FAILED
 from islands.files.folder_lock import lock_folder
-from islands.hosting.delayed_starts import DelayedStarts
 from islands.hosting.process_identity import (
     MARK,
     Identity,
@@ -80,11 +79,9 @@ class ProcessLauncher:
         environment: variables of a name, on top of those of this process.
         folder: of the run; each child writes to `processes/<name>/output.log` in it.
         ended: told how a child ended.
+        damaged: told the name of the file of records, if it was damaged when children were adopted.
         log_limit_bytes: beyond which a log file is turned over; one full file is kept.
         log_check_s: interval at which the sizes are looked at.
-
-    Attributes:
-        damaged: Name of the file of records if it was damaged when children were adopted.
 
     Raises:
         UserError: the folder cannot be used, or another launcher uses it.
@@ -97,6 +94,7 @@ class ProcessLauncher:
         folder: Path,
         ended: Callable[[str, ProcessEnd], None],
         *,
+        damaged: Callable[[str], object] | None = None,
         log_limit_bytes: int = LIMIT_BYTES,
         log_check_s: float = 10.0,
     ) -> None:
@@ -108,9 +106,9 @@ class ProcessLauncher:
         self._log_limit_bytes = log_limit_bytes
         self._log_check_s = log_check_s
         self._records = folder / "processes.json"
-        self.damaged = ""
+        self._damaged = damaged
         self._children: dict[str, _Child] = {}
-        self._starts = DelayedStarts(self._start_now)
+        self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._log_timer: asyncio.TimerHandle | None = None
@@ -127,10 +125,6 @@ class ProcessLauncher:
         """The processes that run, in the order of their start."""
         return list(self._children)
 
-    def awaited(self) -> list[str]:
-        """The processes that run, or are about to be started."""
-        return [*self.names(), *self._starts.names()]
-
     def pid(self, name: str) -> int | None:
         """The pid of a process, if it runs."""
         child = self._children.get(name)
@@ -142,14 +136,10 @@ class ProcessLauncher:
 
     # --- starting -----------------------------------------------------------------------------
 
-    def start(self, name: str, delay_s: float) -> None:
-        """Start a process after a delay, or later if it is held; nothing if it runs or will."""
-        if name not in self._children:
-            self._starts.start(name, delay_s)
-
-    def hold(self, name: str, away_s: float) -> None:
-        """Do not start a process before so many seconds have passed, whoever asks for it."""
-        self._starts.hold(name, away_s)
+    def start(self, name: str) -> None:
+        """Start a process; does nothing if it runs, or the launcher is closed."""
+        if not self._closed and name not in self._children:
+            self._start_now(name)
 
     def adopt(self) -> list[str]:
         """Watch the children of an earlier launcher that still live, and forget the others.
@@ -157,7 +147,8 @@ class ProcessLauncher:
         Returns:
             The names that were adopted; `start` does nothing for them.
         """
-        self.damaged = self._records.name if is_damaged(self._records) else ""
+        if self._damaged is not None and is_damaged(self._records):
+            self._damaged(self._records.name)
         for name, identity in {**marked(self._folder), **read_records(self._records)}.items():
             found = facts(identity.pid)
             if name not in self._children and found is not None and lives(identity):
@@ -212,8 +203,7 @@ class ProcessLauncher:
         self._signal(name, signal.SIGKILL)
 
     def stop(self, name: str, grace_s: float) -> None:
-        """Ask a process to end, and kill it if it did not within `grace_s`; do not start it."""
-        self._starts.cancel(name)
+        """Ask a process to end, and kill it if it did not within `grace_s`."""
         child = self._children.get(name)
         if child is None:
             return
@@ -249,14 +239,14 @@ class ProcessLauncher:
         Returns:
             Whether all have ended; one that hangs in the kernel outlives even SIGKILL.
         """
-        self._starts.close()
+        self._closed = True
         for name in self.names():
             self.stop(name, grace_s)
         return await self.wait_ended(grace_s + _KILL_S)
 
     def close(self) -> None:
         """Watch nobody any more and free the folder; what still runs can be adopted."""
-        self._starts.close()
+        self._closed = True
         for child in self._children.values():
             self._unwatch(child)
         self._children.clear()

@@ -1,7 +1,7 @@
 """Actors as processes of one Python process: started, killed, and seen to end.
 
-A process table is what a launcher has when everything runs on one loop. Killing an actor takes
-away its tasks, its links and its threads, and calls none of its handlers, as a SIGKILL would.
+It is the launcher of everything that runs on one loop, in real time or virtual. Killing an actor
+takes away its tasks, its links and its threads, and calls none of its handlers, as a SIGKILL would.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from islands.actors.ports import KILLED, ProcessEnd, ended_by
-from islands.hosting.delayed_starts import DelayedStarts
 
 
 class Process(Protocol):
@@ -18,6 +17,9 @@ class Process(Protocol):
 
     async def run(self) -> None:
         """Live until it ends by itself."""
+
+    def leave(self, reason: str) -> None:
+        """End in order."""
 
     async def kill(self) -> None:
         """Free what it holds, without a word to anybody."""
@@ -46,8 +48,8 @@ class ProcessTable:
         self._make = make
         self._ended = ended
         self._entries: dict[str, _Entry] = {}
-        self._starts = DelayedStarts(self._start_now)
         self._last: dict[str, Process] = {}
+        self._closed = False
         self._freeing: dict[asyncio.Task[None], None] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -58,10 +60,6 @@ class ProcessTable:
         """The processes that run, in the order of their start."""
         return list(self._entries)
 
-    def awaited(self) -> list[str]:
-        """The processes that run, or are about to be started."""
-        return [*self.names(), *self._starts.names()]
-
     def get(self, name: str) -> Process | None:
         """The process of a name, if it runs."""
         entry = self._entries.get(name)
@@ -71,16 +69,10 @@ class ProcessTable:
         """The process that runs under a name, or the one that did last."""
         return self._last.get(name)
 
-    def start(self, name: str, delay_s: float = 0.0) -> None:
-        """Start a process, after a delay; does nothing if it runs or will."""
-        if name not in self._entries:
-            self._starts.start(name, delay_s)
-
-    def hold(self, name: str, away_s: float) -> None:
-        """Do not start a process before so many seconds have passed, whoever asks for it."""
-        self._starts.hold(name, away_s)
-
-    def _start_now(self, name: str) -> None:
+    def start(self, name: str) -> None:
+        """Start a process; does nothing if it runs, or the table is closed."""
+        if self._closed or name in self._entries:
+            return
         process = self._last[name] = self._make(name)
         task = asyncio.get_running_loop().create_task(process.run(), name=name)
         self._entries[name] = _Entry(process, task)
@@ -93,15 +85,8 @@ class ProcessTable:
         del self._entries[name]
         self._ended(name, ended_by(None if task.cancelled() else task.exception()))
 
-    async def kill(self, name: str) -> None:
-        """Kill a process at once; does nothing if it does not run."""
-        entry = self._entries.pop(name, None)
-        if entry is not None:
-            entry.task.cancel()
-            await self._free(name, entry)
-
-    def kill_soon(self, name: str) -> None:
-        """Kill a process from code that cannot wait; its name is free at once."""
+    def kill(self, name: str) -> None:
+        """Kill a process at once; its name is free when this returns."""
         entry = self._entries.pop(name, None)
         if entry is not None:
             entry.task.cancel()
@@ -110,25 +95,38 @@ class ProcessTable:
             self._freeing[freeing] = None
             freeing.add_done_callback(lambda done: self._freeing.pop(done, None))
 
+    async def killed(self, name: str) -> bool:
+        """Kill a process, and wait until all that it held is free; returns whether it ran."""
+        entry = self._entries.pop(name, None)
+        if entry is not None:
+            entry.task.cancel()
+            await self._free(name, entry)
+        return entry is not None
+
+    def stop(self, name: str, grace_s: float) -> None:
+        """Ask a process to end, and kill it if it did not within `grace_s`."""
+        entry = self._entries.get(name)
+        if entry is None:
+            return
+        entry.process.leave("it is asked to end")
+        timer = asyncio.get_running_loop().call_later(grace_s, self.kill, name)
+        entry.task.add_done_callback(lambda _: timer.cancel())
+
+    def adopt(self) -> list[str]:
+        """Nothing outlives the process that it is a part of."""
+        return []
+
     async def _free(self, name: str, entry: _Entry) -> None:
         await entry.process.kill()
         self._ended(name, KILLED)
 
-    async def wait_ended(self, timeout_s: float) -> None:
-        """Wait until every process has ended by itself, at most so long; `ended` is told how."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                for name in self.names():
-                    entry = self._entries.get(name)
-                    if entry is not None:
-                        await asyncio.gather(asyncio.shield(entry.task), return_exceptions=True)
-        except TimeoutError:
-            return
-
-    async def close(self) -> None:
+    def close(self) -> None:
         """Kill what runs and start nothing any more."""
-        self._starts.close()
+        self._closed = True
         for name in self.names():
-            await self.kill(name)
+            self.kill(name)
+
+    async def wait_freed(self) -> None:
+        """Wait until all that was killed has freed what it held."""
         for freeing in list(self._freeing):
             await freeing

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random
 import sys
 from typing import TYPE_CHECKING
 
@@ -34,8 +33,8 @@ def entry(options: LearnerOptions, _: Common) -> int:
 
 
 async def _learn(options: LearnerOptions, name: str) -> int:
-    from islands.actors.ports import ThreadWorker
     from islands.cluster.happenings import why_ended
+    from islands.cluster.roles import make_learner
     from islands.hosting.fetch_run_spec import Asker, check_same, enquire
     from islands.hosting.process_runtime import (
         SpokenTape,
@@ -48,7 +47,6 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         token_of,
     )
     from islands.identities import Role
-    from islands.learner.actor import LearnerActor
     from islands.learner.compute import ComputeThread
     from islands.settings.wire_limits import limits_of
     from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
@@ -71,12 +69,10 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         compute = ComputeThread(
             lambda: workload.trainer(spec.settings, place), spec.settings, name, kept
         )
-        learner = LearnerActor(
+        learner = make_learner(
             name,
             around,
             compute,
-            ThreadWorker(name, lambda error: learner.fail("worker", error), finish=False),
-            random.Random(os.urandom(8)),
             tell=lambda told: say(f"{name}: {told}"),
             kept=kept,
         )

@@ -1,8 +1,6 @@
 """`python -m islands.observer`: evaluates what a run publishes, while it goes on."""
 
 import asyncio
-import os
-import random
 import sys
 from typing import TYPE_CHECKING
 
@@ -26,7 +24,7 @@ def entry(options: ObserverOptions, _: Common) -> int:
 
 
 async def _observe(options: ObserverOptions, name: str) -> int:
-    from islands.actors.ports import ThreadWorker
+    from islands.cluster.roles import make_observer
     from islands.hosting.fetch_run_spec import Asker, check_same, enquire
     from islands.hosting.process_runtime import (
         SaidOnce,
@@ -38,7 +36,6 @@ async def _observe(options: ObserverOptions, name: str) -> int:
         token_of,
     )
     from islands.identities import Role
-    from islands.observer.actor import ObserverActor
     from islands.settings.wire_limits import limits_of
     from islands.tape.process_entries import Evaluation
 
@@ -60,15 +57,13 @@ async def _observe(options: ObserverOptions, name: str) -> int:
             told = ", ".join(f"{key} {value:.4g}" for key, value in found.items())
             say(f"step {clock:.0f}: {told}")
 
-        observer = ObserverActor(
+        observer = make_observer(
             name,
             around,
-            worker=ThreadWorker(name, lambda error: observer.fail("worker", error), finish=False),
             evaluate=lambda values: workload.evaluate(spec.settings, values),
             report=report,
             failed=SaidOnce(say),
             interval_s=options.evaluate_every_s,
-            rng=random.Random(os.urandom(8)),
         )
         await live([observer], observer.ref.stop, tape)
     finally:

@@ -95,12 +95,12 @@ async def _live(scenario: Scenario, tape: MemoryTape) -> float:
     _mend(world, scenario)
     await _resume_at_last(world, scenario)
     while loop.time() < scenario.limit_s and not world.failures:
-        if world.finished is not None and not world.processes:
+        if world.finished is not None and not world.processes.names():
             break
         _bring_back(world, scenario)
         await asyncio.sleep(LOOK_S)
     ended_s = loop.time()
-    for name in sorted(world.processes):
+    for name in sorted(world.processes.names()):
         world.note(simulation_entries.LeftOver(name))
     await world.kill_all()
     return ended_s

@@ -14,13 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.actors.credentials import Credentials
-from islands.actors.ports import InlineWorker
+from islands.actors.ports import KILLED, InlineWorker, ProcessEnd
 from islands.actors.role_actor import Surroundings
+from islands.cluster.composition import Cluster, ClusterSpec
+from islands.cluster.roles import make_learner, make_syncer
+from islands.hosting.task_processes import ProcessTable
 from islands.identities import OPERATOR, SUPERVISOR, SYNCER, Phase
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import InlineCompute
 from islands.messages.control import Command, CommandAnswer, StepFigures, Verb
-from islands.numerics.outer import Sgd
 from islands.settings.run import RunSettings
 from islands.simulation.disk import SimulatedDisk
 from islands.supervisor.actor import SupervisorActor
@@ -69,12 +71,6 @@ class LearnerHost:
     def draw_step_s(self, rng: random.Random) -> float:
         """How long one step takes."""
         return self.step_s * max(0.1, rng.gauss(1.0, self.noise))
-
-
-@dataclass(slots=True)
-class _Process:
-    actor: RoleProcess
-    task: asyncio.Task[None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +127,14 @@ class World:
         self.disks = {
             name: SimulatedDisk(self._stream(f"disk-{name}")) for name in (SUPERVISOR, SYNCER)
         }
-        self.processes: dict[str, _Process] = {}
         self.slow: dict[str, float] = {}
         self.trainers: dict[str, NumpyTrainer] = {}
         self.failures: list[tuple[str, BaseException]] = []
-        self.finished: str | None = None
         self._shards = shards
         self._moment_piece_bytes = moment_piece_bytes
-        self._launching = launching
         self._initial = initial
         self._trainer_type = trainer
         self._figures_told = figures
-        self._starts = 0
         self.layout = self._trainer(LearnerHost()).layout
         self._around = Surroundings(
             settings=settings,
@@ -153,6 +145,13 @@ class World:
             reports=figures is not None,
         )
         self._credentials = Credentials(settings.run, b"a key of the simulated run")
+        launched = (SYNCER, *learners) if launching else ()
+        self.cluster = Cluster(ClusterSpec(settings, launched, self._ended), self._table)
+        self.processes: ProcessTable
+
+    def _table(self, ended: Callable[[str, ProcessEnd], None]) -> ProcessTable:
+        self.processes = ProcessTable(self._make, ended)
+        return self.processes
 
     def _stream(self, name: str) -> random.Random:
         """An independent source of chance for one purpose."""
@@ -178,33 +177,27 @@ class World:
 
     def start(self, name: str) -> None:
         """Start one process; does nothing if it runs."""
-        if name in self.processes:
-            return
-        self._starts += 1
-        actor = self._make(name)
-        self.note(ProcessStarted(name))
-        task = asyncio.get_running_loop().create_task(actor.run(), name=f"{name}-{self._starts}")
-        self.processes[name] = _Process(actor, task)
-        task.add_done_callback(lambda done: self._ended(name, done))
+        self.processes.start(name)
 
-    def _make(self, name: str) -> RoleProcess:
-        rng = self._stream(name)
+    def _make(self, name: str) -> "SimulatedProcess":
+        process = SimulatedProcess(self, name, self._make_actor(name, self._stream(name)))
+        self.note(ProcessStarted(name))
+        return process
+
+    def _make_actor(self, name: str, rng: random.Random) -> RoleProcess:
         if name == SYNCER:
             return self._make_syncer(rng)
         if name != SUPERVISOR:
             return self._make_learner(name, rng)
-        return SupervisorActor(
-            name,
+        return self.cluster.make_supervisor(
             self._around,
             disk=self.disks[name],
             credentials=self._credentials,
-            launcher=WorldLauncher(self),
-            launched=(SYNCER, *self.hosts) if self._launching else (),
-            hooks=Hooks(figures=self._figures_told, finished=self._finish),
+            hooks=Hooks(figures=self._figures_told, finished=self.cluster.end.on_finished),
         )
 
     def _make_learner(self, name: str, rng: random.Random) -> LearnerActor:
-        host = self.hosts[name]
+        host = self.hosts.setdefault(name, LearnerHost())  # one that is added is an ordinary one
         self.trainers[name] = self._trainer(host)
         compute = InlineCompute(
             self.trainers[name],
@@ -214,11 +207,11 @@ class World:
             copy_s=lambda: host.draw_copy_s(rng),
         )
         worker = InlineWorker(self._work_s(rng))
-        return LearnerActor(name, self._around, compute, worker, rng)
+        return make_learner(name, self._around, compute, worker=worker, rng=rng)
 
     def _make_syncer(self, rng: random.Random) -> SyncerActor:
         disk = self.disks[SYNCER]
-        return SyncerActor(
+        return make_syncer(
             SYNCER,
             self._around,
             disk=disk,
@@ -227,7 +220,6 @@ class World:
                 InlineWorker(self._work_s(rng, self.costs.merge_s)),
                 InlineWorker(self._work_s(rng, self.costs.write_s), disk.begin_work, disk.settle),
             ),
-            optimizer=Sgd.of(self.settings.outer),
             credentials=self._credentials,
             shards=self._shards,
             rng=rng,
@@ -240,31 +232,24 @@ class World:
         low, high = self.costs.work_s if own is None else own
         return lambda: rng.uniform(low, high)
 
-    def _finish(self, reason: str) -> None:
-        self.finished = reason
+    @property
+    def finished(self) -> str | None:
+        """Why the run has ended; None while it goes on."""
+        return self.cluster.end.reason
 
-    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
-        process = self.processes.get(name)
-        if process is None or process.task is not task:
+    def _ended(self, name: str, end: ProcessEnd) -> None:
+        process = self.processes.last(name)
+        if end is KILLED or not isinstance(process, SimulatedProcess):
             return
-        del self.processes[name]
-        error = None if task.cancelled() else task.exception()
-        self._lose_unsynced(name)
+        self.lose_unsynced(name)
         self.network.crash(name)
-        why = repr(error) if error else ""
-        mailbox, waiting = self._most(process.actor)
-        ended = ProcessEnded(name, error=why, mailbox_most=mailbox, waiting_bytes_most=waiting)
+        error = repr(end.error) if end.error else ""
+        mailbox, waiting = process.most()
+        ended = ProcessEnded(name, error=error, mailbox_most=mailbox, waiting_bytes_most=waiting)
         self.note(ended)
         self._note_final(process.actor)
-        if error is not None:
-            self.failures.append((name, error))
-        self._tell_end(name, why)
-
-    def _tell_end(self, name: str, reason: str) -> None:
-        """A launcher sees how its processes end."""
-        supervisor = self.processes.get(SUPERVISOR)
-        if self._launching and supervisor and isinstance(supervisor.actor, SupervisorActor):
-            supervisor.actor.process_ended(name, reason)
+        if end.error is not None:
+            self.failures.append((name, end.error))
 
     async def kill(self, name: str, *, silent: bool = False) -> bool:
         """Kill a process: nothing of it goes on, nobody is told but by its closed links.
@@ -276,18 +261,13 @@ class World:
         Returns:
             Whether it ran.
         """
-        process = self.processes.pop(name, None)
-        if process is None:
-            return False
-        self.note(ProcessKilled(name, silent, *self._most(process.actor)))
-        process.task.cancel()
-        self.network.crash(name, silent=silent)
-        await process.actor.kill()
-        self._lose_unsynced(name)
-        self._tell_end(name, "killed")
-        return True
+        process = self.processes.get(name)
+        if isinstance(process, SimulatedProcess):
+            process.silent = silent
+        return await self.processes.killed(name)
 
-    def _lose_unsynced(self, name: str) -> None:
+    def lose_unsynced(self, name: str) -> None:
+        """What a host's disk had not made durable is gone."""
         disk = self.disks.get(name)
         if disk is None:
             return
@@ -299,18 +279,12 @@ class World:
 
     async def kill_all(self) -> None:
         """Kill every process, in a fixed order."""
-        for name in sorted(self.processes):
+        for name in sorted(self.processes.names()):
             await self.kill(name)
 
     def note(self, entry: Entry) -> None:
         """Write an entry to the tape in the world's own name."""
         self.tape.write(asyncio.get_running_loop().time(), WORLD, entry)
-
-    @staticmethod
-    def _most(actor: RoleProcess) -> tuple[int, int | None]:
-        """What a process that ends had at most in its mailbox, and in bytes that waited."""
-        waiting = actor.waiting_bytes_most if isinstance(actor, SyncerActor) else None
-        return actor.mailbox.high_water, waiting
 
     def _note_final(self, actor: RoleProcess) -> None:
         """The published values with which the run ended."""
@@ -357,8 +331,8 @@ class World:
     @property
     def syncer(self) -> SyncerActor | None:
         """The running syncer, if any."""
-        process = self.processes.get(SYNCER)
-        return process.actor if process and isinstance(process.actor, SyncerActor) else None
+        actor = self._actor(SYNCER)
+        return actor if isinstance(actor, SyncerActor) else None
 
     @property
     def syncer_state(self) -> SyncerState | None:
@@ -368,26 +342,50 @@ class World:
 
     def learner(self, name: str) -> LearnerActor | None:
         """A running learner, if it runs."""
+        actor = self._actor(name)
+        return actor if isinstance(actor, LearnerActor) else None
+
+    def _actor(self, name: str) -> RoleProcess | None:
         process = self.processes.get(name)
-        return process.actor if process and isinstance(process.actor, LearnerActor) else None
+        return process.actor if isinstance(process, SimulatedProcess) else None
 
 
-class WorldLauncher:
-    """Starts processes of a world; who was not known before gets an ordinary machine."""
+class SimulatedProcess:
+    """An actor on a host of its own.
 
-    def __init__(self, world: World) -> None:
-        """Nothing is launched yet."""
+    Args:
+        world: of all hosts.
+        name: of the process.
+        actor: that runs.
+
+    Attributes:
+        silent: Whether its machine vanishes with it, so that not even closed links tell.
+    """
+
+    def __init__(self, world: World, name: str, actor: RoleProcess) -> None:
+        """It does not run yet."""
+        self.actor = actor
+        self.silent = False
         self._world = world
+        self._name = name
 
-    def start(self, name: str, delay_s: float) -> None:
-        """Switch a machine on after a while."""
-        if name != SYNCER:
-            self._world.hosts.setdefault(name, LearnerHost())
-        asyncio.get_running_loop().call_later(delay_s, self._start, name)
+    async def run(self) -> None:
+        """Live until it ends by itself."""
+        await self.actor.run()
 
-    def _start(self, name: str) -> None:
-        if self._world.finished is None:
-            self._world.start(name)
+    def leave(self, reason: str) -> None:
+        """End in order."""
+        self.actor.leave(reason)
 
-    def kill(self, name: str) -> None:
-        """Nothing hangs in a simulated world."""
+    async def kill(self) -> None:
+        """Take away its links, its tasks and what its disk had not made durable."""
+        world, name = self._world, self._name
+        world.note(ProcessKilled(name, self.silent, *self.most()))
+        world.network.crash(name, silent=self.silent)
+        await self.actor.kill()
+        world.lose_unsynced(name)
+
+    def most(self) -> tuple[int, int | None]:
+        """What it had at most of what is bounded."""
+        waiting = self.actor.waiting_bytes_most if isinstance(self.actor, SyncerActor) else None
+        return self.actor.mailbox.high_water, waiting

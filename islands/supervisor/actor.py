@@ -9,7 +9,6 @@ from typing import assert_never
 from islands.actors.acceptor import Reception
 from islands.actors.credentials import Credentials
 from islands.actors.epochs import take_epoch
-from islands.actors.ports import Launcher
 from islands.actors.role_actor import RoleActor, Surroundings
 from islands.files.disk import Disk
 from islands.files.slots import Slots
@@ -74,9 +73,8 @@ class SupervisorActor(RoleActor[Event]):
         around: where it lives.
         disk: where its epoch lies.
         credentials: to sign admissions, and to know an operator.
-        launcher: starts and kills processes.
-        launched: names of the processes that the launcher knows; if there are any, it can be
-            asked for more learners.
+        launched: names of the processes that its host starts; if there are any, it can be asked
+            for more learners.
         syncers: addresses of syncers that are known beforehand.
         told: what the run is: its spec, and the plan that follows from it, as JSON.
         hooks: calls into its host.
@@ -89,7 +87,6 @@ class SupervisorActor(RoleActor[Event]):
         *,
         disk: Disk,
         credentials: Credentials,
-        launcher: Launcher,
         launched: tuple[str, ...] = (),
         syncers: tuple[SyncerAddress, ...] = (),
         told: tuple[str, memoryview] | None = None,
@@ -100,7 +97,6 @@ class SupervisorActor(RoleActor[Event]):
         self.state: SupervisorState
         self._disk = disk
         self._credentials = credentials
-        self._launcher = launcher
         self._launched = launched
         self._syncers = syncers
         self._told = told
@@ -178,10 +174,12 @@ class SupervisorActor(RoleActor[Event]):
             case TellRun(connection, name):
                 self._tell_run(connection, name)
             case StartProcess(name, delay_s):
-                self._launcher.start(name, delay_s)
+                if self._hooks.start is not None:
+                    self._hooks.start(name, delay_s)
             case KillProcess(name, reason):
                 self.record(Killed(name, reason))
-                self._launcher.kill(name)
+                if self._hooks.kill is not None:
+                    self._hooks.kill(name)
             case GiveUp(name, reason):
                 if self._hooks.gave_up is not None:
                     self._hooks.gave_up(name, reason)

@@ -42,8 +42,8 @@ def entry(options: SyncerOptions, _: Common) -> int:
 
 async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
     """The supervisor is elsewhere, and tells what the run is."""
+    from islands.cluster.roles import hooks_of, journal_disk, make_syncer, read_initial
     from islands.cluster.run_claim import require_file, set_aside
-    from islands.cluster.syncer_host import journal_disk, make_syncer
     from islands.hosting.fetch_run_spec import Asker, enquire
     from islands.hosting.process_runtime import (
         KEY_FILE,
@@ -80,13 +80,11 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         syncer = make_syncer(
             options.name,
             around,
-            folder=options.folder,
-            spec=spec,
             disk=disk,
             shards=plan.shards,
             credentials=credentials,
-            start_from=options.file.start_from,
-            ready=watchdog.ready,
+            initial=read_initial(options.file.start_from, plan.layout),
+            hooks=hooks_of(options.folder, spec, around, watchdog.ready),
         )
         say(f"syncer of run {spec.settings.run!r} at {network.url(options.name)}")
         await live([syncer], syncer.ref.stop, tape)

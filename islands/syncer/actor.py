@@ -371,7 +371,7 @@ class SyncerActor(RoleActor[Event]):
             await asyncio.to_thread(self._hooks.stopped, *held)
 
     def _tell_finished(self, reason: str) -> None:
-        share = b"" if self._hooks.report is None else self._hooks.report()
+        share = b"" if self._hooks.report is None else self._hooks.report(self.state)
         self._end = RunEnded(reason), share
         if self._hooks.finished is not None:
             self._hooks.finished(reason)

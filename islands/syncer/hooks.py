@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.identities import Cut
+from islands.syncer.state import SyncerState
 
 Export = Callable[[list[NDArray[np.float32]], Cut], None]
 
@@ -27,4 +28,4 @@ class Hooks:
     export: Export | None = None
     stopped: Export | None = None
     finished: Callable[[str], None] | None = None
-    report: Callable[[], bytes] | None = None
+    report: Callable[[SyncerState], bytes] | None = None

@@ -127,7 +127,7 @@ def kill_learner(victim: str) -> Fault:
 
 async def kill_syncer(hub: WatchedHub) -> float:
     """SIGKILL; started again after some seconds."""
-    hub.launcher.hold("syncer", SYNCER_AWAY_S)
+    hub.cluster.hold("syncer", SYNCER_AWAY_S)
     hub.launcher.kill("syncer")
     return await back(hub, "syncer", ())
 

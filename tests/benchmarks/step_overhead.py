@@ -178,7 +178,8 @@ class Together:
             async with asyncio.timeout(WINDOW_LIMIT_S):
                 return await self.finished
         finally:
-            await self.processes.close()
+            self.processes.close()
+            await self.processes.wait_freed()
             if not self.compute.join(WINDOW_LIMIT_S):
                 raise RuntimeError("the learner's thread did not end")
 
@@ -207,7 +208,6 @@ class Together:
             self.around,
             disk=RealDisk(self.folder / "supervisor"),
             credentials=self.credentials,
-            launcher=self,
         )
 
     def observe(self, report: StepReport) -> None:
@@ -232,12 +232,6 @@ class Together:
     def warm_steps(self) -> int:
         """Every fragment's first rounds belong to the start."""
         return WARM_STEPS + 2 * len(self.trainer.layout.fragments)
-
-    def start(self, name: str, delay_s: float) -> None:
-        """Nothing was launched, so nothing is started again."""
-
-    def kill(self, name: str) -> None:
-        """As `start`."""
 
     def ended(self, name: str, end: ProcessEnd) -> None:
         if end.error is not None:

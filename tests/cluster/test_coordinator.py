@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from islands.actors.epochs import epoch_disk, take_epoch
+from islands.cluster.composition import when_vacant
 from islands.cluster.coordinator import Hub, HubSettings
 from islands.cluster.local_cluster import (
     dialled,
     listening_words,
-    when_vacant,
 )
 from islands.cluster.run_claim import ROLES, set_aside, settle
 from islands.errors import DamagedError, UserError

@@ -59,7 +59,7 @@ from islands.hosting.child_processes import ProcessLauncher
 async def main():
     folder, *command = sys.argv[1:]
     launcher = ProcessLauncher(lambda _: command, lambda _: {}, Path(folder), lambda *_: None)
-    launcher.start("a", 0.0)
+    launcher.start("a")
     print("recorded", flush=True)
     await launcher.wait_ended(60.0)
 asyncio.run(main())
@@ -74,6 +74,7 @@ class Room:
         self.interpreter = sys.executable
         self.folder = folder
         self.ends: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self.damaged: list[str] = []
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind("")
         self.socket.setblocking(False)  # noqa: FBT003  (the only form there is)
@@ -85,6 +86,7 @@ class Room:
             lambda name: {"ISLANDS_TEST_NAME": name},
             self.folder,
             lambda name, end: self.ends.put_nowait((name, end.told)),
+            damaged=self.damaged.append,
             log_limit_bytes=log_limit_bytes,
             log_check_s=log_check_s,
         )
@@ -93,9 +95,9 @@ class Room:
         address = self.socket.getsockname()[1:].hex()
         return [self.interpreter, "-S", "-c", PRELUDE + self.programs[name], address]
 
-    def start(self, name: str, program: str, delay_s: float = 0.0) -> None:
+    def start(self, name: str, program: str) -> None:
         self.programs[name] = program
-        self.launcher.start(name, delay_s)
+        self.launcher.start(name)
 
     async def heard(self) -> list[str]:
         """The next thing that a program says."""
@@ -212,7 +214,7 @@ def test_what_cannot_be_started_has_ended(run: Run) -> None:
 
     async def body(room: Room) -> None:
         room.interpreter = "/nowhere/python"
-        room.launcher.start("a", 0.0)
+        room.launcher.start("a")
         name, sentence = await room.ended()
         assert name == "a"
         assert sentence.startswith("cannot be started: ")
@@ -285,48 +287,7 @@ def test_without_pidfds_ends_are_seen_all_the_same(
     run(body)
 
 
-# --------------------------------------------------------------------------- delays and grace
-
-
-def test_a_delayed_start_is_one_start(run: Run) -> None:
-    """Starting what runs, or what is about to, changes nothing."""
-
-    async def body(room: Room) -> None:
-        room.start("a", "say('ready', os.getpid())", delay_s=0.05)
-        assert "a" not in room.launcher
-        room.start("a", room.programs["a"])
-        assert "a" not in room.launcher
-        await room.ready()
-        assert await room.ended() == ("a", "")
-        room.start("a", room.programs["a"])
-        await room.ready()
-        assert await room.ended() == ("a", "")
-
-    run(body)
-
-
-@pytest.mark.parametrize("hold_first", [True, False], ids=["before", "after"])
-def test_what_is_held_does_not_start_before_its_time(run: Run, *, hold_first: bool) -> None:
-    """A hold is stronger than a start, whichever came first, and holds only once."""
-
-    async def body(room: Room) -> None:
-        loop = asyncio.get_running_loop()
-        held_s = loop.time() + 0.3
-        if hold_first:
-            room.launcher.hold("a", 0.3)
-            room.start("a", OBEDIENT)
-        else:
-            room.start("a", OBEDIENT, delay_s=0.01)
-            room.launcher.hold("a", 0.3)
-        assert "a" not in room.launcher
-        await room.ready()
-        assert loop.time() >= held_s
-        room.launcher.kill("a")
-        await room.ended()
-        room.launcher.start("a", 0.0)
-        assert "a" in room.launcher
-
-    run(body)
+# -------------------------------------------------------------------------------------- grace
 
 
 def test_who_obeys_is_not_killed(run: Run) -> None:
@@ -393,7 +354,7 @@ def test_a_paused_child_goes_on_where_it_stood(run: Run) -> None:
 def test_the_end_of_all_starts_nothing_more(
     run: Run, program: str, grace_s: float, sentence: str
 ) -> None:
-    """All have ended one way or the other; what was about to start does not, nor what is asked."""
+    """All have ended one way or the other; nothing starts any more."""
 
     async def body(room: Room) -> None:
         room.start("a", program)
@@ -401,9 +362,8 @@ def test_the_end_of_all_starts_nothing_more(
         await room.ready()
         await room.ready()
         assert not await room.launcher.wait_ended(0.0)
-        room.start("late", OBEDIENT, delay_s=0.01)
         assert await room.launcher.terminate_all(grace_s)
-        room.launcher.start("a", 0.0)
+        room.launcher.start("a")
         assert room.launcher.names() == []
         ends = sorted([await room.ended(), await room.ended()])
         assert ends == [("a", sentence), ("b", sentence)]
@@ -432,13 +392,13 @@ def test_children_of_a_killed_launcher_are_adopted(run: Run) -> None:
             first.communicate(timeout=LIMIT_S)
         room.launcher = room.make()
         assert room.launcher.adopt() == ["a"]
-        room.launcher.start("a", 0.0)
+        room.launcher.start("a")
         assert room.launcher.pid("a") == pid
         room.launcher.stop("a", LIMIT_S)
         assert await room.heard() == ["leaves"]
         assert await room.ended() == ("a", "exit code unknown: at work")
         assert read_records(room.folder / "processes.json") == {}
-        room.launcher.start("a", 0.0)
+        room.launcher.start("a")
         assert await room.ready() != pid
 
     run(body)
@@ -476,7 +436,7 @@ def test_children_are_adopted_whatever_became_of_their_records(run: Run, damage:
             records.write_bytes(content if damage == "flipped" else content[:20])
         room.launcher = room.make()
         assert room.launcher.adopt() == ["a"]
-        assert room.launcher.damaged == ("" if damage == "removed" else "processes.json")
+        assert room.damaged == ([] if damage == "removed" else ["processes.json"])
         assert room.launcher.pid("a") == pid
         assert list(read_records(records)) == ["a"]
         room.launcher.kill("a")
@@ -490,7 +450,7 @@ def test_what_a_child_started_is_not_adopted(run: Run) -> None:
 
     async def body(room: Room) -> None:
         room.programs["a"] = f"if os.fork() == 0: signal.pause()\n{OBEDIENT}"
-        room.launcher.start("a", 0.0)
+        room.launcher.start("a")
         pid = await room.ready()
         room.launcher.close()
         (room.folder / "processes.json").unlink()

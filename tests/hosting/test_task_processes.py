@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import pytest
-
 from islands.actors.ports import ProcessEnd
 from islands.hosting.task_processes import Process, ProcessTable
 from messaging.simulation.virtual_time import run_virtual
@@ -19,6 +17,7 @@ class Worker:
     def __init__(self, log: list[str], name: str) -> None:
         self.log = log
         self.name = name
+        self.stubborn = False
         self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
@@ -28,6 +27,11 @@ class Worker:
         except asyncio.CancelledError:
             self.log.append(f"{self.name} cancelled")
             raise
+
+    def leave(self, reason: str) -> None:
+        self.log.append(f"{self.name} leaves")
+        if not self.stubborn:
+            self.end.set_result(None)
 
     async def kill(self) -> None:
         self.log.append(f"{self.name} killed")
@@ -44,6 +48,11 @@ class Room:
     def make(self, name: str) -> Process:
         self.workers[name] = Worker(self.log, name)
         return self.workers[name]
+
+    async def wait_ended(self) -> None:
+        """Wait until nothing runs."""
+        await asyncio.sleep(10.0)
+        assert self.table.names() == []
 
     def ended(self, name: str, end: ProcessEnd) -> None:
         self.log.append(f"{name} ended: {end.told or None}")
@@ -65,7 +74,7 @@ def test_a_process_that_ends_is_told_and_forgotten() -> None:
         room.table.start("a")
         assert "a" in room.table
         room.workers["a"].end.set_result(None)
-        await room.table.wait_ended(10)
+        await room.wait_ended()
         assert room.log == ["a runs", "a ended: None"]
         assert room.table.names() == []
         assert room.table.get("a") is None
@@ -82,42 +91,43 @@ def test_an_error_is_told_and_raised_nowhere_else() -> None:
         room.table.start("b")
         room.workers["a"].end.set_exception(ValueError("broken"))
         asyncio.get_running_loop().call_later(1.0, room.workers["b"].end.set_result, None)
-        await room.table.wait_ended(10)
+        await room.wait_ended()
         assert room.log == ["a runs", "b runs", "a ended: ValueError: broken", "b ended: None"]
 
     virtually(body)
 
 
-def test_waiting_for_the_ends_has_one_limit_for_all() -> None:
-    """Three processes that end late do not get the time three times."""
+def test_who_is_asked_to_end_is_killed_if_it_does_not() -> None:
+    """One that leaves in time is not; its name may be taken again by then."""
 
     async def body(room: Room) -> None:
-        loop = asyncio.get_running_loop()
-        for delay_s, name in ((4.0, "a"), (8.0, "b"), (12.0, "c")):
+        for name in ("a", "b"):
             room.table.start(name)
-            loop.call_later(delay_s, room.workers[name].end.set_result, None)
-        await room.table.wait_ended(5.0)
-        assert loop.time() == pytest.approx(5.0)
-        assert room.table.names() == ["b", "c"]
-        await room.table.close()
+            room.workers[name].stubborn = name == "b"
+            room.table.stop(name, 5.0)
+        room.table.stop("c", 5.0)
+        await asyncio.sleep(1.0)
+        room.table.start("a")
+        await asyncio.sleep(9.0)
+        assert room.table.names() == ["a"]
+        assert "b ended: killed by SIGKILL" in room.log
+        assert room.log.count("a ended: None") == 1
+        room.table.close()
+        await room.table.wait_freed()
 
     virtually(body)
 
 
 def test_a_start_is_one_start() -> None:
-    """Starting what runs, or what is about to, changes nothing."""
+    """Starting what runs changes nothing."""
 
     async def body(room: Room) -> None:
-        room.table.start("a", 5.0)
         room.table.start("a")
-        room.table.start("a", 1.0)
-        assert "a" not in room.table
-        await asyncio.sleep(4.9)
-        assert room.log == []
-        await asyncio.sleep(0.2)
         room.table.start("a")
+        await asyncio.sleep(0.1)
         assert room.log == ["a runs"]
-        await room.table.close()
+        room.table.close()
+        await room.table.wait_freed()
 
     virtually(body)
 
@@ -128,8 +138,8 @@ def test_a_kill_takes_everything_and_calls_no_handler() -> None:
     async def body(room: Room) -> None:
         room.table.start("a")
         await asyncio.sleep(1)
-        await room.table.kill("a")
-        await room.table.kill("a")
+        await room.table.killed("a")
+        await room.table.killed("a")
         await asyncio.sleep(1)
         assert room.log == ["a runs", "a killed", "a ended: killed by SIGKILL", "a cancelled"]
         assert room.table.names() == []
@@ -143,14 +153,14 @@ def test_a_killed_process_can_be_started_again() -> None:
     async def body(room: Room) -> None:
         room.table.start("a")
         first = room.workers["a"]
-        room.table.kill_soon("a")
-        room.table.start("a", 1.0)
+        room.table.kill("a")
+        room.table.start("a")
         await asyncio.sleep(2)
         second = room.table.get("a")
         assert second is room.workers["a"]
         assert second is not first
         room.workers["a"].end.set_result(None)
-        await room.table.wait_ended(1)
+        await room.wait_ended()
         assert room.log[-2:] == ["a runs", "a ended: None"]
 
     virtually(body)
@@ -161,9 +171,10 @@ def test_closing_waits_for_kills_under_way() -> None:
 
     async def body(room: Room) -> None:
         room.table.start("a")
-        room.table.kill_soon("a")
+        room.table.kill("a")
         assert "a" not in room.table
-        await room.table.close()
+        room.table.close()
+        await room.table.wait_freed()
         assert room.log == ["a killed", "a ended: killed by SIGKILL"]
 
     virtually(body)
@@ -175,9 +186,10 @@ def test_closing_kills_in_the_order_of_start_and_starts_nothing_more() -> None:
     async def body(room: Room) -> None:
         for name in ("v", "s", "l"):
             room.table.start(name)
-        room.table.start("late", 1.0)
         await asyncio.sleep(0.5)
-        await room.table.close()
+        room.table.close()
+        await room.table.wait_freed()
+        room.table.start("late")
         await asyncio.sleep(5)
         ends = [entry for entry in room.log if "ended" in entry]
         assert ends == [f"{name} ended: killed by SIGKILL" for name in "vsl"]

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from islands.cluster.coordinator import HubSettings
-from islands.cluster.local_cluster import LearnerSettings, LocalHub
+from islands.cluster.coordinator import Backend, Hub, HubSettings, start_nothing
+from islands.cluster.local_cluster import LearnerSettings, local_hub
 from islands.cluster.run_claim import Claim, settle
 from islands.cluster.summary import Summary
+from islands.hosting.child_processes import ProcessLauncher
 from islands.identities import Role
 from islands.messages.control import Note, StepFigures
 from islands.settings.groups import ConnectOptions, ListenOptions
@@ -42,17 +43,30 @@ class Gaps:
     largest_s: float = 0.0
 
 
-class WatchedHub(LocalHub):
+class WatchedHub(Hub):
     """A hub that remembers what it is told."""
 
     def __init__(
-        self, settings: HubSettings, claim: Claim, workload: Workload, learners: LearnerSettings
+        self,
+        settings: HubSettings,
+        claim: Claim,
+        workload: Workload,
+        *,
+        launched: tuple[str, ...] = (),
+        backend: Backend = start_nothing,
     ) -> None:
         self.merges: list[Merge] = []
         self.told: dict[str, StepFigures] = {}
         self._news = asyncio.Event()
-        super().__init__(settings, claim, workload, learners)
+        super().__init__(settings, claim, workload, launched=launched, backend=backend)
         self.folder.listeners.append(self._news.set)
+
+    @property
+    def launcher(self) -> ProcessLauncher:
+        """What starts and kills its children."""
+        launcher = self.cluster.launcher
+        assert isinstance(launcher, ProcessLauncher)
+        return launcher
 
     def _noted(self, name: str, role: Role, note: Note) -> None:
         super()._noted(name, role, note)
@@ -119,7 +133,8 @@ def make_fleet(
         connecting=ConnectOptions(),
         evaluate_every_s=evaluate_every_s,
     )
-    return WatchedHub(hub_settings, claim, workload, LearnerSettings(learners, cache=cache))
+    told = LearnerSettings(learners, cache=cache)
+    return local_hub(hub_settings, claim, workload, told, WatchedHub)
 
 
 @asynccontextmanager

@@ -75,7 +75,7 @@ async def test_a_run_goes_on_when_a_second_syncer_is_started_in_its_folder(tmp_p
 
 async def swap(hub: WatchedHub, source: Path, target: Path) -> None:
     """Kill the syncer, and while it is away replace one folder by a copy of the other."""
-    hub.launcher.hold("syncer", AWAY_S)
+    hub.cluster.hold("syncer", AWAY_S)
     hub.launcher.kill("syncer")
     await hub.wait_until(lambda: "syncer" not in hub.launcher, LIMIT_S)
     await asyncio.to_thread(shutil.rmtree, target, ignore_errors=True)

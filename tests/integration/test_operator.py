@@ -92,7 +92,7 @@ async def test_a_paused_run_does_not_step_until_it_is_resumed(place: Place) -> N
     """All learners stop after the step that they are in, and go on from there."""
     room, hub = place
     await control(room, "pause")
-    members = hub.supervisor.state.members
+    members = hub.members
     await hub.wait_until(lambda: all(members[n].phase is Phase.PAUSED for n in PAIR), LIMIT_S)
     await reported(hub)
     steps = {name: hub.told[name].steps for name in PAIR}

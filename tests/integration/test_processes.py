@@ -117,7 +117,7 @@ async def test_learners_step_on_while_the_syncer_is_away(tmp_path: Path) -> None
         # Once its pace is known, a learner is granted what lasts for an outage.
         await hub.wait_until(lambda: set(PAIR) <= set(hub.told), LIMIT_S)
         await hub.wait_until(lambda: all(hub.told[name].steps > 60 for name in PAIR), LIMIT_S)
-        hub.launcher.hold("syncer", LIMIT_S)
+        hub.cluster.hold("syncer", LIMIT_S)
         hub.launcher.kill("syncer")
         await hub.wait_until(lambda: "syncer" not in hub.launcher, LIMIT_S)
         await hub.wait_until(lambda: set(PAIR) <= set(hub.told), LIMIT_S)
@@ -126,9 +126,7 @@ async def test_learners_step_on_while_the_syncer_is_away(tmp_path: Path) -> None
             lambda: all(hub.told[name].steps > steps[name] + 20 for name in PAIR), LIMIT_S
         )
         assert "syncer" not in hub.launcher
-        hub.launcher.hold("syncer", 0.0)
-        hub.launcher.stop("syncer", 0.0)  # forgets the late start
-        hub.launcher.start("syncer", 0.0)
+        hub.cluster.hold("syncer", 0.0)
         await hub.wait_merge_of(PAIR, LIMIT_S)
         await stop(tmp_path / "run")
         summary = await end_of(run)
@@ -242,7 +240,8 @@ async def test_a_hub_that_fails_says_who_lives_on(
     hub = fleet(folder, budget_tokens=None)
     async with open_room(tmp_path), running(hub) as run:
         await hub.wait_merge_of(PAIR, LIMIT_S)
-        hub.supervisor.fail("test", RuntimeError("no good"))
+        assert hub.cluster.supervisor is not None
+        hub.cluster.supervisor.fail("test", RuntimeError("no good"))
         with pytest.raises(RuntimeError, match="no good"):
             await run
         assert sorted(pids(folder)) == [*PAIR, "syncer"]

@@ -70,7 +70,7 @@ async def told(world: World, verb: Verb, target: str = "", count: int = 1) -> Co
 
 async def ended(world: World) -> None:
     """The run comes to its end for everybody."""
-    await until(lambda: world.finished is not None and not world.processes)
+    await until(lambda: world.finished is not None and not world.processes.names())
     assert not world.failures
 
 

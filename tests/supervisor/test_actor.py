@@ -45,14 +45,6 @@ LAYOUT = NumpyTrainer(2).layout
 FIGURES = StepFigures("p", 1, 8, 0.1, 0.1, 2.0, 0.0, 0.0, (), 0.0, 1, 1)
 
 
-class NoProcesses:
-    """Nothing is launched."""
-
-    def start(self, name: str, delay_s: float) -> None: ...
-
-    def kill(self, name: str) -> None: ...
-
-
 class Hub:
     """A supervisor that runs, and what it handed on."""
 
@@ -69,7 +61,6 @@ class Hub:
             Surroundings(RunSettings(), LAYOUT, self.network, self.tape),
             disk=RealDisk(folder),
             credentials=self.credentials,
-            launcher=NoProcesses(),
             told=told,
             hooks=Hooks(
                 noted=lambda name, _, note: self._keep("noted", (name, note.kind)),

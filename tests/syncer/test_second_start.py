@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from islands.actors.credentials import Credentials
 from islands.actors.ports import InlineWorker
 from islands.actors.role_actor import Surroundings
-from islands.cluster.syncer_host import journal_disk
+from islands.cluster.roles import journal_disk
 from islands.errors import DamagedError, DiskError, FencedError, UserError
 from islands.files.disk import Disk
 from islands.numerics.outer import Sgd

@@ -1,0 +1,280 @@
+"""One run put together: its supervisor, the processes that are started for it, and its end.
+
+    cluster = Cluster(ClusterSpec(settings, ("syncer", "learner-0")), backend)
+    supervisor = cluster.make_supervisor(around, disk=disk, credentials=credentials)
+    cluster.start_all()                    # the supervisor runs as any other actor does
+    ...
+    await cluster.leave(learners_s=10.0, others_s=10.0)
+
+A backend starts the processes: as tasks of this process, as its children, on simulated hosts, on
+somebody's own cluster. It has to be a `Launcher`, and to tell how each process ended; nothing else.
+When a process is started, whether it is started again, and what its end means for the run is
+decided by the supervisor and by `run_end`, and done here.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from islands.actors.credentials import Credentials
+from islands.actors.ports import Launcher, ProcessEnd
+from islands.actors.role_actor import Surroundings
+from islands.cluster.delayed_starts import DelayedStarts
+from islands.cluster.run_end import Follow, RunEnd, someone_merges
+from islands.files.disk import Disk
+from islands.identities import OBSERVER, SUPERVISOR, SYNCER
+from islands.messages.membership import SyncerAddress
+from islands.settings.run import RunSettings
+from islands.supervisor.actor import SupervisorActor
+from islands.supervisor.core import Core
+from islands.supervisor.hooks import Hooks
+
+KILL_S = 10.0
+"""How long a process that is killed may take to be gone; one that hangs in the kernel stays."""
+
+Backend = Callable[[Callable[[str, ProcessEnd], None]], Launcher]
+"""Makes what starts processes; it is given whom to tell how they end."""
+
+
+def _ignored(*_: object) -> None:
+    """Nobody wants to hear of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """What a cluster is told of its run.
+
+    Args:
+        settings: of the run.
+        launched: names of the processes that the backend starts.
+        ended: told how a process ended, before anything follows from it.
+        failed: called when nothing can finish the run any more.
+        say: tells a person.
+    """
+
+    settings: RunSettings
+    launched: tuple[str, ...] = ()
+    ended: Callable[[str, ProcessEnd], object] = _ignored
+    failed: Callable[[], object] = _ignored
+    say: Callable[[str], object] = _ignored
+
+
+class Cluster:
+    """The processes of one run, and how it ends.
+
+    Args:
+        spec: what it is told of the run.
+        backend: what starts processes.
+    """
+
+    def __init__(self, spec: ClusterSpec, backend: Backend) -> None:
+        """Nothing runs yet."""
+        self.spec = spec
+        self.end = RunEnd()
+        self.supervisor: SupervisorActor | None = None
+        self._starts = DelayedStarts(self._start_now)
+        self._ours = dict.fromkeys(spec.launched)
+        self._news = asyncio.Event()
+        self.launcher = backend(self._on_ended)
+
+    def make_supervisor(
+        self,
+        around: Surroundings,
+        *,
+        disk: Disk,
+        credentials: Credentials,
+        told: tuple[str, memoryview] | None = None,
+        syncers: tuple[SyncerAddress, ...] = (),
+        hooks: Hooks | None = None,
+    ) -> SupervisorActor:
+        """The supervisor, or the next start of it; it decides which processes run.
+
+        Args:
+            around: where it lives.
+            disk: where its epoch lies.
+            credentials: to sign admissions.
+            told: what the run is, for processes of other hosts.
+            syncers: addresses of syncers that are known beforehand.
+            hooks: further calls into its host.
+        """
+        self.supervisor = SupervisorActor(
+            SUPERVISOR,
+            around,
+            disk=disk,
+            credentials=credentials,
+            launched=self.spec.launched,
+            syncers=syncers,
+            told=told,
+            hooks=replace(
+                hooks or Hooks(),
+                start=self.start,
+                kill=self.launcher.kill,
+                gave_up=self._on_gave_up,
+            ),
+        )
+        return self.supervisor
+
+    @property
+    def core(self) -> Core | None:
+        """The supervisor's memory, once it has begun."""
+        return None if self.supervisor is None else self.supervisor.core
+
+    # --- processes ----------------------------------------------------------------------------
+
+    def start_all(self) -> None:
+        """Start what is to run from the beginning; what outlived an earlier start goes on."""
+        for name in self.spec.launched:
+            self.start(name)
+
+    def start(self, name: str, delay_s: float = 0.0) -> None:
+        """Start a process after a delay, unless it runs, or the run is over."""
+        if not (self.end.over or self.end.leaving or name in self.launcher.names()):
+            self._ours[name] = None
+            self._starts.start(name, delay_s)
+
+    def hold(self, name: str, away_s: float) -> None:
+        """Do not start a process before so many seconds have passed, whoever asks for it."""
+        self._starts.hold(name, away_s)
+
+    def adopt(self) -> list[str]:
+        """Take over what an earlier start of the backend left running; its names."""
+        found = self.launcher.adopt()
+        self._ours.update(dict.fromkeys(found))
+        return found
+
+    def awaited(self) -> list[str]:
+        """The processes that run, or are about to be started."""
+        return [*self.launcher.names(), *self._starts.names()]
+
+    def learners(self) -> list[str]:
+        """The learners that run."""
+        return [name for name in self.launcher.names() if name not in (SYNCER, OBSERVER)]
+
+    def fail(self, part: str, error: BaseException) -> None:
+        """Something without which the run cannot go on has ended."""
+        self.end.on_failed(part, error)
+        self._tell_failure()
+
+    async def wait_ended(self, timeout_s: float) -> bool:
+        """Wait until no process runs, at most so long; returns whether it came to that."""
+        return await self._wait(lambda: not self.launcher.names(), timeout_s)
+
+    async def leave(self, learners_s: float, others_s: float) -> bool:
+        """Ask all processes to end: learners first, so that a syncer still hears what they did.
+
+        Args:
+            learners_s: after which a learner is killed.
+            others_s: after which another one is.
+
+        Returns:
+            Whether all have ended.
+        """
+        self.end.leaving = True
+        for name in self._starts.names():
+            self._starts.cancel(name)
+        for name in self.learners():
+            self.launcher.stop(name, learners_s)
+        await self._wait(lambda: not self.learners(), learners_s + KILL_S)
+        for name in self.launcher.names():
+            self.launcher.stop(name, others_s)
+        return await self.wait_ended(others_s + KILL_S)
+
+    def close(self) -> list[str]:
+        """Start and watch nothing any more.
+
+        Returns:
+            What runs on; the next start may adopt it.
+        """
+        left = self.launcher.names()
+        self._starts.close()
+        self.launcher.close()
+        return left
+
+    async def _wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return condition()
+        return True
+
+    def _start_now(self, name: str) -> None:
+        if not self.end.over and name not in self.launcher.names():
+            self.launcher.start(name)
+
+    # --- what is told -------------------------------------------------------------------------
+
+    def _on_ended(self, name: str, end: ProcessEnd) -> None:
+        self.spec.ended(name, end)
+        self._news.set()
+        if self.supervisor is None or name not in self._ours:
+            return
+        match self.end.on_process_ended(name, end, self.core, self.awaited()):
+            case Follow.RESTART:
+                self.supervisor.process_ended(name, end.told)
+            case Follow.STEP_ASIDE:
+                self._step_aside(name, end)
+            case Follow.NOTHING:
+                self._tell_failure()
+
+    def _on_gave_up(self, name: str, reason: str) -> None:
+        self.end.on_gave_up(name, reason, self.core, self.awaited())
+        self._tell_failure()
+
+    def _tell_failure(self) -> None:
+        if self.end.failure is not None:
+            self.spec.failed()
+
+    def _step_aside(self, name: str, end: ProcessEnd) -> None:
+        """Leave the place to the newer one, as long as there is one; then ours is started again.
+
+        At the first look the supervisor has evicted the one that ended.
+        """
+        timing = self.spec.settings.timing
+        told = f"{name}: {end.sentence or end.told}; the run goes on with the newer one"
+        when_vacant(
+            timing.scaled(timing.evict_s),
+            over=lambda: self.end.leaving or self.end.over,
+            taken=lambda: self.core is not None and someone_merges(self.core),
+            found_taken=partial(self.spec.say, told),
+            found_vacant=lambda: self._restart(name, end),
+        )
+
+    def _restart(self, name: str, end: ProcessEnd) -> None:
+        assert self.supervisor is not None, "it made the process that ended"
+        self.supervisor.process_ended(name, end.told)
+
+
+def when_vacant(
+    every_s: float,
+    *,
+    over: Callable[[], bool],
+    taken: Callable[[], bool],
+    found_taken: Callable[[], object],
+    found_vacant: Callable[[], object],
+) -> None:
+    """Look after a place that somebody else has taken, until it is vacant.
+
+    Args:
+        every_s: time before each look.
+        over: whether nobody needs the place any more: then nothing more is done.
+        taken: whether somebody is there.
+        found_taken: called at the first look, if somebody is.
+        found_vacant: called once, when nobody is.
+    """
+    loop = asyncio.get_running_loop()
+
+    def look(found: Callable[[], object] | None) -> None:
+        if over():
+            return
+        if not taken():
+            found_vacant()
+            return
+        if found is not None:
+            found()
+        loop.call_later(every_s, look, None)
+
+    loop.call_later(every_s, look, found_taken)

@@ -1,0 +1,211 @@
+"""The actor of each role, put together in one place.
+
+What a role finds on its machine (a disk, threads for heavy work, devices, chance) is given to its
+maker. Where nothing else is said, these are threads of this process, and chance without a seed.
+"""
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.actors.credentials import Credentials
+from islands.actors.epochs import epoch_disk
+from islands.actors.ports import ThreadWorker, Worker
+from islands.actors.role_actor import Surroundings
+from islands.cluster.run_claim import JOURNAL, JOURNAL_LOCK
+from islands.cluster.summary import share_of
+from islands.errors import DiskError, IslandsError
+from islands.files.disk import Disk, RealDisk
+from islands.files.folder_lock import lock_folder
+from islands.identities import SYNCER, Cut
+from islands.layout.leaves import Layout
+from islands.learner.actor import LearnerActor
+from islands.learner.compute import Compute, StepReport
+from islands.learner.kept_moments import MomentFile
+from islands.numerics.merge import warm_up
+from islands.numerics.outer import OuterOptimizer, Sgd
+from islands.observer.actor import ObserverActor
+from islands.settings.run_spec import RunSpec
+from islands.syncer.actor import SyncerActor
+from islands.syncer.hooks import Hooks
+from islands.syncer.workers import SyncerWorkers, worker_threads
+from islands.tape import process_entries
+from islands.training.evaluation import EvaluateValues
+from islands.training.export import FINAL_FILE, metadata_of, write_model
+from islands.training.warm_start import read_values
+
+Floats = NDArray[np.float32]
+
+
+def chance() -> random.Random:
+    """Chance without a seed."""
+    return random.Random(os.urandom(8))
+
+
+def make_learner(
+    name: str,
+    around: Surroundings,
+    compute: Compute,
+    *,
+    worker: Worker | None = None,
+    rng: random.Random | None = None,
+    observe: Callable[[StepReport], None] | None = None,
+    tell: Callable[[str], object] | None = None,
+    kept: MomentFile | None = None,
+) -> LearnerActor:
+    """A learner.
+
+    Args:
+        name: its name in the run.
+        around: where it lives.
+        compute: its device.
+        worker: for digests.
+        rng: jitter of its dialling.
+        observe: receives every finished step, for the metrics.
+        tell: is told what happens to it, for the person at its terminal.
+        kept: where an earlier process of this name left its moments.
+    """
+    worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
+    rng = rng or chance()
+    learner: LearnerActor = LearnerActor(name, around, compute, worker, rng, observe, tell, kept)
+    return learner
+
+
+def make_observer(
+    name: str,
+    around: Surroundings,
+    *,
+    evaluate: EvaluateValues,
+    report: Callable[[float, dict[str, float]], object],
+    failed: Callable[[IslandsError], object],
+    interval_s: float,
+    rng: random.Random | None = None,
+) -> ObserverActor:
+    """An observer.
+
+    Args:
+        name: its name in the run.
+        around: where it lives.
+        evaluate: figures of a model, given one flat value per fragment.
+        report: called with the learning-rate clock and the figures of every evaluation.
+        failed: called with what the user has to mend, when there are none.
+        interval_s: least time between two evaluations.
+        rng: jitter of its dialling.
+    """
+    observer: ObserverActor = ObserverActor(
+        name,
+        around,
+        worker=ThreadWorker(name, lambda error: observer.fail("worker", error), finish=False),
+        evaluate=evaluate,
+        report=report,
+        failed=failed,
+        interval_s=interval_s,
+        rng=rng or chance(),
+    )
+    return observer
+
+
+def make_syncer(
+    name: str,
+    around: Surroundings,
+    *,
+    disk: Disk,
+    credentials: Credentials,
+    shards: int,
+    workers: SyncerWorkers | None = None,
+    optimizer: OuterOptimizer | None = None,
+    rng: random.Random | None = None,
+    initial: Callable[[], Sequence[Floats]] | None = None,
+    hooks: Hooks | None = None,
+) -> SyncerActor:
+    """A syncer.
+
+    Args:
+        name: its name in the run.
+        around: where it lives.
+        disk: the journal's, such as `journal_disk`; whoever opened it closes it.
+        credentials: to check admissions.
+        shards: virtual shards of one pass over the data.
+        workers: for what is heavy.
+        optimizer: the outer one; by default that of the settings.
+        rng: which learner is asked for what.
+        initial: reads version 0, for a run that has no journal; None: a learner brings it.
+        hooks: of its host.
+    """
+    if workers is None:
+        workers = worker_threads(name, lambda error: syncer.fail("worker", error))
+        workers.merging.submit(warm_up, lambda _: None)
+    syncer: SyncerActor = SyncerActor(
+        name,
+        around,
+        disk=disk,
+        workers=workers,
+        optimizer=optimizer or Sgd.of(around.settings.outer),
+        credentials=credentials,
+        shards=shards,
+        rng=rng or chance(),
+        initial=initial,
+        hooks=hooks,
+    )
+    return syncer
+
+
+# --- a syncer and the run's folder ------------------------------------------------------------
+
+
+def journal_disk(folder: Path) -> RealDisk:
+    """Take the journal in a run's folder for this process alone.
+
+    On a file system without locks nobody is kept out; there the newest start owns the journal, and
+    an older one ends as soon as it sees that (`Journal.check_owner`).
+
+    Args:
+        folder: of the run.
+
+    Raises:
+        UserError: another syncer uses it, or it cannot be used.
+    """
+    place = folder / JOURNAL
+    lock = lock_folder(place, JOURNAL_LOCK, "syncer")
+    return epoch_disk(folder, JOURNAL, lock)
+
+
+def read_initial(path: Path | None, layout: Layout) -> Callable[[], Sequence[Floats]] | None:
+    """What reads version 0 of a run that has no journal from a file; None if there is no file."""
+    return None if path is None else partial(read_values, path, layout)
+
+
+def hooks_of(
+    folder: Path, spec: RunSpec, around: Surroundings, ready: Callable[[], object] | None = None
+) -> Hooks:
+    """What a syncer does with its run's folder: the final values lie there in the end.
+
+    Args:
+        folder: of the run.
+        spec: what the run is.
+        around: where the syncer lives.
+        ready: called when it has read its journal and listens.
+    """
+
+    def export(values: list[Floats], cut: Cut) -> None:
+        metadata = metadata_of(spec, around.layout, cut)
+        write_model(folder / FINAL_FILE, around.layout, values, metadata)
+
+    def leave_behind(values: list[Floats], cut: Cut) -> None:
+        try:
+            export(values, cut)
+        except DiskError as error:  # the journal has it all: nothing is lost but this copy
+            around.tape.write(0.0, SYNCER, process_entries.Disk(str(error)))
+
+    return Hooks(
+        ready=ready,
+        export=export,
+        stopped=leave_behind,
+        report=lambda state: msgspec.json.encode(share_of(state)),
+    )
