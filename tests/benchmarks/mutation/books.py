@@ -252,7 +252,7 @@ BOOKS = (
     Mutation(
         "a quota may shrink",
         "islands/learner/training.py",
-        "core.quota_tokens = max(core.quota_tokens, grant.quota_tokens)",
+        "core.quota_tokens = max(quota_tokens, grant.quota_tokens)",
         "core.quota_tokens = grant.quota_tokens",
         (LEARNER_OLD_NEWS, LEARNER_STATE),
     ),
