@@ -1,15 +1,15 @@
 """The ports through which actors reach the world, besides links and compute.
 
-=========  =======================================  ==========================================
-port       real                                     simulated
-=========  =======================================  ==========================================
-`Worker`   `ThreadWorker`: one or more threads      `InlineWorker`: virtual time
-`Disk`     `RealDisk`: files in one folder          `islands.simulation.disk.SimulatedDisk`
-`Launcher` `islands.hosting.child_processes`; in one process, the  the simulated world's hosts
-           `islands.hosting.task_processes`
-clock      `messaging.clock.MonotonicClock`              the same, on a virtual loop
-chance     `random.Random`, seeded by the run       the same
-=========  =======================================  ==========================================
+==========  ======================================  ==========================================
+port        real                                    simulated
+==========  ======================================  ==========================================
+`Worker`    `ThreadWorker`: one or more threads     `InlineWorker`: virtual time
+`Disk`      `RealDisk`: files in one folder         `islands.simulation.disk.SimulatedDisk`
+`Launcher`  `islands.hosting.child_processes`; in   `islands.hosting.task_processes`
+            one process `.task_processes`
+clock       `messaging.clock.MonotonicClock`        the same, on a virtual loop
+chance      `random.Random`, seeded by the run      the same
+==========  ======================================  ==========================================
 """
 
 import asyncio

@@ -112,7 +112,7 @@ class Standing:
     def _line(self, name: str, figures: LearnerFigures) -> "LearnerLine":
         member = self.members.get(name)
         state, mood = state_of(figures, None if member is None else member.phase)
-        here = member is not None and figures.status not in ("evicted", "left")
+        here = member is not None and not figures.gone
         silent_s = self.now_s - member.heard_s if here and member is not None else None
         return LearnerLine(name, state, mood, figures, silent_s)
 

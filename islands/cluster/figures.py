@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
+from islands.identities import Status
 from islands.messages.control import COUNT_MAX, TOTAL_MAX, StepFigures
 from islands.numerics.histogram import GapHistogram
 
@@ -65,6 +66,11 @@ class LearnerFigures:
     earlier: "LearnerFigures | None" = None
     folded: list[str] = field(default_factory=list)
     states: list[tuple[float, str]] = field(default_factory=list)
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was evicted or has left, and has not come back."""
+        return self.status in (Status.EVICTED, Status.LEFT)
 
     def enter(self, at_s: float, state: str) -> None:
         """It is in this state from now on; of very many changes the oldest are forgotten."""

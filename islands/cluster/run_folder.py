@@ -65,7 +65,6 @@ STATES = {
     Status.LIVE: STEPPING,
 }
 """What a learner is by the supervisor's word, as a picture shows it."""
-LEFT = (Status.EVICTED, Status.LEFT)
 
 UNREADABLE = (msgspec.MsgspecError, RecursionError, *UNFORESEEN)
 """What a note of a faulty member raises: a field is missing, of another type, deep, too large."""
@@ -231,7 +230,7 @@ class RunFolder:
             return
         figures.status = status.value
         figures.enter(self.earlier_s + at_s, STATES[status])
-        if status in LEFT:
+        if status.ended:
             self.figures.went(name)
 
     def _warn(self, kind: str, told: str) -> None:
@@ -447,7 +446,7 @@ def _restored(path: Path) -> tuple[float, RunFigures, bool]:
     figures = RunFigures(
         learners=kept.learners,
         gone=kept.gone,
-        away={name: None for name, one in kept.learners.items() if one.status in LEFT},
+        away={name: None for name, one in kept.learners.items() if one.gone},
         merges=kept.merges,
         merged_tokens=min(TOTAL_MAX, kept.merged_tokens),
         evictions=kept.evictions,
