@@ -19,7 +19,7 @@ from messaging.links.memory_link import MemoryLink, MemoryListener
 from messaging.simulation.network import Route, SimulatedNetwork, host_of
 from messaging.simulation.virtual_time import run_virtual
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def numbered(number: int, size_bytes: int = 0) -> Envelope:
