@@ -1,6 +1,6 @@
 """Text of a peer, made fit for a terminal and for a line of a log.
 
-What a terminal obeys (escape sequences, newlines, what turns the direction of writing around) is
+What a terminal obeys (escape sequences, newlines, what turns the direction of writing context) is
 shown as Python would write it, so that nobody can forge lines or hide what was said.
 """
 

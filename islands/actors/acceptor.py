@@ -17,7 +17,7 @@ READ_AT_ONCE = 16
 """Envelopes of one link before others have their turn."""
 
 
-class Reception:
+class LinkAcceptor:
     """The links that others opened, by connection.
 
     Args:

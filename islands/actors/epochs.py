@@ -25,7 +25,7 @@ ANEW = b"anew"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownEpochs:
     """What the records of a disk tell.
 
     Attributes:
@@ -41,7 +41,7 @@ class Known:
     unused: bool = False
 
 
-def known_epochs(slots: Slots) -> Known:
+def known_epochs(slots: Slots) -> KnownEpochs:
     """Read all records of the epoch.
 
     Raises:
@@ -53,17 +53,17 @@ def known_epochs(slots: Slots) -> Known:
     damaged = [*found.damaged, *(file for file, record in records if record is None)]
     copy = slots.alone(COPY)
     if copy.record is not None and copy.record.metadata != ANEW and not found.there:
-        return Known((copy.record.sequence,), found.files, gone=True)
+        return KnownEpochs((copy.record.sequence,), found.files, gone=True)
     if copy.record is not None:
         epochs.append(copy.record.sequence)
         damaged += found.missing if copy.record.metadata != ANEW else []
     elif copy.there or found.there:
         damaged.append(COPY)
     unused = bool(damaged) and not epochs and not copy.there
-    return Known(tuple(epochs), tuple(sorted({*damaged})), unused=unused)
+    return KnownEpochs(tuple(epochs), tuple(sorted({*damaged})), unused=unused)
 
 
-def next_epoch(known: Known, at_least: int = 1) -> int:
+def next_epoch(known: KnownEpochs, at_least: int = 1) -> int:
     """The epoch that the next start takes.
 
     Raises:
@@ -77,7 +77,7 @@ def next_epoch(known: Known, at_least: int = 1) -> int:
     return max(at_least, max(known.epochs, default=0) + step)
 
 
-def take_epoch(slots: Slots, at_least: int = 1) -> tuple[int, Known]:
+def take_epoch(slots: Slots, at_least: int = 1) -> tuple[int, KnownEpochs]:
     """Take a new epoch; durable when this returns.
 
     Returns:
@@ -99,7 +99,7 @@ def newest_epoch(slots: Slots) -> int:
     return max((record.sequence for record in slots.held(EPOCH)), default=0)
 
 
-def begin_anew(slots: Slots, used: Known, at_least: int) -> None:
+def begin_anew(slots: Slots, used: KnownEpochs, at_least: int) -> None:
     """Let the next start begin in an empty folder, under epochs that nobody has used.
 
     Args:

@@ -33,7 +33,7 @@ RESTS_DOUBLED_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class SignOfLife:
+class HeartbeatContent:
     """What a heartbeat says of a process, beside who it is.
 
     `epoch`, `address` and the view (of which supervisor, up to which change) are a syncer's.
@@ -47,7 +47,7 @@ class SignOfLife:
     view: int = 0
 
 
-class Followed(Enum):
+class EpochOrder(Enum):
     """What a syncer's epoch is to whoever it welcomes."""
 
     OLDER = "older"
@@ -83,7 +83,7 @@ class MembershipState:
 
     # --- what is said --------------------------------------------------------------------------
 
-    def say(self, sign: SignOfLife, now_s: float) -> Join | Heartbeat | None:
+    def say(self, sign: HeartbeatContent, now_s: float) -> Join | Heartbeat | None:
         """What to tell the supervisor now: that this process lives, or that it asks to be admitted.
 
         Returns:
@@ -106,7 +106,7 @@ class MembershipState:
             view=sign.view,
         )
 
-    def _join(self, sign: SignOfLife) -> Join:
+    def _join(self, sign: HeartbeatContent) -> Join:
         return Join(
             protocol=PROTOCOL,
             run=self.run,
@@ -168,14 +168,14 @@ class MembershipState:
             self.end()
         return own
 
-    def on_welcome(self, welcome: Welcome) -> Followed:
+    def on_welcome(self, welcome: Welcome) -> EpochOrder:
         """A syncer let this process in; the one with the highest epoch is followed."""
         if welcome.epoch < self.epoch_seen:
-            return Followed.OLDER
+            return EpochOrder.OLDER
         if welcome.epoch == self.epoch_seen:
-            return Followed.SAME
+            return EpochOrder.SAME
         self.epoch_seen, self.epoch_proof = welcome.epoch, welcome.proof
-        return Followed.NEWER
+        return EpochOrder.NEWER
 
     # --- how an incarnation ends ---------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from islands.actors.membership import MembershipState, SignOfLife
+from islands.actors.membership import HeartbeatContent, MembershipState
 from islands.actors.role_actor import RoleActor
 from islands.messages.membership import Evicted, HeartbeatAck, Joined
 from messaging.links.dialer import Dialer
@@ -32,7 +32,7 @@ class MembershipClient:
         membership: MembershipState,
         rng: random.Random,
         *,
-        sign: Callable[[], SignOfLife],
+        sign: Callable[[], HeartbeatContent],
         received: Callable[[object], None],
         changed: Callable[[bool], None],
     ) -> None:
@@ -43,7 +43,7 @@ class MembershipClient:
         self._received = received
         self._changed = changed
         self._dialer: Dialer = actor.dial(
-            actor.around.supervisor,
+            actor.context.supervisor,
             rng,
             opened=lambda: self._link_changed(up=True),
             received=lambda envelope: self._take(envelope.body),

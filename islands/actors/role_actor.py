@@ -46,7 +46,7 @@ NOTES_KEPT = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Context:
     """What an actor finds around it.
 
     Args:
@@ -88,10 +88,10 @@ class RoleActor(Actor[T]):
     then the scope ends the tasks. A failure is raised from `run`.
     """
 
-    def __init__(self, name: str, around: Surroundings) -> None:
+    def __init__(self, name: str, context: Context) -> None:
         """Prepare; `run` begins."""
         super().__init__(name, capacity=EVENTS_MAX, room=ROOM)
-        self.around = around
+        self.context = context
         self.scope = Scope(name, self.fail)
         self._failure: BaseException | None = None
         self._envelopes = 0
@@ -141,17 +141,17 @@ class RoleActor(Actor[T]):
     ) -> Dialer:
         """Keep a session with whoever listens at an address, until the actor ends."""
         dialer = Dialer(
-            self.around.network,
+            self.context.network,
             address,
             local=self.name,
             on_open=lambda _: self._opened(dialer, opened),
             on_envelope=lambda _, envelope: received(envelope),
             on_close=lambda _, __: closed(),
             rng=rng,
-            settings=self.around.dialling,
+            settings=self.context.dialling,
             room=self.mailbox.wait_room,
         )
-        if address == self.around.supervisor:
+        if address == self.context.supervisor:
             self._to_supervisor = dialer
         self.scope.spawn(dialer.run(), str(address))
         return dialer
@@ -181,8 +181,8 @@ class RoleActor(Actor[T]):
             if before is None:
                 return
             entry = replace(entry, left_out=before) if before else entry
-        self.around.tape.write(self.now_s() - self.around.origin_s, self.name, entry)
-        if self.around.reports and isinstance(entry, Notable):
+        self.context.tape.write(self.now_s() - self.context.origin_s, self.name, entry)
+        if self.context.reports and isinstance(entry, Notable):
             self._notes.append(Note(entry.kind, msgspec.json.encode(noted(entry)).decode()))
             self._send_notes()
 

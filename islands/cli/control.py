@@ -96,11 +96,11 @@ async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnsw
 
 
 async def _ask_run(network: "WebsocketNetwork", target: Target) -> str:
-    from islands.hosting.fetch_run_spec import Asker, enquire
+    from islands.hosting.fetch_run_spec import Requester, fetch_run_spec
     from islands.hosting.process_runtime import say
 
-    asker = Asker(Role.OBSERVER, OPERATOR)
-    spec, _ = await enquire(network, target.addresses, asker, wait_s=0.0, say=say)
+    asker = Requester(Role.OBSERVER, OPERATOR)
+    spec, _ = await fetch_run_spec(network, target.addresses, asker, wait_s=0.0, say=say)
     return spec.settings.run
 
 

@@ -15,7 +15,7 @@ from islands.settings.run import RunSettings
 from islands.tape.member_entries import Killed
 
 if TYPE_CHECKING:
-    from islands.cluster.coordinator import Hub
+    from islands.cluster.coordinator import Coordinator
     from islands.tasks.stdlib_bytes import StdlibBytes
     from islands.training.jax_workload import JaxWorkload
 
@@ -55,7 +55,7 @@ def as_run(options: DemoOptions) -> RunOptions:
     )
 
 
-async def _demo(hub: "Hub", options: DemoOptions) -> int:
+async def _demo(hub: "Coordinator", options: DemoOptions) -> int:
     from islands.cli.screen import Screen
 
     await hub.open()
@@ -81,7 +81,7 @@ async def _demo(hub: "Hub", options: DemoOptions) -> int:
 class _Killer:
     """Kills the last learner once, a third of the way in."""
 
-    def __init__(self, hub: "Hub", options: DemoOptions) -> None:
+    def __init__(self, hub: "Coordinator", options: DemoOptions) -> None:
         self._hub = hub
         self._options = options
         self._done = len(hub.names) < 2 or not options.kill  # noqa: PLR2004  somebody survives
@@ -97,7 +97,7 @@ class _Killer:
         hub.cluster.launcher.kill(name)
 
 
-def _sample(hub: "Hub") -> str:
+def _sample(hub: "Coordinator") -> str:
     workload = cast("JaxWorkload", hub.workload)
     task = cast("StdlibBytes", workload.task)
     params = workload.params_of(hub.spec.settings, hub.final_values())

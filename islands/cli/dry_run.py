@@ -224,7 +224,7 @@ def _try_folder(folder: Path) -> None:
 
 def _ask(found: Findings, options: SyncerOptions | LearnerOptions, role: Role, name: str) -> None:
     """Ask the supervisor what the run is; a learner also builds its own task and compares."""
-    from islands.hosting.fetch_run_spec import Asker, check_same, enquire
+    from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
     from islands.hosting.process_runtime import network_of, run, say, token_of
 
     connecting = options.connecting
@@ -233,9 +233,9 @@ def _ask(found: Findings, options: SyncerOptions | LearnerOptions, role: Role, n
     async def ask() -> int:
         network = network_of(connecting, token=token_of(connecting))
         try:
-            asker = Asker(role, name)
+            asker = Requester(role, name)
             urls = options.supervisor_urls
-            told.append(await enquire(network, urls, asker, wait_s=0.0, say=say))
+            told.append(await fetch_run_spec(network, urls, asker, wait_s=0.0, say=say))
         finally:
             await network.close()
         return 0

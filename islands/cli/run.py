@@ -12,7 +12,7 @@ from islands.settings.host import RunOptions
 
 if TYPE_CHECKING:
     from islands.cli.screen import Screen
-    from islands.cluster.coordinator import Hub
+    from islands.cluster.coordinator import Coordinator
     from islands.cluster.summary import Summary
 
 SHOW_INTERVAL_S = 0.25
@@ -40,7 +40,7 @@ def new_folder(name: str) -> Path:
     return Path("runs") / f"{name}-{started:%Y%m%d-%H%M%S}"
 
 
-async def _run(hub: "Hub") -> int:
+async def _run(hub: "Coordinator") -> int:
     from islands.cli.screen import Screen
     from islands.cli.serve import banner
 
@@ -59,14 +59,14 @@ async def _run(hub: "Hub") -> int:
     return hub.cluster.end.exit_code
 
 
-def make_hub(options: RunOptions) -> "Hub":
+def make_hub(options: RunOptions) -> "Coordinator":
     """The hub of a run on this machine, planned from its task.
 
     Raises:
         UserError: the task cannot be trained, or the folder cannot be used.
     """
     from islands.cli.serve import spec_of
-    from islands.cluster.coordinator import Hub, HubSettings
+    from islands.cluster.coordinator import Coordinator, CoordinatorSettings
     from islands.cluster.local_cluster import LearnerSettings, local_hub
     from islands.cluster.run_claim import settle, unless_it_fails
     from islands.hosting.process_runtime import compiled_folder
@@ -77,7 +77,7 @@ def make_hub(options: RunOptions) -> "Hub":
     workload = load_workload(spec)
     workload.keep_compiled(compiled_folder())
     claim = settle(folder, spec, workload, options.file.start_from, restart=options.restart)
-    settings = HubSettings(
+    settings = CoordinatorSettings(
         folder=folder,
         spec=spec,
         listening=options.listening,
@@ -95,14 +95,14 @@ def make_hub(options: RunOptions) -> "Hub":
         cache=compiled_folder(),
     )
     with unless_it_fails(claim):
-        return local_hub(settings, claim, workload, learners, Hub)
+        return local_hub(settings, claim, workload, learners, Coordinator)
 
 
 async def watch(
-    hub: "Hub", screen: "Screen", when: "Callable[[], None] | None" = None
+    hub: "Coordinator", screen: "Screen", when: "Callable[[], None] | None" = None
 ) -> "Summary | None":
     """Run, with somebody watching; `when` is called each time the screen is renewed."""
-    from islands.cli.standing import standing_of
+    from islands.cli.run_status import run_status_of
 
     running = asyncio.create_task(hub.run())
     with screen:
@@ -110,7 +110,7 @@ async def watch(
             await asyncio.sleep(SHOW_INTERVAL_S)
             if running.done():
                 break
-            screen.show(standing_of(hub))
+            screen.show(run_status_of(hub))
             if when is not None:
                 when()
     return await running

@@ -10,9 +10,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from islands.cli.standing import LearnerLine, Mood, Standing
+from islands.cli.run_status import Health, LearnerLine, RunStatus
 from islands.cluster.figures import drawable
-from islands.cluster.wording import count, duration, metric
+from islands.cluster.formatting import count, duration, metric
 
 if TYPE_CHECKING:
     from islands.cluster.figures import RunFigures
@@ -36,7 +36,7 @@ LINES_AROUND = 16
 """Lines of a picture that are not about one learner."""
 LEARNERS_LEAST = 3
 EVENTS_SHOWN = 5
-STYLES = {Mood.WELL: "green", Mood.WAITING: "yellow", Mood.ILL: "red"}
+STYLES = {Health.WELL: "green", Health.WAITING: "yellow", Health.ILL: "red"}
 SLOWLY_S = 2.0
 """Silence that one is told of; heartbeats come every second."""
 
@@ -64,14 +64,14 @@ class Screen:
             self._live.__exit__(None, None, None)
             self._live = None
 
-    def show(self, standing: Standing) -> None:
+    def show(self, status: RunStatus) -> None:
         """Show where the run stands."""
         if self._live is not None:
-            self._live.update(self.picture(standing))
-        elif standing.elapsed_s - self._plain_s >= PLAIN_INTERVAL_S:
-            self._plain_s = standing.elapsed_s
-            self.console.print(_line(standing), highlight=False, markup=False, soft_wrap=True)
-            self._warn(standing.figures.warning)
+            self._live.update(self.picture(status))
+        elif status.elapsed_s - self._plain_s >= PLAIN_INTERVAL_S:
+            self._plain_s = status.elapsed_s
+            self.console.print(_line(status), highlight=False, markup=False, soft_wrap=True)
+            self._warn(status.figures.warning)
 
     def _warn(self, warning: str) -> None:
         """Print a warning once; another one, or the same after it was over, is printed again."""
@@ -83,32 +83,32 @@ class Screen:
         """Print a sentence that stays, as it is: a path in it can be copied, and is no markup."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def picture(self, standing: Standing) -> Panel:
+    def picture(self, status: RunStatus) -> Panel:
         """What a terminal shows of a run; its height does not depend on how wide it is."""
-        figures = standing.figures
+        figures = status.figures
         width = min(WIDEST, self.console.width - ECHO)
         bar = Table.grid(expand=True)
-        share = standing.share
+        share = status.share
         bar.add_row(ProgressBar(None if share is None else 1.0, share or 0.0))
         below = [_line_of(event, "dim") for event in list(figures.events)[-EVENTS_SHOWN:]]
         if figures.warning:
             below.insert(0, Text(figures.warning, "yellow"))
         shown = Group(
-            _line_of(_head(standing)),
+            _line_of(_head(status)),
             bar,
             _line_of(_curves(figures, width - FRAME)),
-            _line_of(_results(standing)),
-            self._learners(standing, wide=width >= WIDE),
+            _line_of(_results(status)),
+            self._learners(status, wide=width >= WIDE),
             *below,
-            _line_of(f"curves: tensorboard --logdir {standing.board}", "dim"),
+            _line_of(f"curves: tensorboard --logdir {status.board}", "dim"),
         )
-        return Panel(shown, title=Text(f"islands: {standing.settings.run}"), width=width)
+        return Panel(shown, title=Text(f"islands: {status.settings.run}"), width=width)
 
-    def _learners(self, standing: Standing, *, wide: bool) -> Table:
+    def _learners(self, status: RunStatus, *, wide: bool) -> Table:
         most = LEARNERS_SHOWN
         if self.console.is_terminal:  # what does not fit its height is cut off at the end
             most = max(LEARNERS_LEAST, min(most, self.console.height - LINES_AROUND))
-        lines, more = standing.learners(most)
+        lines, more = status.learners(most)
         table = Table(box=None, pad_edge=False, expand=True)
         titles = ["learner", "state", "steps", "tokens", "loss", "tokens/s", "step", "heard"]
         for title in [*titles, *(["starts", "sent", "received"] if wide else [])]:
@@ -143,31 +143,31 @@ class Screen:
         self.console.print(_totals(cast("dict[str, dict[str, int]]", summary["learners"])))
 
 
-def _line(standing: Standing) -> str:
+def _line(status: RunStatus) -> str:
     """Where the run stands, for a file or a pipe."""
-    figures = standing.figures
-    lines, more = standing.learners(LEARNERS_SHOWN)
+    figures = status.figures
+    lines, more = status.learners(LEARNERS_SHOWN)
     learners = " ".join(f"{line.name}:{line.state}/{line.figures.steps}" for line in lines)
     learners += f" and {more:,} more" if more else ""
-    share = standing.share
-    done = f"{standing.tokens:,} tokens" if share is None else f"{share:4.0%}"
+    share = status.share
+    done = f"{status.tokens:,} tokens" if share is None else f"{share:4.0%}"
     name, values = metric(figures)
     loss = "" if figures.loss is None else f" loss={figures.loss:.3f}"
     value = f" {name}={values[-1]:.3f}" if values else ""
     return (
-        f"{standing.elapsed_s:6.1f} s {done} {standing.tokens_per_s:.0f} tokens/s "
-        f"merges={figures.merges} yield={standing.yield_so_far:.2f}{loss}{value} {learners}"
+        f"{status.elapsed_s:6.1f} s {done} {status.tokens_per_s:.0f} tokens/s "
+        f"merges={figures.merges} yield={status.yield_so_far:.2f}{loss}{value} {learners}"
     )
 
 
-def _head(standing: Standing) -> str:
+def _head(status: RunStatus) -> str:
     """Phase, time, how much is done, how fast, how long yet."""
-    budget, left_s = standing.settings.budget_tokens, standing.left_s
+    budget, left_s = status.settings.budget_tokens, status.left_s
     wanted = "" if budget is None else f" of {budget:,}"
     left = "" if left_s is None else f"   {duration(left_s)} left"
     return (
-        f"{standing.phase}   {duration(standing.elapsed_s)}   {standing.tokens:,}{wanted} tokens   "
-        f"{count(standing.tokens_per_s)} tokens/s{left}"
+        f"{status.phase}   {duration(status.elapsed_s)}   {status.tokens:,}{wanted} tokens   "
+        f"{count(status.tokens_per_s)} tokens/s{left}"
     )
 
 
@@ -185,12 +185,12 @@ def _curves(figures: "RunFigures", width: int) -> str:
     return "   ".join(f"{text} {sparkline(curve, each)}" for text, curve in told) or "no loss yet"
 
 
-def _results(standing: Standing) -> str:
+def _results(status: RunStatus) -> str:
     """What came of the tokens so far."""
-    figures = standing.figures
+    figures = status.figures
     return (
-        f"{figures.merges:,} merges   yield {standing.yield_so_far:.2f}   "
-        f"learning rate {standing.rate:.3g}   evictions {figures.evictions}"
+        f"{figures.merges:,} merges   yield {status.yield_so_far:.2f}   "
+        f"learning rate {status.rate:.3g}   evictions {figures.evictions}"
     )
 
 
@@ -203,7 +203,7 @@ def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
     steps = here and done.step_time_s > 0
     cells: list[str | Text] = [
         Text(line.name),
-        Text(line.state, STYLES[line.mood]),
+        Text(line.state, STYLES[line.health]),
         f"{done.steps:,}",
         count(done.tokens),
         f"{done.loss:.3f}" if here and done.loss is not None else "",

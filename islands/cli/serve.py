@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from islands.cluster.coordinator import Hub, HubSettings
+from islands.cluster.coordinator import Coordinator, CoordinatorSettings
 from islands.cluster.run_claim import settle, unless_it_fails
 from islands.hosting.process_runtime import run_service, say
 from islands.hosting.watchdog import Watchdog
@@ -20,18 +20,22 @@ def spec_of(file: RunFile) -> RunSpec:
     return RunSpec(file.run, file.task, dict(file.task_settings))
 
 
-def serve(file: RunFile, told: Callable[[RunSpec], HubSettings], *, restart: bool = False) -> int:
+def serve(
+    file: RunFile, told: Callable[[RunSpec], CoordinatorSettings], *, restart: bool = False
+) -> int:
     """Run a hub to the end of its run, if need be from its beginning; returns the exit code."""
     settings = told(spec_of(file))
     planned = not restart and read(settings.folder) is not None  # then JAX is not needed
     workload = None if planned else load_workload(settings.spec)
     claim = settle(settings.folder, settings.spec, workload, settings.start_from, restart=restart)
     with unless_it_fails(claim):
-        hub = Hub(settings, claim, None)  # before the loop, which hears nobody while it plans
+        hub = Coordinator(
+            settings, claim, None
+        )  # before the loop, which hears nobody while it plans
     return run_service(lambda watchdog: _serve(hub, watchdog))
 
 
-async def _serve(hub: Hub, watchdog: Watchdog) -> int:
+async def _serve(hub: Coordinator, watchdog: Watchdog) -> int:
     await hub.open()
     banner(hub)
     summary = await hub.run(watchdog.ready)
@@ -45,7 +49,7 @@ async def _serve(hub: Hub, watchdog: Watchdog) -> int:
     return hub.cluster.end.exit_code
 
 
-def banner(hub: Hub) -> None:
+def banner(hub: Coordinator) -> None:
     """Tell whoever started a hub how others join."""
     layout = hub.plan.layout
     address = hub.network.url(SUPERVISOR)

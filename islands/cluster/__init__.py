@@ -14,12 +14,12 @@ a folder is taken by one hub           `run_claim.py`
 what a run needs, beforehand           `planner.py`
 tape, metrics, log, figures            `run_folder.py`
 figures while it goes on               `figures.py`
-sentences for people                   `happenings.py`
+sentences for people                   `tape_sentences.py`
 what members may note                  `notes.py`
 figures by which one judges            `summary.py`
 what to set when the yield is low      `advice.py`
-numbers and times as people read them  `wording.py`
-curves in TensorBoard                  `board.py`, `event_files.py`
+numbers and times as people read them  `formatting.py`
+curves in TensorBoard                  `tensorboard.py`, `event_files.py`
 `summary.png`                          `picture.py`, `drawing.py`
 =====================================  ============================
 """

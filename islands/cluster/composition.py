@@ -1,7 +1,7 @@
 """One run put together: its supervisor, the processes that are started for it, and its end.
 
     cluster = Cluster(ClusterSpec(settings, ("syncer", "learner-0")), backend)
-    supervisor = cluster.make_supervisor(around, disk=disk, credentials=credentials)
+    supervisor = cluster.make_supervisor(context, disk=disk, credentials=credentials)
     cluster.start_all()                    # the supervisor runs as any other actor does
     ...
     await cluster.leave(learners_s=10.0, others_s=10.0)
@@ -19,9 +19,9 @@ from functools import partial
 
 from islands.actors.credentials import Credentials
 from islands.actors.ports import Launcher, ProcessEnd
-from islands.actors.role_actor import Surroundings
+from islands.actors.role_actor import Context
 from islands.cluster.delayed_starts import DelayedStarts
-from islands.cluster.run_end import Follow, RunEnd, someone_merges
+from islands.cluster.run_end import ExitResponse, RunEnd, someone_merges
 from islands.files.disk import Disk
 from islands.identities import OBSERVER, SUPERVISOR, SYNCER
 from islands.messages.membership import SyncerAddress
@@ -80,7 +80,7 @@ class Cluster:
 
     def make_supervisor(
         self,
-        around: Surroundings,
+        context: Context,
         *,
         disk: Disk,
         credentials: Credentials,
@@ -91,7 +91,7 @@ class Cluster:
         """The supervisor, or the next start of it; it decides which processes run.
 
         Args:
-            around: where it lives.
+            context: where it lives.
             disk: where its epoch lies.
             credentials: to sign admissions.
             told: what the run is, for processes of other hosts.
@@ -100,7 +100,7 @@ class Cluster:
         """
         self.supervisor = SupervisorActor(
             SUPERVISOR,
-            around,
+            context,
             disk=disk,
             credentials=credentials,
             launched=self.spec.launched,
@@ -213,11 +213,11 @@ class Cluster:
         if self.supervisor is None or name not in self._ours:
             return
         match self.end.on_process_ended(name, end, self.core, self.awaited()):
-            case Follow.RESTART:
+            case ExitResponse.RESTART:
                 self.supervisor.process_ended(name, end.told)
-            case Follow.STEP_ASIDE:
+            case ExitResponse.STEP_ASIDE:
                 self._step_aside(name, end)
-            case Follow.NOTHING:
+            case ExitResponse.NOTHING:
                 self._tell_failure()
 
     def _on_gave_up(self, name: str, reason: str) -> None:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from islands.actors.credentials import Credentials
 from islands.actors.epochs import epoch_disk
 from islands.actors.ports import Launcher, ProcessEnd
-from islands.actors.role_actor import Surroundings
+from islands.actors.role_actor import Context
 from islands.cluster.composition import Cluster, ClusterSpec
 from islands.cluster.roles import hooks_of, journal_disk, make_observer, make_syncer, read_initial
 from islands.cluster.run_claim import Claim, unless_it_fails
@@ -39,7 +39,7 @@ from islands.hosting.hub_file import HubPlace, outlived_by, read_place, write_pl
 from islands.hosting.no_launcher import NoLauncher
 from islands.hosting.process_runtime import (
     KEY_FILE,
-    Living,
+    ActorGroup,
     SaidOnce,
     credentials_of,
     make_secret,
@@ -73,7 +73,7 @@ LEAVE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class HubSettings:
+class CoordinatorSettings:
     """What a hub is told.
 
     Args:
@@ -103,16 +103,16 @@ class HubSettings:
     evaluate_every_s: float | None = None
 
 
-Backend = Callable[["Hub", Callable[[str, ProcessEnd], None]], Launcher]
+Backend = Callable[["Coordinator", Callable[[str, ProcessEnd], None]], Launcher]
 """Makes what starts a hub's processes, given whom to tell how they end."""
 
 
-def start_nothing(_: "Hub", __: Callable[[str, ProcessEnd], None]) -> Launcher:
+def start_nothing(_: "Coordinator", __: Callable[[str, ProcessEnd], None]) -> Launcher:
     """The backend of a hub that starts no processes."""
     return NoLauncher()
 
 
-class Hub:
+class Coordinator:
     """One start of a hub.
 
     Args:
@@ -128,7 +128,7 @@ class Hub:
 
     def __init__(
         self,
-        settings: HubSettings,
+        settings: CoordinatorSettings,
         claim: Claim,
         workload: Workload | None,
         *,
@@ -166,7 +166,7 @@ class Hub:
             limit_bytes=settings.keeping.file_bytes,
             say=say,
         )
-        self._living = Living("hub", self._signalled, self._kill_processes)
+        self._living = ActorGroup("hub", self._signalled, self._kill_processes)
         self._scope = Scope("hub-network", lambda _, error: self.cluster.fail("the network", error))
         self._began_s = 0.0
         self._goodbye: asyncio.Task[None] | None = None
@@ -283,7 +283,7 @@ class Hub:
 
     def start_actors(self) -> None:
         """Start what lives here, the supervisor first."""
-        around = Surroundings(
+        context = Context(
             settings=self.spec.settings,
             layout=self.plan.layout,
             network=JointNetwork(self.network, self._scope),
@@ -293,7 +293,7 @@ class Hub:
         )
         self._living.start(
             self.cluster.make_supervisor(
-                around,
+                context,
                 disk=epoch_disk(self.settings.folder, SUPERVISOR),
                 credentials=self._credentials,
                 told=(self.spec.encode(), memoryview(self.plan.encode())),
@@ -304,18 +304,18 @@ class Hub:
         if self._disk is not None:
             self.syncer = make_syncer(
                 SYNCER,
-                around,
+                context,
                 disk=self._disk,
                 shards=self.plan.shards,
                 credentials=self._credentials,
-                initial=read_initial(self.settings.start_from, around.layout),
-                hooks=hooks_of(self.settings.folder, self.spec, around, self._ready),
+                initial=read_initial(self.settings.start_from, context.layout),
+                hooks=hooks_of(self.settings.folder, self.spec, context, self._ready),
             )
             self._living.start(self.syncer).add_done_callback(lambda _: self._merged.set())
         elif self._ready is not None:
             self._ready()
         if self.settings.evaluate_every_s is not None:
-            self._living.start(self._make_observer(around, self.settings.evaluate_every_s))
+            self._living.start(self._make_observer(context, self.settings.evaluate_every_s))
         self.cluster.adopt()
         self.cluster.start_all()
 
@@ -384,14 +384,14 @@ class Hub:
         for name in self.cluster.launcher.names():
             self.cluster.launcher.kill(name)
 
-    def _make_observer(self, around: Surroundings, interval_s: float) -> ObserverActor:
+    def _make_observer(self, context: Context, interval_s: float) -> ObserverActor:
         def report(clock: float, found: dict[str, float]) -> None:
             if self.share is None:  # else the last one has been taken, or is about to be
                 self.folder.evaluation(self.elapsed_s, clock, found)
 
         return make_observer(
             OBSERVER,
-            around,
+            context,
             evaluate=self._evaluate,
             report=report,
             failed=self.say_once,

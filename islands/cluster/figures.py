@@ -130,7 +130,7 @@ class LearnerFigures:
 
 
 @dataclass(slots=True)
-class Gone:
+class DepartedLearners:
     """Learners that have been away for so long that they are counted together.
 
     Preemptible machines may come under a new name each time, for weeks. `processes` are the newest
@@ -250,7 +250,7 @@ class RunFigures:
     """
 
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
-    gone: Gone = field(default_factory=Gone)
+    gone: DepartedLearners = field(default_factory=DepartedLearners)
     away: dict[str, None] = field(default_factory=dict)
     most_present: int = 0
     merges: int = 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from islands.actors.ports import ProcessEnd
-from islands.cluster.coordinator import Hub, HubSettings
+from islands.cluster.coordinator import Coordinator, CoordinatorSettings
 from islands.cluster.run_claim import Claim
 from islands.hosting.child_processes import ProcessLauncher
 from islands.hosting.process_output import LIMIT_BYTES
@@ -43,11 +43,11 @@ class LearnerSettings:
     cache: Path | None = None
 
 
-H = TypeVar("H", bound=Hub)
+H = TypeVar("H", bound=Coordinator)
 
 
 def local_hub(
-    settings: HubSettings,
+    settings: CoordinatorSettings,
     claim: Claim,
     workload: Workload,
     learners: LearnerSettings,
@@ -69,7 +69,7 @@ def local_hub(
 
 
 def children(
-    hub: Hub, ended: Callable[[str, ProcessEnd], None], *, learners: LearnerSettings
+    hub: Coordinator, ended: Callable[[str, ProcessEnd], None], *, learners: LearnerSettings
 ) -> ProcessLauncher:
     """The backend that starts child processes of this one."""
 
@@ -89,7 +89,7 @@ def children(
     )
 
 
-def command_of(hub: Hub, name: str, learners: LearnerSettings) -> list[str]:
+def command_of(hub: Coordinator, name: str, learners: LearnerSettings) -> list[str]:
     """How a process of a run is started on its hub's host: arguments without a secret.
 
     Args:
@@ -114,7 +114,7 @@ def command_of(hub: Hub, name: str, learners: LearnerSettings) -> list[str]:
     return [*python, "islands.learner", *common, *folder, *own]
 
 
-def _with_token(settings: HubSettings) -> ConnectOptions:
+def _with_token(settings: CoordinatorSettings) -> ConnectOptions:
     """Children need a token in a file, also on loopback; a new run makes its own."""
     connecting = settings.connecting
     if connecting.token_file is not None or token_of(connecting) is not None:

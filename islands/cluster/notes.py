@@ -49,7 +49,7 @@ NOTED: Mapping[Role, frozenset[str]] = {
 
 
 @dataclass(slots=True)
-class _Purse:
+class _TokenBucket:
     notes: float
     at_s: float
     dropped: int = 0
@@ -63,7 +63,7 @@ class _Purse:
 class NoteBudget:
     """How many notes each member may still write."""
 
-    purses: dict[str, _Purse] = field(default_factory=dict)
+    purses: dict[str, _TokenBucket] = field(default_factory=dict)
 
     def take(self, name: str, role: Role, kind: str, characters: int, now_s: float) -> int | None:
         """Count a note.
@@ -82,7 +82,7 @@ class NoteBudget:
             return 0 if kind in NOTED[role] else None
         if name not in self.purses:
             self._forget(now_s)
-        purse = self.purses.setdefault(name, _Purse(BURST, now_s))
+        purse = self.purses.setdefault(name, _TokenBucket(BURST, now_s))
         purse.fill(now_s)
         if kind not in NOTED[role] or characters > CHARACTERS_MAX or purse.notes < 1:
             purse.dropped += 1

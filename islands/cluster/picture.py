@@ -7,7 +7,7 @@ from math import ceil, floor, log10
 
 from islands.cluster.drawing import LETTER_ROWS, Canvas, Colour, Point, text_width
 from islands.cluster.figures import LearnerFigures, RunFigures, drawable, in_order
-from islands.cluster.wording import count, duration, metric
+from islands.cluster.formatting import count, duration, metric
 from islands.settings.run import RunSettings
 
 WIDTH = 1200

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from islands.actors.credentials import Credentials
 from islands.actors.epochs import epoch_disk
 from islands.actors.ports import ThreadWorker, Worker
-from islands.actors.role_actor import Surroundings
+from islands.actors.role_actor import Context
 from islands.cluster.run_claim import JOURNAL, JOURNAL_LOCK
 from islands.cluster.summary import share_of
 from islands.errors import DiskError, IslandsError
@@ -50,7 +50,7 @@ def chance() -> random.Random:
 
 def make_learner(
     name: str,
-    around: Surroundings,
+    context: Context,
     compute: Compute,
     *,
     worker: Worker | None = None,
@@ -63,7 +63,7 @@ def make_learner(
 
     Args:
         name: its name in the run.
-        around: where it lives.
+        context: where it lives.
         compute: its device.
         worker: for digests.
         rng: jitter of its dialling.
@@ -73,13 +73,13 @@ def make_learner(
     """
     worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
     rng = rng or chance()
-    learner: LearnerActor = LearnerActor(name, around, compute, worker, rng, observe, tell, kept)
+    learner: LearnerActor = LearnerActor(name, context, compute, worker, rng, observe, tell, kept)
     return learner
 
 
 def make_observer(
     name: str,
-    around: Surroundings,
+    context: Context,
     *,
     evaluate: EvaluateValues,
     report: Callable[[float, dict[str, float]], object],
@@ -91,7 +91,7 @@ def make_observer(
 
     Args:
         name: its name in the run.
-        around: where it lives.
+        context: where it lives.
         evaluate: figures of a model, given one flat value per fragment.
         report: called with the learning-rate clock and the figures of every evaluation.
         failed: called with what the user has to mend, when there are none.
@@ -100,7 +100,7 @@ def make_observer(
     """
     observer: ObserverActor = ObserverActor(
         name,
-        around,
+        context,
         worker=ThreadWorker(name, lambda error: observer.fail("worker", error), finish=False),
         evaluate=evaluate,
         report=report,
@@ -113,7 +113,7 @@ def make_observer(
 
 def make_syncer(
     name: str,
-    around: Surroundings,
+    context: Context,
     *,
     disk: Disk,
     credentials: Credentials,
@@ -128,7 +128,7 @@ def make_syncer(
 
     Args:
         name: its name in the run.
-        around: where it lives.
+        context: where it lives.
         disk: the journal's, such as `journal_disk`; whoever opened it closes it.
         credentials: to check admissions.
         shards: virtual shards of one pass over the data.
@@ -143,10 +143,10 @@ def make_syncer(
         workers.merging.submit(warm_up, lambda _: None)
     syncer: SyncerActor = SyncerActor(
         name,
-        around,
+        context,
         disk=disk,
         workers=workers,
-        optimizer=optimizer or Sgd.of(around.settings.outer),
+        optimizer=optimizer or Sgd.of(context.settings.outer),
         credentials=credentials,
         shards=shards,
         rng=rng or chance(),
@@ -182,26 +182,26 @@ def read_initial(path: Path | None, layout: Layout) -> Callable[[], Sequence[Flo
 
 
 def hooks_of(
-    folder: Path, spec: RunSpec, around: Surroundings, ready: Callable[[], object] | None = None
+    folder: Path, spec: RunSpec, context: Context, ready: Callable[[], object] | None = None
 ) -> Hooks:
     """What a syncer does with its run's folder: the final values lie there in the end.
 
     Args:
         folder: of the run.
         spec: what the run is.
-        around: where the syncer lives.
+        context: where the syncer lives.
         ready: called when it has read its journal and listens.
     """
 
     def export(values: list[Floats], cut: Cut) -> None:
-        metadata = metadata_of(spec, around.layout, cut)
-        write_model(folder / FINAL_FILE, around.layout, values, metadata)
+        metadata = metadata_of(spec, context.layout, cut)
+        write_model(folder / FINAL_FILE, context.layout, values, metadata)
 
     def leave_behind(values: list[Floats], cut: Cut) -> None:
         try:
             export(values, cut)
         except DiskError as error:  # the journal has it all: nothing is lost but this copy
-            around.tape.write(0.0, SYNCER, process_entries.Disk(str(error)))
+            context.tape.write(0.0, SYNCER, process_entries.Disk(str(error)))
 
     return Hooks(
         ready=ready,

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from islands.actors.ports import ProcessEnd
-from islands.cluster.happenings import why_ended
+from islands.cluster.tape_sentences import why_ended
 from islands.errors import OF_NO_USE, REPLACED, IslandsError, UserError, exit_code_of
 from islands.identities import OBSERVER, SUPERVISOR, SYNCER, Role, Status
 from islands.supervisor.core import Core
@@ -38,7 +38,7 @@ GOODBYE_S = 10.0
 """How long processes may take to end by themselves once the run has ended."""
 
 
-class Follow(Enum):
+class ExitResponse(Enum):
     """What follows from the end of a process."""
 
     RESTART = auto()
@@ -95,7 +95,7 @@ class RunEnd:
 
     def on_process_ended(
         self, name: str, end: ProcessEnd, core: Core | None, awaited: Collection[str]
-    ) -> Follow:
+    ) -> ExitResponse:
         """A process ended.
 
         Args:
@@ -105,13 +105,13 @@ class RunEnd:
             awaited: processes that run here, or are about to be started.
         """
         if end.code == REPLACED:
-            return Follow.STEP_ASIDE
+            return ExitResponse.STEP_ASIDE
         if end.code == OF_NO_USE:
             self._lose(name, _mendable(name, end), end.error, core, awaited)
-            return Follow.NOTHING
+            return ExitResponse.NOTHING
         if end.error is not None:
             self._errors[name] = end.error
-        return Follow.NOTHING if self.leaving else Follow.RESTART
+        return ExitResponse.NOTHING if self.leaving else ExitResponse.RESTART
 
     def on_gave_up(
         self, name: str, reason: str, core: Core | None, awaited: Collection[str]

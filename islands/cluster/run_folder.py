@@ -21,12 +21,12 @@ from islands.cluster.figures import (
     FIGURES_FILE,
     STEP_ROW_INTERVAL_S,
     Curve,
-    Gone,
+    DepartedLearners,
     LearnerFigures,
     RunFigures,
 )
-from islands.cluster.happenings import sentence
 from islands.cluster.notes import NoteBudget
+from islands.cluster.tape_sentences import sentence
 from islands.errors import UNFORESEEN, IslandsError, UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.files.rotation import LIMIT_BYTES, RotatingFile
@@ -82,7 +82,7 @@ class KeptFigures:
     clock: float = 0.0
     losses: Curve = field(default_factory=Curve)
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
-    gone: Gone = field(default_factory=Gone)
+    gone: DepartedLearners = field(default_factory=DepartedLearners)
     evaluations: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -113,7 +113,7 @@ class RunFolder:
         Raises:
             UserError: the folder cannot be made or written to, or holds a run that has ended.
         """
-        from islands.cluster.board import Board
+        from islands.cluster.tensorboard import TensorBoard
 
         self.path = path
         self._settings = settings
@@ -145,7 +145,7 @@ class RunFolder:
         self._tape = FileTape(path / "tape.jsonl", self._spool, limit_bytes=limit_bytes)
         self._metrics = self._spool.inlet(RotatingFile(path / "metrics.jsonl", limit_bytes))
         self._log = self._spool.inlet(RotatingFile(path / "run.log", limit_bytes))
-        self._board = Board(path / "tensorboard", self._spool, settings, limit_bytes)
+        self._board = TensorBoard(path / "tensorboard", self._spool, settings, limit_bytes)
         self._wall = WallClock()
         if lost:
             self.write(0.0, "hub", processes.Damaged([FIGURES_FILE]))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from islands.actors.credentials import Credentials
 from islands.actors.ports import ProcessEnd
-from islands.actors.role_actor import Surroundings
+from islands.actors.role_actor import Context
 from islands.cluster.composition import Cluster, ClusterSpec
 from islands.cluster.roles import journal_disk, make_learner, make_observer, make_syncer
 from islands.cluster.run_end import GOODBYE_S
@@ -116,7 +116,7 @@ class LocalSystem:
         spec = ClusterSpec(settings, launched, self._ended, self._finished.set)
         self.cluster = Cluster(spec, self._table)
         self._syncer: SyncerActor | None = None
-        self._around: Surroundings
+        self._around: Context
         self._wall_s = 0.0
 
     def _table(self, ended: Callable[[str, ProcessEnd], None]) -> ProcessTable:
@@ -166,7 +166,7 @@ class LocalSystem:
         """Start all processes."""
         loop = asyncio.get_running_loop()
         self.folder = RunFolder(folder, self.settings, fragments=len(self.model.layout.fragments))
-        self._around = Surroundings(
+        self._around = Context(
             settings=self.settings,
             layout=self.model.layout,
             network=self._network,

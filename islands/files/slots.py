@@ -114,7 +114,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class SlotPair:
     """What the two files of a name look like.
 
     Attributes:
@@ -136,7 +136,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class SingleRecord:
     """A record without a second slot: the record if it is whole, and whether there is a file."""
 
     record: Record | None
@@ -161,7 +161,7 @@ class Slots:
         """
         return self.look(name).heads
 
-    def look(self, name: str) -> Looked:
+    def look(self, name: str) -> SlotPair:
         """See what is there of a name, without reading what may be large.
 
         Raises:
@@ -174,9 +174,9 @@ class Slots:
         lost = missing if len(missing) == 1 and begun != missing else []
         torn = [file for file, head in heads.items() if head is None and file not in missing]
         held = [head for head in heads.values() if head is not None and head.sequence != VOID]
-        return Looked(files, held, [*torn, *lost], missing)
+        return SlotPair(files, held, [*torn, *lost], missing)
 
-    def alone(self, file: str) -> Alone:
+    def alone(self, file: str) -> SingleRecord:
         """A record that has no second slot.
 
         Raises:
@@ -184,7 +184,7 @@ class Slots:
         """
         head = self._head(file)
         record = None if head is None else self.load(head)
-        return Alone(record, self._is_there(file))
+        return SingleRecord(record, self._is_there(file))
 
     def write_alone(self, file: str, sequence: int, metadata: bytes = b"") -> None:
         """Write a record that has no second slot; durable when this returns.

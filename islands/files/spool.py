@@ -57,7 +57,7 @@ def nobody(_: str) -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Inlet:
+class SpooledFile:
     """The way to one file.
 
     Attributes:
@@ -98,7 +98,7 @@ class Spool:
         self._place = place
         self._told = told
         self._kept_bytes = kept_bytes
-        self._inlets: list[Inlet] = []
+        self._inlets: list[SpooledFile] = []
         self._contents: dict[Path, bytes] = {}
         self._content_error = ""
         self._changed = threading.Condition()
@@ -106,14 +106,14 @@ class Spool:
         self._thread: threading.Thread | None = None
         self._told_trouble = ""
 
-    def inlet(self, file: GrowingFile) -> Inlet:
+    def inlet(self, file: GrowingFile) -> SpooledFile:
         """The way to a file, which this spool closes at its end."""
-        inlet = Inlet(self, file)
+        inlet = SpooledFile(self, file)
         with self._changed:
             self._inlets.append(inlet)
         return inlet
 
-    def put(self, inlet: Inlet, entry: bytes) -> bool:
+    def put(self, inlet: SpooledFile, entry: bytes) -> bool:
         """Have an entry appended to a file, unless too much waits for it."""
         with self._changed:
             if self._closing or inlet.waiting_bytes + len(entry) > self._kept_bytes:
@@ -204,7 +204,7 @@ class Spool:
         self._content_error = next(filter(None, errors), "")
         return bool(self._content_error) or any(inlet.error for inlet in self._inlets)
 
-    def _append(self, inlet: Inlet) -> None:
+    def _append(self, inlet: SpooledFile) -> None:
         while chunk := self._chunk(inlet):
             inlet.file.write(b"".join(chunk))
             self._written(inlet, chunk)
@@ -216,7 +216,7 @@ class Spool:
             if self._contents[path] is content:
                 del self._contents[path]
 
-    def _chunk(self, inlet: Inlet) -> list[bytes]:
+    def _chunk(self, inlet: SpooledFile) -> list[bytes]:
         """The entries to be written next: one at least, if there are any."""
         room_bytes = min(CHUNK_BYTES, inlet.file.room_bytes)
         chunk: list[bytes] = []
@@ -228,7 +228,7 @@ class Spool:
                     break
         return chunk
 
-    def _written(self, inlet: Inlet, chunk: list[bytes]) -> None:
+    def _written(self, inlet: SpooledFile, chunk: list[bytes]) -> None:
         with self._changed:
             for _ in range(min(len(chunk), len(inlet.entries))):
                 inlet.waiting_bytes -= len(inlet.entries.popleft())

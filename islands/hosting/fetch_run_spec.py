@@ -8,7 +8,7 @@ from islands.errors import RefusedError, UnreachableError
 from islands.hosting.one_request import request
 from islands.identities import Role
 from islands.layout.leaves import Layout
-from islands.messages.membership import Enquiry, RunTold
+from islands.messages.membership import RunSpecReply, RunSpecRequest
 from islands.messages.protocol import PROTOCOL
 from islands.settings.run_spec import RunPlan, RunSpec
 from messaging.envelope import Envelope
@@ -19,17 +19,17 @@ PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class Requester:
     """Who asks: its role and its name in the run."""
 
     role: Role
     name: str
 
 
-async def enquire(
+async def fetch_run_spec(
     network: Network,
     addresses: tuple[str, ...],
-    asker: Asker,
+    requester: Requester,
     *,
     wait_s: float,
     say: Callable[[str], object],
@@ -39,7 +39,7 @@ async def enquire(
     Args:
         network: how to reach them.
         addresses: of the supervisor.
-        asker: who asks.
+        requester: who asks.
         wait_s: how long to go on trying.
         say: told what it waits for, when that changes.
 
@@ -49,10 +49,10 @@ async def enquire(
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
-    question, before = Enquiry(PROTOCOL, asker.role, asker.name), ""
+    question, before = RunSpecRequest(PROTOCOL, requester.role, requester.name), ""
     while True:  # until somebody answers, or the deadline
         try:
-            return await request(network, addresses, asker.name, question, _read)
+            return await request(network, addresses, requester.name, question, _read)
         except DialDenied as error:
             raise RefusedError(str(error)) from error
         except UnreachableError as error:
@@ -67,7 +67,7 @@ async def enquire(
 
 def _read(envelope: Envelope) -> tuple[RunSpec, RunPlan] | None:
     match envelope.body:
-        case RunTold(_, spec) if len(envelope.payload) == 1:
+        case RunSpecReply(_, spec) if len(envelope.payload) == 1:
             return RunSpec.decode(spec), RunPlan.decode(envelope.payload[0])
         case _:
             return None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from islands.actors.credentials import Credentials
-from islands.actors.role_actor import RoleActor, Surroundings
+from islands.actors.role_actor import Context, RoleActor
 from islands.errors import FULL_OR_FAILING, IslandsError, UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.files.spool import Spool
@@ -271,7 +271,7 @@ def tape_in(folder: Path, name: str, keeping: KeepOptions) -> FileTape:
     return tape
 
 
-class SpokenTape:
+class ConsoleTape:
     """A tape that also tells the person at the terminal what a process waits for.
 
     Args:
@@ -293,11 +293,11 @@ class SpokenTape:
             self._say(f"{actor} waits: {self._reason}")
 
 
-def around_in(
+def context_in(
     network: Network, addresses: tuple[str, ...], spec: RunSpec, plan: RunPlan, tape: Tape
-) -> Surroundings:
+) -> Context:
     """What an actor finds in a process of its own, whose supervisor is elsewhere."""
-    return Surroundings(
+    return Context(
         settings=spec.settings,
         layout=plan.layout,
         network=network,
@@ -311,7 +311,7 @@ def around_in(
 # --- the life of its actors -------------------------------------------------------------------
 
 
-class Living:
+class ActorGroup:
     """Actors that share a process: if one of them fails, all end.
 
     Args:
@@ -400,7 +400,7 @@ async def live(
     Raises:
         Exception: what an actor failed with.
     """
-    living = Living(actors[0].name, leave)
+    living = ActorGroup(actors[0].name, leave)
     for actor in actors:
         living.start(actor)
     try:

@@ -7,7 +7,7 @@ who admits it, whom it follows         `membership.py`
 when it steps, what it adopts          `training.py`
 what it answers to the syncer          `answering.py`
 which snapshot answers a pull          `pulls.py`
-which snapshots are taken              `copies.py`
+which snapshots are taken              `snapshot_copies.py`
 whose moments it begins with           `asking.py`, on `moments.py`
 whom it gives its moments              `donating.py`
 how it departs                         `leaving.py`

@@ -33,13 +33,13 @@ def entry(options: LearnerOptions, _: Common) -> int:
 
 
 async def _learn(options: LearnerOptions, name: str) -> int:
-    from islands.cluster.happenings import why_ended
     from islands.cluster.roles import make_learner
-    from islands.hosting.fetch_run_spec import Asker, check_same, enquire
+    from islands.cluster.tape_sentences import why_ended
+    from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
     from islands.hosting.process_runtime import (
-        SpokenTape,
-        around_in,
+        ConsoleTape,
         compiled_folder,
+        context_in,
         live,
         network_of,
         say,
@@ -56,22 +56,24 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     network = network_of(connecting, token=token_of(connecting))
     try:
         addresses = options.supervisor_urls
-        asker = Asker(Role.LEARNER, name)
-        spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
+        requester = Requester(Role.LEARNER, name)
+        spec, plan = await fetch_run_spec(
+            network, addresses, requester, wait_s=connecting.wait_s, say=say
+        )
         network.allow(limits_of(plan.layout))
         workload, layout = await asyncio.to_thread(_prepare, spec, options.task_settings)
         check_same(layout, plan.layout)
         workload.keep_compiled(compiled_folder())
         place = Place(name, options.devices, options.model_parallel)
         tape = tape_in(options.folder, name, options.keeping)
-        around = around_in(network, addresses, spec, plan, SpokenTape(tape, say))
+        context = context_in(network, addresses, spec, plan, ConsoleTape(tape, say))
         kept = moments_of(options.folder, options.name, f"{spec.settings.run} {plan.begun}")
         compute = ComputeThread(
             lambda: workload.trainer(spec.settings, place), spec.settings, name, kept
         )
         learner = make_learner(
             name,
-            around,
+            context,
             compute,
             tell=lambda told: say(f"{name}: {told}"),
             kept=kept,

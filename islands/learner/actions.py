@@ -155,8 +155,8 @@ class OfferMoments:
 
 
 @dataclass(frozen=True, slots=True)
-class Remind:
-    """Send `Reminded` after so many seconds."""
+class SetTimer:
+    """Send `TimerDue` after so many seconds."""
 
     after_s: float
 
@@ -184,7 +184,7 @@ Action = (
     | ToPeer
     | LoadKept
     | OfferMoments
-    | Remind
+    | SetTimer
     | Record
     | Exit
 )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from islands.actors.ports import Worker
-from islands.actors.role_actor import RoleActor, Surroundings, published_value
+from islands.actors.role_actor import Context, RoleActor, published_value
 from islands.errors import RefusedError
 from islands.identities import LearnerName, Phase
 from islands.learner.actions import (
@@ -28,8 +28,8 @@ from islands.learner.actions import (
     PlanSnapshots,
     ReadMoments,
     ReadValue,
-    Remind,
     ResetMoments,
+    SetTimer,
     ToPeer,
     ToSupervisor,
     ToSyncer,
@@ -47,12 +47,12 @@ from islands.learner.events import (
     FromSupervisor,
     FromSyncer,
     LeaveRequested,
-    Reminded,
     SeedSkipped,
     StateRequested,
     SupervisorLinkChanged,
     SyncerLinkChanged,
     Ticked,
+    TimerDue,
     UpdateArrived,
     ValueAdopted,
 )
@@ -92,7 +92,7 @@ class LearnerActor(RoleActor[Item]):
 
     Args:
         name: unique in the run.
-        around: where it lives.
+        context: where it lives.
         compute: its device.
         worker: for digests.
         rng: jitter of its dialling.
@@ -104,7 +104,7 @@ class LearnerActor(RoleActor[Item]):
     def __init__(
         self,
         name: str,
-        around: Surroundings,
+        context: Context,
         compute: Compute,
         worker: Worker,
         rng: random.Random,
@@ -113,17 +113,17 @@ class LearnerActor(RoleActor[Item]):
         kept: MomentFile | None = None,
     ) -> None:
         """Prepare; `run` begins."""
-        super().__init__(name, around)
-        layout = around.layout
+        super().__init__(name, context)
+        layout = context.layout
         facts = (LearnerName(name), layout.fingerprint, len(layout.fragments))
-        self.state = LearnerState(around.settings, *facts, None if kept is None else kept.find())
+        self.state = LearnerState(context.settings, *facts, None if kept is None else kept.find())
         self.exit: Exit | None = None
         self._compute = compute
         self._worker = worker
         self._rng = rng
         self._observe = observe
         self._tell = tell
-        self._narrator = Narrator(around.settings.timing)
+        self._narrator = Narrator(context.settings.timing)
         self._supervisor: Dialer | None = None
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
@@ -154,7 +154,7 @@ class LearnerActor(RoleActor[Item]):
     async def on_start(self) -> None:
         """Dial the supervisor, start the device."""
         self._supervisor = self._session(
-            self.around.supervisor, self._from_supervisor, SupervisorLinkChanged
+            self.context.supervisor, self._from_supervisor, SupervisorLinkChanged
         )
         self._compute.start(self.post)
         self._tick_later()
@@ -196,7 +196,7 @@ class LearnerActor(RoleActor[Item]):
         self.post(LeaveRequested(reason))
 
     def _tick_later(self) -> None:
-        timing = self.around.settings.timing
+        timing = self.context.settings.timing
         self.ref.tell_later(timing.scaled(timing.heartbeat_s), Ticked())
 
     def _handle(self, event: Event) -> None:
@@ -210,7 +210,7 @@ class LearnerActor(RoleActor[Item]):
 
     def _tell_figures(self) -> bool:
         """What this process did so far, for the run's folder on another host; True once it went."""
-        if not self.around.reports or not self._figures.steps:
+        if not self.context.reports or not self._figures.steps:
             return False
         told = self._figures.told(bytes_up=self.bytes_up, bytes_down=self.bytes_down)
         return self.send(self._link(self._supervisor), told)
@@ -266,8 +266,8 @@ class LearnerActor(RoleActor[Item]):
                 self._compute.command(action)
             case ReadValue() | ReadMoments() | LoadMoments():
                 self._compute.command(action)
-            case Remind(after_s):
-                self.ref.tell_later(after_s, Reminded())
+            case SetTimer(after_s):
+                self.ref.tell_later(after_s, TimerDue())
             case Record(entry):
                 self.record(entry)
             case ToPeer() | OfferMoments() | LoadKept():
@@ -395,7 +395,7 @@ class LearnerActor(RoleActor[Item]):
 
     def _check_update(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
         """Measure an update off the loop; the state decides about it when that is done."""
-        value = published_value(self.around.layout, update, payload)
+        value = published_value(self.context.layout, update, payload)
         if value is None:
             return
 

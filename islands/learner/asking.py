@@ -21,7 +21,7 @@ from islands.identities import LearnerName, Version
 from islands.learner.actions import (
     LoadKept,
     LoadMoments,
-    Remind,
+    SetTimer,
     ToPeer,
 )
 from islands.learner.core import Core
@@ -110,7 +110,7 @@ def _remind(core: Core, due_s: float) -> None:
     set_s = core.moments.reminder_s
     if set_s is None or due_s < set_s:
         core.moments.reminder_s = due_s
-        core.actions.append(Remind(due_s - core.now_s))
+        core.actions.append(SetTimer(due_s - core.now_s))
 
 
 def take_piece(core: Core, event: PieceArrived) -> None:

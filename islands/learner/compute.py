@@ -19,8 +19,14 @@ from typing import Protocol
 from islands.errors import IslandsError, TaskError
 from islands.identities import FragmentIndex
 from islands.learner.actions import EngineAction
-from islands.learner.copies import Copies
-from islands.learner.engine import Engine, EngineEvent, PieceTaken, Running, Taken, enqueue
+from islands.learner.engine import (
+    Engine,
+    EngineEvent,
+    PendingPiece,
+    PendingSnapshot,
+    Running,
+    enqueue,
+)
 from islands.learner.events import (
     Idled,
     MomentsRead,
@@ -30,6 +36,7 @@ from islands.learner.events import (
     TrainerReady,
 )
 from islands.learner.kept_moments import MomentFile, MomentKeeper
+from islands.learner.snapshot_copies import SnapshotCopies
 from islands.settings.run import RunSettings
 from islands.training.code_place import failure, mistake
 from islands.training.trainer import Trainer
@@ -130,7 +137,7 @@ class ComputeThread:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"compute-{name}", daemon=True)
         self._copier = ThreadPoolExecutor(1, thread_name_prefix=f"copy-{name}")
-        self._copies = Copies()
+        self._copies = SnapshotCopies()
         self._copied = False
         self._kept = kept
         self._keeper: MomentKeeper | None = None
@@ -284,7 +291,7 @@ class ComputeThread:
         self._tell(StepReport(event, loss, gap_s, data_wait_s))
         return now_s
 
-    def _copy(self, taken: Taken) -> None:
+    def _copy(self, taken: PendingSnapshot) -> None:
         """Wait for a snapshot elsewhere."""
         with self._wake:
             self._copies.begin(taken.fragment, taken.steps)
@@ -295,7 +302,7 @@ class ComputeThread:
         with self._wake:
             return self._copies.may_begin(fragment, steps) and not self._stopping
 
-    def _await_copy(self, taken: Taken) -> None:
+    def _await_copy(self, taken: PendingSnapshot) -> None:
         try:
             buffer = taken.snapshot.buffer()
         except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
@@ -307,11 +314,11 @@ class ComputeThread:
             self._wake.notify()
         self._tell(SnapshotTaken(taken.fragment, taken.base, taken.steps, taken.tokens, buffer))
 
-    def _copy_piece(self, taken: PieceTaken) -> None:
+    def _copy_piece(self, taken: PendingPiece) -> None:
         """Wait for a piece of moments elsewhere."""
         self._copier.submit(self._await_piece, taken)
 
-    def _await_piece(self, taken: PieceTaken) -> None:
+    def _await_piece(self, taken: PendingPiece) -> None:
         try:
             buffer = taken.snapshot.buffer()
         except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
@@ -342,7 +349,7 @@ class InlineCompute:
         copy_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """Prepare; `start` begins."""
-        self._copies = Copies()
+        self._copies = SnapshotCopies()
         self._engine = Engine(
             trainer,
             settings,
@@ -427,7 +434,7 @@ class InlineCompute:
     def _report(self, event: EngineEvent) -> None:
         self._post(event)
 
-    def _snapshot_taken(self, taken: Taken) -> None:
+    def _snapshot_taken(self, taken: PendingSnapshot) -> None:
         """Copies follow one another, as on the one way from a device to its host."""
         loop, duration_s = asyncio.get_running_loop(), self._copy_s()
         began_s = max(loop.time(), self._copied_s)
@@ -438,7 +445,7 @@ class InlineCompute:
         else:
             loop.call_at(self._copied_s, self._copied_later, taken)
 
-    def _copied(self, taken: Taken) -> None:
+    def _copied(self, taken: PendingSnapshot) -> None:
         self._copies.arrive(taken.fragment)
         self._post(
             SnapshotTaken(
@@ -446,12 +453,12 @@ class InlineCompute:
             )
         )
 
-    def _copied_later(self, taken: Taken) -> None:
+    def _copied_later(self, taken: PendingSnapshot) -> None:
         if not self._stopped:
             self._copied(taken)
             self._wake()  # an idle boundary may take a snapshot that had no room
 
-    def _piece_taken(self, taken: PieceTaken) -> None:
+    def _piece_taken(self, taken: PendingPiece) -> None:
         self._post(MomentsRead(taken.piece, taken.asker, taken.snapshot.buffer()))
 
 

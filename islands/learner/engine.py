@@ -63,7 +63,7 @@ def enqueue(commands: MutableSequence[EngineAction], command: EngineAction) -> N
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class PendingSnapshot:
     """A snapshot under way, with the boundary at which it was taken."""
 
     fragment: FragmentIndex
@@ -74,7 +74,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class PieceTaken:
+class PendingPiece:
     """A piece of moments under way to the host, and then to a peer."""
 
     piece: int
@@ -112,8 +112,8 @@ class Engine:
         settings: RunSettings,
         *,
         report: Callable[[EngineEvent], None],
-        snapshot_taken: Callable[[Taken], None],
-        piece_taken: Callable[[PieceTaken], None],
+        snapshot_taken: Callable[[PendingSnapshot], None],
+        piece_taken: Callable[[PendingPiece], None],
         may_snapshot: Callable[[FragmentIndex, int], bool] = lambda *_: True,
     ) -> None:
         """Nothing is allowed yet."""
@@ -180,7 +180,7 @@ class Engine:
         for _ in range(min(len(self._asked), PIECES_PER_BOUNDARY)):
             asked = self._asked.popleft()
             snapshot = self.trainer.read_moments(asked.piece)
-            self._piece_taken(PieceTaken(asked.piece, asked.asker, snapshot))
+            self._piece_taken(PendingPiece(asked.piece, asked.asker, snapshot))
         return allowed
 
     def _perform(self, command: EngineAction) -> None:
@@ -264,7 +264,7 @@ class Engine:
         self._taken_at[fragment] = (self.steps, base)
         halved = self._settings.precision is Precision.BFLOAT16
         snapshot = self.trainer.snapshot(fragment, "bfloat16" if halved else "float32")
-        self._snapshot_taken(Taken(fragment, base, self.steps, self.tokens, snapshot))
+        self._snapshot_taken(PendingSnapshot(fragment, base, self.steps, self.tokens, snapshot))
 
     def _allow(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
         """Positions that we reached ourselves are newer than those that come back."""

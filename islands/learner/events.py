@@ -136,7 +136,7 @@ class MomentsLoaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Reminded:
+class TimerDue:
     """The time that the state asked for has come."""
 
 
@@ -238,7 +238,7 @@ Event = (
     | TrainerReady
     | MomentsRead
     | MomentsLoaded
-    | Reminded
+    | TimerDue
     | StepFinished
     | Idled
     | SnapshotTaken

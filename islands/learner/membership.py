@@ -4,7 +4,7 @@ When an incarnation ends, the process asks for a new one, and adopts every fragm
 moments of its inner optimizer are kept, unless it ended because the loss was not finite.
 """
 
-from islands.actors.membership import Followed, SignOfLife
+from islands.actors.membership import EpochOrder, HeartbeatContent
 from islands.identities import Phase
 from islands.learner.account import Account
 from islands.learner.actions import (
@@ -53,7 +53,7 @@ def show_life(core: Core, *, compiling: bool = False) -> None:
     """Tell the supervisor what we do, or ask to be admitted; a step may compile first."""
     within = compiling and core.phase is Phase.STEPPING
     phase = Phase.COMPILING if within else core.phase
-    word = core.membership.say(SignOfLife(phase, core.steps - core.origin_steps), core.now_s)
+    word = core.membership.say(HeartbeatContent(phase, core.steps - core.origin_steps), core.now_s)
     if word is not None:
         core.actions.append(ToSupervisor(word))
 
@@ -95,11 +95,11 @@ def take_welcome(core: Core, welcome: Welcome) -> None:
     """Follow a newer syncer, drop an older one; it may name who has moments to give."""
     epoch, seen = welcome.epoch, core.epoch_seen
     followed = core.membership.on_welcome(welcome)
-    if followed is Followed.OLDER:
+    if followed is EpochOrder.OLDER:
         core.actions.append(DropSyncerLink(f"epoch {epoch} is older than {seen}"))
         return
     take_donor(core, welcome.donor)
-    if followed is Followed.NEWER:
+    if followed is EpochOrder.NEWER:
         core.pulls.link_changed()
         for account, version in zip(core.accounts, welcome.versions, strict=False):
             account.welcomed(epoch, version)

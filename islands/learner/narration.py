@@ -17,7 +17,7 @@ PROGRESS_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LearnerView:
     """A learner's state at one moment. `loss` is the mean of its last steps."""
 
     incarnation: Incarnation | None
@@ -29,9 +29,9 @@ class Seen:
     loss: float
 
 
-def seen_of(core: Core, loss: float) -> Seen:
+def seen_of(core: Core, loss: float) -> LearnerView:
     """What a person may be told of a learner that knows this."""
-    return Seen(
+    return LearnerView(
         core.incarnation,
         core.phase,
         core.membership.supervisor_up,
@@ -74,7 +74,7 @@ class Narrator:
     """
 
     timing: Timing
-    before: Seen | None = None
+    before: LearnerView | None = None
     admissions: int = 0
     stepped: bool = False
     progress_s: float | None = None
@@ -85,7 +85,7 @@ class Narrator:
         )
     )
 
-    def follow(self, event: Event, seen: Seen, now_s: float) -> list[str]:
+    def follow(self, event: Event, seen: LearnerView, now_s: float) -> list[str]:
         """What to say after an event that led to this state."""
         before, self.before = self.before, seen
         told = [*self._ended(event, before, seen), *self._links(seen, now_s)]
@@ -100,7 +100,7 @@ class Narrator:
         return [*told, *self._progress(seen, now_s)]
 
     @staticmethod
-    def _ended(event: Event, before: Seen | None, seen: Seen) -> list[str]:
+    def _ended(event: Event, before: LearnerView | None, seen: LearnerView) -> list[str]:
         """Why its incarnation is over, if the event says so."""
         match event:
             case FromSupervisor(Evicted(_, incarnation, reason)):
@@ -117,7 +117,7 @@ class Narrator:
         why = plain(reason)
         return [f"its incarnation has ended ({why}): it keeps its moments, and joins again"]
 
-    def _links(self, seen: Seen, now_s: float) -> list[str]:
+    def _links(self, seen: LearnerView, now_s: float) -> list[str]:
         patience_s = self.timing.scaled(self.timing.suspect_s)
         ups = (seen.supervisor_up, seen.syncer_up)
         found = [
@@ -134,7 +134,7 @@ class Narrator:
             return ["it reads its data, and compiles its step"]
         return []
 
-    def _progress(self, seen: Seen, now_s: float) -> list[str]:
+    def _progress(self, seen: LearnerView, now_s: float) -> list[str]:
         if seen.steps and not self.stepped:
             self.stepped, self.progress_s = True, now_s
             return ["its first step is done"]

@@ -36,7 +36,6 @@ from islands.learner.events import (
     MomentsLoaded,
     MomentsRead,
     PieceArrived,
-    Reminded,
     SeedSkipped,
     SnapshotTaken,
     StateRequested,
@@ -46,6 +45,7 @@ from islands.learner.events import (
     SyncerLinkChanged,
     SyncerMessage,
     Ticked,
+    TimerDue,
     TrainerMade,
     TrainerReady,
     UpdateArrived,
@@ -205,7 +205,7 @@ class LearnerState:
                 take_adoption(core, event)
             case StateRequested() | MomentsRead() | PieceArrived() | MomentsLoaded():
                 self._take_moments(event)
-            case Reminded():
+            case TimerDue():
                 core.moments.reminder_s = None  # what is due is done after every event
             case _:
                 assert_never(event)

@@ -158,7 +158,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Enquiry:
+class RunSpecRequest:
     """Ask the supervisor what the run is, before there is anything to join with."""
 
     protocol: int
@@ -167,7 +167,7 @@ class Enquiry:
 
 
 @dataclass(frozen=True, slots=True)
-class RunTold:
+class RunSpecReply:
     """What the run is: settings and task as JSON (`settings.run_spec`); payload: its layout."""
 
     run: str

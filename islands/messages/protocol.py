@@ -2,7 +2,6 @@
 
 from islands.messages.control import Command, CommandAnswer, Drain, Note, RunEnded, StepFigures
 from islands.messages.membership import (
-    Enquiry,
     Evicted,
     Heartbeat,
     HeartbeatAck,
@@ -11,7 +10,8 @@ from islands.messages.membership import (
     Leave,
     MembershipChanged,
     Refused,
-    RunTold,
+    RunSpecReply,
+    RunSpecRequest,
     Stop,
 )
 from islands.messages.peers import StateOffer, StateRequest
@@ -32,7 +32,7 @@ from islands.messages.training import (
     Welcome,
 )
 
-PROTOCOL = 3
+PROTOCOL = 4
 
 MESSAGE_TYPES: tuple[type, ...] = (
     Join,
@@ -57,8 +57,8 @@ MESSAGE_TYPES: tuple[type, ...] = (
     FragmentSeed,
     FinalRound,
     Quarantined,
-    Enquiry,
-    RunTold,
+    RunSpecRequest,
+    RunSpecReply,
     Drain,
     Command,
     CommandAnswer,

@@ -25,10 +25,10 @@ def entry(options: ObserverOptions, _: Common) -> int:
 
 async def _observe(options: ObserverOptions, name: str) -> int:
     from islands.cluster.roles import make_observer
-    from islands.hosting.fetch_run_spec import Asker, check_same, enquire
+    from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
     from islands.hosting.process_runtime import (
         SaidOnce,
-        around_in,
+        context_in,
         live,
         network_of,
         say,
@@ -43,23 +43,25 @@ async def _observe(options: ObserverOptions, name: str) -> int:
     network = network_of(connecting, token=token_of(connecting))
     try:
         addresses = options.supervisor_urls
-        asker = Asker(Role.OBSERVER, name)
-        spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
+        requester = Requester(Role.OBSERVER, name)
+        spec, plan = await fetch_run_spec(
+            network, addresses, requester, wait_s=connecting.wait_s, say=say
+        )
         network.allow(limits_of(plan.layout))
         workload, layout = await asyncio.to_thread(_prepare, spec, options.task_settings)
         check_same(layout, plan.layout)
         tape = tape_in(options.folder, name, options.keeping)
-        around = around_in(network, addresses, spec, plan, tape)
+        context = context_in(network, addresses, spec, plan, tape)
 
         def report(clock: float, found: dict[str, float]) -> None:
-            at_s = observer.now_s() - around.origin_s
+            at_s = observer.now_s() - context.origin_s
             tape.write(at_s, name, Evaluation(clock, found))
             told = ", ".join(f"{key} {value:.4g}" for key, value in found.items())
             say(f"step {clock:.0f}: {told}")
 
         observer = make_observer(
             name,
-            around,
+            context,
             evaluate=lambda values: workload.evaluate(spec.settings, values),
             report=report,
             failed=SaidOnce(say),

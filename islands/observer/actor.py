@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.actors.ports import Worker
-from islands.actors.role_actor import RoleActor, Surroundings, published_value
+from islands.actors.role_actor import Context, RoleActor, published_value
 from islands.errors import IslandsError, RefusedError
 from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
 from islands.messages.training import FragmentUpdate, Welcome
@@ -24,10 +24,10 @@ from islands.observer.actions import (
 from islands.observer.events import (
     EvaluationFinished,
     Event,
+    MessageArrived,
     SupervisorLinkChanged,
     SyncerLinkChanged,
     Ticked,
-    Told,
     UpdateArrived,
 )
 from islands.observer.state import ObserverState
@@ -44,7 +44,7 @@ class ObserverActor(RoleActor[Event]):
 
     Args:
         name: unique in the run.
-        around: where it lives.
+        context: where it lives.
         worker: on which evaluations run.
         evaluate: figures of a model, given one flat value per fragment.
         report: called with the learning-rate clock and the figures of every evaluation.
@@ -56,7 +56,7 @@ class ObserverActor(RoleActor[Event]):
     def __init__(
         self,
         name: str,
-        around: Surroundings,
+        context: Context,
         *,
         worker: Worker,
         evaluate: EvaluateValues,
@@ -66,10 +66,10 @@ class ObserverActor(RoleActor[Event]):
         rng: random.Random,
     ) -> None:
         """Prepare; `run` begins."""
-        super().__init__(name, around)
-        layout = around.layout
+        super().__init__(name, context)
+        layout = context.layout
         self.state = ObserverState(
-            around.settings,
+            context.settings,
             name,
             layout.fingerprint,
             len(layout.fragments),
@@ -90,7 +90,7 @@ class ObserverActor(RoleActor[Event]):
     async def on_start(self) -> None:
         """Dial the supervisor."""
         self._supervisor = self.dial(
-            self.around.supervisor,
+            self.context.supervisor,
             self._rng,
             opened=lambda: self.post(SupervisorLinkChanged(up=True)),
             received=self._receive,
@@ -116,7 +116,7 @@ class ObserverActor(RoleActor[Event]):
         self._worker.close()
 
     def _tick_later(self) -> None:
-        timing = self.around.settings.timing
+        timing = self.context.settings.timing
         self.ref.tell_later(timing.scaled(timing.heartbeat_s), Ticked())
 
     def _perform(self, action: Action) -> None:
@@ -171,10 +171,10 @@ class ObserverActor(RoleActor[Event]):
         if isinstance(body, FragmentUpdate):
             self._check(body, envelope.payload)
         elif isinstance(body, Joined | Refused | Evicted | HeartbeatAck | Stop | Welcome):
-            self.post(Told(body))
+            self.post(MessageArrived(body))
 
     def _check(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
-        value = published_value(self.around.layout, update, payload)
+        value = published_value(self.context.layout, update, payload)
         if value is None:
             return
 

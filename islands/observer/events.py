@@ -21,7 +21,7 @@ class SyncerLinkChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MessageArrived:
     """A control message from the supervisor or the syncer."""
 
     message: Joined | Refused | Evicted | HeartbeatAck | Stop | Welcome
@@ -47,5 +47,10 @@ class Ticked:
 
 
 Event = (
-    SupervisorLinkChanged | SyncerLinkChanged | Told | UpdateArrived | EvaluationFinished | Ticked
+    SupervisorLinkChanged
+    | SyncerLinkChanged
+    | MessageArrived
+    | UpdateArrived
+    | EvaluationFinished
+    | Ticked
 )

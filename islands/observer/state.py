@@ -7,7 +7,7 @@ evaluated: whoever drives the observer asks for that when the run is over.
 
 from typing import assert_never
 
-from islands.actors.membership import MembershipState, SignOfLife
+from islands.actors.membership import HeartbeatContent, MembershipState
 from islands.identities import Incarnation, LearnerName, Phase, Role, Version
 from islands.messages.membership import RUN_OVER, Evicted, HeartbeatAck, Joined, Refused, Stop
 from islands.messages.training import FragmentProgress, Progress, Welcome
@@ -23,10 +23,10 @@ from islands.observer.actions import (
 from islands.observer.events import (
     EvaluationFinished,
     Event,
+    MessageArrived,
     SupervisorLinkChanged,
     SyncerLinkChanged,
     Ticked,
-    Told,
     UpdateArrived,
 )
 from islands.settings.run import RunSettings
@@ -87,7 +87,7 @@ class ObserverState:
             case SyncerLinkChanged(up):
                 self.membership.syncer_up = up
                 self._hello()
-            case Told(message):
+            case MessageArrived(message):
                 self._told(message, now_s)
             case UpdateArrived():
                 self._take(event)
@@ -102,7 +102,7 @@ class ObserverState:
         return self._actions
 
     def _show_life(self, now_s: float) -> None:
-        word = self.membership.say(SignOfLife(self.phase), now_s)
+        word = self.membership.say(HeartbeatContent(self.phase), now_s)
         if word is not None:
             self._actions.append(ToSupervisor(word))
 

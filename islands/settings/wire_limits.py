@@ -2,13 +2,13 @@
 
 What a peer may send follows from what a run of this layout has to say: a whole fragment in
 float32, a report that names every fragment. Before the layout is known, `messaging.Limits` holds
-as it is; it must do for telling what the run is (`RunTold`), and `check_told` sees to that.
+as it is; it must do for telling what the run is (`RunSpecReply`), and `check_told` sees to that.
 """
 
 from islands.errors import SettingsError, UserError
 from islands.layout.leaves import VALUE_BYTES, Layout
 from islands.messages.control import RunEnded
-from islands.messages.membership import RunTold
+from islands.messages.membership import RunSpecReply
 from islands.messages.peers import StateOffer
 from islands.messages.training import Contribution, FragmentSeed, FragmentUpdate
 from messaging.codec.limits import Limits
@@ -55,7 +55,7 @@ def limits_of(layout: Layout) -> Limits:
     payloads |= {
         StateOffer.__name__: STATE_PIECE_BYTES,
         RunEnded.__name__: SHARE_BYTES_MAX,
-        RunTold.__name__: least.payload_bytes,
+        RunSpecReply.__name__: least.payload_bytes,
     }
     return Limits(
         frame_bytes=max(least.frame_bytes, header_bytes + FRAME_PREFIX_BYTES),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from islands.actors.credentials import Credentials
 from islands.actors.ports import KILLED, InlineWorker, ProcessEnd
-from islands.actors.role_actor import Surroundings
+from islands.actors.role_actor import Context
 from islands.cluster.composition import Cluster, ClusterSpec
 from islands.cluster.roles import make_learner, make_syncer
 from islands.hosting.task_processes import ProcessTable
@@ -136,7 +136,7 @@ class World:
         self._trainer_type = trainer
         self._figures_told = figures
         self.layout = self._trainer(LearnerHost()).layout
-        self._around = Surroundings(
+        self._around = Context(
             settings=settings,
             layout=self.layout,
             network=self.network,

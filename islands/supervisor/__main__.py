@@ -10,11 +10,11 @@ from islands.settings.host import SupervisorOptions
 def entry(options: SupervisorOptions, _: Common) -> int:
     """Run a supervisor to its end; returns the exit code."""
     from islands.cli.serve import serve
-    from islands.cluster.coordinator import HubSettings
+    from islands.cluster.coordinator import CoordinatorSettings
 
     return serve(
         options.file,
-        lambda spec: HubSettings(
+        lambda spec: CoordinatorSettings(
             folder=options.folder,
             spec=spec,
             listening=options.listening,

@@ -35,7 +35,7 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class TellRun:
+class SendRunSpec:
     """Tell somebody on a link what the run is."""
 
     connection: int
@@ -82,5 +82,13 @@ class FinishRun:
 
 
 Action = (
-    Send | Drop | TellRun | StartProcess | KillProcess | GiveUp | CountFigures | Record | FinishRun
+    Send
+    | Drop
+    | SendRunSpec
+    | StartProcess
+    | KillProcess
+    | GiveUp
+    | CountFigures
+    | Record
+    | FinishRun
 )

@@ -6,22 +6,22 @@ from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
-from islands.actors.acceptor import Reception
+from islands.actors.acceptor import LinkAcceptor
 from islands.actors.credentials import Credentials
 from islands.actors.epochs import take_epoch
-from islands.actors.role_actor import RoleActor, Surroundings
+from islands.actors.role_actor import Context, RoleActor
 from islands.files.disk import Disk
 from islands.files.slots import Slots
 from islands.identities import OPERATOR
 from islands.messages.control import Command, Note, RunEnded, StepFigures
 from islands.messages.membership import (
-    Enquiry,
     Heartbeat,
     Join,
     Joined,
     Leave,
     Refused,
-    RunTold,
+    RunSpecReply,
+    RunSpecRequest,
     Stop,
     SyncerAddress,
 )
@@ -33,13 +33,12 @@ from islands.supervisor.actions import (
     GiveUp,
     KillProcess,
     Send,
+    SendRunSpec,
     StartProcess,
-    TellRun,
 )
 from islands.supervisor.core import Core
 from islands.supervisor.events import (
     CommandArrived,
-    EnquiryArrived,
     Event,
     FiguresArrived,
     HeartbeatArrived,
@@ -47,6 +46,7 @@ from islands.supervisor.events import (
     LeaveArrived,
     LinkClosed,
     ProcessEnded,
+    RunSpecRequested,
     StopArrived,
     Ticked,
 )
@@ -70,7 +70,7 @@ class SupervisorActor(RoleActor[Event]):
 
     Args:
         name: its name in the run.
-        around: where it lives.
+        context: where it lives.
         disk: where its epoch lies.
         credentials: to sign admissions, and to know an operator.
         launched: names of the processes that its host starts; if there are any, it can be asked
@@ -83,7 +83,7 @@ class SupervisorActor(RoleActor[Event]):
     def __init__(
         self,
         name: str,
-        around: Surroundings,
+        context: Context,
         *,
         disk: Disk,
         credentials: Credentials,
@@ -93,7 +93,7 @@ class SupervisorActor(RoleActor[Event]):
         hooks: Hooks | None = None,
     ) -> None:
         """Prepare; `run` begins."""
-        super().__init__(name, around)
+        super().__init__(name, context)
         self.state: SupervisorState
         self._disk = disk
         self._credentials = credentials
@@ -101,7 +101,7 @@ class SupervisorActor(RoleActor[Event]):
         self._syncers = syncers
         self._told = told
         self._hooks = hooks or Hooks()
-        self._reception: Reception | None = None
+        self._acceptor: LinkAcceptor | None = None
         self._names: dict[int, str] = {}
         self._asked: dict[int, str] = {}
         self._early: dict[int, deque[Note]] = {}
@@ -115,10 +115,10 @@ class SupervisorActor(RoleActor[Event]):
     async def on_start(self) -> None:
         """Take a new epoch, then let others in."""
         epoch, known = take_epoch(Slots(self._disk))
-        listener = self.around.network.listen(self.name, guests=True)
+        listener = self.context.network.listen(self.name, guests=True)
         self.state = SupervisorState(
-            self.around.settings,
-            self.around.layout.fingerprint,
+            self.context.settings,
+            self.context.layout.fingerprint,
             epoch=epoch,
             address=listener.address,
             launched=self._launched,
@@ -128,7 +128,7 @@ class SupervisorActor(RoleActor[Event]):
         self.record(Started(epoch))
         if known.damaged:
             self.record(Damaged(list(known.damaged)))
-        self._reception = Reception(
+        self._acceptor = LinkAcceptor(
             listener,
             self.scope,
             room=self.mailbox.wait_room,
@@ -148,15 +148,15 @@ class SupervisorActor(RoleActor[Event]):
 
     def release(self) -> None:
         """Let nobody in any more, and close every link."""
-        if self._reception is not None:
-            self._reception.close("the supervisor ended")
+        if self._acceptor is not None:
+            self._acceptor.close("the supervisor ended")
 
     def process_ended(self, name: str, reason: str) -> None:
         """A process that was launched has ended; the reason is empty if it ended as it should."""
         self.post(ProcessEnded(name, reason))
 
     def _tick_later(self) -> None:
-        timing = self.around.settings.timing
+        timing = self.context.settings.timing
         delay_s = timing.scaled(timing.heartbeat_s) / TICKS_PER_HEARTBEAT
         self.ref.tell_later(delay_s, Ticked())
 
@@ -171,7 +171,7 @@ class SupervisorActor(RoleActor[Event]):
                 self.send(self._link(connection), message)
             case Drop(connection, reason):
                 self._drop(connection, reason)
-            case TellRun(connection, name):
+            case SendRunSpec(connection, name):
                 self._tell_run(connection, name)
             case StartProcess(name, delay_s):
                 if self._hooks.start is not None:
@@ -202,7 +202,7 @@ class SupervisorActor(RoleActor[Event]):
             self.send(link, Refused(name, reason, retry=False))
             return
         spec, plan = self._told
-        self.send(link, RunTold(self.around.settings.run, spec), (plan,), Lane.BULK)
+        self.send(link, RunSpecReply(self.context.settings.run, spec), (plan,), Lane.BULK)
 
     def _tell_share(self, reason: str, connection: int) -> None:
         """The run is over: hand on what came with the word of its end."""
@@ -212,11 +212,11 @@ class SupervisorActor(RoleActor[Event]):
     # --- links --------------------------------------------------------------------------------
 
     def _link(self, connection: int) -> Link | None:
-        return None if self._reception is None else self._reception.link(connection)
+        return None if self._acceptor is None else self._acceptor.link(connection)
 
     def _drop(self, connection: int, reason: str) -> None:
-        if self._reception is not None:
-            self._reception.drop(connection, reason)
+        if self._acceptor is not None:
+            self._acceptor.drop(connection, reason)
 
     def _lost(self, connection: int) -> None:
         self._names.pop(connection, None)
@@ -235,8 +235,8 @@ class SupervisorActor(RoleActor[Event]):
                 self._drop(connection, "a link is of one name, and this one spoke for two")
             case Join():
                 self._join(connection, body)
-            case Enquiry():
-                self.post(EnquiryArrived(body, connection))
+            case RunSpecRequest():
+                self.post(RunSpecRequested(body, connection))
             case Heartbeat():
                 trusted = self._credentials.genuine(
                     body.name, body.incarnation, body.credential, body.role

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from islands.messages.control import Command, StepFigures
-from islands.messages.membership import Enquiry, Heartbeat, Join, Leave, Stop
+from islands.messages.membership import Heartbeat, Join, Leave, RunSpecRequest, Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,10 @@ class JoinArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class EnquiryArrived:
+class RunSpecRequested:
     """Somebody asks what the run is."""
 
-    message: Enquiry
+    message: RunSpecRequest
     connection: int
 
 
@@ -91,7 +91,12 @@ class Ticked:
 
 
 PeerEvent = (
-    JoinArrived | EnquiryArrived | HeartbeatArrived | StopArrived | CommandArrived | FiguresArrived
+    JoinArrived
+    | RunSpecRequested
+    | HeartbeatArrived
+    | StopArrived
+    | CommandArrived
+    | FiguresArrived
 )
 """What somebody said over a link; it may be a lie."""
 

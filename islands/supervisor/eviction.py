@@ -29,13 +29,13 @@ from enum import StrEnum
 
 from islands.identities import Incarnation, Phase, Role, Status
 from islands.settings.run import Timing
-from islands.supervisor.names import Lines
+from islands.supervisor.names import IncarnationLines
 
 STALLED_STEPS = 5
 STEPS_KEPT = 16
 
 
-class Place(StrEnum):
+class StallPoint(StrEnum):
     """Where a member may stand still."""
 
     COMPILATION = "compilation"
@@ -47,7 +47,7 @@ class Place(StrEnum):
 class Standstill:
     """How long a member has been at a place, and from when on it is stalled there."""
 
-    place: Place
+    place: StallPoint
     waited_s: float
     limit_s: float
 
@@ -74,7 +74,7 @@ class MemberRecord:
     steps_s: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
     address: str | None = None
     epoch: int = 0
-    lines: Lines = field(default_factory=Lines)
+    lines: IncarnationLines = field(default_factory=IncarnationLines)
 
     def heard(self, phase: Phase, step: int, now_s: float) -> None:
         """A heartbeat arrived."""
@@ -111,11 +111,11 @@ def standstill(member: MemberRecord, timing: Timing, now_s: float) -> Standstill
     """Since when a member has been where it may be stalled; None where it rests by intention."""
     stalled_s, compile_s = timing.scaled(timing.stalled_s), timing.scaled(timing.compile_s)
     if member.phase is Phase.COMPILING:
-        return Standstill(Place.COMPILATION, now_s - member.phase_since_s, compile_s)
+        return Standstill(StallPoint.COMPILATION, now_s - member.phase_since_s, compile_s)
     if member.phase is not Phase.STEPPING:
         return None
     waited_s = now_s - member.stepped_s
     if not member.steps_s:
-        return Standstill(Place.FIRST_STEPS, waited_s, max(stalled_s, compile_s))
+        return Standstill(StallPoint.FIRST_STEPS, waited_s, max(stalled_s, compile_s))
     limit_s = max(stalled_s, STALLED_STEPS * max(member.steps_s))
-    return Standstill(Place.STEP, waited_s, limit_s)
+    return Standstill(StallPoint.STEP, waited_s, limit_s)

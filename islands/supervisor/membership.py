@@ -18,7 +18,6 @@ from islands.identities import Incarnation, Role, Status, wrong_name
 from islands.messages.control import Drain
 from islands.messages.membership import (
     RUN_OVER,
-    Enquiry,
     Evicted,
     Heartbeat,
     HeartbeatAck,
@@ -26,24 +25,25 @@ from islands.messages.membership import (
     Joined,
     Leave,
     Refused,
+    RunSpecRequest,
     Stop,
 )
 from islands.messages.protocol import PROTOCOL
-from islands.supervisor.actions import CountFigures, KillProcess, TellRun
+from islands.supervisor.actions import CountFigures, KillProcess, SendRunSpec
 from islands.supervisor.core import Core
 from islands.supervisor.events import FiguresArrived
 from islands.supervisor.eviction import MemberRecord, judge, standstill
-from islands.supervisor.names import Lines, taken_because
+from islands.supervisor.names import IncarnationLines, taken_because
 from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower
 from islands.tape import member_entries, process_entries
 
 
-def take_enquiry(core: Core, enquiry: Enquiry, connection: int) -> None:
+def take_enquiry(core: Core, enquiry: RunSpecRequest, connection: int) -> None:
     """Tell whoever speaks our protocol what the run is."""
     reason = _mismatch(enquiry.protocol)
     if reason is None:
-        core.actions.append(TellRun(connection, enquiry.name))
+        core.actions.append(SendRunSpec(connection, enquiry.name))
     else:
         core.send(connection, Refused(enquiry.name, reason, retry=False))
 
@@ -86,7 +86,7 @@ def take_join(
         core.drained.pop(join.name, None)  # another process: whoever starts it again means it
     core.counter += 1
     incarnation = Incarnation(core.epoch, core.counter)
-    lines = Lines() if member is None else member.lines
+    lines = IncarnationLines() if member is None else member.lines
     lines.admit(incarnation, shown)
     core.enter(
         MemberRecord(

@@ -26,7 +26,7 @@ LINES_KEPT = 8
 
 
 @dataclass(slots=True)
-class Lines:
+class IncarnationLines:
     """Of one name: with which incarnation the line of each of its newest ones began."""
 
     begun: dict[Incarnation, Incarnation] = field(default_factory=dict)
@@ -47,7 +47,7 @@ def taken_because(
     *,
     holder: tuple[Role, Incarnation],
     silent: bool,
-    lines: Lines,
+    lines: IncarnationLines,
     shown: Incarnation | None,
     proven: bool,
 ) -> tuple[str, bool] | None:

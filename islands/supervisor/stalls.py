@@ -14,7 +14,7 @@ that processor time is no sign of life.
 from dataclasses import dataclass, field
 
 from islands.identities import Incarnation
-from islands.supervisor.eviction import Place, Standstill
+from islands.supervisor.eviction import StallPoint, Standstill
 
 GROWTH = 2.0
 
@@ -29,7 +29,7 @@ class Stalls:
     `killed` is the incarnation that was killed last.
     """
 
-    kills: dict[Place, int] = field(default_factory=dict)
+    kills: dict[StallPoint, int] = field(default_factory=dict)
     killed: Incarnation | None = None
 
     def limit_s(self, found: Standstill) -> float:

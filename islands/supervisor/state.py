@@ -14,7 +14,6 @@ from islands.supervisor.commands import take_command
 from islands.supervisor.core import Core
 from islands.supervisor.events import (
     CommandArrived,
-    EnquiryArrived,
     Event,
     FiguresArrived,
     HeartbeatArrived,
@@ -23,6 +22,7 @@ from islands.supervisor.events import (
     LinkClosed,
     PeerEvent,
     ProcessEnded,
+    RunSpecRequested,
     StopArrived,
     Ticked,
 )
@@ -132,7 +132,7 @@ class SupervisorState:
                 judge_all(core, now_s)
             case JoinArrived(message, connection, proven, returns):
                 take_join(core, message, connection, now_s, proven=proven, returns=returns)
-            case EnquiryArrived(message, connection):
+            case RunSpecRequested(message, connection):
                 take_enquiry(core, message, connection)
             case HeartbeatArrived(message, connection, trusted):
                 take_heartbeat(core, message, connection, trusted=trusted, now_s=now_s)

@@ -21,11 +21,11 @@ def entry(options: SyncerOptions, _: Common) -> int:
 
         return run_service(lambda watchdog: _apart(options, watchdog))
     from islands.cli.serve import serve
-    from islands.cluster.coordinator import HubSettings
+    from islands.cluster.coordinator import CoordinatorSettings
 
     return serve(
         options.file,
-        lambda spec: HubSettings(
+        lambda spec: CoordinatorSettings(
             folder=options.folder,
             spec=spec,
             listening=options.listening,
@@ -44,10 +44,10 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
     """The supervisor is elsewhere, and tells what the run is."""
     from islands.cluster.roles import hooks_of, journal_disk, make_syncer, read_initial
     from islands.cluster.run_claim import require_file, set_aside
-    from islands.hosting.fetch_run_spec import Asker, enquire
+    from islands.hosting.fetch_run_spec import Requester, fetch_run_spec
     from islands.hosting.process_runtime import (
         KEY_FILE,
-        around_in,
+        context_in,
         credentials_of,
         live,
         network_of,
@@ -66,8 +66,10 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
     try:
         await network.open(listening.host, listening.port, advertise=listening.advertise)
         addresses = options.supervisor_urls
-        asker = Asker(Role.SYNCER, options.name)
-        spec, plan = await enquire(network, addresses, asker, wait_s=connecting.wait_s, say=say)
+        requester = Requester(Role.SYNCER, options.name)
+        spec, plan = await fetch_run_spec(
+            network, addresses, requester, wait_s=connecting.wait_s, say=say
+        )
         network.allow(limits_of(plan.layout))
         key_file = options.key_file or options.folder / KEY_FILE
         credentials = credentials_of(spec.settings.run, key_file)
@@ -76,15 +78,15 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
             set_aside(options.folder)
             disk = journal_disk(options.folder)
         tape = tape_in(options.folder, options.name, options.keeping)
-        around = around_in(network, addresses, spec, plan, tape)
+        context = context_in(network, addresses, spec, plan, tape)
         syncer = make_syncer(
             options.name,
-            around,
+            context,
             disk=disk,
             shards=plan.shards,
             credentials=credentials,
             initial=read_initial(options.file.start_from, plan.layout),
-            hooks=hooks_of(options.folder, spec, around, watchdog.ready),
+            hooks=hooks_of(options.folder, spec, context, watchdog.ready),
         )
         say(f"syncer of run {spec.settings.run!r} at {network.url(options.name)}")
         await live([syncer], syncer.ref.stop, tape)

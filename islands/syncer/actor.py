@@ -14,11 +14,11 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.actors.acceptor import Reception
+from islands.actors.acceptor import LinkAcceptor
 from islands.actors.credentials import Credentials
-from islands.actors.membership import MembershipState, SignOfLife
+from islands.actors.membership import HeartbeatContent, MembershipState
 from islands.actors.membership_client import MembershipClient
-from islands.actors.role_actor import RoleActor, Surroundings
+from islands.actors.role_actor import Context, RoleActor
 from islands.errors import IslandsError, JournalError, RefusedError
 from islands.files.disk import Disk
 from islands.identities import Cut, LearnerName, Phase, Role, Version
@@ -90,7 +90,7 @@ class SyncerActor(RoleActor[Event]):
 
     Args:
         name: its name in the run.
-        around: where it lives.
+        context: where it lives.
         disk: where its journal lies; closed when the syncer has ended.
         workers: for all heavy work; closed when the syncer has ended.
         optimizer: the outer optimizer.
@@ -105,7 +105,7 @@ class SyncerActor(RoleActor[Event]):
     def __init__(
         self,
         name: str,
-        around: Surroundings,
+        context: Context,
         *,
         disk: Disk,
         workers: SyncerWorkers,
@@ -117,13 +117,13 @@ class SyncerActor(RoleActor[Event]):
         hooks: Hooks | None = None,
     ) -> None:
         """Prepare; `run` reads the journal and begins."""
-        super().__init__(name, around)
+        super().__init__(name, context)
         self.address = name
-        self.vault = Vault(around.settings, around.layout, optimizer)
+        self.vault = Vault(context.settings, context.layout, optimizer)
         self.waiting_bytes_most = 0
         self.state: SyncerState
         self._disk = disk
-        self._journal = Journal(disk, len(around.layout.fragments))
+        self._journal = Journal(disk, len(context.layout.fragments))
         self._writer = JournalWriter(
             self._journal,
             workers.writing,
@@ -138,7 +138,7 @@ class SyncerActor(RoleActor[Event]):
         self._rng = rng
         self._initial = initial
         self._hooks = hooks or Hooks()
-        self._reception: Reception | None = None
+        self._acceptor: LinkAcceptor | None = None
         self._callers = Callers()
         self._undelivered: dict[int, None] = {}
         self._sent: dict[int, dict[int, Version]] = {}
@@ -152,13 +152,13 @@ class SyncerActor(RoleActor[Event]):
 
     async def on_start(self) -> None:
         """Take up the journal under a new epoch; heartbeats say meanwhile that it is healing."""
-        around, name = self.around, LearnerName(self.name)
-        facts = (around.settings.run, Role.SYNCER, name, around.layout.fingerprint)
+        context, name = self.context, LearnerName(self.name)
+        facts = (context.settings.run, Role.SYNCER, name, context.layout.fingerprint)
         self._membership = MembershipClient(
             self,
             MembershipState(*facts, proof=self._credentials.prove(name)),
             self._rng,
-            sign=self._sign_of_life,
+            sign=self._heartbeat_content,
             received=self._from_supervisor,
             changed=self._supervisor_changed,
         )
@@ -182,9 +182,9 @@ class SyncerActor(RoleActor[Event]):
         self.begun = True
         durable = self.state.durable
         self.record(Started(durable.epoch, recovered is not None, durable.sequence))
-        listener = self.around.network.listen(self.name, guests=True)
+        listener = self.context.network.listen(self.name, guests=True)
         self.address = listener.address
-        self._reception = Reception(
+        self._acceptor = LinkAcceptor(
             listener,
             self.scope,
             room=self.mailbox.wait_room,
@@ -223,27 +223,27 @@ class SyncerActor(RoleActor[Event]):
         self._workers.merging.submit(read, arrive)
 
     def _restored(self, recovered: Recovered | None, *, initial: bool) -> SyncerState:
-        around = self.around
+        context = self.context
         epoch = self._journal.epoch
         if recovered is None:
-            fragments = len(around.layout.fragments)
-            durable = fresh(around.settings, fragments=fragments, shards=self._shards, epoch=epoch)
+            fragments = len(context.layout.fragments)
+            durable = fresh(context.settings, fragments=fragments, shards=self._shards, epoch=epoch)
             durable.sequence = self._journal.sequence
-            durable.run = around.settings.run
-            durable.fingerprint = around.layout.fingerprint
+            durable.run = context.settings.run
+            durable.fingerprint = context.layout.fingerprint
         else:
             durable = recovered.durable
             durable.epoch = epoch
-            extended = take_up(durable, around.settings, around.layout.fingerprint)
+            extended = take_up(durable, context.settings, context.layout.fingerprint)
             if extended is not None:
                 self.record(extended)
             for index, arrays in enumerate(recovered.fragments):
                 published = durable.published[index]
                 assert published is not None, "a recovered journal has a version of everything"
                 self.vault.restore(index, published.version, arrays)
-        fingerprint = around.layout.fingerprint
+        fingerprint = context.layout.fingerprint
         return SyncerState(
-            around.settings,
+            context.settings,
             fingerprint,
             durable,
             now_s=self.now_s(),
@@ -265,8 +265,8 @@ class SyncerActor(RoleActor[Event]):
         """Let nobody in any more, close every link, end the worker."""
         if self._beating is not None:
             self._beating.cancel()
-        if self._reception is not None:
-            self._reception.close("the syncer ended")
+        if self._acceptor is not None:
+            self._acceptor.close("the syncer ended")
         self._writer.close()
         self._workers.close()
         self._disk.close()
@@ -384,9 +384,11 @@ class SyncerActor(RoleActor[Event]):
 
     # --- the supervisor -----------------------------------------------------------------------
 
-    def _sign_of_life(self) -> SignOfLife:
+    def _heartbeat_content(self) -> HeartbeatContent:
         """While the journal is read, nothing is known but that it heals."""
-        return self.state.sign_of_life(self.address) if self.begun else SignOfLife(Phase.HEALING)
+        if not self.begun:
+            return HeartbeatContent(Phase.HEALING)
+        return self.state.heartbeat_content(self.address)
 
     def _supervisor_changed(self, up: bool) -> None:  # noqa: FBT001  a callback's only argument
         if self.begun and not self.ref.stopped:
@@ -401,8 +403,6 @@ class SyncerActor(RoleActor[Event]):
             case Refused(_, reason, retry):
                 if not retry:
                     self.fail("supervisor", RefusedError(reason))
-            case _:
-                pass
 
     def _beat(self) -> None:
         """Every heartbeat: to the supervisor, and to every peer so that it can tell we live."""
@@ -415,18 +415,18 @@ class SyncerActor(RoleActor[Event]):
         self._tell_end()
         for connection in sorted(self._callers.names):
             self.send(self._link(connection), HeartbeatAck(self.state.core.view.epoch))
-        timing = self.around.settings.timing
+        timing = self.context.settings.timing
         loop = asyncio.get_running_loop()
         self._beating = loop.call_later(timing.scaled(timing.heartbeat_s), self._beat)
 
     # --- links --------------------------------------------------------------------------------
 
     def _link(self, connection: int) -> Link | None:
-        return None if self._reception is None else self._reception.link(connection)
+        return None if self._acceptor is None else self._acceptor.link(connection)
 
     def _drop(self, connection: int, reason: str) -> None:
-        if self._reception is not None:
-            self._reception.drop(connection, reason)
+        if self._acceptor is not None:
+            self._acceptor.drop(connection, reason)
 
     def _lost(self, connection: int) -> None:
         self._undelivered.pop(connection, None)
@@ -496,4 +496,4 @@ class SyncerActor(RoleActor[Event]):
     def _take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> None:
         asked, who = self.state.core.seeding, (seed.name, seed.incarnation)
         if asked is not None and (asked.name, asked.incarnation) == who:
-            self._inspections.take_seed(seed, payload, len(self.around.layout.fragments))
+            self._inspections.take_seed(seed, payload, len(self.context.layout.fragments))

@@ -47,7 +47,7 @@ STEP_TIME_SLACK = 2.0
 
 
 @dataclass(slots=True)
-class Marks:
+class ReportedTotals:
     """Totals (steps, tokens) of one incarnation at its newest reports; it began with none."""
 
     kept: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MARKS_KEPT))
@@ -137,7 +137,7 @@ def age_steps(contribution: Contribution, told: Progress) -> float:
     return max(0.0, told.steps * later / told.tokens) if told.tokens > 0 else 0.0
 
 
-def wrong_steps(contribution: Contribution, told: Progress, marks: Marks) -> str | None:
+def wrong_steps(contribution: Contribution, told: Progress, marks: ReportedTotals) -> str | None:
     """Why the steps of a contribution cannot be true; None if they can.
 
     Args:

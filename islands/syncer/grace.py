@@ -69,7 +69,7 @@ def grace_s(durations: Durations, *, overlap_steps: int, safety: float) -> float
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class OverlapShortfall:
     """The exchange takes longer than the overlapped steps hide; so many steps would hide it."""
 
     exchange_s: float
@@ -90,7 +90,7 @@ class GraceWatch:
 
     def look(
         self, durations: Durations, *, overlap_steps: int, patient_s: float, now_s: float
-    ) -> Lacking | None:
+    ) -> OverlapShortfall | None:
         """What is lacking, if it has been so for `patient_s`; at most once a minute.
 
         Without overlap there is never a grace, and nothing to warn of.
@@ -109,4 +109,4 @@ class GraceWatch:
         if now_s - self.since_s < patient_s or lately:
             return None
         self.warned_s = now_s
-        return Lacking(exchange_s, hidden_s, needed)
+        return OverlapShortfall(exchange_s, hidden_s, needed)

@@ -18,14 +18,14 @@ from math import inf
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class QuorumTarget:
     """A quorum, and how many seconds it may take; None stands for everyone who is asked."""
 
     quorum: int | None
     within_s: float = inf
 
 
-def worth_waiting(answers_s: Sequence[float | None], interval_s: float) -> Expected:
+def worth_waiting(answers_s: Sequence[float | None], interval_s: float) -> QuorumTarget:
     """The answers that are worth their wait.
 
     Args:
@@ -35,10 +35,10 @@ def worth_waiting(answers_s: Sequence[float | None], interval_s: float) -> Expec
     """
     known = sorted(answer_s for answer_s in answers_s if answer_s is not None)
     if not known or interval_s <= 0:
-        return Expected(1)
+        return QuorumTarget(1)
 
     def gain(count: int) -> float:
         return count * (1 - known[count - 1] / interval_s)
 
     best = max(range(1, len(known) + 1), key=lambda count: (gain(count), count))
-    return Expected(best, known[best - 1])
+    return QuorumTarget(best, known[best - 1])

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status, Version
 from islands.messages.training import Progress
-from islands.syncer.claims import Answers, Marks
+from islands.syncer.claims import Answers, ReportedTotals
 from islands.syncer.timeouts import Exchange, doubled_s
 
 STRIKES_MAX = 3
@@ -44,7 +44,7 @@ class LearnerRecord:
     status: Status = Status.LIVE
     unanswered: dict[int, float] = field(default_factory=dict)
     answers: Answers = field(default_factory=Answers)
-    marks: Marks = field(default_factory=Marks)
+    marks: ReportedTotals = field(default_factory=ReportedTotals)
     sent: dict[int, Sent] = field(default_factory=dict)
     strikes: list[float] = field(default_factory=list)
     quarantined: bool = False

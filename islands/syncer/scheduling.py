@@ -17,7 +17,7 @@ from islands.syncer.claims import COPIES_MAX, age_steps, wrong_steps
 from islands.syncer.core import Core
 from islands.syncer.eligibility import stale_because
 from islands.syncer.grace import grace_s
-from islands.syncer.quorum import Expected, worth_waiting
+from islands.syncer.quorum import QuorumTarget, worth_waiting
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Admitted, Round, Stage
 from islands.syncer.standstill import NAMED_MOST
@@ -49,11 +49,11 @@ def open_rounds(core: Core, now_s: float) -> None:
         core.pace.opened()
 
 
-def _expected(core: Core, names: list[LearnerName]) -> Expected:
+def _expected(core: Core, names: list[LearnerName]) -> QuorumTarget:
     """How many answers a round needs to close."""
     quorum = core.settings.quorum
     if quorum is not Automatic.AUTO:
-        return Expected(quorum)
+        return QuorumTarget(quorum)
     answers_s = [core.learners[name].exchange.answers_s.value for name in names]
     return worth_waiting(answers_s, core.settings.interval_steps * core.step_s)
 

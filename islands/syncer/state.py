@@ -10,7 +10,7 @@ the state wants to be asked again; asking earlier, or more often, is harmless.
 from collections import deque
 from typing import assert_never
 
-from islands.actors.membership import SignOfLife
+from islands.actors.membership import HeartbeatContent
 from islands.errors import UNFORESEEN, InvariantError
 from islands.identities import Cut, LearnerName, Phase, Version
 from islands.messages.membership import RUN_OVER, Refused, Stop
@@ -152,10 +152,10 @@ class SyncerState:
             return Phase.PAUSED
         return Phase.MERGING if self._core.seeded else Phase.HEALING
 
-    def sign_of_life(self, address: str) -> SignOfLife:
+    def heartbeat_content(self, address: str) -> HeartbeatContent:
         """What each heartbeat tells the supervisor; others may dial `address`."""
         durable, view = self.durable, self._core.view
-        return SignOfLife(
+        return HeartbeatContent(
             phase=self.phase,
             step=durable.merges,
             epoch=durable.epoch,

@@ -27,7 +27,7 @@ from messaging.codec.tensors import as_buffer, digest
 
 
 @dataclass(slots=True)
-class _Shelf:
+class _FragmentValues:
     """One fragment: its newest versions by number, and the optimizer's state of the newest."""
 
     values: dict[Version, NDArray[np.float32]]
@@ -61,7 +61,7 @@ class Vault:
         self._optimizer = optimizer
         self._averaged = settings.merge is MergeRule.AVERAGE
         self._units = [self._units_of(index) for index in range(len(layout.fragments))]
-        self._shelves: list[_Shelf] = [_Shelf({}, {}) for _ in layout.fragments]
+        self._shelves: list[_FragmentValues] = [_FragmentValues({}, {}) for _ in layout.fragments]
         self._seeds: dict[tuple[int, LearnerName, Incarnation], _Seed] = {}
         self._waiting: dict[Ticket, dict[int, Measured]] = {}
         self.waiting_bytes = 0
@@ -78,7 +78,7 @@ class Vault:
         """Put a journalled fragment on its shelf: `value` and the optimizer's state."""
         state = {name: array for name, array in arrays.items() if name != "value"}
         value = np.asarray(arrays["value"], np.float32)
-        self._shelves[fragment] = _Shelf({version: value}, state)
+        self._shelves[fragment] = _FragmentValues({version: value}, state)
 
     # --- contributions ------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class Vault:
         values = [offered[index, computed] for index, computed in enumerate(digests)]
         self._seeds.clear()
         for index, value in enumerate(values):
-            self._shelves[index] = _Shelf({version: value}, self._optimizer.init(value))
+            self._shelves[index] = _FragmentValues({version: value}, self._optimizer.init(value))
 
     # --- versions -----------------------------------------------------------------------------
 
@@ -207,7 +207,11 @@ class Vault:
         )
 
     def _shelve(
-        self, shelf: _Shelf, version: Version, value: NDArray[np.float32], state: OuterState
+        self,
+        shelf: _FragmentValues,
+        version: Version,
+        value: NDArray[np.float32],
+        state: OuterState,
     ) -> None:
         """Add the newest version; keep as many as the state calls kept, and the one before them."""
         shelf.values[version] = value

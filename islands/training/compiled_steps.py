@@ -36,7 +36,7 @@ from islands.training.task_trace import (
 from islands.training.trainer import MOMENT_PIECE_BYTES
 
 
-class Program:
+class CompiledSteps:
     """Shapes, layout and compiled functions of a task.
 
     Args:
@@ -217,16 +217,18 @@ class Program:
         return self.join(trainable, [None] * self._trains.count(False))
 
 
-def program_for(task: Task[PyTree], count: int, pattern: Pattern, min_piece_bytes: int) -> Program:
+def program_for(
+    task: Task[PyTree], count: int, pattern: Pattern, min_piece_bytes: int
+) -> CompiledSteps:
     """The one program of this process for a task and a plan; a new one for an unhashable task."""
     if type(task).__hash__ is None:
-        return Program(task, count, pattern, min_piece_bytes)
+        return CompiledSteps(task, count, pattern, min_piece_bytes)
     with _PROGRAMS_LOCK:
         return _program(task, count, pattern, min_piece_bytes)
 
 
 _PROGRAMS_LOCK = threading.Lock()
-_program = lru_cache(maxsize=8)(Program)
+_program = lru_cache(maxsize=8)(CompiledSteps)
 
 
 def _optax_promotion() -> AbstractContextManager[object]:

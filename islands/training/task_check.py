@@ -32,7 +32,7 @@ from islands.data.shards import ShardKey
 from islands.errors import IslandsError, TaskError, UserError
 from islands.settings.quantities import size
 from islands.training.code_place import CodePlace, mistake, place_of_return, place_of_yield, told_as
-from islands.training.compiled_steps import Program, program_for
+from islands.training.compiled_steps import CompiledSteps, program_for
 from islands.training.evaluation import evaluated
 from islands.training.host_memory import PeakMemory
 from islands.training.jax_trainer import JaxTrainer
@@ -109,7 +109,7 @@ class TaskCheck:
         self._room_bytes = room_bytes
         self._needed_bytes = needed_bytes
         self._told = told
-        self._program: Program
+        self._program: CompiledSteps
         self._batch: PyTree = None
 
     def run(self) -> TaskReport:

@@ -17,7 +17,7 @@ from messaging.envelope import Envelope
 from messaging.links.link import Lane
 
 
-class End(Protocol):
+class ChannelEnd(Protocol):
     """What a direction needs to know of the link at either of its ends."""
 
     @property
@@ -53,15 +53,17 @@ class Conditions(Protocol):
         """
         ...
 
-    def opened(self, there: "Way", back: "Way") -> None:
+    def opened(self, there: "Channel", back: "Channel") -> None:
         """Take note of the two directions of a new session."""
         ...
 
-    def ended(self, way: "Way") -> None:
+    def ended(self, channel: "Channel") -> None:
         """Forget a direction: nothing travels on it any more."""
         ...
 
-    def arrivals(self, way: "Way", queue: "LaneQueue", envelope: Envelope) -> tuple[float, ...]:
+    def arrivals(
+        self, channel: "Channel", queue: "LaneQueue", envelope: Envelope
+    ) -> tuple[float, ...]:
         """Return the loop times at which the envelope arrives.
 
         Two times deliver it twice. None at all drops it: a bulk envelope counts as skipped, a
@@ -69,11 +71,11 @@ class Conditions(Protocol):
         """
         ...
 
-    def notice_s(self, way: "Way") -> float:
+    def notice_s(self, channel: "Channel") -> float:
         """Return after how many seconds the far end of a direction learns that it has ended."""
         ...
 
-    def keeps_tail(self, way: "Way", queue: "LaneQueue") -> bool:
+    def keeps_tail(self, channel: "Channel", queue: "LaneQueue") -> bool:
         """Decide whether what is in flight still arrives although the sender is gone."""
         ...
 
@@ -84,7 +86,7 @@ class LaneQueue:
     Attributes:
         lane: Which lane.
         capacity: Bound on both together.
-        flight: Envelopes under way, in order.
+        flight: Envelopes in transit, in order.
         inbox: Envelopes that have arrived, in order.
         last_arrival_s: When the envelope sent last arrives; none sent later arrives earlier.
         free_at_s: When the conditions' bandwidth has sent what it was given; theirs to use.
@@ -111,7 +113,7 @@ class LaneQueue:
         self.overdue = 0
 
 
-class Way:
+class Channel:
     """One direction of a session: from the sender's `send` to the receiver's inbox.
 
     Attributes:
@@ -142,7 +144,7 @@ class Way:
         control, bulk = capacities
         self.source = source
         self.target = target
-        self.receiver: End
+        self.receiver: ChannelEnd
         self.control = LaneQueue(Lane.CONTROL, control)
         self.bulk = LaneQueue(Lane.BULK, bulk)
         self.held = False
@@ -152,7 +154,7 @@ class Way:
         self._end_reason: str | None = None
         self._end_overdue = False
 
-    def offer(self, sender: End, envelope: Envelope, lane: Lane) -> bool:
+    def offer(self, sender: ChannelEnd, envelope: Envelope, lane: Lane) -> bool:
         """Take an envelope, or say that it was not taken."""
         bulk = lane is Lane.BULK
         queue = self.bulk if bulk else self.control
@@ -250,7 +252,7 @@ class Way:
         if self._conditions is not None:
             self._conditions.ended(self)
 
-    def _break(self, sender: End) -> None:
+    def _break(self, sender: ChannelEnd) -> None:
         """Lose the session from here on; each end learns of it after a while."""
         assert self._conditions is not None
         self._broken = True

@@ -11,7 +11,7 @@ from operator import attrgetter
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed, LocalFault
 from messaging.links.backlog import BacklogListener
-from messaging.links.channel import Conditions, Way
+from messaging.links.channel import Channel, Conditions
 from messaging.links.link import Lane
 
 Measure = Callable[[Envelope], int]
@@ -37,7 +37,7 @@ class MemoryLink:
         "remote",
     )
 
-    def __init__(self, outgoing: Way, incoming: Way, measure: Measure) -> None:
+    def __init__(self, outgoing: Channel, incoming: Channel, measure: Measure) -> None:
         self.local = outgoing.source
         self.remote = outgoing.target
         self.close_reason: str | None = None
@@ -186,7 +186,7 @@ class MemoryNetwork:
         listener = self._listeners.get(address)
         if listener is None:
             raise DialFailed(f"nobody listens at {address!r}")
-        there, back = self._way(local, address), self._way(address, local)
+        there, back = self._channel(local, address), self._channel(address, local)
         near, far = MemoryLink(there, back, self.measure), MemoryLink(back, there, self.measure)
         if not listener.offer(far):
             raise DialFailed(f"too many sessions wait at {address!r}")
@@ -194,9 +194,9 @@ class MemoryNetwork:
             self.conditions.opened(there, back)
         return near
 
-    def _way(self, source: str, target: str) -> Way:
+    def _channel(self, source: str, target: str) -> Channel:
         capacities = (self.control_capacity, self.bulk_capacity)
-        return Way(source, target, capacities=capacities, conditions=self.conditions)
+        return Channel(source, target, capacities=capacities, conditions=self.conditions)
 
     def listen(self, address: str, *, guests: bool = False) -> MemoryListener:
         """Let others dial `address`.

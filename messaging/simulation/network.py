@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed
-from messaging.links.channel import LaneQueue, Way
+from messaging.links.channel import Channel, LaneQueue
 from messaging.links.memory_link import BULK_CAPACITY, CONTROL_CAPACITY, MemoryNetwork
 
 
@@ -87,8 +87,10 @@ class SimulatedNetwork(MemoryNetwork):
         )
         self.route = route or Route()
         self.rng = rng
-        self.ways: dict[Way, None] = {}  # in the order of their opening
-        self._ways_to: dict[str, dict[Way, None]] = {}  # the same, by the host where they end
+        self.channels: dict[Channel, None] = {}  # in the order of their opening
+        self._channels_to: dict[
+            str, dict[Channel, None]
+        ] = {}  # the same, by the host where they end
         self._routes: dict[tuple[str, str], Route] = {}
         self._cuts: dict[tuple[str, str], None] = {}
 
@@ -109,9 +111,9 @@ class SimulatedNetwork(MemoryNetwork):
         self._cuts[a, b] = None
         if not one_way:
             self._cuts[b, a] = None
-        for way in self.ways:
-            if self.is_cut(host_of(way.source), host_of(way.target)):
-                way.hold()
+        for channel in self.channels:
+            if self.is_cut(host_of(channel.source), host_of(channel.target)):
+                channel.hold()
 
     def heal(self, a: str, b: str) -> None:
         """Undo every cut between two hosts, in both directions."""
@@ -134,29 +136,29 @@ class SimulatedNetwork(MemoryNetwork):
         for listener in self.listeners():
             if host_of(listener.address) == host:
                 listener.close()
-        for way in tuple(self._ways_to.get(host, ())):
-            way.receiver.die(silent=silent)
+        for channel in tuple(self._channels_to.get(host, ())):
+            channel.receiver.die(silent=silent)
 
-    def opened(self, way: Way) -> None:
+    def opened(self, channel: Channel) -> None:
         """Know a direction of a new session."""
-        self.ways[way] = None
-        self._ways_to.setdefault(host_of(way.target), {})[way] = None
+        self.channels[channel] = None
+        self._channels_to.setdefault(host_of(channel.target), {})[channel] = None
 
-    def ended(self, way: Way) -> None:
+    def ended(self, channel: Channel) -> None:
         """Forget a direction: nothing travels on it any more."""
-        self.ways.pop(way, None)
-        host = host_of(way.target)
-        remaining = self._ways_to.get(host, {})
-        remaining.pop(way, None)
+        self.channels.pop(channel, None)
+        host = host_of(channel.target)
+        remaining = self._channels_to.get(host, {})
+        remaining.pop(channel, None)
         if not remaining:
-            self._ways_to.pop(host, None)
+            self._channels_to.pop(host, None)
 
     def _release_healed(self) -> None:
-        for way in tuple(self.ways):
-            source, target = host_of(way.source), host_of(way.target)
-            if way.held and not self.is_cut(source, target):
+        for channel in tuple(self.channels):
+            source, target = host_of(channel.source), host_of(channel.target)
+            if channel.held and not self.is_cut(source, target):
                 route = self.route_between(source, target)
-                way.release(route.latency_s + route.retransmit_s * self.rng.random())
+                channel.release(route.latency_s + route.retransmit_s * self.rng.random())
 
 
 class _SimulatedConditions:
@@ -173,15 +175,15 @@ class _SimulatedConditions:
             await asyncio.sleep(route.connect_timeout_s)
             raise DialFailed(f"no answer from {target!r} within {route.connect_timeout_s} s")
 
-    def opened(self, there: Way, back: Way) -> None:
+    def opened(self, there: Channel, back: Channel) -> None:
         self._network.opened(there)
         self._network.opened(back)
 
-    def ended(self, way: Way) -> None:
-        self._network.ended(way)
+    def ended(self, channel: Channel) -> None:
+        self._network.ended(channel)
 
-    def arrivals(self, way: Way, queue: LaneQueue, envelope: Envelope) -> tuple[float, ...]:
-        route, rng = self._route_of(way), self._network.rng
+    def arrivals(self, channel: Channel, queue: LaneQueue, envelope: Envelope) -> tuple[float, ...]:
+        route, rng = self._route_of(channel), self._network.rng
         if route.drop and rng.random() < route.drop:
             return ()
         now_s = asyncio.get_running_loop().time()
@@ -194,11 +196,11 @@ class _SimulatedConditions:
             return (arrival_s, arrival_s)
         return (arrival_s,)
 
-    def notice_s(self, way: Way) -> float:
-        return self._route_of(way).latency_s
+    def notice_s(self, channel: Channel) -> float:
+        return self._route_of(channel).latency_s
 
-    def keeps_tail(self, way: Way, queue: LaneQueue) -> bool:
-        return self._network.rng.random() < self._route_of(way).keep_tail
+    def keeps_tail(self, channel: Channel, queue: LaneQueue) -> bool:
+        return self._network.rng.random() < self._route_of(channel).keep_tail
 
-    def _route_of(self, way: Way) -> Route:
-        return self._network.route_between(host_of(way.source), host_of(way.target))
+    def _route_of(self, channel: Channel) -> Route:
+        return self._network.route_between(host_of(channel.source), host_of(channel.target))

@@ -37,7 +37,7 @@ from messaging.codec.frames import Codec
 from messaging.websocket.bulk_protocol import BulkProtocol
 from messaging.websocket.security import RefusalReport, Secret
 from messaging.websocket.settings import WebsocketSettings
-from messaging.websocket.visitors import Standing, Visitors, place_of
+from messaging.websocket.visitors import TrustLevel, Visitors, place_of
 from messaging.websocket.wire import BROKEN, Wire, accepted, tune
 
 PROTOCOL = "1"
@@ -205,7 +205,7 @@ class Door(web.Server):
     @property
     def visitors(self) -> tuple[int, int]:
         """How many connections there are, and how many of them have not been let in."""
-        return len(self._visitors), self._visitors.count(Standing.STRANGER)
+        return len(self._visitors), self._visitors.count(TrustLevel.STRANGER)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         """A connection has shaken hands; it was counted when it was accepted."""
@@ -235,7 +235,7 @@ class Door(web.Server):
         """End the one that gives way, if there is one."""
         if number is None:
             return
-        stranger = self._visitors.standing(number) is Standing.STRANGER
+        stranger = self._visitors.trust(number) is TrustLevel.STRANGER
         why = "that open no session" if stranger else "whose sessions nobody has admitted"
         self._show_out(number, f"too many connections, {len(self._visitors)} of them, {why}")
 
@@ -250,8 +250,8 @@ class Door(web.Server):
         self._addresses.pop(number, None)
         self._cuts.pop(number, None)
 
-    def _rise(self, request: web.BaseRequest, standing: Standing) -> None:
-        self._let_go(self._visitors.rise(self._numbers.get(request.protocol, 0), standing))
+    def _rise(self, request: web.BaseRequest, trust: TrustLevel) -> None:
+        self._let_go(self._visitors.rise(self._numbers.get(request.protocol, 0), trust))
 
     def _note(self, address: str, sentence: str) -> None:
         self._report.refused(address, sentence, asyncio.get_running_loop().time())
@@ -261,7 +261,7 @@ class Door(web.Server):
             return _last_answer(HTTPStatus.OK, GREETING)
         try:
             path = self._judge(request)
-            self._rise(request, Standing.GUEST)
+            self._rise(request, TrustLevel.GUEST)
             if SESSION_HEADER in request.headers:
                 return await self._take_bulk(request, path)
             return await self._take_control(request, path)
@@ -388,7 +388,7 @@ class Door(web.Server):
     def _settle(self, request: web.BaseRequest, session: Session) -> None:
         """A connection belongs to a session, with which it rises."""
         self._visitors.settle(self._numbers.get(request.protocol, 0))
-        session.risers.append(lambda: self._rise(request, Standing.MEMBER))
+        session.risers.append(lambda: self._rise(request, TrustLevel.MEMBER))
 
 
 def _cut(connection: socket.socket) -> None:

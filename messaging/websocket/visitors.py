@@ -1,16 +1,16 @@
 """Who is connected, how far each of them has come, and who gives way when there are too many; pure.
 
 =========  ===============================================  =====================================
-standing   what it has shown                                bound
+trust      what it has shown                                bound
 =========  ===============================================  =====================================
 stranger   nothing: it may not even have begun to speak     `strangers_max`
 guest      the secret                                       `guests_max`
 member     who it is: whoever accepts sessions admitted it  all connections together
 =========  ===============================================  =====================================
 
-Where there are too many of one standing, the oldest of the most crowded place gives way. So a crowd
-from one place keeps nobody from another one out, and one that says nothing keeps nobody out for
-long. Nobody gives way to somebody of a lower standing, and a member gives way to nobody.
+Where there are too many of one trust level, the oldest of the most crowded place gives way. So a
+crowd from one place keeps nobody from another one out, and one that says nothing keeps nobody out
+for long. Nobody gives way to somebody of a lower trust level, and a member gives way to nobody.
 
 A place is an address of IPv4, or a network of 64 bits of IPv6, of which a host may use any address.
 """
@@ -22,7 +22,7 @@ from enum import IntEnum
 NETWORK_BITS = 64
 
 
-class Standing(IntEnum):
+class TrustLevel(IntEnum):
     """How far a connection has come."""
 
     STRANGER = 0
@@ -49,12 +49,12 @@ class Visitor:
 
     place: str
     since_s: float
-    standing: Standing = Standing.STRANGER
+    trust: TrustLevel = TrustLevel.STRANGER
 
 
 @dataclass(slots=True)
 class Crowd:
-    """Connections of one standing, by place, each in the order of their coming."""
+    """Connections of one trust level, by place, each in the order of their coming."""
 
     places: dict[str, dict[int, None]] = field(default_factory=dict)
     size: int = 0
@@ -90,8 +90,8 @@ class Visitors:
     def __init__(self, connections_max: int, strangers_max: int, guests_max: int) -> None:
         """Nobody is here."""
         self._connections_max = connections_max
-        self._most = {Standing.STRANGER: strangers_max, Standing.GUEST: guests_max}
-        self._crowds = {standing: Crowd() for standing in Standing}
+        self._most = {TrustLevel.STRANGER: strangers_max, TrustLevel.GUEST: guests_max}
+        self._crowds = {trust: Crowd() for trust in TrustLevel}
         self._here: dict[int, Visitor] = {}
         self._waiting: dict[int, None] = {}  # those without a session, in the order of their coming
 
@@ -99,35 +99,35 @@ class Visitors:
         """Return how many connections there are."""
         return len(self._here)
 
-    def count(self, standing: Standing) -> int:
-        """Return how many connections have this standing."""
-        return self._crowds[standing].size
+    def count(self, trust: TrustLevel) -> int:
+        """Return how many connections have this trust level."""
+        return self._crowds[trust].size
 
-    def standing(self, number: int) -> Standing:
+    def trust(self, number: int) -> TrustLevel:
         """Return how far a connection has come."""
-        return self._here[number].standing
+        return self._here[number].trust
 
     def come(self, number: int, place: str, now_s: float) -> int | None:
         """Take in a new connection; return the one that gives way, which may be itself."""
         self._here[number] = Visitor(place, now_s)
         self._waiting[number] = None
-        strangers = self._crowds[Standing.STRANGER]
+        strangers = self._crowds[TrustLevel.STRANGER]
         strangers.add(place, number)
         crowded = len(self._here) > self._connections_max
-        if crowded or strangers.size > self._most[Standing.STRANGER]:
+        if crowded or strangers.size > self._most[TrustLevel.STRANGER]:
             return strangers.oldest()
         return None
 
-    def rise(self, number: int, standing: Standing) -> int | None:
+    def rise(self, number: int, trust: TrustLevel) -> int | None:
         """Note what a connection has shown; return the one that gives way to it, if any."""
         visitor = self._here.get(number)
-        if visitor is None or standing <= visitor.standing:
+        if visitor is None or trust <= visitor.trust:
             return None
-        self._crowds[visitor.standing].remove(visitor.place, number)
-        visitor.standing = standing
-        crowd = self._crowds[standing]
+        self._crowds[visitor.trust].remove(visitor.place, number)
+        visitor.trust = trust
+        crowd = self._crowds[trust]
         crowd.add(visitor.place, number)
-        return crowd.oldest() if crowd.size > self._most.get(standing, crowd.size) else None
+        return crowd.oldest() if crowd.size > self._most.get(trust, crowd.size) else None
 
     def settle(self, number: int) -> None:
         """A connection belongs to a session from now on."""
@@ -138,7 +138,7 @@ class Visitors:
         visitor = self._here.pop(number, None)
         self._waiting.pop(number, None)
         if visitor is not None:
-            self._crowds[visitor.standing].remove(visitor.place, number)
+            self._crowds[visitor.trust].remove(visitor.place, number)
 
     def late(self, before_s: float) -> list[int]:
         """Return those that came before a time and belong to no session."""

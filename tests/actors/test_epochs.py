@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from islands.actors.epochs import COPY, Known, begin_anew, known_epochs, next_epoch, take_epoch
+from islands.actors.epochs import (
+    COPY,
+    KnownEpochs,
+    begin_anew,
+    known_epochs,
+    next_epoch,
+    take_epoch,
+)
 from islands.errors import DamagedError
 from islands.files.disk import RealDisk
 from islands.files.slots import Slots
@@ -72,8 +79,8 @@ def test_a_folder_that_is_gone_is_seen_by_the_copy_beside_it(tmp_path: Path, sta
 
 def test_nothing_is_damaged_where_nothing_was(tmp_path: Path) -> None:
     """A new run takes the first epoch."""
-    assert known_epochs(slots(tmp_path)) == Known((), ())
-    assert take_epoch(slots(tmp_path)) == (1, Known((), ()))
+    assert known_epochs(slots(tmp_path)) == KnownEpochs((), ())
+    assert take_epoch(slots(tmp_path)) == (1, KnownEpochs((), ()))
 
 
 def test_a_first_start_that_was_killed_while_it_wrote_has_used_none(tmp_path: Path) -> None:
@@ -122,13 +129,13 @@ def test_a_run_that_is_begun_anew_goes_on_counting(
 @pytest.mark.parametrize(
     ("known", "at_least", "epoch"),
     [
-        (Known((), ()), 1, 1),
-        (Known((3, 2, 3), ()), 1, 4),
-        (Known((2,), ("epoch.a",)), 1, 4),
-        (Known((2,), ()), 2**40, 2**40),
-        (Known((), ("epoch.a",)), 7, 7),
+        (KnownEpochs((), ()), 1, 1),
+        (KnownEpochs((3, 2, 3), ()), 1, 4),
+        (KnownEpochs((2,), ("epoch.a",)), 1, 4),
+        (KnownEpochs((2,), ()), 2**40, 2**40),
+        (KnownEpochs((), ("epoch.a",)), 7, 7),
     ],
 )
-def test_the_next_epoch(known: Known, at_least: int, epoch: int) -> None:
+def test_the_next_epoch(known: KnownEpochs, at_least: int, epoch: int) -> None:
     """One above the highest, two if a higher one may be lost, and never below the least."""
     assert next_epoch(known, at_least) == epoch

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from islands.actors.membership import Followed, MembershipState, SignOfLife
+from islands.actors.membership import EpochOrder, HeartbeatContent, MembershipState
 from islands.identities import Incarnation, LearnerName, Phase, Role
 from islands.messages.membership import (
     Evicted,
@@ -21,8 +21,8 @@ from islands.messages.training import Welcome
 
 NAME = LearnerName("ana")
 FIRST = Incarnation(1, 1)
-STEPPING = SignOfLife(Phase.STEPPING, 7)
-MERGING = SignOfLife(Phase.MERGING, 9, epoch=3, address="here", view_epoch=2, view=5)
+STEPPING = HeartbeatContent(Phase.STEPPING, 7)
+MERGING = HeartbeatContent(Phase.MERGING, 9, epoch=3, address="here", view_epoch=2, view=5)
 
 
 def outside(role: Role = Role.LEARNER, proof: str = "") -> MembershipState:
@@ -117,9 +117,9 @@ def test_an_older_supervisor_is_fenced() -> None:
 def test_the_syncer_with_the_highest_epoch_is_followed() -> None:
     """An older one is told from the one that is followed, whose proof is kept."""
     state = admitted()
-    assert state.on_welcome(Welcome(3, (), proof="third")) is Followed.NEWER
-    assert state.on_welcome(Welcome(3, (), proof="forged")) is Followed.SAME
-    assert state.on_welcome(Welcome(2, (), proof="second")) is Followed.OLDER
+    assert state.on_welcome(Welcome(3, (), proof="third")) is EpochOrder.NEWER
+    assert state.on_welcome(Welcome(3, (), proof="forged")) is EpochOrder.SAME
+    assert state.on_welcome(Welcome(2, (), proof="second")) is EpochOrder.OLDER
     assert (state.epoch_seen, state.epoch_proof) == (3, "third")
 
 

@@ -6,7 +6,7 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from islands.actors.role_actor import RoleActor, Surroundings
+from islands.actors.role_actor import Context, RoleActor
 from islands.identities import LearnerName
 from islands.layout.leaves import Fragment, Leaf, layout_of
 from islands.messages.control import Note
@@ -72,7 +72,7 @@ async def test_what_cannot_be_sent_for_its_size_is_told_and_raised() -> None:
     layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], "balanced", {})
     network, tape = Strict(), MemoryTape()
     network.listen("hub")
-    actor = RoleActor[object]("learner", Surroundings(RunSettings(), layout, network, tape))
+    actor = RoleActor[object]("learner", Context(RunSettings(), layout, network, tape))
     link = await network.dial("hub", local="learner")
     assert actor.send(link, Stop("short"))
     with pytest.raises(EncodeError, match="at most 100"):
@@ -88,11 +88,11 @@ async def test_a_merge_of_thousands_is_noted_in_one_frame() -> None:
     layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], "balanced", {})
     network, tape = Strict(Codec(MESSAGE_TYPES)), MemoryTape()
     listener = network.listen("supervisor")
-    around = Surroundings(RunSettings(), layout, network, tape, reports=True)
-    actor = RoleActor[object]("syncer", around)
+    context = Context(RunSettings(), layout, network, tape, reports=True)
+    actor = RoleActor[object]("syncer", context)
     opened = asyncio.Event()
     actor.dial(
-        around.supervisor,
+        context.supervisor,
         random.Random(0),
         opened=opened.set,
         received=lambda _: None,

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from islands.cluster.coordinator import Hub, HubSettings
+from islands.cluster.coordinator import Coordinator, CoordinatorSettings
 from islands.cluster.run_claim import settle
 from islands.hosting.process_runtime import allow_open_files, make_secret, run
 from islands.identities import SUPERVISOR
@@ -76,14 +76,14 @@ async def serve(chosen: argparse.Namespace) -> int:
     listening = ListenOptions(
         listen="127.0.0.1:0", tls_certificate=chosen.certificate, tls_key=chosen.key
     )
-    hub_settings = HubSettings(
+    hub_settings = CoordinatorSettings(
         folder=folder / "run",
         spec=spec,
         listening=listening,
         connecting=ConnectOptions(token_file=token),
         syncer_here=True,
     )
-    hub = Hub(hub_settings, settle(folder / "run", spec, load_workload(spec)), None)
+    hub = Coordinator(hub_settings, settle(folder / "run", spec, load_workload(spec)), None)
     await hub.open()
     sys.stdout.write(hub.network.url(SUPERVISOR) + "\n")
     sys.stdout.flush()

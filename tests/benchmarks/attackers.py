@@ -236,7 +236,7 @@ async def many_values(target: Target, seconds: float) -> int:
     async with peers(target, 20) as crowd:
         body = {"protocol": PROTOCOL, "role": "learner", "name": "x", "more": [{}] * 8000}
         document = packb(
-            {"type": "Enquiry", "sender": "x", "recipient": "y", "id": 1, "body": body}
+            {"type": "RunSpecRequest", "sender": "x", "recipient": "y", "id": 1, "body": body}
         )
         await until(seconds, *[lambda peer=peer: _put(peer, document) for peer in crowd])
         return sum(peer.sent for peer in crowd)

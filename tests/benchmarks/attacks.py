@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from islands.hosting.fetch_run_spec import Asker, enquire
+from islands.hosting.fetch_run_spec import Requester, fetch_run_spec
 from islands.hosting.process_runtime import allow_open_files
 from islands.identities import Role
 from islands.messages.protocol import MESSAGE_TYPES
@@ -99,8 +99,10 @@ class Attacked:
         secret = Secret.read(self.folder / "token")
         network = WebsocketNetwork(MESSAGE_TYPES, secret=secret, client_tls=self.tls)
         try:
-            asker = Asker(Role.OBSERVER, "asker")
-            spec, plan = await enquire(network, (self.url,), asker, wait_s=READY_S, say=print)
+            requester = Requester(Role.OBSERVER, "requester")
+            spec, plan = await fetch_run_spec(
+                network, (self.url,), requester, wait_s=READY_S, say=print
+            )
         finally:
             await network.close()
         run, layout = spec.settings.run, plan.layout

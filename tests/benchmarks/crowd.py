@@ -28,10 +28,10 @@ from pathlib import Path
 import msgspec
 
 from islands.actors.ports import ThreadWorker
-from islands.cluster.coordinator import Hub, HubSettings
+from islands.cluster.coordinator import Coordinator, CoordinatorSettings
 from islands.cluster.run_claim import settle
-from islands.hosting.fetch_run_spec import Asker, enquire
-from islands.hosting.process_runtime import allow_open_files, around_in, live, network_of, token_of
+from islands.hosting.fetch_run_spec import Requester, fetch_run_spec
+from islands.hosting.process_runtime import allow_open_files, context_in, live, network_of, token_of
 from islands.identities import SUPERVISOR, Role
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread
@@ -92,7 +92,7 @@ class Crowd:
 # ------------------------------------------------------------------------------------------- hub
 
 
-def make_hub(chosen: argparse.Namespace, folder: Path) -> Hub:
+def make_hub(chosen: argparse.Namespace, folder: Path) -> Coordinator:
     """A hub on loopback, with the syncer in this process."""
     settings = RunSettings(
         run="crowd",
@@ -102,14 +102,14 @@ def make_hub(chosen: argparse.Namespace, folder: Path) -> Hub:
     )
     task: dict[str, object] = {"step_s": chosen.step_s, "megabytes": chosen.megabytes}
     spec = RunSpec(settings, SLEEPING, task)
-    hub_settings = HubSettings(
+    hub_settings = CoordinatorSettings(
         folder=folder,
         spec=spec,
         listening=ListenOptions(listen="127.0.0.1:0"),
         connecting=ConnectOptions(),
         syncer_here=True,
     )
-    return Hub(hub_settings, settle(folder, spec, load_workload(spec)), None)
+    return Coordinator(hub_settings, settle(folder, spec, load_workload(spec)), None)
 
 
 async def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, object]:
@@ -200,13 +200,13 @@ async def learn(url: str, names: list[str]) -> None:
     connecting = ConnectOptions()
     network = network_of(connecting, token=token_of(connecting))
     try:
-        asker = Asker(Role.LEARNER, names[0])
-        spec, plan = await enquire(network, (url,), asker, wait_s=WAIT_S, say=print)
+        requester = Requester(Role.LEARNER, names[0])
+        spec, plan = await fetch_run_spec(network, (url,), requester, wait_s=WAIT_S, say=print)
         network.allow(limits_of(plan.layout))
         workload = load_workload(spec)
         learners: list[LearnerActor] = []
         for name in names:
-            around = around_in(network, (url,), spec, plan, MemoryTape(TAPE_ENTRIES))
+            context = context_in(network, (url,), spec, plan, MemoryTape(TAPE_ENTRIES))
             place = Place(name, "", 1)
             compute = ComputeThread(
                 lambda place=place: workload.trainer(spec.settings, place),  # type: ignore[misc]
@@ -215,7 +215,7 @@ async def learn(url: str, names: list[str]) -> None:
             )
             worker = ThreadWorker(name, lambda error: sys.exit(repr(error)), finish=False)
             learners.append(
-                LearnerActor(name, around, compute, worker, random.Random(os.urandom(8)))
+                LearnerActor(name, context, compute, worker, random.Random(os.urandom(8)))
             )
 
         def leave(reason: str) -> None:

@@ -18,7 +18,7 @@ from islands.identities import (
     Version,
 )
 from islands.messages.control import Command, Note, RunEnded, Verb
-from islands.messages.membership import Enquiry, Heartbeat, Joined, Leave, Stop
+from islands.messages.membership import Heartbeat, Joined, Leave, RunSpecRequest, Stop
 from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.protocol import MESSAGE_TYPES, PROTOCOL
 from islands.messages.training import (
@@ -88,7 +88,12 @@ def sayings(target: Target, name: str, joined: Joined | None) -> dict[str, list[
         StateRequest(incarnation, 0, "s"),
         StateOffer(0, 1, "s", "d"),
     ]
-    rest = [hello, progress, Leave(who, incarnation, "bye"), Enquiry(PROTOCOL, Role.LEARNER, name)]
+    rest = [
+        hello,
+        progress,
+        Leave(who, incarnation, "bye"),
+        RunSpecRequest(PROTOCOL, Role.LEARNER, name),
+    ]
     asked = [beat] if joined is not None else [beat, target.join(name)]
     return {
         "supervisor": [*told, *asked],

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from islands.actors.credentials import Credentials
 from islands.actors.ports import ProcessEnd, ThreadWorker
-from islands.actors.role_actor import Surroundings
+from islands.actors.role_actor import Context
 from islands.data.shards import ShardKey
 from islands.files.disk import RealDisk
 from islands.hosting.task_processes import Process, ProcessTable
@@ -168,7 +168,7 @@ class Together:
         loop = asyncio.get_running_loop()
         self.finished: asyncio.Future[Window] = loop.create_future()
         self.credentials = Credentials(self.settings.run, bytes(32))
-        self.around = Surroundings(
+        self.context = Context(
             self.settings, self.trainer.layout, MemoryNetwork(), MemoryTape(1000)
         )
         self.processes = ProcessTable(self.make, self.ended)
@@ -189,13 +189,13 @@ class Together:
         if name == "learner":
             self.compute = ComputeThread(lambda: self.trainer, self.settings, name)
             self.learner = LearnerActor(
-                name, self.around, self.compute, worker, rng, observe=self.observe
+                name, self.context, self.compute, worker, rng, observe=self.observe
             )
             return self.learner
         if name == "syncer":
             return SyncerActor(
                 name,
-                self.around,
+                self.context,
                 disk=RealDisk(self.folder / "journal"),
                 workers=SyncerWorkers.of(worker),
                 optimizer=Sgd.of(self.settings.outer),
@@ -205,7 +205,7 @@ class Together:
             )
         return SupervisorActor(
             name,
-            self.around,
+            self.context,
             disk=RealDisk(self.folder / "supervisor"),
             credentials=self.credentials,
         )

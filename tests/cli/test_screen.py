@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from islands.cli.run_status import Health, RunStatus, state_of
 from islands.cli.screen import ECHO, LEARNERS_SHOWN, WIDEST, Screen, sparkline
-from islands.cli.standing import Mood, Standing, state_of
 from islands.cluster.figures import LearnerFigures, RunFigures
-from islands.cluster.wording import count, duration
+from islands.cluster.formatting import count, duration
 from islands.identities import Incarnation, Phase, Role, Status
 from islands.settings.run import RunSettings
 from islands.supervisor.eviction import MemberRecord
@@ -26,10 +26,10 @@ def member(phase: Phase, heard_s: float = 10.0) -> MemberRecord:
     )
 
 
-def standing(figures: RunFigures, settings: RunSettings = SETTINGS) -> Standing:
+def run_status(figures: RunFigures, settings: RunSettings = SETTINGS) -> RunStatus:
     """A run in which everybody steps."""
     members = dict.fromkeys(figures.learners, member(Phase.STEPPING))
-    return Standing(figures, settings, members, 4, elapsed_s=10.0, now_s=10.0, board=BOARD)
+    return RunStatus(figures, settings, members, 4, elapsed_s=10.0, now_s=10.0, board=BOARD)
 
 
 def screen_of(columns: int, height: int | None = None) -> Screen:
@@ -48,7 +48,7 @@ def shown(screen: Screen) -> str:
     return screen.console.file.getvalue()
 
 
-def picture(where: Standing, columns: int = 80) -> list[str]:
+def picture(where: RunStatus, columns: int = 80) -> list[str]:
     """The lines of a live screen of a terminal so wide."""
     screen = screen_of(columns)
     screen.console.print(screen.picture(where))
@@ -70,8 +70,8 @@ def busy(evaluations: int = 3) -> RunFigures:
 @pytest.mark.parametrize("columns", [60, 80, 160, 300])
 def test_the_picture_keeps_its_height_and_leaves_room_for_an_echo(columns: int) -> None:
     """Neither long events nor many evaluations add a line, at any width."""
-    lines = picture(standing(busy(40)), columns)
-    assert len(lines) == len(picture(standing(busy(0)), columns)) == 10
+    lines = picture(run_status(busy(40)), columns)
+    assert len(lines) == len(picture(run_status(busy(0)), columns)) == 10
     assert max(map(len, lines)) == min(WIDEST, columns - ECHO)
 
 
@@ -79,7 +79,7 @@ def test_the_picture_says_how_far_how_fast_how_long_and_how_well() -> None:
     """Phase, tokens, speed, time left, loss, evaluation, yield, rate, and where the curves are."""
     figures = busy()
     figures.merged_tokens, figures.merges = 1_500_000, 12
-    text = "\n".join(picture(standing(figures), 160))
+    text = "\n".join(picture(run_status(figures), 160))
     for told in (
         *("training   10.0 s   500,000 of 1,000,000 tokens   5,000 tokens/s   1:40 left",),
         *("loss 5.000 → 3.020 █", "bits 9.000 → 8.800 █▅▁", "12 merges   yield 0.75"),
@@ -90,36 +90,36 @@ def test_the_picture_says_how_far_how_fast_how_long_and_how_well() -> None:
 
 def test_a_wide_terminal_shows_more() -> None:
     """What came and went over the network, and longer curves."""
-    narrow, wide = ("\n".join(picture(standing(busy()), columns)) for columns in (80, 160))
+    narrow, wide = ("\n".join(picture(run_status(busy()), columns)) for columns in (80, 160))
     assert "received" in wide
     assert "received" not in narrow
     assert wide.count("▇") > narrow.count("▇")
 
 
 @pytest.mark.parametrize(
-    ("status", "phase", "diverged", "told", "mood"),
+    ("status", "phase", "diverged", "told", "health"),
     [
-        ("live", Phase.STEPPING, False, "stepping", Mood.WELL),
-        ("live", Phase.COMPILING, False, "compiling", Mood.WAITING),
-        ("live", Phase.PAUSED, False, "paused", Mood.WAITING),
-        ("live", Phase.STEPPING, True, "diverged", Mood.ILL),
-        ("live", Phase.JOINING, True, "diverged", Mood.ILL),
-        ("suspect", Phase.STEPPING, False, "suspect", Mood.ILL),
-        ("evicted", Phase.STEPPING, True, "evicted", Mood.ILL),
-        ("left", Phase.FINISHED, False, "left", Mood.WAITING),
-        ("starting", None, False, "starting", Mood.WAITING),
+        ("live", Phase.STEPPING, False, "stepping", Health.WELL),
+        ("live", Phase.COMPILING, False, "compiling", Health.WAITING),
+        ("live", Phase.PAUSED, False, "paused", Health.WAITING),
+        ("live", Phase.STEPPING, True, "diverged", Health.ILL),
+        ("live", Phase.JOINING, True, "diverged", Health.ILL),
+        ("suspect", Phase.STEPPING, False, "suspect", Health.ILL),
+        ("evicted", Phase.STEPPING, True, "evicted", Health.ILL),
+        ("left", Phase.FINISHED, False, "left", Health.WAITING),
+        ("starting", None, False, "starting", Health.WAITING),
     ],
 )
 def test_a_learner_is_shown_by_what_it_does(
-    status: str, phase: Phase | None, told: str, mood: Mood, *, diverged: bool
+    status: str, phase: Phase | None, told: str, health: Health, *, diverged: bool
 ) -> None:
     """That the supervisor hears it is not what a person wants to know of one that compiles."""
-    assert state_of(LearnerFigures(status=status, diverged=diverged), phase) == (told, mood)
+    assert state_of(LearnerFigures(status=status, diverged=diverged), phase) == (told, health)
 
 
 def test_a_budget_of_time_fills_the_bar_and_tells_what_is_left() -> None:
     """It was empty to the end; time in which nobody trains does not count."""
-    where = standing(RunFigures(), RunSettings(budget_s=40.0))
+    where = run_status(RunFigures(), RunSettings(budget_s=40.0))
     assert (where.share, where.left_s) == (0.0, 40.0)
     where.figures.work.begin(0.0)
     assert (where.share, where.left_s) == (0.25, 30.0)
@@ -129,14 +129,14 @@ def test_a_budget_of_time_fills_the_bar_and_tells_what_is_left() -> None:
     assert (where.phase, where.left_s, where.tokens_per_s) == ("paused", None, 0.0)
     where.figures.ending = "stopped by an operator"
     assert (where.phase, where.left_s) == ("ending", None)
-    assert standing(RunFigures(), RunSettings()).share is None
+    assert run_status(RunFigures(), RunSettings()).share is None
 
 
 def test_who_was_not_heard_lately_is_told_since_when() -> None:
     """The figures of a learner that hangs look like those of one that trains."""
     figures = RunFigures({"a": LearnerFigures(status="live"), "b": LearnerFigures(status="live")})
     members = {"a": member(Phase.STEPPING), "b": member(Phase.STEPPING, heard_s=6.0)}
-    lines = picture(replace(standing(figures), members=members))
+    lines = picture(replace(run_status(figures), members=members))
     assert [line.split()[-2] for line in lines if "stepping" in line] == ["now", "s"]
     assert "4.0 s" in "\n".join(lines)
 
@@ -168,13 +168,13 @@ def test_a_warning_is_printed_once_and_again_after_it_was_over() -> None:
     """Where there is no live picture, a line says it; the next lines do not repeat it."""
     screen = screen_of(60)
     for at_s, warning in enumerate(("", "too long", "too long", "", "too long")):
-        screen.show(replace(standing(RunFigures(warning=warning)), elapsed_s=10.0 * at_s))
+        screen.show(replace(run_status(RunFigures(warning=warning)), elapsed_s=10.0 * at_s))
     assert shown(screen).count("warning: too long\n") == 2
 
 
 def test_the_picture_shows_a_warning_whole() -> None:
     """A live screen has it above the events, over as many lines as it needs."""
-    text = "\n".join(picture(standing(RunFigures(warning="swing " * 20 + "end")), 60))
+    text = "\n".join(picture(run_status(RunFigures(warning="swing " * 20 + "end")), 60))
     assert "end" in text
 
 
@@ -192,7 +192,7 @@ def test_a_crowd_is_told_by_those_that_are_not_well(live: bool) -> None:  # noqa
     learners = {f"learner-{index}": LearnerFigures(status="live") for index in range(1000)}
     learners["learner-777"].status = "suspect"
     screen = screen_of(100)
-    where = standing(RunFigures(learners))
+    where = run_status(RunFigures(learners))
     if live:
         screen.console.print(screen.picture(where))
     else:
@@ -208,7 +208,7 @@ def test_a_low_terminal_shows_fewer_learners() -> None:
     """What would be cut off at its end are events and curves."""
     learners = {f"learner-{index}": LearnerFigures(status="live") for index in range(40)}
     screen = screen_of(80, height=24)
-    screen.console.print(screen.picture(standing(RunFigures(learners))))
+    screen.console.print(screen.picture(run_status(RunFigures(learners))))
     lines = shown(screen).splitlines()
     assert len(lines) < 24
     assert "and 32 more" in "\n".join(lines)
@@ -217,7 +217,7 @@ def test_a_low_terminal_shows_fewer_learners() -> None:
 def test_names_from_afar_are_no_markup() -> None:
     """A learner may be called anything that its name allows, and shows as that."""
     figures = RunFigures({"[red]x[/red]": LearnerFigures(status="live")})
-    assert "[red]x[/red]" in "\n".join(picture(standing(figures)))
+    assert "[red]x[/red]" in "\n".join(picture(run_status(figures)))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e308])
@@ -226,6 +226,6 @@ def test_an_evaluation_that_is_no_number_does_not_end_the_run(bad: float) -> Non
     figures = busy()
     figures.evaluations.extend({"at_s": 0.0, "bits": value} for value in (bad, -bad, bad))
     figures.learners["learner-0"].loss = bad
-    assert "bits" in "\n".join(picture(standing(figures)))
+    assert "bits" in "\n".join(picture(run_status(figures)))
     assert sparkline([bad, 1.0, 2.0, bad]) == "▁█"
     assert sparkline([bad]) == ""

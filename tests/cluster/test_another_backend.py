@@ -6,7 +6,7 @@ import random
 
 from islands.actors.credentials import Credentials
 from islands.actors.ports import InlineWorker, ProcessEnd
-from islands.actors.role_actor import Surroundings
+from islands.actors.role_actor import Context
 from islands.cluster.composition import Cluster, ClusterSpec
 from islands.cluster.roles import make_learner, make_syncer
 from islands.errors import OF_NO_USE, TaskError
@@ -46,7 +46,7 @@ class Run:
         self.over = asyncio.Event()
         self.credentials = Credentials(self.settings.run, b"a key for the tests alone")
         self.disks = {name: SimulatedDisk(random.Random(name)) for name in (SUPERVISOR, SYNCER)}
-        self.around = Surroundings(self.settings, self.trainer().layout, MemoryNetwork(), self.tape)
+        self.context = Context(self.settings, self.trainer().layout, MemoryNetwork(), self.tape)
         spec = ClusterSpec(self.settings, (SYNCER, *LEARNERS), self.ended, self.over.set)
         self.cluster = Cluster(spec, self.backend_of)
 
@@ -80,7 +80,7 @@ class Run:
         if name == SYNCER:
             return make_syncer(
                 name,
-                self.around,
+                self.context,
                 disk=self.disks[name],
                 credentials=self.credentials,
                 shards=16,
@@ -90,12 +90,12 @@ class Run:
         compute = InlineCompute(
             self.trainer(), self.settings, step_s=lambda: STEP_S, setup_s=0.2, copy_s=lambda: 0.0
         )
-        return make_learner(name, self.around, compute, worker=worker, rng=rng)
+        return make_learner(name, self.context, compute, worker=worker, rng=rng)
 
     async def begin(self) -> asyncio.Task[None]:
         """Start the supervisor here, and all others on the backend."""
         supervisor = self.cluster.make_supervisor(
-            self.around,
+            self.context,
             disk=self.disks[SUPERVISOR],
             credentials=self.credentials,
             hooks=Hooks(finished=self.finished),

@@ -9,7 +9,7 @@ import pytest
 
 from islands.actors.epochs import epoch_disk, take_epoch
 from islands.cluster.composition import when_vacant
-from islands.cluster.coordinator import Hub, HubSettings
+from islands.cluster.coordinator import Coordinator, CoordinatorSettings
 from islands.cluster.local_cluster import (
     dialled,
     listening_words,
@@ -89,9 +89,11 @@ def test_where_the_hub_is_is_replaced_at_once(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [HUB_FILE]
 
 
-def hub_settings(folder: Path, listen: str) -> HubSettings:
+def hub_settings(folder: Path, listen: str) -> CoordinatorSettings:
     """A hub on loopback, without learners."""
-    return HubSettings(folder, toy(), ListenOptions(listen), ConnectOptions(), syncer_here=True)
+    return CoordinatorSettings(
+        folder, toy(), ListenOptions(listen), ConnectOptions(), syncer_here=True
+    )
 
 
 async def test_a_port_in_use_leaves_no_folder(tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ async def test_a_port_in_use_leaves_no_folder(tmp_path: Path) -> None:
         mine.mkdir()
         for folder in (tmp_path / "runs" / "one", mine):
             settings = hub_settings(folder, address)
-            hub = Hub(settings, settle(folder, toy(), load_workload(toy())), None)
+            hub = Coordinator(settings, settle(folder, toy(), load_workload(toy())), None)
             with pytest.raises(LocalFault, match="in use"):
                 await hub.open()
     assert not (tmp_path / "runs" / "one").exists()
@@ -117,7 +119,7 @@ async def test_what_a_run_leaves_is_for_its_owner_alone(
     folder, shared = tmp_path / "one", tmp_path / "shared"
     shared.mkdir(mode=0o755)
     for place in (folder, shared):
-        hub = Hub(
+        hub = Coordinator(
             hub_settings(place, "127.0.0.1:0"), settle(place, toy(), load_workload(toy())), None
         )
         await hub.open()

@@ -3,7 +3,7 @@
 import pytest
 
 from islands.actors.ports import KILLED, ProcessEnd, ended_by
-from islands.cluster.run_end import Follow, RunEnd, someone_merges, someone_trains
+from islands.cluster.run_end import ExitResponse, RunEnd, someone_merges, someone_trains
 from islands.errors import (
     FAILED,
     OF_NO_USE,
@@ -42,14 +42,14 @@ def test_an_end_that_may_pass_is_the_supervisors_matter(end: ProcessEnd) -> None
     """It starts the process again, whichever role it has; the run goes on."""
     for name in ("syncer", "learner-0", "observer"):
         run = RunEnd()
-        assert run.on_process_ended(name, end, core(), []) is Follow.RESTART
+        assert run.on_process_ended(name, end, core(), []) is ExitResponse.RESTART
         assert not run.over
 
 
 def test_who_is_asked_to_leave_is_not_started_again() -> None:
     """Also if it failed at that."""
     run = RunEnd(leaving=True)
-    assert run.on_process_ended("learner-0", KILLED, core(), []) is Follow.NOTHING
+    assert run.on_process_ended("learner-0", KILLED, core(), []) is ExitResponse.NOTHING
     assert not run.over
 
 
@@ -57,7 +57,7 @@ def test_who_was_replaced_steps_aside() -> None:
     """To start it again would take the journal of the newer one."""
     run = RunEnd()
     end = ProcessEnd(REPLACED, "exit code 3: a newer start owns the journal")
-    assert run.on_process_ended("syncer", end, core(), []) is Follow.STEP_ASIDE
+    assert run.on_process_ended("syncer", end, core(), []) is ExitResponse.STEP_ASIDE
     assert not run.over
 
 
@@ -67,7 +67,7 @@ def test_who_was_replaced_steps_aside() -> None:
 def test_a_run_without_a_syncer_that_will_return_has_failed() -> None:
     """Its user reads the syncer's own sentence."""
     run = RunEnd()
-    assert run.on_process_ended("syncer", MENDABLE, core(), LEARNERS) is Follow.NOTHING
+    assert run.on_process_ended("syncer", MENDABLE, core(), LEARNERS) is ExitResponse.NOTHING
     assert isinstance(run.failure, UserError)
     assert (run.sentence, run.exit_code) == ("syncer: no such task", OF_NO_USE)
 
@@ -75,7 +75,7 @@ def test_a_run_without_a_syncer_that_will_return_has_failed() -> None:
 def test_a_run_fails_with_its_last_learner() -> None:
     """One that has to be mended is lost at once, others when the supervisor gives them up."""
     run = RunEnd()
-    assert run.on_process_ended("learner-0", MENDABLE, core(), ["syncer"]) is Follow.NOTHING
+    assert run.on_process_ended("learner-0", MENDABLE, core(), ["syncer"]) is ExitResponse.NOTHING
     assert not run.over
     run.on_gave_up("learner-1", "ended too often, last: a leak", core(), ["syncer", "observer"])
     assert run.sentence == "learner-1 ended too often, last: a leak"
@@ -180,7 +180,7 @@ def test_an_error_in_this_process_counts_as_one_of_its_own_would(
     if code == OF_NO_USE:
         assert run.failure is error
     elif code == FAILED:
-        assert follow is Follow.RESTART
+        assert follow is ExitResponse.RESTART
         run.on_gave_up("learner-0", f"ended too often, last: {end.told}", core("learner-0"), [])
         assert isinstance(run.failure, IslandsError)
         assert run.failure.__cause__ is error

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from islands.cli.standing import state_of
+from islands.cli.run_status import state_of
 from islands.cluster.figures import FOLDED_KEPT, PROCESSES_KEPT, LearnerFigures
 from islands.cluster.run_folder import RunFolder, versions
 from islands.errors import UserError

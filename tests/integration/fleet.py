@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from islands.cluster.coordinator import Backend, Hub, HubSettings, start_nothing
+from islands.cluster.coordinator import Backend, Coordinator, CoordinatorSettings, start_nothing
 from islands.cluster.local_cluster import LearnerSettings, local_hub
 from islands.cluster.run_claim import Claim, settle
 from islands.cluster.summary import Summary
@@ -43,12 +43,12 @@ class Gaps:
     largest_s: float = 0.0
 
 
-class WatchedHub(Hub):
+class WatchedHub(Coordinator):
     """A hub that remembers what it is told."""
 
     def __init__(
         self,
-        settings: HubSettings,
+        settings: CoordinatorSettings,
         claim: Claim,
         workload: Workload,
         *,
@@ -126,7 +126,7 @@ def make_fleet(
     spec = RunSpec(settings, task, task_settings)
     workload = load_workload(spec)
     claim = settle(folder, spec, workload)
-    hub_settings = HubSettings(
+    hub_settings = CoordinatorSettings(
         folder=folder,
         spec=spec,
         listening=ListenOptions(listen="127.0.0.1:0"),

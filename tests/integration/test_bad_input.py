@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from islands.identities import Role
-from islands.messages.membership import Enquiry, Join, Refused
+from islands.messages.membership import Join, Refused, RunSpecRequest
 from islands.messages.protocol import MESSAGE_TYPES, PROTOCOL
 from messaging.envelope import Envelope
 from messaging.websocket.network import WebsocketNetwork
@@ -329,7 +329,7 @@ async def test_messages_that_no_member_would_send(run: Honest) -> None:
     try:
         for number, body in enumerate(
             (
-                Enquiry(99, Role.LEARNER, "stranger"),
+                RunSpecRequest(99, Role.LEARNER, "stranger"),
                 Join(PROTOCOL, "another run", Role.LEARNER, "stranger", "0" * 32),
                 Join(PROTOCOL, "test", Role.LEARNER, "stranger", "0" * 32),
             )

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.actors.ports import InlineWorker
-from islands.actors.role_actor import Surroundings
+from islands.actors.role_actor import Context
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Version
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import InlineCompute
@@ -58,10 +58,10 @@ def with_learner(body: Callable[[Stage], Awaitable[None]]) -> None:
     async def main() -> None:
         network, failed = MemoryNetwork(), list[BaseException]()
         trainer = NumpyTrainer(1)
-        around = Surroundings(SETTINGS, trainer.layout, network, MemoryTape())
+        context = Context(SETTINGS, trainer.layout, network, MemoryTape())
         compute = InlineCompute(trainer, SETTINGS, step_s=lambda: 0.1)
         worker = InlineWorker(lambda: 0.001)
-        actor = LearnerActor("ana", around, compute, worker, random.Random(0))
+        actor = LearnerActor("ana", context, compute, worker, random.Random(0))
         doors = [network.listen(name) for name in ("supervisor", "syncer")]
         scope = Scope("test", lambda _, error: failed.append(error))
         scope.spawn(actor.run(), "ana")

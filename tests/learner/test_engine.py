@@ -19,8 +19,8 @@ from islands.learner.engine import (
     PIECES_PER_BOUNDARY,
     Engine,
     EngineEvent,
-    PieceTaken,
-    Taken,
+    PendingPiece,
+    PendingSnapshot,
     enqueue,
 )
 from islands.learner.events import MomentsLoaded, ValueAdopted
@@ -42,8 +42,8 @@ class Bench:
         )
         self.adopted: list[ValueAdopted] = []
         self.loaded: list[MomentsLoaded] = []
-        self.taken: list[Taken] = []
-        self.given: list[PieceTaken] = []
+        self.taken: list[PendingSnapshot] = []
+        self.given: list[PendingPiece] = []
         self.engine = Engine(
             trainer,
             RunSettings(fragments=2),

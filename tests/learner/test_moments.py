@@ -9,8 +9,8 @@ from islands.learner.actions import (
     LoadMoments,
     OfferMoments,
     ReadMoments,
-    Remind,
     ResetMoments,
+    SetTimer,
     ToPeer,
 )
 from islands.learner.donating import GIVING_MAX
@@ -19,11 +19,11 @@ from islands.learner.events import (
     MomentsLoaded,
     MomentsRead,
     PieceArrived,
-    Reminded,
     StateRequested,
     SupervisorLinkChanged,
     SyncerLinkChanged,
     Ticked,
+    TimerDue,
     TrainerMade,
     TrainerReady,
     ValueAdopted,
@@ -105,7 +105,7 @@ class Fresh(Bench):
 
     def reminder_s(self) -> float:
         """When the last event asked to be reminded first."""
-        return min(action.after_s for action in self.of(Remind))
+        return min(action.after_s for action in self.of(SetTimer))
 
 
 def welcomed() -> Fresh:
@@ -185,8 +185,8 @@ def test_it_never_waits_longer_than_its_limit() -> None:
     for _ in range(10):
         if bench.noted():
             break
-        after_s = bench.reminder_s() if bench.of(Remind) else LIMIT_S - waited_s
-        bench.do(Reminded(), after_s=after_s)
+        after_s = bench.reminder_s() if bench.of(SetTimer) else LIMIT_S - waited_s
+        bench.do(TimerDue(), after_s=after_s)
         waited_s += after_s
     assert waited_s == LIMIT_S
     assert bench.noted() == [("moments_fresh", "2 of 3 pieces did not come in time")]
@@ -202,11 +202,11 @@ def test_a_lost_piece_is_asked_for_once_more() -> None:
     bench.welcome()
     bench.piece(0)
     assert bench.asked() == [2]
-    bench.do(Reminded(), after_s=0.9 * LIMIT_S / 2)
+    bench.do(TimerDue(), after_s=0.9 * LIMIT_S / 2)
     assert bench.asked() == []
-    bench.do(Reminded(), after_s=0.1 * LIMIT_S / 2)
+    bench.do(TimerDue(), after_s=0.1 * LIMIT_S / 2)
     assert bench.asked() == [1, 2]
-    bench.do(Reminded(), after_s=LIMIT_S)
+    bench.do(TimerDue(), after_s=LIMIT_S)
     assert bench.asked() == []
     bench.piece(2)
     bench.piece(1)

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from islands.identities import Incarnation, LearnerName, Phase
 from islands.learner.events import Event, FromSupervisor, FromSyncer, StepFinished, Ticked
-from islands.learner.narration import PROGRESS_S, Narrator, Seen
+from islands.learner.narration import PROGRESS_S, LearnerView, Narrator
 from islands.messages.membership import Evicted
 from islands.settings.run import Timing
 
 ANA = LearnerName("ana")
 FIRST, SECOND = Incarnation(1, 1), Incarnation(1, 2)
-STEPPING = Seen(
+STEPPING = LearnerView(
     FIRST, Phase.STEPPING, supervisor_up=True, syncer_up=True, steps=3, tokens=30, loss=2.5
 )
 
@@ -26,7 +26,7 @@ class Terminal:
         self.follow(STEPPING)
         self.told.clear()
 
-    def follow(self, seen: Seen, event: Event | None = None, after_s: float = 0.0) -> None:
+    def follow(self, seen: LearnerView, event: Event | None = None, after_s: float = 0.0) -> None:
         """An event, so much later, led to this state."""
         self.now_s += after_s
         self.told += self.narrator.follow(event or Ticked(), seen, self.now_s)

@@ -29,10 +29,10 @@ from islands.observer.actions import (
 from islands.observer.events import (
     EvaluationFinished,
     Event,
+    MessageArrived,
     SupervisorLinkChanged,
     SyncerLinkChanged,
     Ticked,
-    Told,
     UpdateArrived,
 )
 from islands.observer.state import ObserverState
@@ -56,7 +56,7 @@ class Seat:
     def seated(self) -> "Seat":
         """Admitted, and linked to the syncer."""
         self.handle(SupervisorLinkChanged(up=True))
-        self.handle(Told(JOINED))
+        self.handle(MessageArrived(JOINED))
         self.handle(SyncerLinkChanged(up=True))
         return self
 
@@ -83,7 +83,7 @@ def test_it_joins_as_an_observer_and_dials_the_syncer() -> None:
     assert isinstance(asked, ToSupervisor)
     assert isinstance(asked.message, Join)
     assert asked.message.role is Role.OBSERVER
-    assert seat.handle(Told(JOINED)) == [DialSyncer("syncer")]
+    assert seat.handle(MessageArrived(JOINED)) == [DialSyncer("syncer")]
     (said,) = seat.handle(SyncerLinkChanged(up=True))
     assert isinstance(said, ToSyncer)
     assert isinstance(said.message, Hello)
@@ -94,7 +94,7 @@ def test_it_says_hello_only_when_admitted() -> None:
     """A link that opens before the admission is greeted after it."""
     seat = Seat()
     assert not seat.handle(SyncerLinkChanged(up=True))
-    actions = seat.handle(Told(JOINED))
+    actions = seat.handle(MessageArrived(JOINED))
     assert [type(action) for action in actions] == [DialSyncer, ToSyncer]
 
 
@@ -159,7 +159,7 @@ def test_a_higher_epoch_wins_over_a_higher_number() -> None:
 def test_an_old_syncer_is_not_believed() -> None:
     """Once a newer epoch has welcomed it, updates of the old syncer are dropped."""
     seat = Seat().seated()
-    seat.handle(Told(Welcome(3, (None, None))))
+    seat.handle(MessageArrived(Welcome(3, (None, None))))
     assert not seat.take(0, 9, epoch=2)
     assert seat.take(0, 0, epoch=3)
 
@@ -175,13 +175,13 @@ def test_an_evicted_observer_joins_again_with_what_it_holds() -> None:
     """An eviction of another incarnation is not its own."""
     seat = Seat().seated()
     seat.take(0, 2)
-    assert not seat.handle(Told(Evicted("watcher", Incarnation(1, 3), "old")))
-    (asked,) = seat.handle(Told(Evicted("watcher", ME, "silent")))
+    assert not seat.handle(MessageArrived(Evicted("watcher", Incarnation(1, 3), "old")))
+    (asked,) = seat.handle(MessageArrived(Evicted("watcher", ME, "silent")))
     assert isinstance(asked, ToSupervisor)
     assert isinstance(asked.message, Join)
     assert (asked.message.previous, asked.message.credential) == (ME, "signed")
     again = replace(JOINED, incarnation=Incarnation(1, 9))
-    hello = seat.handle(Told(again))[-1]
+    hello = seat.handle(MessageArrived(again))[-1]
     assert isinstance(hello, ToSyncer)
     assert isinstance(hello.message, Hello)
     assert hello.message.incarnation == Incarnation(1, 9)
@@ -192,7 +192,7 @@ def test_an_evicted_observer_joins_again_with_what_it_holds() -> None:
 def test_an_admission_that_comes_twice_or_late_changes_nothing(counter: int) -> None:
     """It goes on as the incarnation that it is: the other one is not its own, or has ended."""
     seat = Seat().seated()
-    assert seat.handle(Told(replace(JOINED, incarnation=Incarnation(1, counter)))) == []
+    assert seat.handle(MessageArrived(replace(JOINED, incarnation=Incarnation(1, counter)))) == []
     beat = seat.handle(Ticked())[0]
     assert isinstance(beat, ToSupervisor)
     assert isinstance(beat.message, Heartbeat)
@@ -202,16 +202,16 @@ def test_an_admission_that_comes_twice_or_late_changes_nothing(counter: int) -> 
 def test_an_ended_incarnation_is_not_taken_up_again() -> None:
     """Its admission may come once more, after its eviction."""
     seat = Seat().seated()
-    seat.handle(Told(Evicted("watcher", ME, "silent")))
-    assert seat.handle(Told(JOINED)) == []
+    seat.handle(MessageArrived(Evicted("watcher", ME, "silent")))
+    assert seat.handle(MessageArrived(JOINED)) == []
 
 
 def test_an_older_supervisor_is_not_believed() -> None:
     """Neither its admissions count, nor where it says that the syncer is."""
     seat = Seat()
-    seat.handle(Told(HeartbeatAck(2)))
-    assert seat.handle(Told(JOINED)) == []
-    assert seat.handle(Told(HeartbeatAck(1, (SyncerAddress("elsewhere"),)))) == []
+    seat.handle(MessageArrived(HeartbeatAck(2)))
+    assert seat.handle(MessageArrived(JOINED)) == []
+    assert seat.handle(MessageArrived(HeartbeatAck(1, (SyncerAddress("elsewhere"),)))) == []
 
 
 def test_it_heals_until_it_holds_every_fragment() -> None:
@@ -233,7 +233,7 @@ def test_it_follows_a_syncer_that_moved() -> None:
     """The supervisor's acknowledgements say where the syncer is now."""
     seat = Seat().seated()
     ack = HeartbeatAck(1, (SyncerAddress("elsewhere"),))
-    assert seat.handle(Told(ack)) == [DialSyncer("elsewhere")]
+    assert seat.handle(MessageArrived(ack)) == [DialSyncer("elsewhere")]
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_it_follows_a_syncer_that_moved() -> None:
 )
 def test_when_it_ends(message: Stop | Refused, exits: list[Exit]) -> None:
     """It ends with the run, or when it is refused for good; that the run is over is no failure."""
-    assert Seat().seated().handle(Told(message)) == exits
+    assert Seat().seated().handle(MessageArrived(message)) == exits
 
 
 def test_its_name_is_that_of_a_peer() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from islands.messages.training import Contribution, FragmentUpdate
 from messaging.envelope import Envelope
-from messaging.links.channel import Conditions, LaneQueue, Way
+from messaging.links.channel import Channel, Conditions, LaneQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +61,19 @@ class Tap:
     async def connect(self, source: str, target: str) -> None:
         await self._inner.connect(source, target)
 
-    def opened(self, there: Way, back: Way) -> None:
+    def opened(self, there: Channel, back: Channel) -> None:
         self._inner.opened(there, back)
 
-    def ended(self, way: Way) -> None:
+    def ended(self, way: Channel) -> None:
         self._inner.ended(way)
 
-    def notice_s(self, way: Way) -> float:
+    def notice_s(self, way: Channel) -> float:
         return self._inner.notice_s(way)
 
-    def keeps_tail(self, way: Way, queue: LaneQueue) -> bool:
+    def keeps_tail(self, way: Channel, queue: LaneQueue) -> bool:
         return self._inner.keeps_tail(way, queue)
 
-    def arrivals(self, way: Way, queue: LaneQueue, envelope: Envelope) -> tuple[float, ...]:
+    def arrivals(self, way: Channel, queue: LaneQueue, envelope: Envelope) -> tuple[float, ...]:
         arrivals_s = self._inner.arrivals(way, queue, envelope)
         if isinstance(envelope.body, Contribution):
             arrivals_s = self._disturbed(way.source, arrivals_s)

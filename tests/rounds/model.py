@@ -27,7 +27,7 @@ from islands.identities import (
 )
 from islands.learner import actions as learner_actions
 from islands.learner import events as learner_events
-from islands.learner.copies import Copies
+from islands.learner.snapshot_copies import SnapshotCopies
 from islands.learner.state import LearnerState
 from islands.messages.membership import (
     Join,
@@ -100,7 +100,7 @@ class FakeCompute:
     bases: dict[int, Version] = field(default_factory=dict)
     marks: dict[int, int] = field(default_factory=dict)
     snapshots: dict[int, Work] = field(default_factory=dict)
-    copies: Copies = field(default_factory=Copies)
+    copies: SnapshotCopies = field(default_factory=SnapshotCopies)
     copied_s: float = 0.0
     taken: dict[int, tuple[Version, int]] = field(default_factory=dict)
     alive: bool = True
@@ -474,7 +474,7 @@ class Model:
                 peer, message
             ):
                 self._to_peer(name, LearnerName(peer), message)
-            case learner_actions.Remind(after_s):
+            case learner_actions.SetTimer(after_s):
                 target = self.learners[name]
                 self._at(after_s, lambda: self._remind(target))
             case Record(entry):
@@ -484,7 +484,7 @@ class Model:
 
     def _remind(self, learner: LearnerState) -> None:
         if self.learners.get(learner.name) is learner:
-            self._learner(learner.name, learner_events.Reminded())
+            self._learner(learner.name, learner_events.TimerDue())
 
     def _to_peer(
         self, name: LearnerName, peer: LearnerName, message: StateRequest | StateOffer

@@ -10,19 +10,19 @@ import pytest
 
 from islands.actors.acceptor import READ_AT_ONCE
 from islands.actors.credentials import Credentials
-from islands.actors.role_actor import ROOM, Surroundings
+from islands.actors.role_actor import ROOM, Context
 from islands.files.disk import RealDisk
 from islands.identities import OPERATOR, Incarnation, LearnerName, Phase, Role, Status
 from islands.messages.control import Command, CommandAnswer, Note, RunEnded, StepFigures, Verb
 from islands.messages.membership import (
-    Enquiry,
     Heartbeat,
     HeartbeatAck,
     Join,
     Joined,
     Leave,
     Refused,
-    RunTold,
+    RunSpecReply,
+    RunSpecRequest,
     Stop,
 )
 from islands.messages.protocol import PROTOCOL
@@ -58,7 +58,7 @@ class Hub:
         self.broken = ""
         self.actor = SupervisorActor(
             "supervisor",
-            Surroundings(RunSettings(), LAYOUT, self.network, self.tape),
+            Context(RunSettings(), LAYOUT, self.network, self.tape),
             disk=RealDisk(folder),
             credentials=self.credentials,
             told=told,
@@ -131,8 +131,8 @@ def with_hub(
 
 async def settle(hub: Hub, link: Link) -> None:
     """Everything that was said before on this link has been handled."""
-    hub.say(link, Enquiry(PROTOCOL, Role.OBSERVER, "x"))
-    while not isinstance((await link.receive()).body, RunTold | Refused):
+    hub.say(link, RunSpecRequest(PROTOCOL, Role.OBSERVER, "x"))
+    while not isinstance((await link.receive()).body, RunSpecReply | Refused):
         pass
 
 
@@ -150,9 +150,9 @@ def test_who_asks_is_told_spec_and_plan(tmp_path: Path) -> None:
 
     async def body(hub: Hub) -> None:
         link = await hub.dial("ana")
-        hub.say(link, Enquiry(PROTOCOL, Role.LEARNER, "ana"))
-        told, envelope = await hub.hear(link, RunTold)
-        assert told == RunTold("run", "{spec}")
+        hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
+        told, envelope = await hub.hear(link, RunSpecReply)
+        assert told == RunSpecReply("run", "{spec}")
         assert [bytes(part) for part in envelope.payload] == [b"plan"]
 
     with_hub(tmp_path, body, told=("{spec}", memoryview(b"plan")))
@@ -163,7 +163,7 @@ def test_a_supervisor_that_was_told_nothing_says_so(tmp_path: Path) -> None:
 
     async def body(hub: Hub) -> None:
         link = await hub.dial("ana")
-        hub.say(link, Enquiry(PROTOCOL, Role.LEARNER, "ana"))
+        hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
         refused, _ = await hub.hear(link, Refused)
         assert "cannot tell what its run is" in refused.reason
         assert not refused.retry
@@ -379,7 +379,7 @@ def test_what_no_check_foresaw_ends_its_sender_and_not_the_supervisor(
         other, _ = await hub.admit("ben")
         monkeypatch.setattr(state_module, "take_enquiry", fail)
         link = await hub.dial("ana")
-        hub.say(link, Enquiry(PROTOCOL, Role.LEARNER, "ana"))
+        hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
         await ended(link)
         monkeypatch.undo()
         await settle(hub, other)
@@ -444,10 +444,10 @@ def test_a_crowd_that_speaks_at_once_is_slowed_down_and_heard(tmp_path: Path) ->
             await asyncio.sleep(0)  # so many sessions may not wait to be accepted
         for link in links:
             for number in range(READ_AT_ONCE):
-                hub.say(link, Enquiry(PROTOCOL, Role.LEARNER, f"{number}"))
+                hub.say(link, RunSpecRequest(PROTOCOL, Role.LEARNER, f"{number}"))
         for link in links:
             for _ in range(READ_AT_ONCE):
-                await hub.hear(link, RunTold)
+                await hub.hear(link, RunSpecReply)
         assert hub.actor.mailbox.high_water <= ROOM
         assert not hub.actor.ref.stopped
 

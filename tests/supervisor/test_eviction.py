@@ -4,7 +4,7 @@ import pytest
 
 from islands.identities import Incarnation, Phase, Role, Status
 from islands.settings.run import Timing
-from islands.supervisor.eviction import MemberRecord, Place, Standstill, judge, standstill
+from islands.supervisor.eviction import MemberRecord, StallPoint, Standstill, judge, standstill
 
 TIMING = Timing()
 
@@ -84,7 +84,7 @@ def test_a_learner_gets_five_of_its_own_steps(step_s: float, limit_s: float) -> 
     slow, last_s = stepping(step_s), 3 * step_s
     found = standstill(slow, TIMING, last_s)
     assert found is not None
-    assert found.place is Place.STEP
+    assert found.place is StallPoint.STEP
     assert found.limit_s == pytest.approx(limit_s)
     for waited_s, status in ((limit_s - 0.1, Status.LIVE), (limit_s + 0.1, Status.STALLED)):
         slow.heard(Phase.STEPPING, 3, last_s + waited_s)
@@ -110,7 +110,7 @@ def test_the_first_step_is_not_taken_for_the_length_of_a_step() -> None:
     for step in range(4):
         learner.heard(Phase.STEPPING, step, 400.0 * (step > 0) + step)
     found = standstill(learner, TIMING, 403.0)
-    assert found == Standstill(Place.STEP, 0.0, 30.0)
+    assert found == Standstill(StallPoint.STEP, 0.0, 30.0)
 
 
 def test_a_step_that_is_long_now_and_then_is_no_stall() -> None:
@@ -132,7 +132,7 @@ def test_who_compiles_within_a_step_has_the_time_of_compiling() -> None:
         assert judge(learner, TIMING, at_s) is Status.LIVE
     learner.heard(Phase.STEPPING, 3, 595.0)
     learner.heard(Phase.STEPPING, 4, 596.0)
-    assert standstill(learner, TIMING, 596.0) == Standstill(Place.STEP, 0.0, 30.0)
+    assert standstill(learner, TIMING, 596.0) == Standstill(StallPoint.STEP, 0.0, 30.0)
 
 
 def test_compiling_has_a_limit_of_its_own() -> None:

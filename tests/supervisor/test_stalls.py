@@ -6,7 +6,7 @@ from islands.identities import Incarnation, Phase
 from islands.messages.membership import Heartbeat
 from islands.supervisor.actions import Action, KillProcess
 from islands.supervisor.events import ProcessEnded
-from islands.supervisor.eviction import Place, Standstill
+from islands.supervisor.eviction import StallPoint, Standstill
 from islands.supervisor.stalls import LONGEST_S, Stalls
 from tests.supervisor.desk import Desk, beat
 
@@ -106,9 +106,9 @@ def test_a_device_that_hangs_again_and_again_is_always_found() -> None:
     """The limit grows with each kill, but not for ever."""
     stalls, limits = Stalls(), []
     for number in range(100):
-        limits.append(stalls.limit_s(Standstill(Place.STEP, 0.0, 30.0)))
-        found = Standstill(Place.STEP, limits[-1], 30.0)
+        limits.append(stalls.limit_s(Standstill(StallPoint.STEP, 0.0, 30.0)))
+        found = Standstill(StallPoint.STEP, limits[-1], 30.0)
         assert stalls.kill_because(found, Incarnation(1, number)) is not None
     assert limits[:3] == [30.0, 60.0, 120.0]
     assert limits[-1] == LONGEST_S
-    assert stalls.limit_s(Standstill(Place.STEP, 0.0, 2 * LONGEST_S)) == 2 * LONGEST_S
+    assert stalls.limit_s(Standstill(StallPoint.STEP, 0.0, 2 * LONGEST_S)) == 2 * LONGEST_S

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from islands.errors import RefusedError
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.messages.membership import (
-    Enquiry,
     Evicted,
     Heartbeat,
     HeartbeatAck,
@@ -17,6 +16,7 @@ from islands.messages.membership import (
     Leave,
     MembershipChanged,
     Refused,
+    RunSpecRequest,
     Stop,
     SyncerAddress,
 )
@@ -26,15 +26,15 @@ from islands.supervisor.actions import (
     GiveUp,
     KillProcess,
     Send,
+    SendRunSpec,
     StartProcess,
-    TellRun,
 )
 from islands.supervisor.core import ENDED_REMEMBERED
 from islands.supervisor.events import (
-    EnquiryArrived,
     LeaveArrived,
     LinkClosed,
     ProcessEnded,
+    RunSpecRequested,
     StopArrived,
     Ticked,
 )
@@ -250,9 +250,11 @@ def test_an_older_syncer_is_fenced() -> None:
 def test_who_asks_is_told_what_the_run_is() -> None:
     """Before it can join, a process asks; one of another protocol is refused with a sentence."""
     desk = Desk()
-    assert desk.handle(EnquiryArrived(Enquiry(PROTOCOL, Role.LEARNER, "a"), 5)) == [TellRun(5, "a")]
-    newer = Enquiry(PROTOCOL + 1, Role.LEARNER, "a")
-    (refused,) = sent(desk.handle(EnquiryArrived(newer, 5)), Refused)
+    assert desk.handle(RunSpecRequested(RunSpecRequest(PROTOCOL, Role.LEARNER, "a"), 5)) == [
+        SendRunSpec(5, "a")
+    ]
+    newer = RunSpecRequest(PROTOCOL + 1, Role.LEARNER, "a")
+    (refused,) = sent(desk.handle(RunSpecRequested(newer, 5)), Refused)
     assert "protocol" in refused.reason
 
 

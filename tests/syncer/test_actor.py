@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from islands.actors.credentials import Credentials
 from islands.actors.ports import InlineWorker
-from islands.actors.role_actor import Surroundings
+from islands.actors.role_actor import Context
 from islands.errors import DiskError, OutdatedError
 from islands.files.disk import Disk, RealDisk
 from islands.identities import (
@@ -75,7 +75,7 @@ class Room:
         self.credentials = Credentials("run", b"a key for the tests alone")
         self.actor = SyncerActor(
             "syncer",
-            Surroundings(SETTINGS, LAYOUT, self.network, self.tape),
+            Context(SETTINGS, LAYOUT, self.network, self.tape),
             disk=disk,
             workers=SyncerWorkers.of(InlineWorker(lambda: 0.001)),
             optimizer=Sgd.of(SETTINGS.outer),

@@ -19,7 +19,7 @@ from islands.syncer.claims import (
     ANSWERS_KEPT,
     COPIES_MAX,
     Answers,
-    Marks,
+    ReportedTotals,
     believed_batch,
     believed_step_s,
     wrong_report,
@@ -52,9 +52,9 @@ def contribution(
     return Contribution(ticket, FragmentIndex(0), base, steps, tokens, processed, "float32", "")
 
 
-def marks(*totals: int) -> Marks:
+def marks(*totals: int) -> ReportedTotals:
     """Reports after so many steps each."""
-    kept = Marks()
+    kept = ReportedTotals()
     for steps in totals:
         kept.add(steps, steps * BATCH)
     return kept
@@ -107,7 +107,7 @@ def test_without_a_step_told_the_batch_that_it_named_decides() -> None:
 @pytest.mark.parametrize(("batch", "steps"), [(1, 1), (1, 500), (10**7, 1), (10**7, 500)])
 def test_honest_steps_are_believed_at_both_ends(batch: int, steps: int) -> None:
     """One token in a step or ten million, one step or five hundred."""
-    kept = Marks()
+    kept = ReportedTotals()
     kept.add(steps, steps * batch)
     whole = contribution(steps, tokens=steps * batch, processed=steps * batch)
     assert wrong_steps(whole, told(steps=steps, pending=steps, batch=batch), kept) is None

@@ -6,8 +6,8 @@ from islands.syncer.grace import (
     WARN_EVERY_S,
     Durations,
     GraceWatch,
-    Lacking,
     MovingAverage,
+    OverlapShortfall,
     grace_s,
 )
 
@@ -66,7 +66,7 @@ def test_an_exchange_that_is_too_long_is_told_after_a_while_and_then_once_a_minu
     watch, slow = GraceWatch(), durations(1.0, 2.0, 1.5)
     assert looks(watch, slow, 0.0, 9.9) == []
     found = watch.look(slow, overlap_steps=2, patient_s=10.0, now_s=10.0)
-    assert found == Lacking(exchange_s=3.5, hidden_s=2.0, steps_needed=5)
+    assert found == OverlapShortfall(exchange_s=3.5, hidden_s=2.0, steps_needed=5)
     assert grace_s(slow, overlap_steps=found.steps_needed, safety=0.8) > 0
     times_s = [10.0 + second for second in range(1, 150)]
     assert looks(watch, slow, *times_s) == [10.0 + WARN_EVERY_S, 10.0 + 2 * WARN_EVERY_S]

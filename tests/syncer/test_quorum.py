@@ -4,7 +4,7 @@ import pytest
 
 from islands.settings.run import Automatic, RunSettings
 from islands.syncer.actions import BeginMerge
-from islands.syncer.quorum import Expected, worth_waiting
+from islands.syncer.quorum import QuorumTarget, worth_waiting
 from tests.syncer.bench import Bench, opened, seeded
 
 AUTO = Automatic.AUTO
@@ -13,21 +13,21 @@ AUTO = Automatic.AUTO
 @pytest.mark.parametrize(
     ("answers_s", "interval_s", "expected"),
     [
-        ([], 24.0, Expected(1)),  # nobody was asked
-        ([None, None], 24.0, Expected(1)),  # nothing is measured
-        ([2.0, None], 24.0, Expected(1, 2.0)),  # who never answered is not waited for
-        ([0.01, 0.02], 0.0, Expected(1)),  # ξ_step is unknown
-        ([0.01, 0.02, 0.015], 0.115, Expected(3, 0.02)),  # digits: steps of 1 ms, H = 115
-        ([1.0] * 7 + [10.0], 24.0, Expected(7, 1.0)),  # 7·23/24 > 8·14/24
-        ([1.0, 10.0], 24.0, Expected(2, 10.0)),  # 23/24 < 2·14/24
-        ([1.0, 13.0], 24.0, Expected(1, 1.0)),  # 23/24 > 2·11/24
-        ([30.0, 40.0], 24.0, Expected(1, 30.0)),  # beyond the interval nobody else is
-        ([1.0, 1.0], 24.0, Expected(2, 1.0)),
-        ([1.0] * 4096, 24.0, Expected(4096, 1.0)),
+        ([], 24.0, QuorumTarget(1)),  # nobody was asked
+        ([None, None], 24.0, QuorumTarget(1)),  # nothing is measured
+        ([2.0, None], 24.0, QuorumTarget(1, 2.0)),  # who never answered is not waited for
+        ([0.01, 0.02], 0.0, QuorumTarget(1)),  # ξ_step is unknown
+        ([0.01, 0.02, 0.015], 0.115, QuorumTarget(3, 0.02)),  # digits: steps of 1 ms, H = 115
+        ([1.0] * 7 + [10.0], 24.0, QuorumTarget(7, 1.0)),  # 7·23/24 > 8·14/24
+        ([1.0, 10.0], 24.0, QuorumTarget(2, 10.0)),  # 23/24 < 2·14/24
+        ([1.0, 13.0], 24.0, QuorumTarget(1, 1.0)),  # 23/24 > 2·11/24
+        ([30.0, 40.0], 24.0, QuorumTarget(1, 30.0)),  # beyond the interval nobody else is
+        ([1.0, 1.0], 24.0, QuorumTarget(2, 1.0)),
+        ([1.0] * 4096, 24.0, QuorumTarget(4096, 1.0)),
     ],
 )
 def test_what_is_worth_waiting_for(
-    answers_s: list[float | None], interval_s: float, expected: Expected
+    answers_s: list[float | None], interval_s: float, expected: QuorumTarget
 ) -> None:
     """The n for which n·(1 − a_n/(H·ξ_step)) is largest, by hand."""
     assert worth_waiting(answers_s, interval_s) == expected

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from islands.actors.credentials import Credentials
 from islands.actors.ports import InlineWorker
-from islands.actors.role_actor import Surroundings
+from islands.actors.role_actor import Context
 from islands.cluster.roles import journal_disk
 from islands.errors import DamagedError, DiskError, FencedError, UserError
 from islands.files.disk import Disk
@@ -44,7 +44,7 @@ class Start:
         self.tape = MemoryTape()
         self.actor = SyncerActor(
             "syncer",
-            Surroundings(settings, LAYOUT, MemoryNetwork(), self.tape),
+            Context(settings, LAYOUT, MemoryNetwork(), self.tape),
             disk=disk,
             workers=SyncerWorkers.of(InlineWorker(lambda: 0.001)),
             optimizer=Sgd.of(settings.outer),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from islands.actors.credentials import Credentials
 from islands.actors.ports import InlineWorker
-from islands.actors.role_actor import Surroundings
+from islands.actors.role_actor import Context
 from islands.errors import DiskError
 from islands.files.disk import DiskFile
 from islands.identities import Incarnation, Phase
@@ -55,7 +55,7 @@ class Room:
         self.began_s = asyncio.get_running_loop().time()
         self.actor = SyncerActor(
             "syncer",
-            Surroundings(SETTINGS, LAYOUT, self.network, self.tape),
+            Context(SETTINGS, LAYOUT, self.network, self.tape),
             disk=disk or SimulatedDisk(random.Random(0)),
             workers=SyncerWorkers.of(
                 InlineWorker(lambda: 0.001 if self.actor.begun else RECOVERY_S)

@@ -1,6 +1,6 @@
 """What peers can cause on a tape is bounded, and what is left out is counted."""
 
-from islands.actors.role_actor import RoleActor, Surroundings
+from islands.actors.role_actor import Context, RoleActor
 from islands.layout.leaves import Fragment, Leaf, layout_of
 from islands.settings.run import RunSettings
 from islands.tape.entry_limit import ENTRIES_PER_S, EntryLimit
@@ -22,7 +22,7 @@ async def test_refusals_by_the_thousand_leave_few_entries_and_no_other_is_missed
     """The first ones say why, the next one says how many there were."""
     layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], "balanced", {})
     tape = MemoryTape()
-    actor = RoleActor[object]("hub", Surroundings(RunSettings(), layout, MemoryNetwork(), tape))
+    actor = RoleActor[object]("hub", Context(RunSettings(), layout, MemoryNetwork(), tape))
     for number in range(10_000):
         actor.record(Refused(str(number), "no"))
     actor.record(Journalled(1))

@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 from islands.actors.credentials import Credentials
-from islands.actors.membership import MembershipState, SignOfLife
+from islands.actors.membership import HeartbeatContent, MembershipState
 from islands.errors import IslandsError
 from islands.identities import Incarnation, LearnerName, Phase, Role
 from islands.learner import actions as learner_actions
@@ -200,7 +200,7 @@ class Company:
             elif isinstance(peer, Learner):
                 self._learner(peer, learner_events.FromSupervisor(message))
             elif not isinstance(message, Drain):
-                self._observer(peer, observer_events.Told(message))
+                self._observer(peer, observer_events.MessageArrived(message))
 
         self._post(f"supervisor to {name}", arrive)
 
@@ -259,7 +259,7 @@ class Company:
             core, phase = one.state.core, Phase.MERGING
             view = core.view.epoch, core.view.number
             word = one.membership.say(
-                SignOfLife(phase, 0, core.durable.epoch, name, *view), self.now_s
+                HeartbeatContent(phase, 0, core.durable.epoch, name, *view), self.now_s
             )
             if word is not None:
                 self._to_supervisor(name, word)
@@ -371,7 +371,7 @@ class Company:
         elif isinstance(peer, Learner):
             self._learner(peer, learner_events.FromSyncer(message))
         elif isinstance(message, Welcome | Refused | Evicted | Stop):
-            self._observer(peer, observer_events.Told(message))
+            self._observer(peer, observer_events.MessageArrived(message))
 
     # --- links between processes and syncers --------------------------------------------------
 
@@ -499,8 +499,8 @@ class Company:
                 self._at_rest(peer)
             case learner_actions.ToPeer(name, asked) | learner_actions.OfferMoments(name, asked, _):
                 self._to_peer(peer, name, asked)
-            case learner_actions.Remind(after_s):
-                reminded = learner_events.Reminded()
+            case learner_actions.SetTimer(after_s):
+                reminded = learner_events.TimerDue()
                 self._timers.append((self.now_s + after_s, lambda: self._learner(peer, reminded)))
             case learner_actions.Exit():
                 self._post("", lambda: self._exit(peer))

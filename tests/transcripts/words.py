@@ -294,7 +294,7 @@ def _moments_action(action: object) -> str:
             return f"load {len(pieces)} pieces of moments"
         case learner_actions.LoadKept():
             return "load moments from disk"
-        case learner_actions.Remind(after_s):
+        case learner_actions.SetTimer(after_s):
             return f"remind after {after_s:g} s"
         case _:
             return ""
@@ -304,7 +304,7 @@ def _other_words(action: object) -> str:
     match action:
         case supervisor_actions.Drop(_, reason):
             return f"hang up: {reason}"
-        case supervisor_actions.TellRun(_, name):
+        case supervisor_actions.SendRunSpec(_, name):
             return f"tell {name} what the run is"
         case supervisor_actions.StartProcess(name, delay_s):
             return f"start {name} after {delay_s:g} s"
@@ -387,7 +387,7 @@ def _learner_hears(event: object) -> tuple[str, str]:
     match event:
         case learner_events.FromSupervisor(message):
             return "supervisor", _kind(message)
-        case observer_events.Told(message):
+        case observer_events.MessageArrived(message):
             return "its hub", _kind(message)
         case learner_events.FromSyncer(PullFragment() as pull):
             return "syncer", f"pull {pull.ticket}"
@@ -440,7 +440,7 @@ def _happened_within(event: object) -> str:
             return f"piece {piece} of moments is read"
         case learner_events.MomentsLoaded():
             return "moments are loaded"
-        case learner_events.Reminded():
+        case learner_events.TimerDue():
             return "is reminded"
         case _:
             return ""

@@ -65,8 +65,8 @@ GLUE = (
     Mutation(
         "momentum zero after a restart",
         "islands/syncer/vault.py",
-        "self._shelves[fragment] = _Shelf({version: value}, state)",
-        "self._shelves[fragment] = _Shelf({version: value}, self._optimizer.init(value))",
+        "self._shelves[fragment] = _FragmentValues({version: value}, state)",
+        "self._shelves[fragment] = _FragmentValues({version: value}, self._optimizer.init(value))",
         (ORACLE_VALUES,),
     ),
     Mutation(

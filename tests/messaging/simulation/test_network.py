@@ -157,7 +157,7 @@ def test_dropped_control_breaks_the_session() -> None:
         assert "connection lost" in reason
         await asyncio.sleep(1)
         assert near.close_reason == "connection lost"
-        assert not network.ways
+        assert not network.channels
 
     simulate(scenario, Route())
 
@@ -293,7 +293,7 @@ def test_silent_crash_is_never_noticed() -> None:
         assert not near.closed
         near.close("no sign of life")
         await asyncio.sleep(5)
-        assert not network.ways
+        assert not network.channels
 
     simulate(scenario, Route())
 
@@ -321,7 +321,7 @@ def test_ended_sessions_leave_nothing_behind(seed: int) -> None:
             near.close("end")
             network.heal_all()
             await asyncio.sleep(5)
-            assert not network.ways
+            assert not network.channels
             assert not network.listeners()
 
     simulate(scenario, Route(jitter_s=0.05, drop=0.05, duplicate=0.1), seed)

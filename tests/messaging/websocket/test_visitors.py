@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from messaging.websocket.visitors import Standing, Visitors, place_of
+from messaging.websocket.visitors import TrustLevel, Visitors, place_of
 
 
 def filled(*places: str, strangers: int = 3, most: int = 1000, guests: int = 1000) -> Visitors:
@@ -27,29 +27,29 @@ def test_whoever_has_shown_the_secret_gives_way_to_no_stranger() -> None:
     """Strangers give way among themselves, down to the newcomer itself."""
     visitors = filled("a", "a", "a", most=3)
     for number in (1, 2, 3):
-        assert visitors.rise(number, Standing.GUEST) is None
+        assert visitors.rise(number, TrustLevel.GUEST) is None
     assert visitors.come(4, "b", 4.0) == 4
 
 
 def test_guests_give_way_among_themselves_and_members_to_nobody() -> None:
     """Whoever was admitted stays, however crowded its place is."""
     visitors = filled("a", "a", "a", guests=2)
-    assert visitors.rise(1, Standing.GUEST) is None
-    assert visitors.rise(1, Standing.MEMBER) is None
-    assert visitors.rise(2, Standing.GUEST) is None
-    assert visitors.rise(3, Standing.GUEST) is None
+    assert visitors.rise(1, TrustLevel.GUEST) is None
+    assert visitors.rise(1, TrustLevel.MEMBER) is None
+    assert visitors.rise(2, TrustLevel.GUEST) is None
+    assert visitors.rise(3, TrustLevel.GUEST) is None
     visitors.come(4, "b", 4.0)
-    assert visitors.rise(4, Standing.GUEST) == 2
+    assert visitors.rise(4, TrustLevel.GUEST) == 2
 
 
 def test_nobody_falls_and_who_is_gone_does_not_rise() -> None:
     """A late word about a connection that has ended changes nothing."""
     visitors = filled("a")
-    visitors.rise(1, Standing.MEMBER)
-    assert visitors.rise(1, Standing.GUEST) is None
-    assert visitors.standing(1) is Standing.MEMBER
+    visitors.rise(1, TrustLevel.MEMBER)
+    assert visitors.rise(1, TrustLevel.GUEST) is None
+    assert visitors.trust(1) is TrustLevel.MEMBER
     visitors.leave(1)
-    assert visitors.rise(1, Standing.GUEST) is None
+    assert visitors.rise(1, TrustLevel.GUEST) is None
     visitors.leave(1)
     assert len(visitors) == 0
 
@@ -86,14 +86,14 @@ def test_counts_are_right_whatever_happens() -> None:
         gone = visitors.come(number, str(rng.randrange(4)), float(number))
         here.add(number)
         if gone is None and rng.random() < 0.7:
-            gone = visitors.rise(rng.choice(sorted(here)), rng.choice([*Standing]))
+            gone = visitors.rise(rng.choice(sorted(here)), rng.choice([*TrustLevel]))
         for one in {gone, rng.choice(sorted(here)) if rng.random() < 0.6 else None} - {None}:
             visitors.leave(int(one or 0))
             here.discard(int(one or 0))
         assert len(visitors) == len(here) <= 40
-        assert visitors.count(Standing.STRANGER) <= 10
-        assert visitors.count(Standing.GUEST) <= 15
+        assert visitors.count(TrustLevel.STRANGER) <= 10
+        assert visitors.count(TrustLevel.GUEST) <= 15
     for one in here:
         visitors.leave(one)
-    assert [visitors.count(standing) for standing in Standing] == [0, 0, 0]
+    assert [visitors.count(trust) for trust in TrustLevel] == [0, 0, 0]
     assert visitors.late(1e9) == []

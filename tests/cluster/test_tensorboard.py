@@ -4,8 +4,8 @@ from pathlib import Path
 
 from msgspec import structs
 
-from islands.cluster.board import LEARNERS_MOST, Board, table_of
 from islands.cluster.run_folder import RunFolder
+from islands.cluster.tensorboard import LEARNERS_MOST, TensorBoard, table_of
 from islands.files.spool import Spool
 from islands.learner.compute import StepReport
 from islands.learner.events import StepFinished
@@ -45,7 +45,7 @@ def test_learners_are_overlaid_over_the_tokens_of_the_run(tmp_path: Path) -> Non
 def test_a_step_beyond_what_an_event_holds_is_the_last_one(tmp_path: Path) -> None:
     """It costs no point, and ends nobody."""
     spool = Spool(tmp_path)
-    Board(tmp_path, spool, SETTINGS).run(2**70, {"loss": 1.0})
+    TensorBoard(tmp_path, spool, SETTINGS).run(2**70, {"loss": 1.0})
     spool.close()
     assert curves_in(tmp_path / "run")["loss"] == [(2**63 - 1, 1.0)]
 
@@ -53,7 +53,7 @@ def test_a_step_beyond_what_an_event_holds_is_the_last_one(tmp_path: Path) -> No
 def test_the_settings_are_shown_once(tmp_path: Path) -> None:
     """As text beside the curves, with those of the outer optimizer and the timeouts."""
     spool = Spool(tmp_path)
-    board = Board(tmp_path, spool, SETTINGS)
+    board = TensorBoard(tmp_path, spool, SETTINGS)
     for tokens in (1, 2):
         board.run(tokens, {"loss": 1.0})
     spool.close()
@@ -71,7 +71,7 @@ def test_the_settings_are_shown_once(tmp_path: Path) -> None:
 def test_a_crowd_does_not_open_a_thousand_files(tmp_path: Path) -> None:
     """Nor does a name that is no folder's, or that of the run."""
     spool = Spool(tmp_path)
-    board = Board(tmp_path, spool, SETTINGS)
+    board = TensorBoard(tmp_path, spool, SETTINGS)
     for name in ("run", "../x", "", "a/b", *(f"n{index}" for index in range(1000))):
         board.learner(name, 1, {"loss": 1.0})
     spool.close()

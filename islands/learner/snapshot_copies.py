@@ -18,7 +18,7 @@ LAG_ORDINARY_STEPS = 1
 
 
 @dataclass(slots=True)
-class Copies:
+class SnapshotCopies:
     """Snapshots on their way, by fragment: the totals of steps at which they were taken.
 
     `steps` is the total at the last boundary, `lag_steps` how many were dispatched while the copy

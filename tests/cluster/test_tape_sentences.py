@@ -4,7 +4,7 @@ from string import Formatter
 
 import pytest
 
-from islands.cluster.happenings import WORDS, sentence
+from islands.cluster.tape_sentences import WORDS, sentence
 from islands.identities import Role, Status
 from islands.messages.control import Verb
 from islands.tape import learner_entries as learners

@@ -33,7 +33,7 @@ LEARNERS_SHARE = 8
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-class Board:
+class TensorBoard:
     """Writes the curves of a run.
 
     Args:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from islands.learner.copies import COPIES_MAX, Copies
+from islands.learner.snapshot_copies import COPIES_MAX, SnapshotCopies
 
 
 def played(copy_steps: float, fragments: int, boundaries: int) -> tuple[list[float], int]:
@@ -11,7 +11,7 @@ def played(copy_steps: float, fragments: int, boundaries: int) -> tuple[list[flo
     Returns:
         The ages in steps at which copies arrived, and how many were on their way at most.
     """
-    copies, queue, free_at, most = Copies(), list[tuple[float, int, int]](), 0.0, 0
+    copies, queue, free_at, most = SnapshotCopies(), list[tuple[float, int, int]](), 0.0, 0
     ages: list[float] = []
     for steps in range(boundaries):
         while queue and queue[0][0] <= steps:
@@ -40,7 +40,7 @@ def test_copies_that_lag_are_bounded_and_never_starve(fragments: int, copy_steps
 
 def test_a_copy_that_keeps_up_is_taken_at_every_boundary() -> None:
     """The one of the running step may be on its way while that of the next is taken."""
-    copies = Copies()
+    copies = SnapshotCopies()
     for steps in range(10):
         assert copies.may_begin(0, steps)
         copies.begin(0, steps)
@@ -50,7 +50,7 @@ def test_a_copy_that_keeps_up_is_taken_at_every_boundary() -> None:
 
 def test_a_copy_that_lags_is_alone() -> None:
     """A second one behind it would be older when it arrives than one taken afterwards."""
-    copies = Copies()
+    copies = SnapshotCopies()
     copies.begin(0, 0)
     assert copies.may_begin(0, 1)
     copies.begin(0, 1)
@@ -64,7 +64,7 @@ def test_a_copy_that_lags_is_alone() -> None:
 
 def test_while_compute_stands_still_copies_that_lagged_do_not_crowd() -> None:
     """None of them sees a step go by, and yet they take as long as before."""
-    copies = Copies()
+    copies = SnapshotCopies()
     copies.begin(0, 0)
     for steps in range(6):
         copies.may_begin(0, steps)

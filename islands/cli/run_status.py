@@ -14,10 +14,10 @@ from islands.settings.run import RunSettings
 from islands.supervisor.eviction import MemberRecord
 
 if TYPE_CHECKING:
-    from islands.cluster.coordinator import Hub
+    from islands.cluster.coordinator import Coordinator
 
 
-class Mood(IntEnum):
+class Health(IntEnum):
     """How a learner is; who needs a person's eye most comes first."""
 
     ILL = 0
@@ -26,7 +26,7 @@ class Mood(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunStatus:
     """What a hub knows of its run at one moment.
 
     Args:
@@ -105,16 +105,16 @@ class Standing:
         If there are too many, those that are not well come first.
         """
         every = [self._line(name, one) for name, one in self.figures.learners.items()]
-        first = sorted(every, key=lambda line: (line.mood, in_order(line.name)))[:most]
+        first = sorted(every, key=lambda line: (line.health, in_order(line.name)))[:most]
         first.sort(key=lambda line: in_order(line.name))
         return first, len(every) - len(first)
 
     def _line(self, name: str, figures: LearnerFigures) -> "LearnerLine":
         member = self.members.get(name)
-        state, mood = state_of(figures, None if member is None else member.phase)
+        state, health = state_of(figures, None if member is None else member.phase)
         here = member is not None and not figures.gone
         silent_s = self.now_s - member.heard_s if here and member is not None else None
-        return LearnerLine(name, state, mood, figures, silent_s)
+        return LearnerLine(name, state, health, figures, silent_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class LearnerLine:
 
     name: str
     state: str
-    mood: Mood
+    health: Health
     figures: LearnerFigures
     silent_s: float | None
 
@@ -136,7 +136,7 @@ class LearnerLine:
         return done.tokens / max(1, done.steps) / done.step_time_s if done.step_time_s > 0 else 0.0
 
 
-def state_of(figures: LearnerFigures, phase: Phase | None) -> tuple[str, Mood]:
+def state_of(figures: LearnerFigures, phase: Phase | None) -> tuple[str, Health]:
     """What a learner is doing, or what is wrong with it.
 
     Args:
@@ -144,17 +144,17 @@ def state_of(figures: LearnerFigures, phase: Phase | None) -> tuple[str, Mood]:
         phase: by its last heartbeat; None if it was not heard.
     """
     if figures.status in ("evicted", "suspect", "stalled"):
-        return figures.status, Mood.ILL
+        return figures.status, Health.ILL
     if figures.status != "live" or phase is None:
-        return figures.status, Mood.WAITING
+        return figures.status, Health.WAITING
     if figures.diverged:
-        return "diverged", Mood.ILL
-    return phase.value, Mood.WELL if phase is Phase.STEPPING else Mood.WAITING
+        return "diverged", Health.ILL
+    return phase.value, Health.WELL if phase is Phase.STEPPING else Health.WAITING
 
 
-def standing_of(hub: "Hub") -> Standing:
+def run_status_of(hub: "Coordinator") -> RunStatus:
     """Where a hub's run stands now."""
-    return Standing(
+    return RunStatus(
         figures=hub.folder.figures,
         settings=hub.spec.settings,
         members=hub.members,
