@@ -1,14 +1,14 @@
 """Islands: Decoupled DiLoCo training across islands of compute that fail.
 
-What a user's own code needs is here: `Task` and `TaskState` to train something of one's own,
-`RunSettings` and `LocalSystem` to run it in this process, `load` and `described` for what a run has
-written. All else is by rooms, each of which says in its docstring what is in it.
+This module exports what a user's own code needs: `Task` and `TaskState` to train a model of one's
+own, `RunSettings` and `LocalSystem` to run it in this process, `load` and `described` to read what
+a run has written. Everything else is in subpackages, whose docstrings say what each contains.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # at run time they are imported when they are used: help has no time
+if TYPE_CHECKING:  # at run time they are imported on first use, so that --help answers at once
     from pathlib import Path
 
     from jaxtyping import PyTree
@@ -28,21 +28,21 @@ PLACES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what is used of this package when it is used first."""
+    """Import an exported name when it is first used."""
     if name not in PLACES:
         raise AttributeError(f"module 'islands' has no attribute {name!r}")
     return getattr(import_module(PLACES[name]), name)
 
 
 def load(path: "Path | str", like: "PyTree" = None) -> "PyTree":
-    """The parameters that a run has written.
+    """Load the parameters that a run has written.
 
     Args:
-        path: of the file, or of the folder of a run.
-        like: a tree of parameters as the task's `init` gives it; None: a dictionary by path.
+        path: path of the file, or of a run's folder.
+        like: a tree of parameters as the task's `init` returns it; None for a dictionary by path.
 
     Returns:
-        A tree of arrays as `like` is, or float32 arrays by path.
+        A tree of arrays with the structure of `like`, or float32 arrays by path.
 
     Raises:
         UserError: there is no such file, or it is of another model; names the first difference.
@@ -53,7 +53,7 @@ def load(path: "Path | str", like: "PyTree" = None) -> "PyTree":
 
 
 def described(path: "Path | str") -> dict[str, object]:
-    """What a file of parameters says of itself: run, task, settings, tokens, versions.
+    """Read the metadata of a file of parameters: run, task, settings, tokens, versions.
 
     Raises:
         UserError: there is no such file, or it cannot be read.

@@ -10,16 +10,16 @@
     │   └── TapeError        a tape is damaged, or of another version of islands
     ├── TaskFailedError      the user's Task raised while it ran; it may succeed later: exit code 1
     ├── UnreachableError     nobody answers; the same command may succeed later: exit code 1
-    ├── RefusedError         a peer refused us; its sentence is passed on
-    ├── OutdatedError        its journal is an older copy: the next start goes on, exit code 1
-    ├── JournalError         the journal is not one that this start can go on with; says why
+    ├── RefusedError         a peer refused us; its sentence is passed on; exit code 2
+    ├── OutdatedError        the syncer's journal is an older copy: a restart goes on, exit code 1
+    ├── JournalError         this start cannot continue from the journal; says why; exit code 2
     │   ├── FencedError      a newer start of the syncer owns it: this one ends, exit code 3
     │   ├── DiskError        the device is full or failing just now: tried again; exit code 1
-    │   └── DamagedError     what was committed is not there any more: a copy must be restored
+    │   └── DamagedError     a committed value cannot be read any more: a copy must be restored
     └── InvariantError       a bug of ours: an invariant that must always hold did not
 
-Faults of links and frames are in `messaging.errors`. `exit_code_of` says with which code a process
-ends, and so whether to start it again is in vain.
+Faults of links and frames are in `messaging.errors`. `exit_code_of` maps an error to the exit code
+of its process, and so tells whether a restart can help.
 """
 
 import errno
@@ -27,31 +27,34 @@ import errno
 from messaging.errors import LocalFault
 
 DONE, FAILED, OF_NO_USE, REPLACED = 0, 1, 2, 3
-"""Exit codes: done; not done, but the same command may do it; the user must mend something first; a
-newer process has this one's disk, and to start this one again would take the disk back."""
+"""Exit codes, in order.
+
+The process is done; it is not done, but the same command may succeed later; the user must mend
+something first; a newer process owns the disk, and a restart of this one would take it back.
+"""
 
 UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
-"""What arithmetic and look-ups with a peer's numbers raise where a check was forgotten.
+"""Errors that arithmetic and look-ups with a peer's numbers raise where a check was forgotten.
 
-It ends that peer's session, and never the actor that took the message in.
+Such an error ends that peer's session, and never the actor that handled the message.
 """
 
 FULL_OR_FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""Of a disk: the same command may succeed later, so it ends with exit code 1 and is restarted."""
+"""Disk errors after which a process ends with exit code 1 and is restarted: they may pass."""
 
 
 class IslandsError(Exception):
     """Base of all errors of this package.
 
     Attributes:
-        detail: Lines for whoever has to mend it, such as a traceback; empty if there are none.
+        detail: Lines that help to mend it, such as a traceback; empty if there are none.
     """
 
     detail: str = ""
 
 
 class UserError(IslandsError):
-    """Something the user can mend; the message is one sentence: what, where, how to mend it."""
+    """A fault that the user can mend; the message is one sentence: what, where, how to mend it."""
 
 
 class SettingsError(UserError):
@@ -63,7 +66,7 @@ class TaskError(UserError):
 
 
 class TaskFailedError(IslandsError):
-    """The user's Task raised in the middle of a run; the same may succeed at the next start."""
+    """The user's Task raised an error during a run; a restart may succeed."""
 
 
 class DataError(UserError):
@@ -83,15 +86,15 @@ class UnreachableError(IslandsError):
 
 
 class OutdatedError(IslandsError):
-    """Peers follow a start that this journal does not know; the next one comes after it."""
+    """Peers follow a start that this journal does not know; the next start takes a later epoch."""
 
 
 class JournalError(IslandsError):
-    """The syncer's journal is not one that this start can go on with."""
+    """This start of the syncer cannot continue from its journal."""
 
 
 class FencedError(JournalError):
-    """A newer start of the syncer owns the journal; starting this one again would take it back."""
+    """A newer start of the syncer owns the journal; a restart of this one would take it back."""
 
 
 class DiskError(JournalError):
@@ -99,11 +102,11 @@ class DiskError(JournalError):
 
 
 def unusable(what: str, error: OSError) -> IslandsError:
-    """What the system refused, as the error to raise: of the user's, or of the disk's.
+    """Turn an error of the system into the one to raise: a DiskError or a UserError.
 
     Args:
-        what: such as "the run folder runs/first cannot be written".
-        error: the system's.
+        what: the sentence's beginning, such as "the run folder runs/first cannot be written".
+        error: the system's error, which decides between the two.
     """
     kind = DiskError if error.errno in FULL_OR_FAILING else UserError
     return kind(f"{what}: {error.strerror or error}")
@@ -124,7 +127,7 @@ def exit_code_of(error: BaseException | None) -> int:
             return DONE
         case FencedError():
             return REPLACED
-        case DiskError():  # whoever starts it again may find room
+        case DiskError():  # after a restart the disk may have room
             return FAILED
         case UserError() | RefusedError() | JournalError() | LocalFault():
             return OF_NO_USE

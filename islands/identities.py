@@ -1,9 +1,9 @@
-"""Who and what a message speaks of: the identities that fence, and the words for states.
+"""The identities that messages carry and that fencing compares, and the enumerations of states.
 
-They never come back: an incarnation, a version, a ticket is given once in the life of a run.
+Identities are never reused: an incarnation, a version or a ticket is given once in a run's life.
 
-`Compact` is the form of what stands in tables with an entry for each learner, or for each learner
-and fragment: reports, grants and journal records have thousands of them.
+`Compact` is the base of entries in tables with one entry for each learner, or for each learner and
+fragment: reports, grants and journal records have thousands of them.
 """
 
 import re
@@ -18,9 +18,9 @@ LearnerName = NewType("LearnerName", str)
 
 
 class Compact(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A table's entry, written as a list of its values: no entry repeats the names of its fields.
+    """A table's entry, encoded as a list of its values, so that no entry repeats field names.
 
-    Structs are made, compared and written several times faster than dataclasses, and the syncer
+    Structs are created, compared and encoded several times faster than dataclasses, and the syncer
     does all three on its loop, for each fragment of each learner. None is part of a cycle, so the
     garbage collector need not walk them.
     """
@@ -38,12 +38,12 @@ class Version(Compact, frozen=True, order=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """All that is published at one moment.
+    """The versions of all fragments that are published at one moment.
 
     Args:
         reason: why the run ended there, or was stopped.
-        tokens: processed until then.
-        versions: of the fragments, in order.
+        tokens: tokens that the run had processed until then.
+        versions: the published versions, in the order of the fragments.
     """
 
     reason: str
@@ -54,8 +54,8 @@ class Cut(msgspec.Struct, frozen=True):
 class Incarnation(msgspec.Struct, frozen=True, order=True, gc=False):
     """One admission of a learner: the supervisor's epoch and its counter of admissions.
 
-    It is written with its fields' names, as every message to the supervisor is: a peer of another
-    protocol must be understood well enough to be refused.
+    It is encoded with its field names, like every message to the supervisor: the supervisor must
+    understand a peer of another protocol version well enough to refuse it.
     """
 
     epoch: int
@@ -81,7 +81,7 @@ class Ticket:
 
 
 class Role(StrEnum):
-    """What a process is in the run."""
+    """The part that a process plays in the run."""
 
     LEARNER = "learner"
     SYNCER = "syncer"
@@ -92,9 +92,9 @@ class Role(StrEnum):
 class Phase(StrEnum):
     """What a member is doing; a learner may contribute once it has been ``STEPPING``.
 
-    A syncer heals until every fragment has a version; then it merges, except while it is paused,
-    until it has finished. An observer heals until it holds every fragment, and observes from then
-    on. Neither ever steps.
+    A syncer is ``HEALING`` until every fragment has a version; then it is ``MERGING``, except while
+    it is ``PAUSED``, until it is ``FINISHED``. An observer is ``HEALING`` until it holds every
+    fragment, and ``OBSERVING`` from then on. Neither ever steps.
     """
 
     JOINING = "joining"
@@ -109,7 +109,7 @@ class Phase(StrEnum):
 
 
 class Status(StrEnum):
-    """What the supervisor thinks of a member."""
+    """The supervisor's judgement of a member's liveness."""
 
     LIVE = "live"
     SUSPECT = "suspect"
@@ -119,12 +119,12 @@ class Status(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether this incarnation is over."""
+        """Whether a member with this status has ended its incarnation."""
         return self in (Status.EVICTED, Status.LEFT)
 
 
 class Fate(StrEnum):
-    """What became of a contribution. Each has exactly one fate (SPEC §6)."""
+    """What became of a contribution; each has exactly one fate (SPEC §6)."""
 
     APPLIED = "applied"
     REJECTED = "rejected"
@@ -133,7 +133,7 @@ class Fate(StrEnum):
 
 
 class Lease(Compact, frozen=True, order=True):
-    """A virtual shard of one pass over the corpus, and the record from which to go on reading."""
+    """A virtual shard of one pass over the corpus, and the record at which reading continues."""
 
     pass_index: int
     shard: int
@@ -142,21 +142,21 @@ class Lease(Compact, frozen=True, order=True):
 
 
 SUPERVISOR, SYNCER, OBSERVER = Role.SUPERVISOR.value, Role.SYNCER.value, Role.OBSERVER.value
-"""Names of the processes of which a composition starts one; others may have names of their own."""
+"""Names of the processes that a composition starts once; others may have names of their own."""
 
 OPERATOR = "operator"
-"""A command's proof is made for this name: nobody is ever admitted under it."""
+"""The name that an operator's proof is made for; nobody is ever admitted under it."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""A name becomes a folder, a row of a table and a word of a log."""
+"""The form of a name, which becomes a folder, a row of a table and a word of a log."""
 
 RESERVED = (OPERATOR, *(role.value for role in Role))
 
 
 def wrong_name(name: str, role: Role) -> str | None:
-    """Why nobody of this role can have a name; None if one can.
+    """The reason why no process of this role can have a name; None if one can.
 
-    The names of roles are theirs: a learner called `syncer` would keep the syncer out.
+    The names of roles are reserved: a learner called `syncer` would keep the syncer out.
     """
     if not NAME.fullmatch(name):
         return (

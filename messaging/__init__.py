@@ -1,7 +1,7 @@
 """Actors, links between them, and a virtual world to test both in.
 
-The package knows nothing of training. Read its rooms in this order: `envelope.py` (what travels),
-`codec` (how it looks on a wire), `actors` (who handles it), `links` (sessions, and how a lost one
-comes back), `websocket` (sessions between hosts), `simulation` (the same, under a clock that jumps
-and a network that misbehaves to order).
+The package knows nothing of training. Read it in this order: `envelope.py` (a message and its
+addresses), `codec` (its wire format), `actors` (the handlers of messages), `links` (sessions, and
+how a lost one is dialled again), `websocket` (sessions between hosts), `simulation` (the same
+sessions under a virtual clock and a network with injected faults).
 """

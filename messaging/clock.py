@@ -1,7 +1,7 @@
-"""Clocks. This file is the only one that reads a clock of the system.
+"""The clocks of the program. No other file reads a clock of the system.
 
 Durations and deadlines come from a monotonic clock and are never compared across hosts. Wall time
-serves only as a label in files that people read; nothing is decided by it.
+serves only as a label in files that people read; no decision depends on it.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Anything that tells a time in seconds."""
+    """A source of time in seconds."""
 
     def now_s(self) -> float:
         """Return the present time in seconds; only differences mean anything."""
@@ -23,7 +23,7 @@ class LoopClock:
     __slots__ = ("_loop",)
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Take the clock of `loop`, or of whichever loop runs when the time is asked for."""
+        """Use the clock of `loop`, or of whichever loop runs when `now_s` is called."""
         self._loop = loop
 
     def now_s(self) -> float:
@@ -39,15 +39,15 @@ class MonotonicClock:
     __slots__ = ()
 
     def now_s(self) -> float:
-        """Return monotonic seconds; on an ordinary loop the same scale as `LoopClock`."""
+        """Return monotonic seconds; an ordinary loop's `LoopClock` uses the same scale."""
         return time.monotonic()
 
 
 class WallClock:
-    """Seconds since 1970, for timestamps in files. It may jump; decide nothing by it."""
+    """Seconds since 1970, for timestamps in files. It may jump; base no decision on it."""
 
     __slots__ = ()
 
     def now_s(self) -> float:
-        """Return seconds since the epoch of Unix."""
+        """Return seconds since the Unix epoch."""
         return time.time()

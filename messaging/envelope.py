@@ -1,17 +1,17 @@
-"""The envelope: what travels between two actors, in one process or across hosts."""
+"""The envelope: a message from one actor to another, in one process or across hosts."""
 
 from dataclasses import dataclass
 
 NOMINAL_HEADER_BYTES = 256
-"""Size that accounts take for the header of an envelope which has not been encoded."""
+"""Assumed size, in accounting, of the header of an envelope which has not been encoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """One message with its addresses.
 
-    Inside one process an envelope is handed over as it is: neither the body nor the payload is
-    copied. Both are read-only by agreement.
+    Inside one process an envelope is passed by reference: neither the body nor the payload is
+    copied, and by convention nobody modifies them.
 
     Attributes:
         sender: Name of the actor that sent it.
@@ -29,7 +29,7 @@ class Envelope:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes this envelope is taken to occupy on a wire: its payload and a nominal header."""
+        """Estimated bytes of this envelope on a wire: its payload and a nominal header."""
         if not self.payload:
             return NOMINAL_HEADER_BYTES
         return NOMINAL_HEADER_BYTES + sum(buffer.nbytes for buffer in self.payload)

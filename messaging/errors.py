@@ -3,7 +3,7 @@
 The three branches answer the only question a caller has: whose fault is it?
 
     MessagingError
-    ├── LocalFault              ours: a mistake in this process; mend the program or the settings
+    ├── LocalFault              ours: a mistake in this process; correct the program or the settings
     │   ├── EncodeError         an envelope that cannot be put on a wire
     │   ├── MailboxClosed       a mailbox that will never hold another message
     │   └── VirtualTimeError    a run on the virtual clock that cannot go on
@@ -14,11 +14,11 @@ The three branches answer the only question a caller has: whose fault is it?
     │   └── FrameError          not a valid frame, or beyond the limits
     └── LinkLost                nobody's: links break; an event to handle, never a crash
         ├── LinkClosed          the session is over
-        └── DialFailed          no session came about
-            └── DialDenied      and none will, before a token, certificate or address is mended
+        └── DialFailed          no session could be opened
+            └── DialDenied      retries fail until a token, certificate or address is corrected
 """
 
-# ruff: noqa: N818 -- the tree says that these are errors; a name says what has happened.
+# ruff: noqa: N818 -- the tree says that these are errors; each name says what has happened.
 
 
 class MessagingError(Exception):
@@ -26,7 +26,7 @@ class MessagingError(Exception):
 
 
 class LocalFault(MessagingError):
-    """A mistake in this process. Not to be retried: the same call fails again."""
+    """There is a mistake in this process; do not retry, because the same call fails again."""
 
 
 class EncodeError(LocalFault):
@@ -38,7 +38,7 @@ class MailboxClosed(LocalFault):
 
 
 class VirtualTimeError(LocalFault):
-    """A run on the virtual clock cannot go on."""
+    """A run on the virtual clock cannot continue."""
 
 
 class VirtualDeadlock(VirtualTimeError):
@@ -46,7 +46,7 @@ class VirtualDeadlock(VirtualTimeError):
 
 
 class VirtualLivelock(VirtualTimeError):
-    """Callbacks follow upon callbacks while the virtual clock stands still."""
+    """Callbacks keep scheduling callbacks while the virtual clock stands still."""
 
 
 class VirtualTimeLimit(VirtualTimeError):
@@ -54,15 +54,15 @@ class VirtualTimeLimit(VirtualTimeError):
 
 
 class RemoteFault(MessagingError):
-    """The peer sent what it must not send. Close its link; do not retry with the same bytes."""
+    """The peer violated the protocol. Close its link; do not retry with the same bytes."""
 
 
 class FrameError(RemoteFault):
-    """Bytes that are no valid frame, or a frame beyond the limits."""
+    """The peer sent bytes that are no valid frame, or a frame beyond the limits."""
 
 
 class LinkLost(MessagingError):
-    """The connection is gone or never was. Dial again, with back-off."""
+    """The connection was lost or could not be opened. Dial again, with back-off."""
 
 
 class LinkClosed(LinkLost):
@@ -70,8 +70,8 @@ class LinkClosed(LinkLost):
 
 
 class DialFailed(LinkLost):
-    """No session came about: nobody listens there, or no answer came in time."""
+    """No session could be opened: nobody listens there, or no answer came in time."""
 
 
 class DialDenied(DialFailed):
-    """Whoever listens there does not let us in: trying again with the same means is in vain."""
+    """The listener rejects this process; retries fail until the cause is corrected."""

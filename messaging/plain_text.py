@@ -1,18 +1,18 @@
-"""Text of a peer, made fit for a terminal and for a line of a log.
+"""Text that a peer sent, made safe for a terminal and for a line of a log.
 
-What a terminal obeys (escape sequences, newlines, what turns the direction of writing context) is
-shown as Python would write it, so that nobody can forge lines or hide what was said.
+Characters that a terminal interprets (escape sequences, newlines, marks that reverse the direction
+of writing) are shown as Python escapes, so that no peer can forge lines or hide a part of its text.
 """
 
 CHARACTERS_MAX = 2000
 
 
 def plain(text: str, characters: int = CHARACTERS_MAX) -> str:
-    """Return a text as one line that can be printed; what is longer is cut, and says so.
+    """Return a text as one printable line; a longer text is truncated, and its length is told.
 
     Args:
-        text: Whatever a peer sent.
-        characters: The most that is shown of it.
+        text: Untrusted text of a peer.
+        characters: Length beyond which the text is truncated.
     """
     shown = text[:characters]
     if not shown.isprintable():

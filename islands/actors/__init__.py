@@ -3,12 +3,12 @@
 Where to find what:
 
 ==========================================  ======================
-where they live, how they send and record   `role_actor.py`
-worker, launcher: how they reach the world  `ports.py`
+context, sending, tape: the base actor      `role_actor.py`
+ports to the world: worker, launcher        `ports.py`
 admissions, heartbeats, fencing (all roles) `membership.py`
-its link, for who is no learner             `membership_client.py`
+a syncer's link to the supervisor           `membership_client.py`
 admissions that a syncer can check alone    `credentials.py`
 links that others open                      `acceptor.py`
-numbers of starts that fence                `epochs.py`
+epochs, which fence earlier starts          `epochs.py`
 ==========================================  ======================
 """

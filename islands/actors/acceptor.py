@@ -1,7 +1,7 @@
-"""Where others dial in: accepts links, numbers them, reads each of them to its end.
+"""The acceptor accepts the links that others open, numbers them, and reads each to its end.
 
-A connection's number is never given again, so a late word about an old link cannot be taken for
-one about its successor.
+A connection's number is never reused, so a late event of an old link cannot be mistaken for one of
+its successor.
 """
 
 import asyncio
@@ -14,19 +14,19 @@ from messaging.errors import LinkClosed
 from messaging.links.link import Link, Listener
 
 READ_AT_ONCE = 16
-"""Envelopes of one link before others have their turn."""
+"""Envelopes read from one link before the readers of other links have their turn."""
 
 
 class LinkAcceptor:
     """The links that others opened, by connection.
 
     Args:
-        listener: where they dial.
-        scope: owner of the readers.
-        room: waits until there is room for one more envelope: what does not fit waits in its link,
-            whose own bounds slow its peer down.
-        receive: called with every envelope, in the order of its link.
-        lost: called once for every link that has ended.
+        listener: yields the links that peers open.
+        scope: owns the tasks that read the links.
+        room: waits until there is room for one more envelope (backpressure): meanwhile others wait
+            in the link, whose own bounds slow its peer down.
+        receive: called with the number of the connection and every envelope, in order.
+        lost: called once, with its number, for every connection that has ended.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class LinkAcceptor:
         receive: Callable[[int, Envelope], None],
         lost: Callable[[int], None],
     ) -> None:
-        """Accept from now on."""
+        """Start to accept links."""
         self._listener = listener
         self._scope = scope
         self._room = room
@@ -49,17 +49,17 @@ class LinkAcceptor:
         scope.spawn(self._accept(), "accept")
 
     def link(self, connection: int) -> Link | None:
-        """The link of a connection, while it is open."""
+        """The link of a connection; None once it is closed."""
         return self._links.get(connection)
 
     def drop(self, connection: int, reason: str) -> None:
-        """Close one link, of which nothing is received any more; does nothing if it is gone."""
+        """Close a link, and receive nothing more from it; do nothing if it is gone."""
         link = self._links.pop(connection, None)
         if link is not None:
             link.close(reason)
 
     def close(self, reason: str) -> None:
-        """Accept nobody any more, and close every link."""
+        """Stop accepting, and close every link."""
         self._listener.close()
         for connection in sorted(self._links):
             self.drop(connection, reason)

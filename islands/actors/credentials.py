@@ -1,4 +1,4 @@
-"""Signed admissions: a syncer knows a learner that the supervisor admitted without asking it.
+"""Signed admissions, by which a syncer recognises an admitted learner without the supervisor.
 
 A credential is HMAC-SHA256 under the run's key over run, role, name and incarnation. It is a
 control value: it goes over links, and never into logs, tapes, addresses or process arguments.
@@ -13,7 +13,7 @@ KEY_BYTES_MIN = 16
 
 
 class Credentials:
-    """Signs and checks with one run's key."""
+    """Signs and verifies credentials and proofs with one run's key."""
 
     def __init__(self, run: str, key: bytes) -> None:
         """Use a key of at least `KEY_BYTES_MIN` bytes.
@@ -33,32 +33,32 @@ class Credentials:
     def genuine(
         self, name: str, incarnation: Incarnation, credential: str, role: Role = Role.LEARNER
     ) -> bool:
-        """Whether a credential is one of ours; takes the same time either way."""
+        """Whether a credential is one that this key signed; compares in constant time."""
         return _same(self.sign(name, incarnation, role), credential)
 
     def prove(self, name: str) -> str:
-        """Proof that this process holds the key: of a syncer under its name, of an operator."""
+        """A proof, for a syncer's name or the operator's, that this process holds the key."""
         return self._signed("holder of the key", name)
 
     def proven(self, name: str, proof: str) -> bool:
-        """Whether a proof is of somebody who holds the key."""
+        """Whether a proof was made for this name by a holder of the key."""
         return _same(self.prove(name), proof)
 
     def prove_epoch(self, epoch: int, start: str) -> str:
-        """What peers of one start of a syncer show to another one: that its epoch was taken.
+        """The proof that peers of one start of a syncer show to another start: its epoch is taken.
 
         Args:
-            epoch: of the start.
-            start: tells it from every other start, also from one with the same epoch.
+            epoch: epoch of the start.
+            start: distinguishes it from every other start, even from one with the same epoch.
         """
         return f"{start}.{self._signed('epoch', str(epoch), start)}"
 
     def epoch_proven(self, epoch: int, proof: str) -> bool:
-        """Whether a start of a syncer with this epoch gave this proof."""
+        """Whether a start of a syncer with this epoch issued this proof."""
         return _same(self.prove_epoch(epoch, proof.partition(".")[0]), proof)
 
     def another_start(self, seen: tuple[int, str], own: tuple[int, str]) -> bool:
-        """Whether a peer proves that it follows another start, which this one does not come after.
+        """Whether a peer proves that it follows another start whose epoch is not below this one's.
 
         Args:
             seen: epoch and proof that the peer shows.
@@ -67,7 +67,7 @@ class Credentials:
         return seen[0] >= own[0] and seen[1] != own[1] and self.epoch_proven(*seen)
 
     def mark(self, text: str = "") -> str:
-        """What tells this key, and a text under it, from others, and proves nothing to anybody."""
+        """An identifier of this key, and of a text under it, which serves as no proof."""
         return self._signed("mark", text)[:16]
 
     def _signed(self, *parts: str) -> str:

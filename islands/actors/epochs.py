@@ -1,13 +1,13 @@
-"""Epochs of a role that is started again and again: each start takes one, higher than all before.
+"""Epochs of a role's starts: each start takes an epoch that is higher than all before it.
 
     epoch.a, epoch.b   two slots in the folder: the newest epoch, and the one before it
-    epoch.c            a copy of the newest; a `RealDisk` keeps it beside its folder, so it tells of
-                       a folder that is gone
+    epoch.c            a copy of the newest; a `RealDisk` keeps it beside its folder, so it reveals
+                       that a folder is gone
 
-A start that uses an epoch which another one used before is taken for that one, so a record that is
-missing or not whole counts as one higher than what is known: it may have been the newest. Whatever
-was damaged is named by whoever starts. The copy is made last, so where there is none and no slot is
-whole, the first start ever was killed while it wrote, and has used none.
+Two starts with the same epoch would be mistaken for one another. So a record that is missing or
+damaged counts as one higher than the known ones: it may have been the newest. The starting process
+reports which files were damaged. The copy is written last, so if there is no copy and no slot is
+whole, the very first start was killed while it wrote, and has used no epoch.
 """
 
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ from islands.files.slots import Slots
 EPOCH = "epoch"
 COPY = "epoch.c"
 ANEW = b"anew"
-"""In the copy: the folder was put aside on purpose, and begins anew under higher epochs."""
+"""Marks a copy whose folder was put aside on purpose, to begin anew under higher epochs."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownEpochs:
-    """What the records of a disk tell.
+    """The epochs that the records on a disk tell.
 
     Attributes:
-        epochs: Those of the records that are whole.
+        epochs: The epochs of the records that are whole.
         damaged: Files that are missing or not whole; empty where nothing was ever written.
-        gone: The folder held a role's files, and holds none of its epochs now.
-        unused: What is damaged was written by a start that did not get as far as to use it.
+        gone: Whether the folder held a role's files, and holds none of its epochs now.
+        unused: Whether the start that wrote what is damaged ended before it used its epoch.
     """
 
     epochs: tuple[int, ...]
@@ -42,7 +42,7 @@ class KnownEpochs:
 
 
 def known_epochs(slots: Slots) -> KnownEpochs:
-    """Read all records of the epoch.
+    """Read all epoch records of a folder, and the copy.
 
     Raises:
         DiskError: the disk is broken.
@@ -67,7 +67,7 @@ def next_epoch(known: KnownEpochs, at_least: int = 1) -> int:
     """The epoch that the next start takes.
 
     Raises:
-        DamagedError: no record is whole, and `at_least` is no help.
+        DamagedError: no record is whole, and no `at_least` above 1 replaces the lost knowledge.
     """
     if known.damaged and not known.epochs and not known.unused and at_least <= 1:
         raise DamagedError(
@@ -78,13 +78,13 @@ def next_epoch(known: KnownEpochs, at_least: int = 1) -> int:
 
 
 def take_epoch(slots: Slots, at_least: int = 1) -> tuple[int, KnownEpochs]:
-    """Take a new epoch; durable when this returns.
+    """Take a new epoch, which is durable when this returns.
 
     Returns:
-        It, and what was known before.
+        The epoch taken, and the epochs known before.
 
     Raises:
-        DamagedError: as of `next_epoch`.
+        DamagedError: as in `next_epoch`.
         DiskError: the disk is full or broken.
     """
     known = known_epochs(slots)
@@ -103,18 +103,18 @@ def begin_anew(slots: Slots, used: KnownEpochs, at_least: int) -> None:
     """Let the next start begin in an empty folder, under epochs that nobody has used.
 
     Args:
-        slots: of the folder, of which all else was put aside.
+        slots: records of the folder whose other files were put aside.
         used: epochs that were known before that.
-        at_least: of an epoch, where none was known.
+        at_least: the least epoch to take if none was known.
     """
     epoch = next_epoch(used, 1 if used.epochs else at_least)
     slots.write_alone(COPY, epoch, ANEW)
 
 
 def epoch_disk(folder: Path, role: str, lock: IO[bytes] | None = None) -> RealDisk:
-    """The disk of a role in a run's folder; the copy of its epoch lies beside.
+    """The disk of a role in a run's folder; the copy of its epoch lies beside it.
 
     Raises:
-        JournalError: it cannot be made.
+        JournalError: the folder cannot be made.
     """
     return RealDisk(folder / role, lock, {COPY: folder / f"{role}.epoch"})

@@ -2,14 +2,14 @@
 
     outside ──Joined──▶ admitted ──Evicted, or by its own word──▶ outside, with a `previous`
 
-1. An admission is kept over links: only the end of its incarnation ends it, and then the process
-   asks for the next one. It shows which one it was, by the credential of that incarnation.
-2. An incarnation that ended never comes back: of an answer that comes late or twice, only a higher
-   incarnation than the last one counts, and none while there is one.
+1. An admission outlives links: it lasts until its incarnation ends, and then the process asks for
+   the next one. It proves which incarnation it had, by the credential of that one.
+2. An incarnation that ended never comes back. Late or repeated answers are harmless: an admission
+   counts only if its incarnation is higher than the last one, and the process has none at present.
 3. Of several supervisors, or syncers, a process follows the one with the highest epoch.
-4. Whoever is admitted sends heartbeats, each with what is so at that moment; whoever is not asks
-   again when a heartbeat would be due, unless it rests.
-5. Whoever ends again and again because it diverged rests before it asks, longer each time.
+4. An admitted process sends heartbeats, each with its state at that moment. A process that is not
+   admitted asks again when a heartbeat would be due, unless it rests.
+5. A process whose incarnations end by divergence in a row rests before it asks, longer each time.
 """
 
 from dataclasses import dataclass
@@ -29,14 +29,15 @@ from islands.messages.protocol import PROTOCOL
 from islands.messages.training import Hello, Progress, Welcome
 
 RESTS_DOUBLED_MAX = 8
-"""A process that diverges for ever is back after 256 heartbeats in the end."""
+"""Limit of the exponential back-off: a process that always diverges rests for 256 heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatContent:
-    """What a heartbeat says of a process, beside who it is.
+    """What a heartbeat says about a process, besides its identity.
 
-    `epoch`, `address` and the view (of which supervisor, up to which change) are a syncer's.
+    Only a syncer sets `epoch`, `address`, `view_epoch` and `view`; the last two say which
+    supervisor's membership view it knows, and up to which change.
     """
 
     phase: Phase
@@ -48,7 +49,7 @@ class HeartbeatContent:
 
 
 class EpochOrder(Enum):
-    """What a syncer's epoch is to whoever it welcomes."""
+    """How the epoch of a syncer's Welcome compares to the highest epoch seen before."""
 
     OLDER = "older"
     SAME = "same"
@@ -61,7 +62,7 @@ class MembershipState:
 
     `run`, `role`, `name` and `fingerprint` (of its layout) never change; `proof` shows that a
     syncer holds the run's key. `supervisor_up` and `syncer_up` say whether there is a link.
-    `epoch_seen` is the highest epoch of a syncer that welcomed it, with `epoch_proof` to show it.
+    `epoch_seen` is the highest epoch of a syncer that welcomed it, and `epoch_proof` proves it.
     `relapses` counts how often in a row it diverged soon after it had begun anew.
     """
 
@@ -81,13 +82,13 @@ class MembershipState:
     relapses: int = 0
     rests_until_s: float = -inf
 
-    # --- what is said --------------------------------------------------------------------------
+    # --- outgoing messages ---------------------------------------------------------------------
 
     def say(self, sign: HeartbeatContent, now_s: float) -> Join | Heartbeat | None:
-        """What to tell the supervisor now: that this process lives, or that it asks to be admitted.
+        """The message for the supervisor now: a heartbeat, or a request for admission.
 
         Returns:
-            None while there is no link to it, or while this process rests.
+            None while there is no link to the supervisor, or while this process rests.
         """
         if not self.supervisor_up:
             return None
@@ -120,7 +121,7 @@ class MembershipState:
         )
 
     def hello(self, progress: Progress, digests: tuple[str, ...]) -> Hello:
-        """The first word to a syncer, of a process that is admitted and holds these versions."""
+        """The greeting to a syncer, of an admitted process that holds values of these digests."""
         assert self.incarnation is not None, "only who is admitted reports"
         return Hello(
             protocol=PROTOCOL,
@@ -137,15 +138,15 @@ class MembershipState:
         )
 
     def farewell(self, reason: str, *, diverged: bool = False) -> Leave | None:
-        """The word that this incarnation ends by itself; None if there is none."""
+        """The message that ends this incarnation voluntarily; None if there is no incarnation."""
         if self.incarnation is None:
             return None
         return Leave(self.name, self.incarnation, reason, diverged)
 
-    # --- what is heard -------------------------------------------------------------------------
+    # --- incoming messages ---------------------------------------------------------------------
 
     def on_joined(self, joined: Joined) -> bool:
-        """Be admitted; returns False if this answer is an old one, or of an older supervisor."""
+        """Take an admission; returns False if it is outdated, or of an older supervisor."""
         if joined.supervisor_epoch < self.supervisor_epoch or self.incarnation is not None:
             return False
         if self.previous is not None and joined.incarnation <= self.previous:
@@ -155,21 +156,21 @@ class MembershipState:
         return True
 
     def on_ack(self, ack: HeartbeatAck) -> tuple[str, ...]:
-        """Returns where syncers are now, by the word of a supervisor that is not an older one."""
+        """The syncers' present addresses; empty if an older supervisor sent the answer."""
         if ack.supervisor_epoch < self.supervisor_epoch:
             return ()
         self.supervisor_epoch = ack.supervisor_epoch
         return tuple(syncer.address for syncer in ack.syncers)
 
     def on_evicted(self, evicted: Evicted) -> bool:
-        """An incarnation has ended; returns whether it was this process's own."""
+        """End the incarnation if it is the evicted one; returns whether it was."""
         own = evicted.incarnation == self.incarnation
         if own:
             self.end()
         return own
 
     def on_welcome(self, welcome: Welcome) -> EpochOrder:
-        """A syncer let this process in; the one with the highest epoch is followed."""
+        """Compare a welcoming syncer's epoch, and remember it if it is the highest so far."""
         if welcome.epoch < self.epoch_seen:
             return EpochOrder.OLDER
         if welcome.epoch == self.epoch_seen:
@@ -177,25 +178,25 @@ class MembershipState:
         self.epoch_seen, self.epoch_proof = welcome.epoch, welcome.proof
         return EpochOrder.NEWER
 
-    # --- how an incarnation ends ---------------------------------------------------------------
+    # --- the end of an incarnation -------------------------------------------------------------
 
     def end(self) -> None:
-        """This incarnation is over; the next one is asked for with the next word."""
+        """End this incarnation; the next call of `say` asks for a new one."""
         self.previous, self.incarnation = self.incarnation, None
 
     def rest(self, heartbeat_s: float, now_s: float, *, well: bool) -> float:
         """Rest before the next incarnation, since this one is about to end by divergence.
 
         Where beginning anew does not help, a device may be broken: the first time there is no rest,
-        then one heartbeat, and then twice as long each time.
+        then one heartbeat, and then twice as long each time (exponential back-off).
 
         Args:
             heartbeat_s: time between two heartbeats.
-            now_s: the time.
-            well: whether this incarnation did well for long enough to count as the first again.
+            now_s: the loop's time.
+            well: whether this incarnation trained well for long enough to reset the count.
 
         Returns:
-            For how long it rests.
+            The time for which it rests, in seconds.
         """
         self.relapses = 1 if well else self.relapses + 1
         if self.relapses == 1:

@@ -1,6 +1,7 @@
-"""The link to the supervisor of a process that is no learner: performs what its membership decides.
+"""The client that performs what a process's membership decides, over its link to the supervisor.
 
-What the supervisor says of the admission goes to the state (`membership.py`), the rest to the role.
+The syncer uses it; learners and observers do this in their own states. Messages about the admission
+go to the membership state (`membership.py`), all others to the role.
 """
 
 import random
@@ -18,12 +19,12 @@ class MembershipClient:
     """Keeps one process a member of its run.
 
     Args:
-        actor: whose membership it is.
+        actor: the role's actor, which dials and sends.
         membership: the state that decides.
-        rng: jitter of the dialling.
-        sign: tells what the process does at this moment.
-        received: called with whatever the supervisor says that is not about the admission.
-        changed: called when the link to the supervisor opens or closes.
+        rng: source of the jitter between attempts to dial.
+        sign: returns the content of a heartbeat at this moment.
+        received: called with every message of the supervisor that is not about the admission.
+        changed: called with whether the link is up, when it opens or closes.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class MembershipClient:
         received: Callable[[object], None],
         changed: Callable[[bool], None],
     ) -> None:
-        """Dial the supervisor from now on."""
+        """Start to dial the supervisor."""
         self.membership = membership
         self._actor = actor
         self._sign = sign
@@ -51,13 +52,13 @@ class MembershipClient:
         )
 
     def beat(self) -> None:
-        """A heartbeat is due, or says something new: show that we live, or ask to be admitted."""
+        """Send a heartbeat or ask for admission, since one is due or its content changed."""
         word = self.membership.say(self._sign(), self._actor.now_s())
         if word is not None:
             self._actor.send(self._link, word)
 
     def tell(self, body: object, payload: tuple[memoryview, ...] = ()) -> None:
-        """Say something to the supervisor; it may be lost."""
+        """Send a message to the supervisor; it may be lost."""
         self._actor.send(self._link, body, payload, Lane.BULK if payload else Lane.CONTROL)
 
     @property

@@ -1,4 +1,4 @@
-"""The ports through which actors reach the world, besides links and compute.
+"""The ports (interfaces) through which actors reach the world, besides links and compute.
 
 ==========  ======================================  ==========================================
 port        real                                    simulated
@@ -28,36 +28,36 @@ T = TypeVar("T")
 
 
 class Worker(Protocol):
-    """Does work that would hold up the loop, on so many `places` at once."""
+    """Does work that would block the event loop, `places` pieces at a time."""
 
     @property
     def places(self) -> int:
-        """How many pieces are worked on at once; with one, they are done in order."""
+        """How many pieces of work run at once; with one place, they are done in order."""
 
     @property
     def busy_s(self) -> float:
-        """Seconds of all work that is complete, on all places together."""
+        """Seconds spent on all completed work, summed over all places."""
 
     @property
     def waiting(self) -> int:
-        """Pieces that have not begun."""
+        """How many pieces of work have not begun."""
 
     def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
-        """Do `work` elsewhere, then call `done` with its result on the loop."""
+        """Do `work` off the loop, then call `done` with its result on the loop."""
 
     def close(self) -> None:
-        """Take no more; what has begun ends."""
+        """Accept no more work; work that has begun runs to its end."""
 
 
 class ThreadWorker:
-    """One thread, or several.
+    """A worker with one thread, or several.
 
     Args:
-        name: of the threads.
-        failed: called on the loop with a failure of the work.
-        finish: whether `close` waits for what has begun; work that writes files must be waited
-            for, work that takes seconds and harms nobody need not.
-        places: how many threads.
+        name: prefix of the threads' names.
+        failed: called on the loop with an exception that the work, or its `done`, raised.
+        finish: whether `close` waits for work that has begun: work that writes files must be
+            waited for; work that takes seconds and has no lasting effect need not.
+        places: number of threads.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ThreadWorker:
         finish: bool = True,
         places: int = 1,
     ) -> None:
-        """Prepare; threads start with the first pieces of work."""
+        """Prepare the pool, whose threads start with the first pieces of work."""
         self.places = places
         self.busy_s = 0.0
         self._unfinished = 0
@@ -79,7 +79,7 @@ class ThreadWorker:
 
     @property
     def waiting(self) -> int:
-        """Pieces that have not begun."""
+        """How many pieces of work have not begun."""
         return max(0, self._unfinished - self.places)
 
     def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
@@ -109,11 +109,11 @@ class ThreadWorker:
     def _finish_up(self, done: Callable[[T], object], result: T) -> None:
         try:
             done(result)
-        except BaseException as error:  # noqa: BLE001  else the loop would log it and go on
+        except BaseException as error:  # noqa: BLE001  otherwise the loop logs it and goes on
             self._failed(error)
 
     def close(self) -> None:
-        """Take no more, and drop what has not begun."""
+        """Accept no more work, and drop what has not begun."""
         self._closed = True
         self._pool.shutdown(wait=self._finish, cancel_futures=True)
 
@@ -121,23 +121,23 @@ class ThreadWorker:
 def _on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
     try:
         loop.call_soon_threadsafe(call)
-    except RuntimeError:  # the loop is closed: nobody is left to hear it
+    except RuntimeError:  # the loop is closed, so nobody is left to receive the call
         return
 
 
 def _nothing() -> None:
-    """Nothing is to be told."""
+    """Do nothing."""
 
 
 class InlineWorker:
-    """Work on a virtual clock: done at once, complete after `cost_s`, begun in order.
+    """A worker on a virtual clock: pieces begin in order, run at once, and end after `cost_s`.
 
     Args:
-        cost_s: how long each piece takes.
-        begin: called before each piece; a simulated disk then lets syncs take their time.
+        cost_s: called for each piece; returns the seconds that it takes.
+        begin: called before each piece; the syncs of a simulated disk then last as long as it.
         complete: called when a piece is complete, before its `done`; the disk then makes durable
             what was synced.
-        places: how many pieces are worked on at once.
+        places: how many pieces of work run at once.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class InlineWorker:
 
     @property
     def waiting(self) -> int:
-        """Pieces that have not begun."""
+        """How many pieces of work have not begun."""
         return len(self._queue)
 
     def submit(self, work: Callable[[], T], done: Callable[[T], object]) -> None:
@@ -193,7 +193,7 @@ class InlineWorker:
             self._queue.popleft()()
 
     def close(self) -> None:
-        """The host died: what is not complete never will be."""
+        """Accept no more work, and abandon what is not complete, as when the host dies."""
         self._closed = True
         for timer in self._begun.values():
             if timer is not None:
@@ -206,11 +206,11 @@ class ProcessEnd:
 
     Args:
         code: its exit code, one of `islands.errors`; below 0 the number of the signal that killed
-            it; None if nobody knows.
+            it; None if it is unknown.
         told: how it ended, in words; empty if it ended as it should.
-        sentence: what it said itself.
+        sentence: the sentence in which the process itself reported its error.
         detail: the traceback that it wrote.
-        error: with which it ended, if it ran in this process.
+        error: the exception with which it ended, if it ran in this process.
     """
 
     code: int | None = DONE
@@ -224,7 +224,7 @@ KILLED = ProcessEnd(-SIGKILL, "killed by SIGKILL")
 
 
 def ended_by(error: BaseException | None) -> ProcessEnd:
-    """The end of a process that ran in this one, by an error or without one."""
+    """The end of a process that ran inside this one, with an error or without one."""
     if error is None:
         return ProcessEnd()
     detail = error.detail if isinstance(error, IslandsError) else ""
@@ -233,25 +233,25 @@ def ended_by(error: BaseException | None) -> ProcessEnd:
 
 
 class Launcher(Protocol):
-    """A backend: starts processes, and tells whoever made it how each of them ended.
+    """A backend, which starts processes and reports to its creator how each of them ended.
 
-    It decides nothing: when a process is started, and whether again, it is asked to.
+    It decides nothing: its caller says when a process is started or restarted.
     """
 
     def start(self, name: str) -> None:
-        """Start a process that does not run."""
+        """Start a process that is not running."""
 
     def kill(self, name: str) -> None:
-        """Kill a process at once; nothing if it does not run."""
+        """Kill a process at once; do nothing if it is not running."""
 
     def stop(self, name: str, grace_s: float) -> None:
-        """Ask a process to end, and kill it if it did not within `grace_s`."""
+        """Ask a process to end, and kill it if it has not ended within `grace_s`."""
 
     def names(self) -> list[str]:
-        """The processes that run, in the order of their start."""
+        """The names of the running processes, in the order of their start."""
 
     def adopt(self) -> list[str]:
-        """Watch what an earlier start of the backend left running; returns its names."""
+        """Watch the processes that an earlier start of the backend left running; returns names."""
 
     def close(self) -> None:
-        """Watch nothing any more; what can live without this process runs on."""
+        """Stop watching; processes that can live without this one run on."""

@@ -1,4 +1,4 @@
-"""What the actors of all roles share: where they live, and how they send and record."""
+"""The base of all roles' actors: their context, and how they send, record and end."""
 
 import asyncio
 import random
@@ -32,32 +32,34 @@ from messaging.plain_text import plain
 T = TypeVar("T")
 
 EVENTS_MAX = 1 << 20
-"""Own events that may wait. There are a few for each peer: ends of its links, results of workers,
-timers. So many are a mistake of this program."""
+"""Capacity of the mailbox: more waiting events than this are a bug of this program.
+
+An actor posts only a few events of its own per peer: ends of links, results of workers, timers.
+"""
 
 ROOM = 256
-"""Events that wait before links are read no further; each of their readers has its turn."""
+"""Backpressure: the readers of links pause while so many events wait, then go on in turn."""
 
 NOTED_MAX = 64
-"""Values of a list in a note: one of a thousand learners would fit no frame."""
+"""Values of a list that a note keeps: a list of a thousand learners would fit into no frame."""
 
 NOTES_KEPT = 1024
-"""Notable entries that wait for the supervisor; older ones are only on the own tape."""
+"""Notable entries that wait for the supervisor; older ones stay on this process's tape only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an actor finds around it.
+    """The surroundings that an actor is given.
 
     Args:
-        settings: of the run.
-        layout: of the model.
-        network: how to reach others.
-        tape: where decisions are recorded.
+        settings: settings of the run.
+        layout: layout of the model.
+        network: opens links to other processes.
+        tape: records the actor's decisions.
         supervisor: address of the supervisor, or several that are tried in turn.
         origin_s: the loop's time at which the run began; tape times count from here.
-        reports: whether the supervisor is in another process, and is to be told what its run
-            folder keeps: notable entries of the tape, and figures of steps.
+        reports: whether the supervisor is in another process, and must be sent what its run folder
+            keeps: notable entries of the tape, and step figures.
     """
 
     settings: RunSettings
@@ -70,7 +72,7 @@ class Context:
 
     @property
     def dialling(self) -> DialSettings:
-        """Back-off and liveness of all sessions, scaled by the patience of the run."""
+        """Back-off and liveness timeouts of all sessions, scaled by the run's timing settings."""
         timing = self.settings.timing
         return DialSettings(
             backoff_first_s=timing.scaled(0.1),
@@ -84,12 +86,12 @@ class Context:
 class RoleActor(Actor[T]):
     """An actor that performs the actions of a pure state.
 
-    It ends in one way, whether it was stopped, failed or killed: `release` frees what is no task,
-    then the scope ends the tasks. A failure is raised from `run`.
+    Its teardown is the same whether it was stopped, failed or killed: `release` frees threads,
+    listeners and links, then the scope ends the tasks. A failure is raised from `run`.
     """
 
     def __init__(self, name: str, context: Context) -> None:
-        """Prepare; `run` begins."""
+        """Prepare the actor; `run` starts it."""
         super().__init__(name, capacity=EVENTS_MAX, room=ROOM)
         self.context = context
         self.scope = Scope(name, self.fail)
@@ -100,13 +102,13 @@ class RoleActor(Actor[T]):
         self._limit = EntryLimit()
 
     async def on_stop(self, reason: str) -> None:
-        """End what was started; a failure of a part is raised from `run`."""
+        """Tear down what was started, then raise a failure of a part from `run`."""
         await self.kill()
         if self._failure is not None:
             raise self._failure
 
     async def on_failure(self, error: BaseException) -> None:
-        """End what was started; the error is raised from `run`."""
+        """Record the error and tear down what was started; `run` raises the error."""
         try:
             detail = error.detail if isinstance(error, IslandsError) else None
             self.record(Failed(repr(error), detail or None))
@@ -114,19 +116,19 @@ class RoleActor(Actor[T]):
             await self.kill()
 
     def leave(self, reason: str) -> None:
-        """End in order."""
+        """Shut down gracefully."""
         self.ref.stop(reason)
 
     async def kill(self) -> None:
-        """Die as a process dies: nothing is said to anybody."""
+        """End as a killed process does, without a message to anybody."""
         self.release()
         await self.scope.close()
 
     def release(self) -> None:
-        """Free threads, listeners and links; what is a task ends with the scope."""
+        """Free threads, listeners and links; the scope ends the tasks."""
 
     def fail(self, part: str, error: BaseException) -> None:
-        """A part of this actor failed, so it ends."""
+        """End this actor because a part of it failed."""
         self._failure = error
         self.ref.stop(f"{part} failed: {error!r}")
 
@@ -139,7 +141,7 @@ class RoleActor(Actor[T]):
         received: Callable[[Envelope], None],
         closed: Callable[[], None],
     ) -> Dialer:
-        """Keep a session with whoever listens at an address, until the actor ends."""
+        """Keep a session open with the listener at an address, until the actor ends."""
         dialer = Dialer(
             self.context.network,
             address,
@@ -162,19 +164,19 @@ class RoleActor(Actor[T]):
             self._send_notes()
 
     def now_s(self) -> float:
-        """The loop's time: real or virtual."""
+        """The event loop's time, which is real or virtual."""
         return asyncio.get_running_loop().time()
 
     def post(self, event: T) -> None:
-        """Put an event into the own mailbox, at once.
+        """Put an event into this actor's own mailbox, without waiting.
 
-        Whoever reads a link waits for room before; what else there is has a bound of its own.
+        The readers of links wait for room first; all other sources of events are bounded.
         """
         if not self.ref.tell(event) and not self.ref.stopped:
             self.fail("mailbox", InvariantError(f"{self.name} does not keep up with its mailbox"))
 
     def record(self, entry: Entry) -> None:
-        """Write one entry to the tape; what a peer said in it is shown as one line, and cut."""
+        """Write an entry to the tape, its texts cut to one line; rate-limit those peers cause."""
         entry = plainly(entry)
         if isinstance(entry, CAUSED_BY_PEERS):
             before = self._limit.left_out(self.now_s())
@@ -187,7 +189,7 @@ class RoleActor(Actor[T]):
             self._send_notes()
 
     def _send_notes(self) -> None:
-        """What the run's folder keeps too; it waits here while the supervisor is away."""
+        """Send the entries that the run's folder keeps too; they wait while there is no link."""
         link = None if self._to_supervisor is None else self._to_supervisor.link
         while self._notes and self.send(link, self._notes[0]):
             self._notes.popleft()
@@ -205,15 +207,15 @@ class RoleActor(Actor[T]):
         """Send a message; False if the link is down or skipped it, which the state will notice.
 
         Args:
-            link: to whom.
+            link: link to the peer; None if there is none.
             body: the message.
             payload: bulk bytes.
-            lane: bulk for whatever has a payload.
-            recipient: a peer to whom the one at the other end passes it on; None: itself.
-            topic: a newer one of the same topic replaces it while it waits; see `Link.send`.
+            lane: bulk for every message that has a payload.
+            recipient: a peer to whom the process at the other end relays it; None for that process.
+            topic: a newer message of the same topic replaces a waiting one; see `Link.send`.
 
         Raises:
-            EncodeError: it cannot be put on a wire, whatever the link: this process ends.
+            EncodeError: the message cannot be encoded for any link; this process must end.
         """
         if link is None or link.closed:
             return False
@@ -222,14 +224,14 @@ class RoleActor(Actor[T]):
         envelope = Envelope(self.name, to, self._envelopes, body, payload=payload)
         try:
             return link.send(envelope, lane, topic)
-        except EncodeError as error:  # it would fail again: the run's folder hears why this ends
+        except EncodeError as error:  # a retry would fail too: record why this process ends
             if not isinstance(body, Note):
                 self.record(Unsendable(str(error)))
             raise
 
 
 def plainly(entry: Entry) -> Entry:
-    """An entry whose texts are lines of bounded length; nearly always it is so already."""
+    """An entry whose texts are lines of bounded length, as they nearly always are already."""
     changed: dict[str, str] = {}
     for name in entry.__struct_fields__:
         told = getattr(entry, name)
@@ -239,7 +241,7 @@ def plainly(entry: Entry) -> Entry:
 
 
 def noted(entry: Entry) -> Entry:
-    """What a note says of an entry of the tape: of long lists only their beginning."""
+    """A tape entry as a note carries it: long lists are cut to their beginning."""
     cut: dict[str, object] = {}
     for name in entry.__struct_fields__:
         value = getattr(entry, name)
@@ -253,7 +255,7 @@ def noted(entry: Entry) -> Entry:
 def published_value(
     layout: Layout, update: FragmentUpdate, payload: tuple[memoryview, ...]
 ) -> memoryview | None:
-    """The value that came with an update, flat float32; None if the layout has no such fragment."""
+    """The value of an update, flat float32; None if its fragment or size is not in the layout."""
     if not 0 <= update.fragment < len(layout.fragments) or len(payload) != 1:
         return None
     if payload[0].nbytes != 4 * layout.fragments[update.fragment].size:

@@ -21,9 +21,9 @@ class Command:
     """One subcommand.
 
     Args:
-        module: that holds its `run(options, common)`.
-        options: what it is told.
-        text: what it does, in one sentence without a stop.
+        module: name of the module that holds its `run(options, common)`.
+        options: the dataclass of its options.
+        text: what it does, as a sentence without a full stop.
     """
 
     module: str
@@ -57,7 +57,7 @@ ROLES = "syncer, supervisor, learner and observer start by python -m islands.<ro
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of what stands before the subcommand, for its help."""
+    """Make the parser of options before the subcommand; it is used for its help text only."""
     lines = [f"  {name:8} {command.text}" for name, command in COMMANDS.items()]
     top = argparse.ArgumentParser(
         prog="islands",
@@ -72,9 +72,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one subcommand; returns the exit code."""
+    """Run one subcommand; return the exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    debug = ["--debug"] * (given[:1] == ["--debug"])  # also before the subcommand
+    debug = ["--debug"] * (given[:1] == ["--debug"])  # it is allowed before the subcommand as well
     given = given[len(debug) :]
     name = given[0] if given else ""
     if name in COMMANDS:

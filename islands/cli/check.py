@@ -1,7 +1,7 @@
-"""`islands check package.module:factory`: whether a task keeps its contract, before anything runs.
+"""`islands check package.module:factory`: a check that a task keeps its contract, before any run.
 
-Each part is told as it is found to be sound; what is not begins with the user's file and line, and
-the traceback of the user's own code follows. Exit code 2 if there is something to mend.
+Each fault is printed with the user's file and line, then with the traceback of the user's own code;
+each part without a fault has a line with a remark. The exit code is 2 if there is a fault.
 """
 
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def run(options: CheckOptions, _: Common) -> int:
-    """Check a task; returns the exit code."""
+    """Check a task; return the exit code."""
     from islands.cli.serve import spec_of
     from islands.training.host_memory import host_memory_bytes
     from islands.training.jax_workload import JaxWorkload
@@ -33,7 +33,7 @@ def run(options: CheckOptions, _: Common) -> int:
 
 
 def show(task: str, report: "TaskReport") -> None:
-    """Print the faults first, then what is sound."""
+    """Print the faults first, then the parts that passed, then those that were skipped."""
     for fault in report.faults:
         print(one_line(fault))
         if fault.detail:

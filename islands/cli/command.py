@@ -1,4 +1,7 @@
-"""A command from its line to its exit code: one of `islands.errors`, or 130 after Ctrl-C."""
+"""Running one command, from its arguments to its exit code, also for the processes of the roles.
+
+The exit code is one of `islands.errors`, or 130 after Ctrl-C.
+"""
 
 import os
 import sys
@@ -12,7 +15,7 @@ from messaging.errors import LinkLost, LocalFault
 Options = TypeVar("Options")
 
 TASK_PATH = "ISLANDS_TASK_PATH"
-"""Environment variable with further folders in which tasks are searched for."""
+"""Environment variable with further folders that are searched for tasks."""
 
 
 def main(
@@ -23,10 +26,11 @@ def main(
     program: str,
     description: str,
 ) -> int:
-    """Parse, run, and turn a user's mistake into one sentence; returns the exit code.
+    """Parse the arguments and run a command; return the exit code.
 
-    The folder that the command was started in is searched for the user's task, then those of the
-    YAML files that it reads; processes that it starts search them as well.
+    An error that the user can correct is printed as one sentence. The user's task is searched for
+    in the folder that the command was started in, then in the folders of the YAML files that it
+    reads; processes that it starts search them as well.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     search("", os.getcwd())  # noqa: PTH109  (compared with the texts of the path)
@@ -44,7 +48,7 @@ def main(
         if "--debug" in arguments:
             raise
         if isinstance(error, IslandsError) and error.detail:
-            # The sentence is last: launchers read it there.
+            # The sentence comes last, because launchers read the last line.
             print(error.detail, end="", file=sys.stderr)
         print(f"{program}: {one_line(error)}", file=sys.stderr)
         return exit_code_of(error)
@@ -53,7 +57,7 @@ def main(
 
 
 def _dry_run(options: object, common: Common) -> int:
-    """Show what was found; returns 0, or 2 if a start would be refused."""
+    """Show the findings of a dry run; return 0, or 2 if a start would be refused."""
     from islands.cli.dry_run import examine
     from islands.cli.plan_screen import show
 
@@ -63,6 +67,6 @@ def _dry_run(options: object, common: Common) -> int:
 
 
 def search(folder: str, also_known_as: str) -> None:
-    """Search a folder for modules, after all others, unless it is searched already."""
+    """Append a folder to the module search path, unless it is on the path under either name."""
     if folder not in sys.path and also_known_as not in sys.path:
         sys.path.append(folder)

@@ -1,7 +1,7 @@
-"""`islands control`: an operator's wish, told to the supervisor of a run that goes on.
+"""`islands control`: an operator's command to the supervisor of a run in progress.
 
-On the supervisor's host the run's folder says where it listens and holds the token and the key;
-elsewhere they are named. The wish is proved with the key, so the token alone commands nobody.
+On the supervisor's host the run's folder holds its address, the token and the key; elsewhere they
+are given as options. A command carries a proof of the key, so the token alone does not permit it.
 """
 
 import os
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom to tell, and with what right.
+    """The supervisor that is to be told, and the secrets that this takes.
 
     Args:
-        addresses: of the supervisor, as URLs.
-        run: name of the run; None if the supervisor is to be asked.
-        key_file: with the run's key.
-        connecting: how to reach it.
+        addresses: the supervisor's URLs.
+        run: name of the run; None if the supervisor is to be asked for it.
+        key_file: file with the run's key.
+        connecting: the token and the certificates with which to dial.
     """
 
     addresses: tuple[str, ...]
@@ -39,7 +39,7 @@ class Target:
 
 
 def run(options: ControlOptions, common: Common) -> int:  # noqa: ARG001  (every command has it)
-    """Tell the supervisor; returns 0 if it is done, 1 if it is not."""
+    """Send a command to the supervisor; return 0 if it was carried out, 1 if not."""
     from islands.hosting.process_runtime import run as run_process
 
     return run_process(lambda: _control(options))
@@ -54,10 +54,10 @@ async def _control(options: ControlOptions) -> int:
 
 
 def target_of(options: ControlOptions) -> Target:
-    """What the options and the run's folder say together; an option goes before the folder.
+    """Combine the options with what the run's folder holds; options override the folder.
 
     Raises:
-        UserError: the folder is none of a run, or what it says cannot be read.
+        UserError: the folder is not that of a run, or its file with the address cannot be read.
     """
     addresses, name = options.supervisor_urls, None
     connecting, key_file = options.connecting, options.key_file
@@ -76,12 +76,12 @@ def target_of(options: ControlOptions) -> Target:
 
 
 async def tell(target: Target, verb: Verb, name: str, count: int) -> CommandAnswer:
-    """Dial the supervisor, say the wish, wait for the answer.
+    """Dial the supervisor, send a command, and wait for the answer.
 
     Raises:
         UnreachableError: no supervisor answers.
-        RefusedError: it refuses.
-        UserError: token or key cannot be read.
+        RefusedError: the supervisor refuses the connection or the command.
+        UserError: the token or the key cannot be read.
     """
     from islands.hosting.process_runtime import credentials_of, network_of, token_of
 
@@ -107,7 +107,7 @@ async def _ask_run(network: "WebsocketNetwork", target: Target) -> str:
 async def _tell_one(
     network: "WebsocketNetwork", addresses: tuple[str, ...], wish: Command
 ) -> CommandAnswer:
-    """Tell the first supervisor that can be reached; its answer comes in parts if it is long."""
+    """Send a command to the first address that answers; a long answer comes in parts."""
     from islands.hosting.one_request import request
     from messaging.envelope import Envelope
     from messaging.errors import DialDenied
@@ -129,7 +129,7 @@ async def _tell_one(
 
 
 def show(members: tuple[MemberFigures, ...]) -> None:
-    """The view of all roles as a table."""
+    """Print the members of all roles as a table."""
     from rich.console import Console
     from rich.table import Table
 

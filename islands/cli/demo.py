@@ -1,7 +1,7 @@
 """`islands demo`: a small byte decoder learns Python's own source on three learners.
 
-Each is a process of its own, and so are the syncer and the supervisor. A third of the way in, one
-learner gets SIGKILL; a few seconds later its host starts it again.
+Each is a process of its own, and so are the syncer and the supervisor. After a third of the budget
+one learner is killed with SIGKILL; a few seconds later it is restarted.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
 
 
 def run(options: DemoOptions, _: Common) -> int:
-    """Train, kill a learner, see it return, show what came of it; returns the exit code."""
+    """Train, kill a learner, see it return, and show the results; return the exit code."""
     from islands.hosting.process_runtime import run as run_process
 
     prepare_process()
@@ -36,7 +36,7 @@ def run(options: DemoOptions, _: Common) -> int:
 
 
 def as_run(options: DemoOptions) -> RunOptions:
-    """The demonstration as a run like any other."""
+    """Return the options of the run that the demonstration is."""
     settings = RunSettings(
         run="demo",
         interval_steps=24,
@@ -79,7 +79,7 @@ async def _demo(hub: "Coordinator", options: DemoOptions) -> int:
 
 
 class _Killer:
-    """Kills the last learner once, a third of the way in."""
+    """Kills the last learner once, after a third of the budget."""
 
     def __init__(self, hub: "Coordinator", options: DemoOptions) -> None:
         self._hub = hub

@@ -1,8 +1,8 @@
 """`--dry-run`: what a command would need, and what would be refused; nothing is started.
 
-Whatever a real start would check is checked the same way: the task is built and held against its
+What a real start would check is checked in the same way: the task is built and checked against its
 contract (`islands.training.task_check`; a large one by its shapes alone), the address is bound for
-a moment, the folder is tried, the supervisor is asked.
+a moment, the folder is tested for access, and the supervisor is asked for the run's spec.
 """
 
 import os
@@ -32,7 +32,7 @@ from islands.training.host_memory import host_memory_bytes
 from islands.training.workload import Workload, load_workload
 from messaging.errors import LinkLost, LocalFault
 
-if TYPE_CHECKING:  # at run time it is imported with JAX, where a task is looked at
+if TYPE_CHECKING:  # it imports JAX, so at run time it is imported only where a task is checked
     from islands.training.task_check import TaskReport
 
 REFUSED = (IslandsError, LocalFault, LinkLost)
@@ -40,19 +40,19 @@ REFUSED = (IslandsError, LocalFault, LinkLost)
 
 @dataclass(slots=True)
 class Findings:
-    """What a dry run found.
+    """The findings of a dry run.
 
     Args:
-        learners: that take part.
+        learners: number of learners that take part.
         step_time_s: seconds per step, if it is known.
+        folder: where this process would write.
         estimate: what the run needs; None if its task could not be planned.
         overlap_steps: τ.
         address: where this process would listen; None if it would not.
-        folder: where it would write.
-        refused: sentences.
-        details: what belongs to a sentence, such as the traceback of the user's own code.
-        doubts: what was not looked at, and why.
-        report: on the task, if it was looked at.
+        refused: what a start would refuse, as sentences.
+        details: further text by sentence, such as the traceback of the user's own code.
+        doubts: notes, as sentences: what was not checked and why, and what may work badly.
+        report: the result of the task's check, if there was one.
         accelerated: whether learners here compute on devices with a memory of their own.
     """
 
@@ -69,21 +69,21 @@ class Findings:
     accelerated: bool = False
 
     def check(self, step: Callable[[], object]) -> None:
-        """Take a step that a start would take; keep the sentence if it is refused."""
+        """Take a step that a start would take; record its error if it is refused."""
         try:
             step()
         except REFUSED as error:
             self.refuse(error)
 
     def refuse(self, error: BaseException) -> None:
-        """Keep what is wrong, once."""
+        """Record an error as a sentence, once."""
         sentence = one_line(error)
         if sentence not in self.refused:
             self.refused += (sentence,)
             self.details[sentence] = error.detail if isinstance(error, IslandsError) else ""
 
     def check_task(self, workload: Workload, settings: RunSettings) -> None:
-        """Find out whether a task keeps its contract; large ones are traced by their shapes."""
+        """Check whether a task keeps its contract; large ones are traced by their shapes only."""
         from islands.training.jax_workload import JaxWorkload
 
         if isinstance(workload, JaxWorkload):
@@ -95,7 +95,7 @@ class Findings:
             self.report = report
 
     def reckon(self, spec: RunSpec, plan: RunPlan, workload: Workload | None) -> None:
-        """Compute what a run of this plan needs."""
+        """Estimate what a run of this plan needs; note it if this host has too little memory."""
         trainer = None if workload is None else workload.trainer_memory(spec.settings)
         if trainer is not None and self.accelerated:
             trainer = replace(trainer, on_host=not trainer.jax)
@@ -121,7 +121,7 @@ class Findings:
 
 
 def examine(options: object, common: Common) -> Findings:
-    """What a start with these options would need and refuse."""
+    """Find out what a start with these options would need and refuse."""
     elsewhere = accelerated(os.environ)
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # shapes need no accelerator
     match options:
@@ -191,7 +191,7 @@ def _try_address(
     *,
     makes_token: bool = False,
 ) -> None:
-    """Bind for a moment what a start would bind."""
+    """Bind for a moment the address that a start would bind."""
     from islands.hosting.process_runtime import network_of, run, token_of
     from messaging.websocket.security import Secret
 
@@ -209,7 +209,7 @@ def _try_address(
 
 
 def _try_folder(folder: Path) -> None:
-    """See whether the folder, or the nearest one above that exists, can be written to."""
+    """Check that the folder, or its nearest parent that exists, can be written to."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
@@ -219,11 +219,11 @@ def _try_folder(folder: Path) -> None:
         raise UserError(f"the folder {folder} cannot be written: no permission in {place}")
 
 
-# --- somebody who joins -----------------------------------------------------------------------
+# --- a process that joins ---------------------------------------------------------------------
 
 
 def _ask(found: Findings, options: SyncerOptions | LearnerOptions, role: Role, name: str) -> None:
-    """Ask the supervisor what the run is; a learner also builds its own task and compares."""
+    """Fetch the run's spec from the supervisor; a learner also builds its own task and compares."""
     from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
     from islands.hosting.process_runtime import network_of, run, say, token_of
 
@@ -251,11 +251,11 @@ def _ask(found: Findings, options: SyncerOptions | LearnerOptions, role: Role, n
 
 
 def accelerated(environment: Mapping[str, str], devices: Path = Path("/dev")) -> bool:
-    """Whether learners of this host compute on devices with a memory of their own.
+    """Return whether learners of this host compute on devices with a memory of their own.
 
     Args:
-        environment: JAX may be told there to do without them.
-        devices: where the system shows them.
+        environment: its `JAX_PLATFORMS` may tell JAX to use the CPU only.
+        devices: the folder in which the system shows devices.
     """
     if environment.get("JAX_PLATFORMS", "").startswith("cpu"):
         return False

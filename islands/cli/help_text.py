@@ -1,4 +1,4 @@
-"""Help as a person reads it: groups with a title each, a default for every option, 80 columns."""
+"""The text of `--help`: groups with a title each, a default for every option, 80 columns."""
 
 import argparse
 import inspect
@@ -27,8 +27,8 @@ CALLED = {
 }
 COLUMNS = 80
 ABOUT = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
-"""One entry of the section `Args:` of a docstring, which may go on in further lines."""
-# The unit is the last word of a name.
+"""One entry of the section `Args:` of a docstring, which may span several lines."""
+# The last word of an option's name is its unit.
 METAVARS = {"s": "SECONDS", "steps": "STEPS", "tokens": "TOKENS", "file": "FILE"}
 KINDS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
 TITLES = {
@@ -39,19 +39,19 @@ TITLES = {
 
 
 class Formatter(argparse.HelpFormatter):
-    """Plain argparse, in 80 columns."""
+    """The formatter of argparse, set to 80 columns."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=COLUMNS, max_help_position=26)
 
 
 def usage(program: str, places: Iterable[str]) -> str:
-    """One line in place of forty."""
+    """Return a usage of one line, where argparse would list every option in forty."""
     return " ".join([program, *(f"[{place}]" for place in places), "[options]"])
 
 
 def epilog(prefix: str, *, has_files: bool) -> str:
-    """Where a value comes from."""
+    """Return the closing text of the help, which says from which sources values are read."""
     variable = f"The environment variable of --an.option is {prefix}_AN__OPTION."
     if not has_files:
         return f"{variable} The command line wins over it."
@@ -62,7 +62,7 @@ def epilog(prefix: str, *, has_files: bool) -> str:
 
 
 def add_keys(parser: argparse.ArgumentParser, keys: Mapping[str, Key], options_class: type) -> None:
-    """Register every key, in groups; the command's own options come first."""
+    """Add an option for every key to the parser, in groups; the command's own come first."""
     groups: dict[type, list[Key]] = {options_class: []}
     for key in keys.values():
         groups.setdefault(key.group, []).append(key)

@@ -1,7 +1,7 @@
-"""A dataclass of options in; a parsed and checked instance out.
+"""Parsing of a command's options: a dataclass goes in, a checked instance of it comes out.
 
-Who says something last has it: default, then YAML file, then environment, then command line. What
-is wrong is one sentence that names the key, the value, and where it was said.
+A later source overrides an earlier one: defaults, then YAML files, then environment, then command
+line. An error is one sentence that names the key, the value, and its source.
 """
 
 import sys
@@ -18,11 +18,11 @@ Options = TypeVar("Options")
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What every command understands.
+    """The flags that every command has.
 
     Args:
-        debug: show the traceback of an error.
-        dry_run: say what would be done, and do nothing.
+        debug: whether to show the traceback of an error.
+        dry_run: whether to say what a start would need and refuse, and start nothing.
         step_time_s: seconds of one step, for the figures of a dry run; None if not known.
         config: the YAML files that were read.
     """
@@ -40,17 +40,17 @@ def parse(
     program: str,
     description: str,
 ) -> tuple[Options, Common]:
-    """Read defaults, YAML files, environment and command line, the later before the earlier.
+    """Read defaults, YAML files, environment and command line; later ones override earlier ones.
 
     Args:
-        options_class: what is wanted.
-        arguments: of the command line; those of this process if None.
-        program: how the command is called; its last word names its environment variables.
-        description: one sentence for the help.
+        options_class: the dataclass of the command's options.
+        arguments: the arguments of the command line; those of this process if None.
+        program: name of the command; its last word is in the names of its environment variables.
+        description: what the command does, as one sentence for the help.
 
     Raises:
-        SettingsError: an option is unknown or has a value that cannot work.
-        SystemExit: `--help` or `--print_config` was asked for and answered.
+        SettingsError: an option is unknown, or its value is not allowed.
+        SystemExit: `--help` or `--print_config` was given, and its answer is printed.
     """
     given = with_underscores(sys.argv[1:] if arguments is None else arguments)
     refuse_secrets(given)
@@ -76,5 +76,5 @@ def parse(
 
 
 def one_line(error: BaseException) -> str:
-    """An error as one line."""
+    """Return the text of an error as one line."""
     return " ".join(str(error).split())

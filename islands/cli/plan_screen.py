@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show(found: "Findings", console: Console | None = None) -> None:
-    """Print what would be refused, what a start would need, and what is doubtful."""
+    """Print what would be refused, what a start would need, and notes on both."""
     console = console or Console(soft_wrap=False)
     for sentence in found.refused:
         console.print(f"refused: {sentence}", highlight=False, markup=False)

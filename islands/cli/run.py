@@ -19,21 +19,21 @@ SHOW_INTERVAL_S = 0.25
 
 
 def run(options: RunOptions, _: Common) -> int:
-    """Run to the end of the budget, or until it is stopped; returns the exit code."""
+    """Run to the end of the budget, or until a signal stops it; return the exit code."""
     prepare_process()
     from islands.hosting.process_runtime import run as run_process
 
-    hub = make_hub(options)  # a loop that plans a large model would hear nobody meanwhile
+    hub = make_hub(options)  # before the event loop, which planning a large model would block
     return run_process(lambda: _run(hub))
 
 
 def prepare_process() -> None:
-    """Evaluation takes one core."""
+    """Limit XLA to one core in this process, which only evaluates."""
     os.environ.setdefault("PJRT_NPROC", "1")
 
 
 def new_folder(name: str) -> Path:
-    """A folder under runs/ that tells when the run began."""
+    """Return a folder under runs/ whose name tells when the run began."""
     from messaging.clock import WallClock
 
     started = datetime.fromtimestamp(WallClock().now_s(), tz=UTC)
@@ -60,7 +60,7 @@ async def _run(hub: "Coordinator") -> int:
 
 
 def make_hub(options: RunOptions) -> "Coordinator":
-    """The hub of a run on this machine, planned from its task.
+    """Make the hub of a run on this machine, planned from its task.
 
     Raises:
         UserError: the task cannot be trained, or the folder cannot be used.
@@ -101,7 +101,7 @@ def make_hub(options: RunOptions) -> "Coordinator":
 async def watch(
     hub: "Coordinator", screen: "Screen", when: "Callable[[], None] | None" = None
 ) -> "Summary | None":
-    """Run, with somebody watching; `when` is called each time the screen is renewed."""
+    """Run a hub and refresh the screen meanwhile; `when` is called after each refresh."""
     from islands.cli.run_status import run_status_of
 
     running = asyncio.create_task(hub.run())

@@ -1,4 +1,4 @@
-"""Where a run stands, in the words and numbers that a screen shows; nothing here draws."""
+"""The status of a run, in the words and numbers that a screen shows; nothing here draws."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Health(IntEnum):
-    """How a learner is; who needs a person's eye most comes first."""
+    """The health of a learner; the value that needs a person's attention most comes first."""
 
     ILL = 0
     WAITING = 1
@@ -30,12 +30,12 @@ class RunStatus:
     """What a hub knows of its run at one moment.
 
     Args:
-        figures: of the run.
-        settings: of the run.
-        members: who is in the supervisor's view, by name.
+        figures: what the run and its learners did so far.
+        settings: what all members of the run agree on.
+        members: the supervisor's membership view, by name.
         fragments: P of the plan.
-        elapsed_s: since this hub began.
-        now_s: on the clock of `members`.
+        elapsed_s: seconds since this hub began.
+        now_s: the time on the clock of `members`.
         board: folder of TensorBoard's events.
     """
 
@@ -49,12 +49,12 @@ class RunStatus:
 
     @property
     def tokens(self) -> int:
-        """Tokens that were processed."""
+        """Tokens that learners have processed."""
         return self.figures.tokens
 
     @property
     def phase(self) -> str:
-        """What the run is doing."""
+        """What the run is doing: starting, training, paused or ending."""
         if self.figures.ending:
             return "ending"
         if self.figures.work.paused:
@@ -64,7 +64,7 @@ class RunStatus:
 
     @property
     def share(self) -> float | None:
-        """How much of the budget is used up: of tokens, or of time; None without a budget."""
+        """The share of the budget, of tokens or of time, that is used up; None without a budget."""
         shares = []
         if self.settings.budget_tokens is not None:
             shares.append(self.tokens / self.settings.budget_tokens)
@@ -74,12 +74,12 @@ class RunStatus:
 
     @property
     def tokens_per_s(self) -> float:
-        """Of all learners together, lately; 0 while they stand still because they were told to."""
+        """The recent speed of all learners together; 0 while the run is paused."""
         return 0.0 if self.figures.work.paused else self.figures.speed.per_s(self.elapsed_s)
 
     @property
     def left_s(self) -> float | None:
-        """Until the budget is used up, at this speed; None if that cannot be said."""
+        """Seconds until the budget is used up at this speed; None if that cannot be estimated."""
         found = inf
         if self.settings.budget_tokens is not None and self.tokens_per_s > 0:
             left_tokens = max(0, self.settings.budget_tokens - self.tokens)
@@ -91,7 +91,7 @@ class RunStatus:
 
     @property
     def rate(self) -> float:
-        """The inner learning rate at the fleet's clock."""
+        """The inner learning rate at the fleet's learning-rate clock."""
         return learning_rate(self.settings, self.figures.clock)
 
     @property
@@ -100,9 +100,9 @@ class RunStatus:
         return self.figures.yield_of(self.fragments, self.tokens)
 
     def learners(self, most: int) -> tuple[list["LearnerLine"], int]:
-        """The learners to be told of, by name, and how many more there are.
+        """Return the learners to show, ordered by name, and how many more there are.
 
-        If there are too many, those that are not well come first.
+        If not all can be shown, those in poor health are preferred.
         """
         every = [self._line(name, one) for name, one in self.figures.learners.items()]
         first = sorted(every, key=lambda line: (line.health, in_order(line.name)))[:most]
@@ -119,7 +119,7 @@ class RunStatus:
 
 @dataclass(frozen=True, slots=True)
 class LearnerLine:
-    """One learner; `silent_s` is the time since it was heard last, None if it is not here."""
+    """One learner; `silent_s` is the time since it was last heard, None if it is absent."""
 
     name: str
     state: str
@@ -129,7 +129,7 @@ class LearnerLine:
 
     @property
     def tokens_per_s(self) -> float:
-        """While it steps."""
+        """The learner's speed while it steps, else 0."""
         done = self.figures
         if self.state != Phase.STEPPING.value:
             return 0.0
@@ -137,11 +137,11 @@ class LearnerLine:
 
 
 def state_of(figures: LearnerFigures, phase: Phase | None) -> tuple[str, Health]:
-    """What a learner is doing, or what is wrong with it.
+    """Return what a learner is doing or what is wrong with it, and its health.
 
     Args:
-        figures: its own.
-        phase: by its last heartbeat; None if it was not heard.
+        figures: what the learner did, and its status.
+        phase: its phase by the last heartbeat; None if it has sent none.
     """
     if figures.status in ("evicted", "suspect", "stalled"):
         return figures.status, Health.ILL
@@ -153,7 +153,7 @@ def state_of(figures: LearnerFigures, phase: Phase | None) -> tuple[str, Health]
 
 
 def run_status_of(hub: "Coordinator") -> RunStatus:
-    """Where a hub's run stands now."""
+    """Return the status of a hub's run now."""
     return RunStatus(
         figures=hub.folder.figures,
         settings=hub.spec.settings,

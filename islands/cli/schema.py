@@ -1,8 +1,8 @@
-"""A dataclass of options seen as a table of keys, and made again from values by key.
+"""The conversion of a dataclass of options to a table of keys, and back from values by key.
 
-A field that is a dataclass gives its name to the keys of its own fields (`run.outer.momentum`),
-unless it is flat: then they are keys of the command itself. A key that occurs in two groups is one
-option, and both groups get its value.
+The name of a field that is itself a dataclass is a prefix of the keys of its fields
+(`run.outer.momentum`), unless it is flat: then they are keys of the command itself. A key that
+occurs in two groups is one option, and both groups get its value.
 """
 
 import types
@@ -27,11 +27,11 @@ class Key:
     """One setting.
 
     Args:
-        name: dotted.
-        hint: its type.
-        default: its value where nobody says another.
-        group: dataclass that it is a field of.
-        positional: whether it is given by its place on the command line.
+        name: its dotted name.
+        hint: the annotation of its field.
+        default: its value if no source sets it.
+        group: the dataclass of which it is a field.
+        positional: whether it is a positional argument on the command line.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Key:
 
     @property
     def optional(self) -> bool:
-        """Whether null is a value."""
+        """Whether null is an allowed value."""
         return type(None) in get_args(self.hint)
 
     @property
@@ -54,25 +54,25 @@ class Key:
 
     @property
     def kind(self) -> Any:  # noqa: ANN401  (a type, of whatever kind)
-        """The first of them."""
+        """The first type that a value may have."""
         return self.kinds[0]
 
     @property
     def wanted(self) -> str:
-        """What a value must be, in words."""
+        """A description of the allowed values."""
         told = [_wanted(kind) for kind in self.kinds]
         return ", or ".join([*told, "null"] if self.optional else told)
 
     @property
     def is_mapping(self) -> bool:
-        """Whether its value has keys of its own, which are not ours."""
+        """Whether its value is a mapping, whose keys are the user's own."""
         return get_origin(self.kind) is dict
 
     def convert(self, told: object) -> object:
-        """The value as the dataclass holds it, of what a YAML file or a text says.
+        """Convert a value of a YAML file or a text to the type that the dataclass holds.
 
         Raises:
-            ValidationError: it is none that this setting may have.
+            ValidationError: the setting does not allow this value.
         """
         if isinstance(told, str) and get_origin(self.kind) is tuple:
             told = texts(told)
@@ -82,7 +82,7 @@ class Key:
 
 
 def _made_of(kind: type, told: object) -> object:
-    """A value of a kind that msgspec does not know: a path, or whatever a user's mapping holds."""
+    """Convert to a type that msgspec does not know: a path, or a value in a user's mapping."""
     return Path(told) if kind is Path else told  # type: ignore[arg-type]  # refused by Path itself
 
 
@@ -110,7 +110,7 @@ WORDS: Mapping[object, str] = {
 
 
 def keys_of(options_class: type) -> dict[str, Key]:
-    """All settings of a class by their dotted names, in the order in which they are declared."""
+    """Return all settings of a class by their dotted names, in the order of their declaration."""
     found: dict[str, Key] = {}
     for key in _walk(options_class, "", _default):
         found.setdefault(key.name, key)
@@ -142,10 +142,10 @@ def _is_flat(field: Field[Any]) -> bool:
 
 
 def build(options_class: type[Options], values: Mapping[str, object], prefix: str = "") -> Options:
-    """An instance from values by key.
+    """Make an instance of a dataclass of options from values by key.
 
     Raises:
-        SettingsError: a value cannot work; the sentence names its key.
+        SettingsError: a value is not allowed; the sentence names its key.
     """
     hints = get_type_hints(options_class)
     made: dict[str, Any] = {}
@@ -162,7 +162,7 @@ def build(options_class: type[Options], values: Mapping[str, object], prefix: st
 
 
 def plain(options: object) -> dict[str, object]:
-    """The options as nested mappings, lists, texts and numbers, as a YAML file holds them."""
+    """Convert options to nested mappings, lists, texts and numbers, as a YAML file holds them."""
     told: dict[str, object] = {}
     for field in fields(options):  # type: ignore[arg-type]  # any dataclass
         value = getattr(options, field.name)
@@ -185,7 +185,7 @@ def _plain_value(value: object) -> object:
 
 
 def flatten(nested: Mapping[str, object], keys: Mapping[str, Key]) -> dict[str, object]:
-    """Nested mappings as values by dotted key; the value of a mapping stays whole.
+    """Flatten nested mappings to values by dotted key; the value of a mapping setting stays whole.
 
     Raises:
         SettingsError: a group of settings is not given as a mapping.
@@ -210,7 +210,7 @@ def _flat_items(
 def put(
     values: Mapping[str, object], key: str, value: object, known: Collection[str] = ()
 ) -> dict[str, object]:
-    """Values with one replaced or added; a key that is not known is one within a mapping."""
+    """Return the values with one replaced or added; an unknown key is one inside a mapping."""
     name, _, rest = (key, "", "") if key in known else key.partition(".")
     if rest:
         inner = values.get(name)

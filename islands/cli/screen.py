@@ -1,4 +1,4 @@
-"""What a person sees of a run: live on a terminal, plain lines elsewhere, and the end."""
+"""The display of a run: a live panel on a terminal, plain lines elsewhere, and the results."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, cast
@@ -21,51 +21,51 @@ if TYPE_CHECKING:
 BARS = "▁▂▃▄▅▆▇█"
 PLAIN_INTERVAL_S = 5.0
 WIDEST = 160
-"""Columns beyond which a table is no easier to read."""
+"""Largest width in columns, beyond which a table is no easier to read."""
 WIDE = 100
-"""Columns from which on there is room for figures that one seldom needs."""
+"""Width in columns from which there is room for figures that are seldom needed."""
 ECHO = 2
-"""Columns left free for the terminal's ^C, which would otherwise push the picture up a line."""
+"""Columns left free for the terminal's ^C, which would otherwise push the panel up a line."""
 FRAME = 4
-"""Columns that the frame takes."""
+"""Columns that the panel's frame takes."""
 CURVE = 48
-"""Most columns of a curve beside other figures."""
+"""Largest width of a curve in columns."""
 LEARNERS_SHOWN = 32
-"""Learners of which a person is told one by one; those that are not well come first."""
+"""Largest number of learners that have a row each; those in poor health are preferred."""
 LINES_AROUND = 16
-"""Lines of a picture that are not about one learner."""
+"""Lines of the panel that are not rows of learners."""
 LEARNERS_LEAST = 3
 EVENTS_SHOWN = 5
 STYLES = {Health.WELL: "green", Health.WAITING: "yellow", Health.ILL: "red"}
 SLOWLY_S = 2.0
-"""Silence that one is told of; heartbeats come every second."""
+"""Silence of a learner from which it is shown; heartbeats come every second."""
 
 
 class Screen:
-    """Shows figures of a run; call `show` as often as you like."""
+    """Shows figures of a run; `show` may be called at any rate."""
 
     def __init__(self) -> None:
-        """Look at where the output goes."""
+        """Find out whether the output goes to a terminal."""
         self.console = Console()
         self._live: Live | None = None
         self._plain_s = float("-inf")
         self._warned = ""
 
     def __enter__(self) -> Self:
-        """Take the terminal, if there is one."""
+        """Begin the live display, if there is a terminal."""
         if self.console.is_terminal:
             self._live = Live(console=self.console, refresh_per_second=4, transient=True)
             self._live.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the terminal back."""
+        """End the live display."""
         if self._live is not None:
             self._live.__exit__(None, None, None)
             self._live = None
 
     def show(self, status: RunStatus) -> None:
-        """Show where the run stands."""
+        """Show the status of the run."""
         if self._live is not None:
             self._live.update(self.picture(status))
         elif status.elapsed_s - self._plain_s >= PLAIN_INTERVAL_S:
@@ -74,17 +74,17 @@ class Screen:
             self._warn(status.figures.warning)
 
     def _warn(self, warning: str) -> None:
-        """Print a warning once; another one, or the same after it was over, is printed again."""
+        """Print a warning that is new, or that has come back after it was over."""
         if warning != self._warned and warning:
             self.console.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
         self._warned = warning
 
     def say(self, text: str) -> None:
-        """Print a sentence that stays, as it is: a path in it can be copied, and is no markup."""
+        """Print a sentence that stays, without wrapping or markup, so that paths can be copied."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def picture(self, status: RunStatus) -> Panel:
-        """What a terminal shows of a run; its height does not depend on how wide it is."""
+        """Return the panel that a terminal shows; its height does not depend on its width."""
         figures = status.figures
         width = min(WIDEST, self.console.width - ECHO)
         bar = Table.grid(expand=True)
@@ -106,7 +106,7 @@ class Screen:
 
     def _learners(self, status: RunStatus, *, wide: bool) -> Table:
         most = LEARNERS_SHOWN
-        if self.console.is_terminal:  # what does not fit its height is cut off at the end
+        if self.console.is_terminal:  # lines that exceed its height would be cut off at the end
             most = max(LEARNERS_LEAST, min(most, self.console.height - LINES_AROUND))
         lines, more = status.learners(most)
         table = Table(box=None, pad_edge=False, expand=True)
@@ -123,7 +123,7 @@ class Screen:
     # --- the end ------------------------------------------------------------------------------
 
     def conclude(self, figures: "RunFigures", summary: "Summary") -> None:
-        """Show what came of the run."""
+        """Show the results of the run."""
         losses = [loss for _, loss in figures.losses.all()]
         if losses:
             told = f"training loss {losses[0]:.3f} → {losses[-1]:.3f}"
@@ -144,7 +144,7 @@ class Screen:
 
 
 def _line(status: RunStatus) -> str:
-    """Where the run stands, for a file or a pipe."""
+    """Return the status of the run as one line, for a file or a pipe."""
     figures = status.figures
     lines, more = status.learners(LEARNERS_SHOWN)
     learners = " ".join(f"{line.name}:{line.state}/{line.figures.steps}" for line in lines)
@@ -161,7 +161,7 @@ def _line(status: RunStatus) -> str:
 
 
 def _head(status: RunStatus) -> str:
-    """Phase, time, how much is done, how fast, how long yet."""
+    """Return the first line: phase, elapsed time, tokens, speed and remaining time."""
     budget, left_s = status.settings.budget_tokens, status.left_s
     wanted = "" if budget is None else f" of {budget:,}"
     left = "" if left_s is None else f"   {duration(left_s)} left"
@@ -172,7 +172,7 @@ def _head(status: RunStatus) -> str:
 
 
 def _curves(figures: "RunFigures", width: int) -> str:
-    """The training loss, and what the task evaluates, each with its curve."""
+    """Return the training loss and the task's evaluations in one line, each with its curve."""
     losses = [loss for _, loss in figures.losses.all()]
     name, values = metric(figures)
     told = [
@@ -186,7 +186,7 @@ def _curves(figures: "RunFigures", width: int) -> str:
 
 
 def _results(status: RunStatus) -> str:
-    """What came of the tokens so far."""
+    """Return the line on merges, yield, learning rate and evictions."""
     figures = status.figures
     return (
         f"{figures.merges:,} merges   yield {status.yield_so_far:.2f}   "
@@ -199,7 +199,7 @@ def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
     heard = ""
     if line.silent_s is not None:
         heard = duration(line.silent_s) if line.silent_s >= SLOWLY_S else "now"
-    here = line.silent_s is not None  # else what it did last is of the past
+    here = line.silent_s is not None  # else its last figures are outdated
     steps = here and done.step_time_s > 0
     cells: list[str | Text] = [
         Text(line.name),
@@ -218,12 +218,12 @@ def _cells(line: LearnerLine, *, wide: bool) -> list[str | Text]:
 
 
 def _line_of(text: str, style: str = "") -> Text:
-    """One line, cut where the terminal ends: a picture that keeps its height does not jump."""
+    """Return one line, cut at the terminal's width: a panel of constant height does not jump."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def _ledger(ledger: dict[str, object]) -> Table:
-    """Fates as rows: nine of them side by side do not fit a terminal of 80 columns."""
+    """Return the fates as rows: nine of them side by side do not fit a terminal of 80 columns."""
     rows = cast("list[dict[str, int]]", ledger["fragments"])
     table = Table()
     for title in ("fate", "tokens", "share"):
@@ -247,9 +247,9 @@ def _totals(learners: dict[str, dict[str, int]]) -> Table:
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """A curve in one line of text: the mean of each of `width` equal parts.
+    """Draw a curve as one line of text: the mean of each of `width` equal parts.
 
-    What has no place on an axis is left out: a diverged run is shown like any other.
+    Values that have no place on an axis are left out, so that a diverged run is shown as well.
     """
     values = [value for value in values if drawable(value)]
     width = min(width, len(values))

@@ -1,4 +1,4 @@
-"""A hub as a process of its own, without learners: `python -m islands.syncer`, `….supervisor`."""
+"""A hub that starts no learners: `python -m islands.syncer` and `python -m islands.supervisor`."""
 
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -16,22 +16,20 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def spec_of(file: RunFile) -> RunSpec:
-    """What a run's file says the run is."""
+    """Return the spec of the run that a run's file describes."""
     return RunSpec(file.run, file.task, dict(file.task_settings))
 
 
 def serve(
     file: RunFile, told: Callable[[RunSpec], CoordinatorSettings], *, restart: bool = False
 ) -> int:
-    """Run a hub to the end of its run, if need be from its beginning; returns the exit code."""
+    """Run a hub until its run ends, beginning or resuming the run; return the exit code."""
     settings = told(spec_of(file))
-    planned = not restart and read(settings.folder) is not None  # then JAX is not needed
+    planned = not restart and read(settings.folder) is not None  # a planned run needs no JAX
     workload = None if planned else load_workload(settings.spec)
     claim = settle(settings.folder, settings.spec, workload, settings.start_from, restart=restart)
     with unless_it_fails(claim):
-        hub = Coordinator(
-            settings, claim, None
-        )  # before the loop, which hears nobody while it plans
+        hub = Coordinator(settings, claim, None)  # before the event loop, which this would block
     return run_service(lambda watchdog: _serve(hub, watchdog))
 
 
@@ -50,7 +48,7 @@ async def _serve(hub: Coordinator, watchdog: Watchdog) -> int:
 
 
 def banner(hub: Coordinator) -> None:
-    """Tell whoever started a hub how others join."""
+    """Tell the person who started a hub how learners join."""
     layout = hub.plan.layout
     address = hub.network.url(SUPERVISOR)
     token = " --token_file TOKEN" if hub.settings.connecting.token_file is not None else ""

@@ -1,7 +1,7 @@
-"""The sources of settings: command line, environment, YAML files; each read, checked, and told.
+"""The sources of settings: command line, environment and YAML files, each read and checked.
 
-One YAML file serves `islands run`, the syncer and the supervisor: a key of a file that this command
-does not know and one of the other two does is passed over. On the command line it is refused.
+One YAML file serves `islands run`, the syncer and the supervisor: a key in a file that this command
+does not know is ignored if another of them knows it. On the command line it is refused.
 """
 
 import argparse
@@ -32,12 +32,12 @@ HAVE_A_FILE = (*SHARE_A_FILE, LearnerOptions, ObserverOptions)
 PLANNED = (RunOptions, SyncerOptions, SupervisorOptions, LearnerOptions)
 FLAGS = ("CONFIG", "config", "print_config", "dry_run", "step_time_s", "debug")
 SECRETS = ("token", "key", "password", "secret", "run_token", "run_key", "api_key")
-# What an orchestrator puts into the environment for a service called islands-<role>.
+# Kubernetes and the like set variables of this form for a service called islands-<role>.
 SERVICE_VARIABLE = re.compile(r"_(SERVICE_(HOST|PORT)|PORT)(_|$)")
 
 
 class Sources:
-    """One command's keys and parser; what each source says is told as values by key."""
+    """One command's keys and parser; each source is read into values by key."""
 
     def __init__(self, options_class: type, program: str, description: str) -> None:
         self.options_class = options_class
@@ -64,10 +64,10 @@ class Sources:
     # --- command line -------------------------------------------------------------------------
 
     def read_line(self, arguments: list[str]) -> tuple[dict[str, object], dict[str, Any]]:
-        """The values that a command line holds by key, and the flags; answers `--help`."""
+        """Read the values of a command line by key, and the flags; print the help if asked for."""
         mappings = tuple(f"--{key.name}." for key in self.keys.values() if key.is_mapping)
         for option in dict.fromkeys(argument.partition("=")[0] for argument in arguments):
-            if option.startswith(mappings):  # whose keys only their user knows
+            if option.startswith(mappings):  # the user chooses the keys of a mapping
                 self.parser.add_argument(option, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         try:
             found, unknown = self.parser.parse_known_args(self._spelled_out(arguments))
@@ -81,13 +81,13 @@ class Sources:
         return {name: self._of_text(name, text) for name, text in vars(found).items()}, flags
 
     def _line_sentence(self, told: str) -> str:
-        """What argparse has found wrong, with what is wanted in its place."""
+        """Rephrase an error of argparse, with the allowed values of an option that has none."""
         told = told.removeprefix("argument ")
         name = told.removeprefix("--").removesuffix(": expected one argument")
         return f"--{name} needs a value: {self.keys[name].wanted}" if name in self.keys else told
 
     def _spelled_out(self, arguments: list[str]) -> list[str]:
-        """A switch without a value is switched on, whatever stands behind it."""
+        """Give a switch without a value the value true, whatever argument follows it."""
         following = [*arguments, ""][1:]
         return [
             f"{argument}=true" if self._is_bare_switch(argument, after) else argument
@@ -100,7 +100,7 @@ class Sources:
         return known and after.lower() not in ("true", "false", "yes", "no")
 
     def _unknown(self, words: list[str]) -> str:
-        """What is wrong with them; no value is repeated that may be a secret."""
+        """Describe unknown arguments, without repeating a value that may be a secret."""
         option = next((word for word in words if word.startswith("--")), None)
         if option is None:
             return f"unexpected argument {words[0]!r}; options begin with --"
@@ -110,13 +110,13 @@ class Sources:
     # --- files --------------------------------------------------------------------------------
 
     def files(self, flags: Mapping[str, Any]) -> list[Path]:
-        """The YAML files in the order in which they are read."""
+        """Return the YAML files in the order in which they are read."""
         told = [flags.get("CONFIG"), *(flags.get("config") or [])]
         named = [name for name in told if name is not None]
         return [Path(name) for name in named or [os.environ.get(f"{self.prefix}_CONFIG")] if name]
 
     def read_file(self, path: Path) -> dict[str, object]:
-        """The values that a YAML file holds, by key."""
+        """Read the values of a YAML file, by key."""
         values = {}
         for name, value in flatten(read_yaml(path), self.keys).items():
             if name.rpartition(".")[2] in SECRETS and name not in self.keys:
@@ -131,14 +131,14 @@ class Sources:
         return values
 
     def _elsewhere(self, name: str) -> bool:
-        """Whether a key is one of another command that reads the same file."""
+        """Return whether a key belongs to another command that reads the same file."""
         shared = SHARE_A_FILE if self.options_class in SHARE_A_FILE else ()
         return any(name in keys_of(other) for other in shared)
 
     # --- environment --------------------------------------------------------------------------
 
     def read_environment(self) -> dict[str, object]:
-        """The values that environment variables hold, by key."""
+        """Read the values of environment variables, by key."""
         known = {f"{self.prefix}_{name.replace('.', '__').upper()}": name for name in self.options}
         for variable in sorted(os.environ):
             ours = variable.startswith(f"{self.prefix}_") and variable != f"{self.prefix}_CONFIG"
@@ -155,9 +155,9 @@ class Sources:
     # --- values -------------------------------------------------------------------------------
 
     def _of_text(self, name: str, text: str, place: str = "") -> object:
-        """A value of the command line or the environment, where null is a word."""
+        """Convert a text of the command line or the environment, where null is a word."""
         if name not in self.keys:
-            return scalar(str(text))  # one of a mapping
+            return scalar(str(text))  # it is a value inside a mapping
         null = text in NULL and self.keys[name].optional
         return self._value(name, None if null else text, place)
 
@@ -182,7 +182,7 @@ class Sources:
 
 
 def _nearest(name: str, known: Iterable[str], dashes: str = "") -> str:
-    """A question whether a name like this one was meant; empty if none is like it."""
+    """Return a question whether a similar name was meant; "" if no name is similar."""
     names = list(known)
     last = name.rpartition(".")[2]
     same_end = [each for each in names if each.rpartition(".")[2] == last]
@@ -194,7 +194,7 @@ def _nearest(name: str, known: Iterable[str], dashes: str = "") -> str:
 
 
 def with_underscores(arguments: list[str]) -> list[str]:
-    """Dashes within the name of an option are underscores: `--dry-run` is `--dry_run`."""
+    """Replace dashes in the names of options by underscores: `--dry-run` becomes `--dry_run`."""
     found = []
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -205,10 +205,10 @@ def with_underscores(arguments: list[str]) -> list[str]:
 
 
 def refuse_secrets(arguments: list[str]) -> None:
-    """No secret stands on a command line, which every user of the machine can read.
+    """Refuse a secret on the command line, which every user of the machine can read.
 
     Raises:
-        SettingsError: one does; the sentence says where it belongs, and does not repeat it.
+        SettingsError: there is one; the sentence says where it belongs, and does not repeat it.
     """
     for argument in arguments:
         name = argument.partition("=")[0].removeprefix("--")
@@ -220,7 +220,7 @@ def refuse_secrets(arguments: list[str]) -> None:
 
 
 def _add_flags(place: argparse._ActionsContainer, options_class: type) -> None:
-    """Register what every command understands."""
+    """Add the flags that every command has to the parser."""
     if options_class in HAVE_A_FILE:
         place.add_argument(
             "--config", metavar="FILE", action="append", help="YAML file; of several, the last wins"
@@ -233,7 +233,7 @@ def _add_flags(place: argparse._ActionsContainer, options_class: type) -> None:
             "--dry_run",
             action="store_true",
             help="say what the run would need, and what would be refused; start nothing",
-        ).option_strings = ["--dry-run"]  # as it is told; its dash becomes an underscore
+        ).option_strings = ["--dry-run"]  # for the help; `with_underscores` replaces its dash
         place.add_argument(
             "--step_time_s",
             metavar="SECONDS",
@@ -244,7 +244,7 @@ def _add_flags(place: argparse._ActionsContainer, options_class: type) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises instead of ending the process."""
+    """A parser that raises an error instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         raise SettingsError(message)

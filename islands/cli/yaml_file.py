@@ -1,4 +1,4 @@
-"""YAML files with settings, and texts of such values: every key once, and 1e-3 is a number."""
+"""Reading of settings in YAML, from files and texts: duplicate keys fail, and 1e-3 is a number."""
 
 import contextlib
 import re
@@ -15,14 +15,14 @@ NULL = ("null", "~")
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 without its two traps: keys that silently win, and exponents that are text."""
+    """YAML 1.1 without two traps: a duplicate key that silently wins, and 1e-3 read as text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002  (as its base)
         seen: dict[object, None] = {}
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, list | dict):
-                break  # the base refuses it
+                break  # the base class refuses it
             if key in seen:
                 raise SettingsError(f"line {key_node.start_mark.line + 1}: {key} occurs twice")
             seen[key] = None
@@ -33,10 +33,10 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+01234567
 
 
 def read_yaml(path: Path) -> dict[str, object]:
-    """The mapping that a file holds; empty for an empty file.
+    """Return the mapping that a file holds; it is empty for an empty file.
 
     Raises:
-        SettingsError: it cannot be read, or is no mapping.
+        SettingsError: the file cannot be read, or holds no mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -61,21 +61,21 @@ def read_yaml(path: Path) -> dict[str, object]:
 
 
 def scalar(text: str) -> object:
-    """The number, switch, list or mapping that a text is in YAML; else the text itself."""
+    """Return the number, switch, list or mapping that a text is in YAML, or else the text."""
     with contextlib.suppress(ValueError):
-        return int(text)  # also 010, which YAML takes for an octal number
+        return int(text)  # 010 is 10 here, but an octal number in YAML
     if text in NULL:
         return None
     try:
         found = yaml.load(text, _Loader)  # noqa: S506  (a SafeLoader)
     except (yaml.YAMLError, SettingsError):
         return text
-    one_line = isinstance(found, list) and text.lstrip().startswith("[")  # "- a" may be a remark
+    one_line = isinstance(found, list) and text.lstrip().startswith("[")  # "- a" may be plain text
     return found if one_line or isinstance(found, int | float | dict) else text
 
 
 def texts(text: str) -> object:
-    """The texts of a list in YAML, or of one with nothing but commas."""
+    """Return the texts in a list, which is written in YAML or separated by commas."""
     if text.lstrip().startswith("["):
         with contextlib.suppress(yaml.YAMLError):
             return yaml.load(text, yaml.BaseLoader)  # noqa: S506  (nothing but texts)

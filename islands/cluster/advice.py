@@ -3,19 +3,20 @@
 Each token has one fate, and each fate its remedy:
 
 ============  ====================================================================================
-overwritten   done while an update travelled. That takes about as many steps of a learner whatever
-              H is, so its share falls as 1/H: H is advised with which it is `OVERWRITTEN_SHARE`
-late          the round had closed. K = all learners waits for everybody who can be reached
+overwritten   trained while an update was in transit. Transit takes about as many steps of a
+              learner whatever H is, so this share falls as 1/H: the advice is the H with which it
+              becomes `OVERWRITTEN_SHARE`
+late          the round had closed. With K = all learners it waits for all that can be reached
 stale         the base was too old: allow older ones
-rejected      the log has the reason of each
-lost          with a learner that was killed, or evicted
+rejected      the log has the reason for each contribution
+lost          the learner was killed or evicted
 belated       merged at the very end only: the run was too short for its interval
 ============  ====================================================================================
 
-How many steps an exchange takes is measured by what was overwritten: a share of the steps between
-two merges of a fragment. Measured on the digits of `examples/` (two cores, steps of 1 ms): with two
-learners H = 8 had a yield of 0.48, and the advised 115 one of 0.88; with three learners and K = 1
-it was 0.22, and 0.90 with K = 3 and H = 115.
+The share of overwritten steps between two merges of a fragment tells how many steps an exchange
+takes. Measured on the digits of `examples/` (two cores, steps of 1 ms): with two learners H = 8 had
+a yield of 0.48, and the advised 115 one of 0.88; with three learners and K = 1 it was 0.22, and
+0.90 with K = 3 and H = 115.
 """
 
 from dataclasses import dataclass
@@ -24,9 +25,9 @@ from math import ceil, floor, log10
 from islands.settings.run import RunSettings
 
 LOW_YIELD = 0.75
-"""A yield below it is told of."""
+"""Advice is given for a yield below this."""
 NOTABLE_SHARE = 0.1
-"""Of all tokens: a fate that took less needs no remedy."""
+"""A fate that took a smaller share of all tokens than this needs no remedy."""
 OVERWRITTEN_SHARE = 0.1
 INTERVALS_LEAST = 8
 """Merges of each fragment that a run should have time for."""
@@ -34,14 +35,14 @@ INTERVALS_LEAST = 8
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a run.
+    """The outcome of a run.
 
     Args:
-        shares: of all tokens, mean over fragments, by fate.
-        yield_share: of all tokens: merged, and not only at the end.
-        learners: how many there were.
+        shares: the share of all tokens that met each fate, mean over fragments.
+        yield_share: the share of all tokens that was merged, and not only at the end.
+        learners: number of learners.
         learner_steps: mean number of steps of one learner.
-        merges: of each fragment.
+        merges: mean number of merges of one fragment.
     """
 
     shares: dict[str, float]
@@ -59,7 +60,7 @@ class Outcome:
         merges: int,
         learner_steps: list[int],
     ) -> "Outcome":
-        """From a summary's ledger, of one row per fragment, and the steps of each learner."""
+        """Compute the outcome from ledger rows, one per fragment, and each learner's steps."""
         processed = max(1, sum(row["processed"] for row in rows))
         fates = [key for key in (rows[0] if rows else {}) if key != "processed"]
         return cls(
@@ -72,7 +73,7 @@ class Outcome:
 
 
 def advice(outcome: Outcome, settings: RunSettings) -> str:
-    """Why the yield is low, and what to set, as a sentence; "" if it is high."""
+    """Say in a sentence why the yield is low and what to set; "" if it is not low."""
     if outcome.yield_share >= LOW_YIELD or not outcome.learner_steps:
         return ""
     belated = outcome.shares.get("applied", 0.0) - outcome.yield_share
@@ -102,7 +103,7 @@ def _late(outcome: Outcome, settings: RunSettings) -> str:
 
 
 def _overwritten(outcome: Outcome) -> str:
-    """The interval in which what an update's way overwrites is a small share."""
+    """Advise the interval at which the steps during an update's transit are a small share."""
     interval_steps = outcome.learner_steps / max(1.0, outcome.merges)
     away_steps = outcome.shares.get("overwritten", 0.0) * interval_steps
     advised = _rounded_up(away_steps / OVERWRITTEN_SHARE)
@@ -117,6 +118,6 @@ def _belated(settings: RunSettings) -> str:
 
 
 def _rounded_up(value: float) -> int:
-    """Two digits of a number, no smaller than itself."""
+    """Round a number up to two significant digits."""
     place: int = 10 ** max(0, floor(log10(max(1.0, value))) - 1)
     return place * ceil(value / place)

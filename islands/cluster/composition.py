@@ -1,4 +1,4 @@
-"""One run put together: its supervisor, the processes that are started for it, and its end.
+"""The composition of one run: its supervisor, the processes started for it, and its end.
 
     cluster = Cluster(ClusterSpec(settings, ("syncer", "learner-0")), backend)
     supervisor = cluster.make_supervisor(context, disk=disk, credentials=credentials)
@@ -6,10 +6,10 @@
     ...
     await cluster.leave(learners_s=10.0, others_s=10.0)
 
-A backend starts the processes: as tasks of this process, as its children, on simulated hosts, on
-somebody's own cluster. It has to be a `Launcher`, and to tell how each process ended; nothing else.
-When a process is started, whether it is started again, and what its end means for the run is
-decided by the supervisor and by `run_end`, and done here.
+A backend starts the processes: as tasks of this process, as its children, on simulated hosts, or on
+a user's own cluster. It only has to be a `Launcher` and to report how each process ended. The
+supervisor and `run_end` decide when a process is started, whether it is restarted, and what its end
+means for the run; this module carries that out.
 """
 
 import asyncio
@@ -31,26 +31,26 @@ from islands.supervisor.core import Core
 from islands.supervisor.hooks import Hooks
 
 KILL_S = 10.0
-"""How long a process that is killed may take to be gone; one that hangs in the kernel stays."""
+"""How long to wait for a killed process to end; one that hangs in the kernel may never end."""
 
 Backend = Callable[[Callable[[str, ProcessEnd], None]], Launcher]
-"""Makes what starts processes; it is given whom to tell how they end."""
+"""Makes a launcher, given the callback that the launcher tells how each process ended."""
 
 
 def _ignored(*_: object) -> None:
-    """Nobody wants to hear of it."""
+    """Do nothing: the default of callbacks that are not needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """What a cluster is told of its run.
+    """The run that a cluster is for, and the callbacks into its host.
 
     Args:
-        settings: of the run.
+        settings: what all members of the run agree on.
         launched: names of the processes that the backend starts.
-        ended: told how a process ended, before anything follows from it.
+        ended: told how a process ended, before the cluster acts on it.
         failed: called when nothing can finish the run any more.
-        say: tells a person.
+        say: shows a sentence to the person who started the run.
     """
 
     settings: RunSettings
@@ -61,15 +61,15 @@ class ClusterSpec:
 
 
 class Cluster:
-    """The processes of one run, and how it ends.
+    """The supervisor and the launched processes of one run, until it ends.
 
     Args:
-        spec: what it is told of the run.
-        backend: what starts processes.
+        spec: the run, and the callbacks into its host.
+        backend: makes the launcher that starts the processes.
     """
 
     def __init__(self, spec: ClusterSpec, backend: Backend) -> None:
-        """Nothing runs yet."""
+        """Make the launcher; start nothing yet."""
         self.spec = spec
         self.end = RunEnd()
         self.supervisor: SupervisorActor | None = None
@@ -88,15 +88,15 @@ class Cluster:
         syncers: tuple[SyncerAddress, ...] = (),
         hooks: Hooks | None = None,
     ) -> SupervisorActor:
-        """The supervisor, or the next start of it; it decides which processes run.
+        """Make the supervisor, which decides which processes run; call again for each restart.
 
         Args:
-            context: where it lives.
-            disk: where its epoch lies.
-            credentials: to sign admissions.
-            told: what the run is, for processes of other hosts.
+            context: the settings, layout, network and tape that it runs with.
+            disk: holds its epoch.
+            credentials: sign its admissions.
+            told: the run's spec and plan, encoded, for processes of other hosts.
             syncers: addresses of syncers that are known beforehand.
-            hooks: further calls into its host.
+            hooks: further calls into its host; the cluster sets `start`, `kill` and `gave_up`.
         """
         self.supervisor = SupervisorActor(
             SUPERVISOR,
@@ -123,49 +123,49 @@ class Cluster:
     # --- processes ----------------------------------------------------------------------------
 
     def start_all(self) -> None:
-        """Start what is to run from the beginning; what outlived an earlier start goes on."""
+        """Start the processes that run from the beginning; adopted ones run already."""
         for name in self.spec.launched:
             self.start(name)
 
     def start(self, name: str, delay_s: float = 0.0) -> None:
-        """Start a process after a delay, unless it runs, or the run is over."""
+        """Start a process after a delay, unless it runs, or the run is over or shutting down."""
         if not (self.end.over or self.end.leaving or name in self.launcher.names()):
             self._ours[name] = None
             self._starts.start(name, delay_s)
 
     def hold(self, name: str, away_s: float) -> None:
-        """Do not start a process before so many seconds have passed, whoever asks for it."""
+        """Delay any start of a process until `away_s` from now, whoever asks for it."""
         self._starts.hold(name, away_s)
 
     def adopt(self) -> list[str]:
-        """Take over what an earlier start of the backend left running; its names."""
+        """Adopt the processes that an earlier start of the backend left running; return them."""
         found = self.launcher.adopt()
         self._ours.update(dict.fromkeys(found))
         return found
 
     def awaited(self) -> list[str]:
-        """The processes that run, or are about to be started."""
+        """Return the processes that run, or are about to be started."""
         return [*self.launcher.names(), *self._starts.names()]
 
     def learners(self) -> list[str]:
-        """The learners that run."""
+        """Return the learners that run."""
         return [name for name in self.launcher.names() if name not in (SYNCER, OBSERVER)]
 
     def fail(self, part: str, error: BaseException) -> None:
-        """Something without which the run cannot go on has ended."""
+        """Fail the run, because a part that it cannot do without has ended."""
         self.end.on_failed(part, error)
         self._tell_failure()
 
     async def wait_ended(self, timeout_s: float) -> bool:
-        """Wait until no process runs, at most so long; returns whether it came to that."""
+        """Wait until no process runs, or the timeout passes; return whether none runs."""
         return await self._wait(lambda: not self.launcher.names(), timeout_s)
 
     async def leave(self, learners_s: float, others_s: float) -> bool:
-        """Ask all processes to end: learners first, so that a syncer still hears what they did.
+        """Shut all processes down: learners first, so that a syncer still hears what they did.
 
         Args:
-            learners_s: after which a learner is killed.
-            others_s: after which another one is.
+            learners_s: grace period after which a learner is killed.
+            others_s: grace period after which any other process is killed.
 
         Returns:
             Whether all have ended.
@@ -181,10 +181,10 @@ class Cluster:
         return await self.wait_ended(others_s + KILL_S)
 
     def close(self) -> list[str]:
-        """Start and watch nothing any more.
+        """Stop starting and watching processes.
 
         Returns:
-            What runs on; the next start may adopt it.
+            The processes that are still running; the next start may adopt them.
         """
         left = self.launcher.names()
         self._starts.close()
@@ -205,7 +205,7 @@ class Cluster:
         if not self.end.over and name not in self.launcher.names():
             self.launcher.start(name)
 
-    # --- what is told -------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------
 
     def _on_ended(self, name: str, end: ProcessEnd) -> None:
         self.spec.ended(name, end)
@@ -229,9 +229,9 @@ class Cluster:
             self.spec.failed()
 
     def _step_aside(self, name: str, end: ProcessEnd) -> None:
-        """Leave the place to the newer one, as long as there is one; then ours is started again.
+        """Leave the role to the newer process while it lives, then restart ours.
 
-        At the first look the supervisor has evicted the one that ended.
+        The first check comes after `evict_s`, when the supervisor has evicted the one that ended.
         """
         timing = self.spec.settings.timing
         told = f"{name}: {end.sentence or end.told}; the run goes on with the newer one"
@@ -256,14 +256,14 @@ def when_vacant(
     found_taken: Callable[[], object],
     found_vacant: Callable[[], object],
 ) -> None:
-    """Look after a place that somebody else has taken, until it is vacant.
+    """Poll a role that another process has taken, until it is vacant.
 
     Args:
-        every_s: time before each look.
-        over: whether nobody needs the place any more: then nothing more is done.
-        taken: whether somebody is there.
-        found_taken: called at the first look, if somebody is.
-        found_vacant: called once, when nobody is.
+        every_s: time before each poll, the first one included.
+        over: whether the role is no longer needed; polling then ends without a call.
+        taken: whether a process holds the role.
+        found_taken: called if the role is held at the first poll.
+        found_vacant: called once, when the role is no longer held.
     """
     loop = asyncio.get_running_loop()
 

@@ -1,15 +1,15 @@
-"""The process that hosts the supervisor: run folder, membership, and what else is to live there.
+"""The hub: the process that hosts the supervisor, keeps the run folder, and may host more roles.
 
 =======================  ==========  =======  ==============  =========================
 started as               supervisor  syncer   observer        learners
 =======================  ==========  =======  ==============  =========================
-`islands run`            here        a child  here            children, and who joins
-`python -m …syncer`      here        here     who joins       who joins
-`python -m …supervisor`  here        joins    who joins       who joins
+`islands run`            here        a child  here            children; others join
+`python -m …syncer`      here        here     may join        join
+`python -m …supervisor`  here        joins    may join        join
 =======================  ==========  =======  ==============  =========================
 
-A hub that is started again in the same folder goes on where the last one ended: the syncer's
-journal and the supervisor's epoch lie there, and children that outlived it are taken up again.
+A hub that is restarted in the same folder goes on where the last one ended: the folder holds the
+syncer's journal and the supervisor's epoch, and the hub adopts children that outlived the last one.
 """
 
 import asyncio
@@ -69,25 +69,25 @@ from messaging.errors import LocalFault
 from messaging.links.joint_network import JointNetwork
 
 LEAVE_S = 10.0
-"""How long a process that is asked to end may take, beside what it writes to its disk."""
+"""Grace period of a process that is asked to end, beside the time that its disk writes take."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """What a hub is told.
+    """The settings of one hub.
 
     Args:
-        folder: of the run.
-        spec: of the run.
-        listening: where others dial.
-        connecting: the token that others must have.
-        keeping: what is kept on disk.
-        key_file: with the run's key; by default in the folder, made if missing.
+        folder: where the run's files are kept.
+        spec: the run's settings and task.
+        listening: the address that other processes dial, and its certificates.
+        connecting: the token that other processes must have.
+        keeping: limits on the files of the run.
+        key_file: file with the run's key; by default in the folder, made if missing.
         start_from: file with the initial values of a run that has no journal.
-        extend: go on with a run that has ended.
-        syncer_here: whether the syncer lives in this process.
-        syncers: addresses of syncers that are elsewhere, if they are known.
-        evaluate_every_s: least time between two evaluations; None: nobody evaluates here.
+        extend: whether to go on with a run that has ended.
+        syncer_here: whether the syncer runs in this process.
+        syncers: addresses of syncers in other processes, if they are known.
+        evaluate_every_s: least time between two evaluations; None if this hub evaluates nothing.
     """
 
     folder: Path
@@ -104,7 +104,7 @@ class CoordinatorSettings:
 
 
 Backend = Callable[["Coordinator", Callable[[str, ProcessEnd], None]], Launcher]
-"""Makes what starts a hub's processes, given whom to tell how they end."""
+"""Makes a hub's launcher, given the callback that it tells how each process ended."""
 
 
 def start_nothing(_: "Coordinator", __: Callable[[str, ProcessEnd], None]) -> Launcher:
@@ -116,14 +116,14 @@ class Coordinator:
     """One start of a hub.
 
     Args:
-        settings: what it is told.
-        claim: on the run's folder.
-        workload: what is trained, to evaluate it; None where nobody evaluates.
+        settings: where it listens, what it keeps, and which roles it hosts.
+        claim: exclusive use of the run's folder.
+        workload: evaluates the published values; None where this process evaluates nothing.
         launched: names of the processes that the backend starts: a syncer, learners.
-        backend: makes what starts them, given the hub and whom to tell how they end.
+        backend: makes the launcher, given the hub and the callback for processes that ended.
 
     Attributes:
-        cluster: The processes that were launched, and how the run ends.
+        cluster: The supervisor, the launched processes, and the state of the run's end.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Coordinator:
         launched: tuple[str, ...] = (),
         backend: Backend = start_nothing,
     ) -> None:
-        """Open the run's folder; nothing runs yet.
+        """Open the run's folder; start nothing yet.
 
         Raises:
             UserError: the folder cannot be used, or holds another run.
@@ -183,13 +183,13 @@ class Coordinator:
     # --- the run ------------------------------------------------------------------------------
 
     async def run(self, ready: Callable[[], object] | None = None) -> Summary | None:
-        """After `open`: run until the run ends, or this process is told to; None for the latter.
+        """After `open`, run to the end; return the summary, or None if this process was stopped.
 
         Args:
-            ready: called when all that lives here can be dialled.
+            ready: called when all roles hosted here can be dialled.
 
         Raises:
-            IslandsError: the run cannot go on; what the user must know about.
+            IslandsError: the run cannot go on; the sentence tells the user why.
         """
         self._ready = ready
         try:
@@ -203,10 +203,10 @@ class Coordinator:
             await self.close()
 
     async def open(self) -> None:
-        """Let others reach this process, and write down where that is, and what the run is.
+        """Listen, and write this hub's address and the run's spec to the folder.
 
-        What processes of an earlier start must not keep ends first: if this process dies before it
-        is written down, the next one finds the same difference.
+        Processes of an earlier start that have an outdated address, secret or setting are ended
+        before that: if this process dies in between, the next start finds the same difference.
 
         Raises:
             LocalFault: the address cannot be bound.
@@ -252,7 +252,7 @@ class Coordinator:
             return None
 
     def _compare_secrets(self, earlier: HubPlace | None, place: HubPlace) -> None:
-        """A secret that was lost or damaged is another one now, and hosts have copies of it."""
+        """Warn of a key or token that was lost and made anew: hosts have copies of the old one."""
         if earlier is None or not earlier.key_mark:
             return
         other = "key" if earlier.key_mark != place.key_mark else ""
@@ -265,7 +265,7 @@ class Coordinator:
             )
 
     async def _bind(self, earlier: HubPlace | None) -> None:
-        """Listen; if any port will do, where an earlier start did: its members look there."""
+        """Listen; if any port will do, use the last start's again, which its members still dial."""
         listening = self.settings.listening
         port = listening.port
         if port == 0 and earlier is not None:
@@ -282,7 +282,7 @@ class Coordinator:
             )
 
     def start_actors(self) -> None:
-        """Start what lives here, the supervisor first."""
+        """Start the actors of this process, the supervisor first, then the launched processes."""
         context = Context(
             settings=self.spec.settings,
             layout=self.plan.layout,
@@ -320,7 +320,7 @@ class Coordinator:
         self.cluster.start_all()
 
     async def close(self) -> None:
-        """Let nobody in any more, write what is buffered, free the folder; say who lives on."""
+        """Close the network, flush buffers, free the folder; name processes that still run."""
         left = self.cluster.close()
         await self._scope.close()
         await self.network.close()
@@ -340,7 +340,7 @@ class Coordinator:
             )
 
     async def _end_outdated(self, why: str) -> None:
-        """End processes that outlived a hub but have other settings, or look for it elsewhere."""
+        """End adopted processes whose settings, secrets or hub address are outdated."""
         why = why or ("have the settings of before" if self.claim.changed else "")
         found = self.cluster.adopt() if why else []
         if found:
@@ -365,12 +365,12 @@ class Coordinator:
 
     @property
     def members(self) -> Mapping[str, MemberRecord]:
-        """Who is in the run, by name, as the supervisor sees it; nobody before it has begun."""
+        """The supervisor's membership view, by name; empty before the supervisor has begun."""
         core = self.cluster.core
         return {} if core is None else core.members
 
     async def _end_processes(self) -> None:
-        """Let processes end by themselves if the run has ended, else ask them to leave."""
+        """Shut all processes down; if the run has ended, first let them end by themselves."""
         if self.share is not None:
             await self.cluster.wait_ended(GOODBYE_S)
         await self._ask_to_leave()
@@ -380,13 +380,13 @@ class Coordinator:
         await self.cluster.leave(LEAVE_S + ADAM_MOMENTS * write_s, LEAVE_S + write_s)
 
     def _kill_processes(self) -> None:
-        """Leave none behind; what the journal has is safe."""
+        """Kill all processes without a grace period; what the journal holds is safe."""
         for name in self.cluster.launcher.names():
             self.cluster.launcher.kill(name)
 
     def _make_observer(self, context: Context, interval_s: float) -> ObserverActor:
         def report(clock: float, found: dict[str, float]) -> None:
-            if self.share is None:  # else the last one has been taken, or is about to be
+            if self.share is None:  # else the final evaluation was made, or is about to be
                 self.folder.evaluation(self.elapsed_s, clock, found)
 
         return make_observer(
@@ -403,7 +403,7 @@ class Coordinator:
             return {}
         return self.workload.evaluate(self.spec.settings, values)
 
-    # --- what others tell ---------------------------------------------------------------------
+    # --- reports of the supervisor ------------------------------------------------------------
 
     def _noted(self, name: str, role: Role, note: Note) -> None:
         self.folder.noted(name, role, self.elapsed_s, note)
@@ -434,15 +434,15 @@ class Coordinator:
         self._goodbye = asyncio.get_running_loop().create_task(self.leave(name))
 
     async def leave(self, reason: str) -> None:
-        """End in order, children first, so that learners can still say what they did."""
+        """Shut down in order, children first, so that learners can still report what they did."""
         await self._end_processes()
         if self.syncer is not None:
             self.syncer.ref.stop(reason)
-            await self._merged.wait()  # it leaves the parameters behind
+            await self._merged.wait()  # until the syncer has exported the published values
         self._living.end()
 
     async def _conclude(self, share: Share) -> Summary:
-        """Evaluate what was published last, if it lies here, and sum up."""
+        """Evaluate the final published values, if this folder has them, and sum the run up."""
         found: dict[str, float] = {}
         if self._final.exists():
             last = await asyncio.to_thread(attempt, self._evaluate, self.final_values())
@@ -464,9 +464,9 @@ class Coordinator:
         return summary
 
     async def _keep_summary(self, text: bytes) -> None:
-        """Write it as soon as there is room; whoever does not wait for that ends this process."""
+        """Write the summary, retrying while the disk fails; a signal to this process ends that."""
         path = self.settings.folder / "summary.json"
-        while True:  # until it is written, or nobody waits for it
+        while True:  # until it is written, or a signal has come
             try:
                 await asyncio.to_thread(replace_file, path, text)
             except OSError as error:
@@ -483,7 +483,7 @@ class Coordinator:
         return self.settings.folder / FINAL_FILE
 
     def final_values(self) -> list[NDArray[np.float32]]:
-        """What was published last: one flat value per fragment."""
+        """Read the final published values: one flat array per fragment."""
         from safetensors.numpy import load_file
 
         return self.plan.layout.disassemble(load_file(self._final))

@@ -1,18 +1,18 @@
-"""Starts of processes that are to come after a while, by name."""
+"""Starts of processes that are scheduled for later, by name."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class DelayedStarts:
-    """What is about to be started.
+    """The scheduled starts of processes, one timer per name.
 
     Args:
         start: starts a process at once.
     """
 
     def __init__(self, start: Callable[[str], object]) -> None:
-        """Nothing is to be started."""
+        """Schedule nothing yet."""
         self._start = start
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._due_s: dict[str, float] = {}
@@ -20,23 +20,23 @@ class DelayedStarts:
         self._closed = False
 
     def __contains__(self, name: str) -> bool:
-        """Whether a process of this name is about to be started."""
+        """Return whether a start of this name is scheduled."""
         return name in self._timers
 
     def names(self) -> list[str]:
-        """What is about to be started, in the order in which that was asked for."""
+        """Return the names whose start is scheduled, in the order in which it was requested."""
         return list(self._timers)
 
     def start(self, name: str, delay_s: float) -> None:
-        """Start a process after a delay, or later if it is held; nothing if it is about to be."""
+        """Start a process after a delay, or later if it is held, unless a start is scheduled."""
         if not self._closed and name not in self._timers:
             self._due_s[name] = asyncio.get_running_loop().time() + delay_s
             self._schedule(name)
 
     def hold(self, name: str, away_s: float) -> None:
-        """Do not start a process before so many seconds have passed, whoever asks for it.
+        """Delay any start of a process until `away_s` from now, whoever asks for it.
 
-        The last hold of a name is the one that counts.
+        A later hold of the same name replaces an earlier one.
         """
         self._held_s[name] = asyncio.get_running_loop().time() + away_s
         if name in self._timers:
@@ -44,13 +44,13 @@ class DelayedStarts:
             self._schedule(name)
 
     def cancel(self, name: str) -> None:
-        """Do not start a process that was about to be."""
+        """Cancel the scheduled start of a process, if there is one."""
         due = self._timers.pop(name, None)
         if due is not None:
             due.cancel()
 
     def close(self) -> None:
-        """Start nothing any more."""
+        """Cancel all scheduled starts, and accept no new ones."""
         self._closed = True
         for name in self.names():
             self.cancel(name)

@@ -1,7 +1,7 @@
-"""Lines, boxes and letters on a grid of pixels, and the grid as a PNG: all that a chart needs.
+"""Drawing of lines, boxes and letters on a grid of pixels, and the grid as a PNG file.
 
-A picture of a run is drawn once, at its end, so a library for plots would be carried along by every
-learner for that. Coordinates are pixels, x to the right and y down, of any fraction.
+A picture of a run is drawn once, at its end, and a plotting library for that would have to be
+installed with every learner. Coordinates are fractional pixels, x to the right and y down.
 """
 
 import struct
@@ -35,13 +35,13 @@ LETTERS = bytes.fromhex(
     "fc18242418 18242418fc 7c08040408 4854545424 04043f4424 3c4040207c 1c2040201c 3c4030403c"
     "4428102844 4c9090907c 4464544c44 0008364100 0000770000 0041360800 0201020402"
 )
-"""The signs from the space to the tilde, five columns each, the lowest bit on top."""
+"""The characters from the space to the tilde, five columns each, the lowest bit on top."""
 FIRST_SIGN = ord(" ")
 UNKNOWN_SIGN = ord("?") - FIRST_SIGN
 
 
 class Canvas:
-    """A white picture to draw on.
+    """A picture to draw on, white at first.
 
     Args:
         width: in pixels.
@@ -49,7 +49,7 @@ class Canvas:
     """
 
     def __init__(self, width: int, height: int) -> None:
-        """Nothing is drawn yet."""
+        """Make all pixels white."""
         self.width, self.height = width, height
         self._pixels: NDArray[np.float32] = np.full((height, width, 3), 255, np.float32)
 
@@ -60,12 +60,12 @@ class Canvas:
         self._pixels[rows, columns] = colour
 
     def line(self, points: Sequence[Point], colour: Colour, thickness: float = 1.0) -> None:
-        """Draw a line through points, its edges blended with what is there."""
+        """Draw an anti-aliased line through points."""
         for start, end in pairwise(points):
             self._segment(np.array(start), np.array(end), colour, thickness / 2)
 
     def text(self, at: Point, text: str, colour: Colour, scale: int = 2) -> None:
-        """Write a line of text whose upper left corner is there."""
+        """Write a line of text with its upper left corner at `at`."""
         left = round(at[0])
         for sign in text:
             index = ord(sign) - FIRST_SIGN
@@ -75,7 +75,7 @@ class Canvas:
             left += ADVANCE * scale
 
     def png(self) -> bytes:
-        """The picture as a file."""
+        """Return the picture as a PNG file."""
         rows = np.clip(np.rint(self._pixels), 0, 255).astype(np.uint8)
         unfiltered = np.zeros((self.height, 1), np.uint8)
         content = np.hstack([unfiltered, rows.reshape(self.height, -1)]).tobytes()
@@ -86,7 +86,7 @@ class Canvas:
     def _segment(
         self, start: NDArray[np.float64], end: NDArray[np.float64], colour: Colour, half: float
     ) -> None:
-        """Blend each pixel by how far its middle is from the segment."""
+        """Blend the colour into each pixel, by the distance of its middle from the segment."""
         reach = half + 1.0
         low, high = np.minimum(start, end) - reach, np.maximum(start, end) + reach
         columns = self._inside(low[0], high[0], self.width)
@@ -110,13 +110,13 @@ class Canvas:
 
     @staticmethod
     def _inside(start: float, end: float, size: int) -> slice:
-        """The pixels of a row or column from one place to another that are in the picture."""
+        """Return the range of pixels between two coordinates, clipped to the picture."""
         first, last = sorted((start, end))
         return slice(int(np.clip(first, 0, size)), int(np.clip(np.ceil(last), 0, size)))
 
 
 def text_width(text: str, scale: int = 2) -> int:
-    """Pixels that a line of text is wide."""
+    """Return the width of a line of text in pixels."""
     return ADVANCE * scale * len(text)
 
 

@@ -1,11 +1,10 @@
-"""TensorBoard's events of a run, within a limit: a growing file beside earlier ones.
+"""Rotated TensorBoard event files of a run, within a limit of size.
 
-TensorBoard reads all files of a folder, in the order of their names; a full one is closed, the next
-one begun, and the oldest removed. Importing this module takes a while, so it is done where needed.
+TensorBoard reads all files of a folder in the order of their names; a full file is closed, the next
+one begun, and the oldest removed. Importing this module takes a while, so it is imported late.
 
-tensorboardX makes the messages; its own writer is not used. That one has a thread which an error of
-the disk, or a wall clock that was set back, ends without a word, and a queue of ten in which the
-caller then waits for ever.
+tensorboardX makes the messages, but its own writer is not used: a disk error, or a wall clock that
+was set back, silently ends its thread, and the caller then blocks for ever on its queue of ten.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ from islands.files.spool import Spool
 from messaging.clock import WallClock
 
 STEP_MAX = 2**63 - 1
-"""What an event can hold."""
+"""The largest step that an event can hold."""
 NAME = re.compile(r"events\.out\.tfevents\.(\d+)\.")
 
 
@@ -32,9 +31,9 @@ class EventFiles:
     """Writes the curves of a run.
 
     Args:
-        folder: of the files.
-        spool: writes them.
-        limit_bytes: at which a file is turned over, and most that earlier files hold together.
+        folder: where the files are kept.
+        spool: writes them on its own thread.
+        limit_bytes: size at which a file is rotated, and the most that earlier files may take.
     """
 
     def __init__(self, folder: Path, spool: Spool, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -53,7 +52,7 @@ class EventFiles:
 
 
 class _EventFile:
-    """The file that grows now; the first one of a start is made with its first points."""
+    """The file that grows now; a start makes its first file with its first points."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self._folder = folder
@@ -77,7 +76,7 @@ class _EventFile:
             self._file.close()
 
     def _begin(self) -> None:
-        """Go on in a new file, whose name comes after all others, whatever the wall clock says."""
+        """Begin a new file, whose name sorts after all others, whatever the wall clock says."""
         self._folder.mkdir(parents=True, exist_ok=True)
         found = self._drop_oldest()
         numbers = [int(match[1]) for path in found if (match := NAME.match(path.name))]
@@ -96,7 +95,7 @@ class _EventFile:
         self._file, self._size = file, len(version)
 
     def _drop_oldest(self) -> list[Path]:
-        """Remove the oldest files until all others are within the limit; returns those."""
+        """Remove the oldest files until the others are within the limit; return the others."""
         kept = sorted(self._folder.glob("*tfevents*"), key=lambda path: path.name)
         sizes = [path.stat().st_size for path in kept]
         while kept and sum(sizes) > self._limit_bytes:
@@ -106,7 +105,7 @@ class _EventFile:
 
 
 def framed(message: bytes) -> bytes:
-    """A message as a record of an event file: length and content, each with its checksum."""
+    """Return a message as a record of an event file: length and content, each with its checksum."""
     length = struct.pack("<Q", len(message))
     return b"".join(
         (

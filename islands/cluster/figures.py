@@ -1,8 +1,8 @@
-"""Figures of a run while it goes on: what its learners did, and what came of it.
+"""Figures of a run in progress: what its learners did, and the results so far.
 
-They are for people, on a screen and in a summary; nothing decides by them. Losses are smoothed by
-steps, however many of them a report is about, and the run's loss is the mean over its learners: so
-neither their number nor the speed of their steps changes how a curve looks.
+They are shown to people, on a screen and in a summary; no decision depends on them. Losses are
+smoothed per step, however many steps a report covers, and the run's loss is the mean over its
+learners: so neither their number nor the speed of their steps changes how a curve looks.
 """
 
 import re
@@ -18,33 +18,34 @@ from islands.numerics.histogram import GapHistogram
 FIGURES_FILE = "figures.json"
 STEP_ROW_INTERVAL_S = 1.0
 LOSS_SMOOTHING = 0.05
-"""Weight of one step's loss in the smoothed one."""
+"""Weight of one step's loss in the smoothed loss."""
 POINTS_KEPT = 2048
 LARGEST_DRAWN = 1e100
-"""Beyond it a value is as good as infinite, and sums of such are no numbers any more."""
+"""Larger values count as infinite, because sums of them could overflow."""
 PROCESSES_KEPT = 8
-"""Of one name: while a process that was cut off lives on, there is its successor."""
+"""Processes per name that are kept apart: one that was cut off may live on beside its successor."""
 FOLDED_KEPT = 64
-"""Of one name: processes that are counted, and of which no later word is."""
+"""Processes per name that are remembered as counted, so that their later reports are ignored."""
 AWAY_LEAST = 512
-"""Learners that are away of which there is a row each, however few there are."""
+"""Absent learners that keep a row each, even if fewer than that were ever present at once."""
 GONE_PROCESSES_KEPT = 4096
 EVENTS_KEPT = 8
 STATES_KEPT = 256
 SPEED_SAMPLES = 32
 SPEED_WINDOW_S = 15.0
 SPEED_SAMPLES_LEAST = 3
-"""Samples that a speed is measured over at least: a step may take minutes."""
+"""Least number of samples over which a speed is measured, because a step may take minutes."""
 
 
 @dataclass(slots=True)
 class LearnerFigures:
     """What one learner did, over all its incarnations and processes.
 
-    `processes` are the last words of its newest processes on other hosts, the newest of them last;
-    `earlier` is what was counted before those, `folded` the newest processes in it. `loss` is the
-    smoothed one since it was admitted last, `diverged` tells whether the last one was no number.
-    `states` are the times at which it began to be something else, since the run's first start.
+    `processes` holds the last report of each of its processes on other hosts that were heard most
+    recently, the latest report last; `earlier` sums what was counted before those, and `folded`
+    names the newest processes in that sum. `loss` is smoothed since its last admission, `diverged`
+    tells whether its last loss was not finite. `states` lists each change of its state with the
+    time, counted from the run's first start.
     """
 
     steps: int = 0
@@ -73,24 +74,24 @@ class LearnerFigures:
         return self.status in (Status.EVICTED, Status.LEFT)
 
     def enter(self, at_s: float, state: str) -> None:
-        """It is in this state from now on; of very many changes the oldest are forgotten."""
+        """Record a change of state; beyond `STATES_KEPT` changes the oldest are dropped."""
         if not self.states or self.states[-1][1] != state:
             self.states.append((at_s, state))
         if len(self.states) > STATES_KEPT:
             del self.states[: STATES_KEPT // 2]
 
     def told(self, told: StepFigures) -> None:
-        """A report of one of its processes, cumulative since that process began.
+        """Take in a report of one of its processes, cumulative since that process began.
 
-        Each process counts once, whichever of them told last. One that was silent while many others
-        told has had its last word.
+        Each process counts once, in whatever order they report. One that was silent while many
+        others reported is folded into `earlier`, and its later reports are ignored.
         """
         if told.process in self.folded:
             return
         if self.earlier is None:
             self.earlier = replace(self, processes={})
         self.processes.pop(told.process, None)
-        # what it tells of its last steps is not added up, and may be no number, which no file keeps
+        # figures of the last steps are not summed, and may be NaN, which the JSON file cannot hold
         summed = replace(told, loss=0.0, step_time_s=0.0, gap_s=0.0, data_wait_s=0.0)
         self.processes[told.process] = summed
         while len(self.processes) > PROCESSES_KEPT:
@@ -101,7 +102,7 @@ class LearnerFigures:
         self.step_time_s = told.step_time_s if 0 <= told.step_time_s < inf else 0.0
 
     def count(self, parts: "Sequence[LearnerFigures | StepFigures]") -> None:
-        """Be the sum of these, as far as one name can have done so much."""
+        """Set the totals to the sums over these parts, clamped to plausible bounds."""
         self.steps = _bounded(part.steps for part in parts)
         self.tokens = _bounded(part.tokens for part in parts)
         self.stepping_s = min(LARGEST_DRAWN, sum(part.stepping_s for part in parts))
@@ -116,7 +117,7 @@ class LearnerFigures:
         self.gaps = gaps
 
     def smooth(self, loss: float) -> bool:
-        """Take in the mean loss of the steps since the last time; returns whether there are any."""
+        """Smooth in the mean loss of steps since the last call; return whether there were any."""
         stepped, self.smoothed_steps = self.steps - self.smoothed_steps, self.steps
         if stepped <= 0:
             return False
@@ -133,8 +134,8 @@ class LearnerFigures:
 class DepartedLearners:
     """Learners that have been away for so long that they are counted together.
 
-    Preemptible machines may come under a new name each time, for weeks. `processes` are the newest
-    of theirs: they are counted, and of such a one no later word is.
+    Preemptible machines may come under a new name each time, for weeks. `processes` holds the
+    newest of their processes; they are counted already, so later reports of theirs are ignored.
     """
 
     names: int = 0
@@ -142,7 +143,7 @@ class DepartedLearners:
     processes: dict[str, None] = field(default_factory=dict)
 
     def take(self, learner: LearnerFigures) -> None:
-        """Count a learner here that has no row any more."""
+        """Add a learner whose row is removed to the common count."""
         self.names += 1
         self.counted.incarnations += learner.incarnations
         self.counted.count([replace(self.counted), learner])
@@ -153,7 +154,7 @@ class DepartedLearners:
 
 @dataclass(slots=True)
 class Curve:
-    """Points of a curve from its beginning on; of a long one, every second, fourth, … is kept."""
+    """Points of a curve from its beginning; a long curve keeps only every second, fourth, … one."""
 
     points: list[tuple[float, float]] = field(default_factory=list)
     newest: tuple[float, float] | None = None
@@ -161,7 +162,7 @@ class Curve:
     waiting: int = 0
 
     def add(self, x: float, y: float) -> None:
-        """Go on to this point, if its value is one that can be drawn."""
+        """Append a point, if its value can be drawn."""
         if not drawable(y):
             return
         self.newest = x, y
@@ -171,24 +172,24 @@ class Curve:
         self.waiting = 0
         self.points.append(self.newest)
         if len(self.points) >= POINTS_KEPT:
-            del self.points[1::2]  # the newest one is among them, and so has waited once
+            del self.points[1::2]  # the newest point goes too, so the next one is half-way due
             self.waiting = self.every
             self.every *= 2
 
     def all(self) -> list[tuple[float, float]]:
-        """The points that are kept, and the newest one."""
+        """Return the points that are kept, and the newest one."""
         last = [] if self.newest is None or self.newest in self.points[-1:] else [self.newest]
         return [*self.points, *last]
 
 
 @dataclass(slots=True)
 class Speed:
-    """How fast something grows, over the last seconds, or the last few times that it grew."""
+    """The growth rate of a total, over the last seconds or over the last few increases."""
 
     samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=SPEED_SAMPLES))
 
     def add(self, at_s: float, total: float) -> None:
-        """It has grown to this; said more often than twice a second, the last word counts."""
+        """Add a sample of the total; of samples within half a second, only the last is kept."""
         if self.samples and total <= self.samples[-1][1]:
             return
         if len(self.samples) > 1 and at_s - self.samples[-2][0] < SPEED_WINDOW_S / SPEED_SAMPLES:
@@ -200,7 +201,7 @@ class Speed:
             self.samples.popleft()
 
     def per_s(self, now_s: float) -> float:
-        """The speed now; it dwindles while nothing comes."""
+        """Return the speed now; it decays while the total does not grow."""
         if len(self.samples) < 2:  # noqa: PLR2004  a difference takes two
             return 0.0
         (first_s, first), (last_s, last) = self.samples[0], self.samples[-1]
@@ -211,9 +212,10 @@ class Speed:
 
 @dataclass(slots=True)
 class WorkTime:
-    """Seconds that count against a budget of time: of work, and not of pauses.
+    """The seconds that count against a budget of time: those of work, without pauses.
 
-    `counted_s` is of before `since_s`, from which on they count; None while they do not.
+    `since_s` is when the current stretch of work began, None while no time counts; `counted_s` is
+    the sum of the stretches before it.
     """
 
     counted_s: float = 0.0
@@ -221,12 +223,12 @@ class WorkTime:
     paused: bool = False
 
     def begin(self, at_s: float) -> None:
-        """There is something to train; said again, it changes nothing."""
+        """Begin to count, because a learner steps; further calls change nothing."""
         if self.since_s is None and not self.paused:
             self.since_s = at_s
 
     def pause(self, at_s: float, *, paused: bool) -> None:
-        """An operator's word."""
+        """Stop counting when an operator pauses the run, and continue when it is resumed."""
         if paused and self.since_s is not None:
             self.counted_s, self.since_s = self.total_s(at_s), None
         elif not paused and self.paused:
@@ -234,19 +236,19 @@ class WorkTime:
         self.paused = paused
 
     def total_s(self, now_s: float) -> float:
-        """All of them until now."""
+        """Return all seconds counted until now."""
         return self.counted_s + (0.0 if self.since_s is None else now_s - self.since_s)
 
 
 @dataclass(slots=True)
 class RunFigures:
-    """What the whole run did, as one can show it while it goes on.
+    """What the whole run did so far, as it is shown while the run is in progress.
 
-    `away` are the learners that are not here, who left last at the end, and `most_present` is how
-    many were here at once. `evictions` are those that the supervisor decided, of members of all
-    roles, over all its starts. `merged_tokens` are those of all merged contributions, summed over
-    fragments, and `clock` is the fleet's, in steps, at the last merge. `warning` is a sentence
-    about what is wrong with the run now, `ending` is why it ends; "" if neither is so.
+    `away` holds the absent learners, the one that left last at the end; `most_present` is the
+    largest number that was present at once. `evictions` counts the supervisor's evictions of
+    members of all roles, over all its starts. `merged_tokens` sums the tokens of all merged
+    contributions over fragments; `clock` is the fleet's clock in steps at the last merge. `warning`
+    says what is wrong with the run now, `ending` why it ends; each is "" if there is nothing.
     """
 
     learners: dict[str, LearnerFigures] = field(default_factory=dict)
@@ -268,23 +270,23 @@ class RunFigures:
 
     @property
     def tokens(self) -> int:
-        """Tokens that all learners have processed, as far as they have told."""
+        """Tokens that all learners have processed, as far as they have reported."""
         return min(TOTAL_MAX, sum(learner.tokens for learner in self.everybody()))
 
     def everybody(self) -> Iterator[LearnerFigures]:
-        """What all learners did that were ever here; those that are long gone are one of them."""
+        """Yield the figures of each learner, then those of all departed learners together."""
         yield from self.learners.values()
         yield self.gone.counted
 
     def came(self, name: str) -> LearnerFigures:
-        """A learner was admitted; returns its row."""
+        """Note that a learner was admitted, and return its row."""
         self.away.pop(name, None)
         row = self.learners.setdefault(name, LearnerFigures())
         self.most_present = max(self.most_present, len(self.learners) - len(self.away))
         return row
 
     def went(self, name: str) -> None:
-        """A learner left, or was evicted; if many did, the oldest are counted together."""
+        """Note that a learner left or was evicted; of many, the oldest are counted together."""
         self.last_losses.pop(name, None)
         self.away.pop(name, None)
         self.away[name] = None
@@ -295,7 +297,7 @@ class RunFigures:
 
     @property
     def gaps(self) -> GapHistogram:
-        """Of all learners together."""
+        """The gaps between steps of all learners together."""
         every = GapHistogram()
         for learner in self.everybody():
             every.merge(learner.gaps.bins, learner.gaps.largest_s)
@@ -303,12 +305,12 @@ class RunFigures:
 
     @property
     def loss(self) -> float | None:
-        """Mean over the learners that train now; None if there is none."""
+        """Mean of the smoothed losses of the learners that train now; None if there is none."""
         losses = self.last_losses.values()
         return sum(losses) / len(losses) if losses else None
 
     def take_loss(self, name: str) -> None:
-        """A learner's smoothed loss is another one now, or it is away."""
+        """Update the run's mean with a learner's smoothed loss, or drop the learner from it."""
         loss = self.learners[name].loss
         if loss is None or not isfinite(loss):
             self.last_losses.pop(name, None)
@@ -316,9 +318,9 @@ class RunFigures:
             self.last_losses[name] = loss
 
     def yield_of(self, fragments: int, tokens: int) -> float:
-        """The share of tokens that has reached the published parameters by now.
+        """Return the share of tokens that has reached the published parameters by now.
 
-        What is merged is heard of at once, and what learners did with their next heartbeat.
+        Merges are known at once, but a learner's tokens only with its next heartbeat.
         """
         return min(1.0, self.merged_tokens / (fragments * tokens)) if tokens else 0.0
 
@@ -328,11 +330,11 @@ def _bounded(counts: Iterable[int]) -> int:
 
 
 def drawable(value: float) -> bool:
-    """Whether a value has a place on an axis: what has diverged has none."""
-    return abs(value) <= LARGEST_DRAWN  # not so if it is no number
+    """Return whether a value has a place on an axis: a diverged one has none."""
+    return abs(value) <= LARGEST_DRAWN  # False for NaN
 
 
 def in_order(name: str) -> tuple[str | int, ...]:
-    """A key by which `learner-10` comes after `learner-2`: text and numbers take turns in it."""
+    """Return a sort key that puts `learner-10` after `learner-2`: text and numbers alternate."""
     parts = re.split(r"([0-9]+)", name)
     return tuple(int(part) if index % 2 else part for index, part in enumerate(parts))

@@ -4,18 +4,18 @@ from islands.cluster.figures import RunFigures
 
 LONG_S = 100.0
 ABOUT = ("at_s", "clock", "tokens")
-"""What an evaluation says of itself, beside the task's figures."""
+"""Keys of an evaluation's row that are not figures of the task."""
 
 
 def metric(figures: RunFigures) -> tuple[str, list[float]]:
-    """Name and values of the first figure that the task's evaluations have; "" for none."""
+    """Return name and values of the first figure in the task's evaluations; "" if there is none."""
     rows = [{k: v for k, v in row.items() if k not in ABOUT} for row in figures.evaluations]
     name = next((key for row in rows for key in row), "")
     return name, [row[name] for row in rows if name in row]
 
 
 def duration(seconds: float) -> str:
-    """A time as people write it: 85 ms, 12.3 s, 5:03, 2:05:03, 3 d 2:05."""
+    """Format a time as people write it: 85 ms, 12.3 s, 5:03, 2:05:03, 3 d 2:05."""
     if seconds < 1:
         return f"{1000 * seconds:.0f} ms"
     if seconds < LONG_S:
@@ -29,7 +29,7 @@ def duration(seconds: float) -> str:
 
 
 def count(number: float) -> str:
-    """A number that fits a column: 1,234, then 56.7 k, 8.9 M, …."""
+    """Format a number so that it fits a column: 1,234, then 56.7 k, 8.9 M, …."""
     if number < 100_000:  # noqa: PLR2004  five digits are read at a glance
         return f"{number:,.0f}"
     for unit in ("k", "M", "G"):

@@ -1,6 +1,6 @@
 """A whole run on one machine: a hub whose syncer and learners are its child processes.
 
-Children are processes of the documented commands, so what runs here is what runs on many hosts;
+Children are started by the documented commands, so the same processes run here as on many hosts;
 learners of other hosts may join as well.
 """
 
@@ -26,14 +26,14 @@ from islands.training.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class LearnerSettings:
-    """How learners are started here.
+    """The settings with which learners are started on this machine.
 
     Args:
-        count: how many at the beginning.
-        devices: of each in order; empty: all see all.
-        model_parallel: devices of each over which parameters are sharded.
-        threads: XLA's threads on CPU of each; None: one.
-        cache: folder of compiled functions, shared by all.
+        count: number of learners at the beginning.
+        devices: the devices of each learner, in order; if empty, every learner sees all devices.
+        model_parallel: number of a learner's devices over which its parameters are sharded.
+        threads: number of XLA's CPU threads per learner; None: one.
+        cache: folder of compiled functions, shared by all learners.
     """
 
     count: int
@@ -53,14 +53,14 @@ def local_hub(
     learners: LearnerSettings,
     kind: Callable[..., H],
 ) -> H:
-    """One start of a run on this machine.
+    """Make a hub that starts the syncer and the learners as its child processes.
 
     Args:
-        settings: of the hub.
-        claim: on the run's folder.
-        workload: what is trained.
-        learners: how they are started.
-        kind: makes the hub.
+        settings: the hub's settings; a token is made if they name none.
+        claim: exclusive use of the run's folder.
+        workload: evaluates the published values.
+        learners: how many are started, and with what.
+        kind: the class of the hub.
     """
     settings = replace(settings, connecting=_with_token(settings))
     names = tuple(f"learner-{index}" for index in range(learners.count))
@@ -71,7 +71,7 @@ def local_hub(
 def children(
     hub: Coordinator, ended: Callable[[str, ProcessEnd], None], *, learners: LearnerSettings
 ) -> ProcessLauncher:
-    """The backend that starts child processes of this one."""
+    """Make the launcher that starts child processes of this one."""
 
     def environment(_: str) -> dict[str, str]:
         found = {"PJRT_NPROC": str(learners.threads or 1)}
@@ -90,12 +90,12 @@ def children(
 
 
 def command_of(hub: Coordinator, name: str, learners: LearnerSettings) -> list[str]:
-    """How a process of a run is started on its hub's host: arguments without a secret.
+    """Return the argument list that starts a process on the hub's host; it holds no secret.
 
     Args:
-        hub: of the run; it can be dialled.
-        name: of the process.
-        learners: how learners are started.
+        hub: the run's hub, which must already listen.
+        name: the process to start: the syncer, or a learner.
+        learners: the settings of learners.
     """
     settings = hub.settings
     python = [sys.executable, "-m"]
@@ -115,7 +115,7 @@ def command_of(hub: Coordinator, name: str, learners: LearnerSettings) -> list[s
 
 
 def _with_token(settings: CoordinatorSettings) -> ConnectOptions:
-    """Children need a token in a file, also on loopback; a new run makes its own."""
+    """Return the options with a token, which children need even on loopback; make one if needed."""
     connecting = settings.connecting
     if connecting.token_file is not None or token_of(connecting) is not None:
         return connecting
@@ -125,7 +125,7 @@ def _with_token(settings: CoordinatorSettings) -> ConnectOptions:
 
 
 def dialled(url: str, listening: ListenOptions) -> str:
-    """What children dial: what is bound; with TLS the advertised name, which is certified."""
+    """Return the URL that children dial: the bound address, or with TLS the certified name."""
     if listening.tls_certificate is not None:
         return url
     scheme, _, rest = url.partition("://")
@@ -144,7 +144,7 @@ def _connecting(options: ConnectOptions) -> list[str]:
 
 
 def listening_words(options: ListenOptions) -> list[str]:
-    """The same place with any free port."""
+    """Return options to listen on the same host and certificates, with any free port."""
     advertise: list[str] = []
     if options.advertise is not None:
         host, _ = split_address("advertise", options.advertise)

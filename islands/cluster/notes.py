@@ -1,11 +1,12 @@
-"""What the run's folder takes of the notes of its members: each its own kinds, and so many.
+"""The filter and rate limit of the notes that members send to the run's folder.
 
-A note is an entry of a member's own tape, and whoever holds the token may send what it likes. So
+A note is an entry of a member's own tape, and whoever holds the token may send any note. Therefore
 
-1. a member writes under its own name, and only kinds that its role decides (`NOTED`): a learner
+1. a member writes under its own name, and only the kinds that its role decides (`NOTED`): a learner
    admits and evicts nobody, and merges nothing;
-2. learners and observers write `BURST` notes at once and one a second for ever, none of them long:
-   what is beyond that is dropped, counted and told; a syncer holds the key, and is not counted.
+2. learners and observers may write a burst of `BURST` notes and then one a second, none of them
+   long: notes beyond that are dropped, counted and reported. A syncer holds the key, and is not
+   limited.
 """
 
 from collections.abc import Mapping
@@ -32,13 +33,13 @@ BURST = 64
 PER_S = 1.0
 CHARACTERS_MAX = 16_384
 NAMES_MAX = 4096
-"""Beyond these, names that have been quiet for a minute are forgotten, then the oldest."""
+"""Beyond this many, the buckets of names that were quiet for a minute go first, then the oldest."""
 
 SUPERVISORS_OWN = kinds_of(
     *(Admitted, Recognised, Evicted, Left, Commanded, GaveUp, Killed, StoodStill),
     *(ProcessStarted, ProcessEnded, EvaluationFailed),
 )
-"""Kinds that are decided where the run's folder lies, or by an observer."""
+"""Kinds that only the process with the run's folder, or an observer, may decide."""
 
 NOTED: Mapping[Role, frozenset[str]] = {
     Role.LEARNER: kinds_of(MomentsReset, MomentsTaken, MomentsFresh, Failed, Unsendable),
@@ -61,22 +62,22 @@ class _TokenBucket:
 
 @dataclass(slots=True)
 class NoteBudget:
-    """How many notes each member may still write."""
+    """The token buckets that limit how many notes each member may write."""
 
     purses: dict[str, _TokenBucket] = field(default_factory=dict)
 
     def take(self, name: str, role: Role, kind: str, characters: int, now_s: float) -> int | None:
-        """Count a note.
+        """Take a note into account, and decide whether it is kept.
 
         Args:
-            name: of the member that wrote it.
-            role: of it.
-            kind: of the entry.
-            characters: of its fields.
-            now_s: of the clock of whoever counts.
+            name: the member that wrote it.
+            role: that member's role.
+            kind: the kind of the tape entry.
+            characters: length of its encoded fields.
+            now_s: the time on this process's clock.
 
         Returns:
-            None if the note is dropped; else how many were dropped since the last one was taken.
+            None if the note is dropped; else how many were dropped since the last one was kept.
         """
         if role is Role.SYNCER:
             return 0 if kind in NOTED[role] else None
@@ -92,7 +93,7 @@ class NoteBudget:
         return dropped
 
     def _forget(self, now_s: float) -> None:
-        """A purse that is full again says nothing that a new one would not say."""
+        """Drop buckets that are full again, as a new one would be the same, then the oldest."""
         if len(self.purses) < NAMES_MAX:
             return
         for name, purse in list(self.purses.items()):

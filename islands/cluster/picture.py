@@ -1,4 +1,4 @@
-"""`summary.png`: the loss of a run, what was evaluated, and what its learners did, in one look."""
+"""`summary.png`: one picture of a run's loss, its evaluations, and the states of its learners."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ NAME_CHARACTERS = 16
 ROWS_MOST = 32
 TICKS = 6
 LOG_SPAN = 30.0
-"""Values above 0 that span so many times their least are drawn on a logarithmic scale."""
+"""Positive values that span more than this factor are drawn on a logarithmic scale."""
 NARROW = 1e-9
-"""A range that is so much smaller than its values is drawn as a line in the middle."""
+"""A range that is smaller than this share of its values is drawn as a line in the middle."""
 TINY = 1e-200
 SCALE = 2
 
@@ -40,12 +40,12 @@ STATES: dict[str, Colour] = {
     "away": (225, 120, 110),
     "left": (225, 225, 230),
 }
-"""What learners do, and how it is drawn."""
+"""The states of a learner, and the colour of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where values lie between two pixels."""
+    """A linear or logarithmic mapping of values to the pixels from `start` to `end`."""
 
     low: float
     high: float
@@ -55,7 +55,7 @@ class Scale:
 
     @classmethod
     def of(cls, values: Sequence[float], start: float, end: float, *, y: bool) -> "Scale":
-        """A scale on which all values have a place."""
+        """Make a scale that covers all values; only `y` scales may be logarithmic."""
         low, high = min(values), max(values)
         logarithmic = y and low > 0 and high > LOG_SPAN * low
         if high - low <= NARROW * max(abs(low), abs(high), TINY):
@@ -64,7 +64,7 @@ class Scale:
         return cls(low, high, start, end, logarithmic)
 
     def at(self, value: float) -> float:
-        """The pixel of a value."""
+        """Return the pixel of a value."""
         if self.logarithmic:
             span = log10(self.high) - log10(self.low)
             share = (log10(value) - log10(self.low)) / span
@@ -74,7 +74,7 @@ class Scale:
 
     @property
     def ticks(self) -> list[float]:
-        """Round values, a few of them."""
+        """A few round values for the axis."""
         if self.logarithmic:
             first, last = floor(log10(self.low)), ceil(log10(self.high))
             powers = [10.0**power for power in range(first, last + 1)]
@@ -88,13 +88,13 @@ class Scale:
 
 
 def picture_of(figures: RunFigures, settings: RunSettings, end_s: float, share: float) -> bytes:
-    """The picture of a run, as a PNG file.
+    """Draw the picture of a run, and return it as a PNG file.
 
     Args:
-        figures: of the run.
-        settings: of the run.
-        end_s: how long it has lasted, over all its starts.
-        share: its yield.
+        figures: the run's losses and evaluations, and what its learners did.
+        settings: the run's settings, for its name.
+        end_s: how long the run has lasted, over all its starts.
+        share: the run's yield.
     """
     names = sorted(figures.learners, key=in_order)
     rows = min(len(names), ROWS_MOST)
@@ -123,7 +123,7 @@ def _title(
 
 
 def _charts(canvas: Canvas, figures: RunFigures) -> None:
-    """The training loss and, beside it, what the task evaluates; both over tokens."""
+    """Draw the training loss and, beside it, the task's evaluations; both over tokens."""
     name, _ = metric(figures)
     evaluated = [
         (float(row["tokens"]), row[name])
@@ -173,7 +173,7 @@ def _chart(
 def _timeline(
     canvas: Canvas, learners: dict[str, LearnerFigures], top: float, end_s: float
 ) -> None:
-    """A bar for each learner: what it did when."""
+    """Draw a bar for each learner, coloured by its state over time."""
     left = MARGIN + text_width("n" * NAME_CHARACTERS, SCALE)
     across = Scale(0.0, max(end_s, 1e-9), left, WIDTH - MARGIN)
     _legend(canvas, (left, top))

@@ -1,10 +1,10 @@
-"""What a run needs, computed before it begins: memory, disk, network.
+"""The memory, disk and network that a run needs, estimated before it begins.
 
-Pure arithmetic on the layout and the settings. Activations of the model are not in it; programs are
-only in what each process takes (`islands.training.process_memory`). Published values are float32
-whatever the model's own precision; contributions have the wire's. Rounds are opened by compute:
-every fragment moves once in H steps, so a second carries N/H elements per step and direction,
-whatever P is.
+The estimate is pure arithmetic on the layout and the settings. It leaves out the model's
+activations; compiled programs are counted only in what each process takes
+(`islands.training.process_memory`). Published values are float32 whatever the model's own
+precision; contributions have the wire's. Compute sets the pace of rounds: every fragment moves once
+in H steps, so N/H elements are carried per step and direction, whatever P is.
 
 Symbols: N elements, V = 4·N bytes, P fragments, H interval in steps, τ overlap in steps.
 """
@@ -28,11 +28,11 @@ class LearnerMemory:
     """Bytes on one learner, on its device unless said otherwise.
 
     Args:
-        parameters: trainable and frozen, in the model's own precision.
-        base: the published value held last, float32.
+        parameters: trainable and frozen parameters, in the model's own precision.
+        base: the published values that it adopted last, float32.
         moments: the inner optimizer's state.
-        gradients: of one step, with all else that it makes and gives back, where that is known.
-        snapshots: differences on their way to the host, on the device and on the host.
+        gradients: the gradients of one step, with all its temporaries and results where known.
+        snapshots: differences in transfer from the device, counted on device and host.
     """
 
     parameters: int
@@ -54,7 +54,7 @@ class SyncerMemory:
     Args:
         values: kept versions of every fragment.
         outer: the outer optimizer's state.
-        rounds: contributions that wait for their merge, at most.
+        rounds: largest total of contributions that wait for their merge.
     """
 
     values: int
@@ -71,18 +71,18 @@ class SyncerMemory:
 class Estimate:
     """What a run needs.
 
-    Rates are per second: at `step_time_s`, or at one step per second where it is not known.
+    Rates per second assume `step_time_s`, or one step per second where it is not known.
 
     Args:
-        elements: N, trainable.
+        elements: N, the number of trainable elements.
         fragments: P of the plan.
         fragments_wanted: P asked for.
         smallest: bytes of the smallest fragment's value.
         largest: bytes of the largest fragment's value.
-        learners: M.
+        learners: M, the number of learners.
         step_time_s: seconds per step; None if not known.
-        moments_known: whether the optimizer's state was measured, or taken to be Adam's.
-        activations_known: whether what a step makes and gives back was told by XLA.
+        moments_known: whether the optimizer's state was measured; if not, Adam's is assumed.
+        activations_known: whether XLA reported what a step makes and gives back.
         learner: memory on each learner.
         syncer: memory on the syncer.
         start_bytes: what each learner receives when it joins.
@@ -90,11 +90,11 @@ class Estimate:
         down_per_step: bytes that it receives in a step, on average.
         disk_per_round: bytes that a round writes to the journal.
         disk_per_step: bytes that are written in a step of the pace-setting learner, on average.
-        disk_bytes: that the journal occupies.
-        rounds_open: at once, at most.
-        exchange_bytes: of one round with one learner, both ways, for the largest fragment.
+        disk_bytes: bytes that the journal occupies.
+        rounds_open: largest number of rounds that are open at once.
+        exchange_bytes: traffic of one round with one learner, both ways, for the largest fragment.
         processes: memory of each process on its host.
-        warnings: sentences.
+        warnings: sentences about settings that will work badly.
     """
 
     elements: int
@@ -125,9 +125,9 @@ class Estimate:
         return 1.0 if self.step_time_s is None else 1 / self.step_time_s
 
     def hub_bytes_per_s(self, overlap_steps: int) -> float | None:
-        """The least bandwidth at the hub for which an exchange with all fits into τ steps.
+        """Return the least bandwidth at the hub for which an exchange with all fits into τ steps.
 
-        None where no bandwidth is enough, because nothing is hidden.
+        It is None if τ is 0: no bandwidth is enough then, because nothing is overlapped.
         """
         if overlap_steps == 0:
             return None
@@ -142,14 +142,14 @@ def estimate(
     step_time_s: float | None = None,
     trainer: TrainerMemory | None = None,
 ) -> Estimate:
-    """What a run of this layout needs.
+    """Estimate what a run of this layout needs.
 
     Args:
-        layout: of the model.
-        settings: of the run.
-        learners: that take part; at least one is reckoned with.
+        layout: the model's parameters and their fragments.
+        settings: what all members of the run agree on.
+        learners: number of learners; below 1 it counts as 1.
         step_time_s: seconds per step, if it is known.
-        trainer: what one holds; None: all parameters are trained, by Adam.
+        trainer: memory of one trainer; if None, all parameters are trained, by Adam.
     """
     learners = max(1, learners)
     fragments = len(layout.fragments)

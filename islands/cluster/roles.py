@@ -1,7 +1,7 @@
-"""The actor of each role, put together in one place.
+"""Factories of the roles' actors: each role is put together in one place.
 
-What a role finds on its machine (a disk, threads for heavy work, devices, chance) is given to its
-maker. Where nothing else is said, these are threads of this process, and chance without a seed.
+A factory is given what the role uses on its machine: a disk, threads for heavy work, devices, a
+random generator. By default it uses threads of this process, and a generator without a fixed seed.
 """
 
 import os
@@ -44,7 +44,7 @@ Floats = NDArray[np.float32]
 
 
 def chance() -> random.Random:
-    """Chance without a seed."""
+    """Return a random generator that is seeded by the operating system."""
     return random.Random(os.urandom(8))
 
 
@@ -59,17 +59,17 @@ def make_learner(
     tell: Callable[[str], object] | None = None,
     kept: MomentFile | None = None,
 ) -> LearnerActor:
-    """A learner.
+    """Make the actor of a learner.
 
     Args:
         name: its name in the run.
-        context: where it lives.
-        compute: its device.
-        worker: for digests.
-        rng: jitter of its dialling.
+        context: the settings, layout, network and tape that it runs with.
+        compute: runs its training steps.
+        worker: computes digests off the event loop.
+        rng: draws the jitter of its dialling.
         observe: receives every finished step, for the metrics.
         tell: is told what happens to it, for the person at its terminal.
-        kept: where an earlier process of this name left its moments.
+        kept: file in which an earlier process of this name left its moments.
     """
     worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
     rng = rng or chance()
@@ -87,16 +87,16 @@ def make_observer(
     interval_s: float,
     rng: random.Random | None = None,
 ) -> ObserverActor:
-    """An observer.
+    """Make the actor of an observer.
 
     Args:
         name: its name in the run.
-        context: where it lives.
-        evaluate: figures of a model, given one flat value per fragment.
+        context: the settings, layout, network and tape that it runs with.
+        evaluate: computes the figures of a model, given one flat value per fragment.
         report: called with the learning-rate clock and the figures of every evaluation.
-        failed: called with what the user has to mend, when there are none.
+        failed: called with the error that the user has to correct, when an evaluation fails.
         interval_s: least time between two evaluations.
-        rng: jitter of its dialling.
+        rng: draws the jitter of its dialling.
     """
     observer: ObserverActor = ObserverActor(
         name,
@@ -124,19 +124,19 @@ def make_syncer(
     initial: Callable[[], Sequence[Floats]] | None = None,
     hooks: Hooks | None = None,
 ) -> SyncerActor:
-    """A syncer.
+    """Make the actor of a syncer.
 
     Args:
         name: its name in the run.
-        context: where it lives.
-        disk: the journal's, such as `journal_disk`; whoever opened it closes it.
-        credentials: to check admissions.
-        shards: virtual shards of one pass over the data.
-        workers: for what is heavy.
-        optimizer: the outer one; by default that of the settings.
-        rng: which learner is asked for what.
-        initial: reads version 0, for a run that has no journal; None: a learner brings it.
-        hooks: of its host.
+        context: the settings, layout, network and tape that it runs with.
+        disk: holds the journal, such as `journal_disk`; whoever opened it closes it.
+        credentials: check admissions.
+        shards: number of virtual shards in one pass over the data.
+        workers: do heavy work off the event loop; by default on threads of this process.
+        optimizer: the outer optimizer; by default that of the settings.
+        rng: decides which learner is asked for what.
+        initial: reads version 0 of a run that has no journal; None if a learner is to send it.
+        hooks: calls into its host.
     """
     if workers is None:
         workers = worker_threads(name, lambda error: syncer.fail("worker", error))
@@ -160,16 +160,16 @@ def make_syncer(
 
 
 def journal_disk(folder: Path) -> RealDisk:
-    """Take the journal in a run's folder for this process alone.
+    """Lock the journal in a run's folder for this process alone, and return its disk.
 
-    On a file system without locks nobody is kept out; there the newest start owns the journal, and
-    an older one ends as soon as it sees that (`Journal.check_owner`).
+    On a file system without locks no other process is kept out; there the newest start owns the
+    journal, and an older one ends as soon as it sees that (`Journal.check_owner`).
 
     Args:
-        folder: of the run.
+        folder: the run's folder, in which the journal is one folder of its own.
 
     Raises:
-        UserError: another syncer uses it, or it cannot be used.
+        UserError: another syncer uses the journal, or it cannot be used.
     """
     place = folder / JOURNAL
     lock = lock_folder(place, JOURNAL_LOCK, "syncer")
@@ -177,20 +177,20 @@ def journal_disk(folder: Path) -> RealDisk:
 
 
 def read_initial(path: Path | None, layout: Layout) -> Callable[[], Sequence[Floats]] | None:
-    """What reads version 0 of a run that has no journal from a file; None if there is no file."""
+    """Return a function that reads version 0 from the file, or None if no file is given."""
     return None if path is None else partial(read_values, path, layout)
 
 
 def hooks_of(
     folder: Path, spec: RunSpec, context: Context, ready: Callable[[], object] | None = None
 ) -> Hooks:
-    """What a syncer does with its run's folder: the final values lie there in the end.
+    """Return the hooks by which a syncer exports the final values to its run's folder.
 
     Args:
-        folder: of the run.
-        spec: what the run is.
-        context: where the syncer lives.
-        ready: called when it has read its journal and listens.
+        folder: the run's folder.
+        spec: the run's settings and task, for the metadata of the exported file.
+        context: the syncer's context; its tape is told if an export fails.
+        ready: called when the syncer has read its journal and listens.
     """
 
     def export(values: list[Floats], cut: Cut) -> None:
@@ -200,7 +200,7 @@ def hooks_of(
     def leave_behind(values: list[Floats], cut: Cut) -> None:
         try:
             export(values, cut)
-        except DiskError as error:  # the journal has it all: nothing is lost but this copy
+        except DiskError as error:  # the journal has the values: only this copy is lost
             context.tape.write(0.0, SYNCER, process_entries.Disk(str(error)))
 
     return Hooks(

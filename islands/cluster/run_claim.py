@@ -1,4 +1,4 @@
-"""The folder of a run, taken by one hub: what cannot be is refused before anything is made."""
+"""One hub's exclusive claim on a run's folder, refused before anything in the folder changes."""
 
 import contextlib
 import secrets
@@ -24,15 +24,15 @@ LOCK_FILE = "hub.lock"
 JOURNAL = "journal"
 JOURNAL_LOCK = "lock"
 ROLES = (JOURNAL, "supervisor")
-"""Folders of the roles that count their starts."""
+"""Folders of the roles that count their starts as epochs."""
 SET_ASIDE = (
     *(JOURNAL, SPEC_FILE, PLAN_FILE, FIGURES_FILE, "summary.json", PICTURE_FILE),
     *("final.safetensors", "tensorboard", *GROWING),
     *(older(Path(name)).name for name in GROWING),
 )
-"""What a run that is begun anew in the same folder must not find there."""
+"""Files and folders of the last run that a run begun anew in the same folder must not find."""
 EARLIER = "earlier"
-"""Where that is moved to, each time into a folder of the next number."""
+"""The folder that they are moved to, each time into a subfolder of the next number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Claim:
     """The folder of a run, which is this hub's alone until it closes the lock.
 
     Args:
-        plan: of the run.
-        changed: settings that were others before, as sentences; processes of an earlier start
-            still have those.
-        lock: the file that is locked.
-        folder: of the run.
+        plan: the plan with which the run was begun.
+        changed: settings that differ from the last start's, as sentences; processes of that start
+            still have the old ones.
+        lock: the locked file.
+        folder: the run's folder.
         made: whether this start made the folder.
         resumed: whether the folder holds a run that goes on.
-        aside: where the run is that was there, if this one is begun anew.
+        aside: where the folder's last run was moved, if this one is begun anew.
     """
 
     plan: RunPlan
@@ -59,7 +59,7 @@ class Claim:
     aside: Path | None = None
 
     def give_back(self) -> None:
-        """Nothing came of this start: a folder that it made goes, a run that was there comes back.
+        """Undo a failed start: remove a folder that it made, move back a run that it set aside.
 
         Raises:
             UserError: the run cannot be moved back.
@@ -77,7 +77,7 @@ class Claim:
 
 @contextlib.contextmanager
 def unless_it_fails(claim: Claim) -> Iterator[None]:
-    """Keep what was claimed, unless what is done meanwhile fails."""
+    """Keep the claim if the body of the `with` succeeds; give it back if that fails."""
     try:
         yield
     except BaseException:
@@ -93,21 +93,21 @@ def settle(
     *,
     restart: bool = False,
 ) -> Claim:
-    """Take a run's folder for this process, with the plan it was begun with, or a new one.
+    """Claim a run's folder for this process, with the plan it was begun with, or a new one.
 
-    What cannot be is refused before a folder is made, or a run in it moved. The spec is written
-    down by the hub, once nobody is left who has another one.
+    What cannot work is refused before a folder is made, or a run in it moved. The hub writes the
+    spec to the folder later, once no process is left that has another one.
 
     Args:
-        folder: of the run.
-        spec: as it is wanted now.
-        workload: to plan a new run; may be None where the folder holds one.
+        folder: the run's folder; made if missing.
+        spec: the settings and task that are wanted now.
+        workload: plans a new run; may be None where the folder holds one.
         start_from: file with the initial values of a new run, if they are not the task's.
-        restart: whether a run that the folder holds is set aside.
+        restart: whether to set aside a run that the folder holds, and begin anew.
 
     Raises:
-        UserError: the folder is in use, or holds a run that differs in what cannot change, or a
-            new run has nothing to start from, or its members could not tell each other of it.
+        UserError: the folder is in use, or holds a run that differs in what cannot change, or the
+            initial values of a new run are missing, or spec or plan are too large for a message.
     """
     earlier = None if restart else read(folder)
     if earlier is not None:
@@ -140,17 +140,17 @@ def settle(
 
 
 def require_file(start_from: Path | None) -> None:
-    """See whether what a new run is to start from is there.
+    """Check that the file with a new run's initial values exists.
 
     Raises:
-        UserError: it is not.
+        UserError: it does not.
     """
     if start_from is not None and not start_from.is_file():
         raise UserError(f"start_from is {start_from}; there is no such file")
 
 
 def _require_new(folder: Path) -> None:
-    """See whether nothing is there of a run whose settings are gone.
+    """Check that the folder holds nothing of a run whose spec and plan are lost.
 
     Raises:
         DamagedError: a role has counted its starts there.
@@ -166,7 +166,7 @@ def _require_new(folder: Path) -> None:
 
 
 def set_aside(folder: Path) -> None:
-    """Make room for a run that is begun anew: what is left of the last one is moved to `earlier/`.
+    """Make room for a run that is begun anew: move the files of the last one to `earlier/`.
 
     Raises:
         UserError: somebody uses the folder, or it cannot be written to.
@@ -177,9 +177,9 @@ def set_aside(folder: Path) -> None:
 
 
 def _set_aside(folder: Path) -> Path:
-    """As above, for whoever holds the folder; returns where everything is now.
+    """Set the last run aside for a caller that holds the folder's lock; return its new place.
 
-    Its epochs are not begun anew: members of the last one may live.
+    Epochs go on above those of the last run, because members of that run may still live.
     """
     with contextlib.closing(lock_folder(folder / JOURNAL, JOURNAL_LOCK, "syncer")):
         used = {role: known_epochs(Slots(epoch_disk(folder, role))) for role in ROLES}
@@ -198,9 +198,9 @@ def _set_aside(folder: Path) -> Path:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move the files of a run one by one: a folder of them may be a volume of its own.
+    """Move the files of a run one by one, because a folder of them may be a volume of its own.
 
-    The journal's lock stays: somebody may hold it.
+    The journal's lock file stays, because a process may hold it.
 
     Raises:
         OSError: a file cannot be moved.

@@ -1,26 +1,26 @@
-"""How a run ends: who can still finish it, who failed it, and what is concluded.
+"""The rules by which a run ends: which processes are restarted, and when the run has failed.
 
-Its last rounds, and what is merged in them, are the syncer's (`syncer/closing.py`).
+The syncer decides the run's last rounds and what they merge (`syncer/closing.py`).
 
-One set of rules for every composition: all roles in this process, a hub with processes of its own,
-a simulated world.
+One set of rules serves every composition: all roles in this process, a hub with processes of its
+own, and a simulated world.
 
 =====================================  =========================================================
 a process                              what follows
 =====================================  =========================================================
-ended as it should, was killed, or     the supervisor hears of it, and starts it again after a
-failed in a way that may pass          while, or gives it up because that was too often
-ended since its user must mend         it is lost: starting it again is in vain
-something
+ended as it should, was killed, or     the supervisor is told, and restarts it after a backoff,
+failed in a way that may pass          or gives it up because it ended too often
+ended with an error that its user      it is lost: a restart would fail in the same way
+must correct
 was replaced by a newer one            it steps aside while the newer one lives; then the
-                                       supervisor hears of it
+                                       supervisor is told
 was given up by the supervisor         it is lost
 =====================================  =========================================================
 
-A run has failed when its syncer is lost, or when no learner runs, will be started, or may return
-from elsewhere. Its failure is then the sentence of the one that was lost last. Whatever else a run
-cannot do without fails it at once. The first conclusion stands: how processes end afterwards
-changes nothing.
+A run fails when its syncer is lost, or when no learner runs, will be started, or may return from
+another host. Its error is then that of the process that was lost last. The end of any other part
+that the run cannot do without (`on_failed`) fails it at once. The first conclusion stands: how
+processes end afterwards changes nothing.
 """
 
 from collections.abc import Collection
@@ -35,11 +35,11 @@ from islands.supervisor.core import Core
 from islands.syncer.divergence import DIVERGED
 
 GOODBYE_S = 10.0
-"""How long processes may take to end by themselves once the run has ended."""
+"""Once the run has ended, processes have this long to end by themselves."""
 
 
 class ExitResponse(Enum):
-    """What follows from the end of a process."""
+    """What the cluster does about the end of a process."""
 
     RESTART = auto()
     STEP_ASIDE = auto()
@@ -48,13 +48,13 @@ class ExitResponse(Enum):
 
 @dataclass(slots=True)
 class RunEnd:
-    """What is known of a run's end.
+    """The state that decides whether and how a run has ended.
 
     Args:
-        reason: why the run has ended, as its syncer told; None while it goes on.
-        failure: why it cannot go on; None if it can, or has ended as it should.
-        leaving: processes are asked to end by whoever started them: none is started again.
-        lost: processes that are not started again.
+        reason: why the run has ended, as its syncer reported; None while it is in progress.
+        failure: why the run cannot go on; None if it can, or has ended as it should.
+        leaving: whether whoever started the processes is shutting them down; none is restarted.
+        lost: names of the processes that will not be restarted, as keys.
     """
 
     reason: str | None = None
@@ -70,24 +70,24 @@ class RunEnd:
 
     @property
     def sentence(self) -> str:
-        """What is concluded, for a person; empty while the run goes on."""
+        """The conclusion as a sentence for people; empty while the run is in progress."""
         if self.failure is not None:
             return str(self.failure)
         return "" if self.reason is None else why_ended(self.reason)
 
     @property
     def exit_code(self) -> int:
-        """With which whoever hosts the run ends."""
+        """The exit code of the process that hosts the run."""
         diverged = self.reason is not None and self.reason.startswith(DIVERGED)
         return OF_NO_USE if diverged else exit_code_of(self.failure)
 
     def on_finished(self, reason: str) -> None:
-        """The run has ended as it should: all that was published is safe."""
+        """Record that the run has ended as it should: all that was published is durable."""
         if not self.over:
             self.reason = reason
 
     def on_failed(self, part: str, error: BaseException) -> None:
-        """Something without which the run cannot go on has ended."""
+        """Fail the run, because a part that it cannot do without has ended."""
         if isinstance(error, IslandsError):
             self._fail(error)
         else:
@@ -96,11 +96,11 @@ class RunEnd:
     def on_process_ended(
         self, name: str, end: ProcessEnd, core: Core | None, awaited: Collection[str]
     ) -> ExitResponse:
-        """A process ended.
+        """Record the end of a process, and decide what the cluster does about it.
 
         Args:
-            name: of the process.
-            end: how it ended.
+            name: the process that ended.
+            end: its exit code and error.
             core: the supervisor's memory; None if it has not begun.
             awaited: processes that run here, or are about to be started.
         """
@@ -116,11 +116,11 @@ class RunEnd:
     def on_gave_up(
         self, name: str, reason: str, core: Core | None, awaited: Collection[str]
     ) -> None:
-        """The supervisor starts a process no more, since it ended too often.
+        """Record that the supervisor no longer restarts a process, because it ended too often.
 
         Args:
-            name: of the process.
-            reason: how often, and how it ended last.
+            name: the process that is given up.
+            reason: how often it ended, and how it ended last.
             core: the supervisor's memory; None if it has not begun.
             awaited: processes that run here, or are about to be started.
         """
@@ -148,31 +148,31 @@ class RunEnd:
 
 
 def _mendable(name: str, end: ProcessEnd) -> IslandsError:
-    """What its user must mend; an error that was raised in this process says it itself."""
+    """Return the error that the user must correct: the original one if it was raised here."""
     if isinstance(end.error, IslandsError):
         return end.error
     return UserError(f"{name}: {end.sentence or end.told}")
 
 
 def someone_merges(core: Core) -> bool:
-    """Whether a syncer lives, wherever it runs."""
+    """Return whether the supervisor sees a live syncer, on whatever host it runs."""
     return any(member.status is Status.LIVE for member in core.here[Role.SYNCER].values())
 
 
 def someone_trains(core: Core | None, awaited: Collection[str], lost: Collection[str]) -> bool:
-    """Whether a learner runs or may yet be started, here or on another host.
+    """Return whether a learner runs or may yet be started, here or on another host.
 
     Args:
         core: the supervisor's memory; None if it has not begun.
         awaited: processes that run here, or are about to be started.
-        lost: processes that are not started again, since they ended too often or in vain.
+        lost: processes that are not restarted: they ended too often, or a restart would be in vain.
     """
     may_train = set(awaited) | (set() if core is None else _expected(core))
     return bool(may_train - set(lost) - {SUPERVISOR, SYNCER, OBSERVER})
 
 
 def _expected(core: Core) -> set[str]:
-    """Learners that are here, and processes that may be started again."""
+    """Return launched processes that may be restarted, and learners present from elsewhere."""
     present = {member.name for member in core.present(Role.LEARNER)}
     left = {name for name, member in core.members.items() if member.status is Status.LEFT}
     returning = set(core.launched) - left - set(core.drained)

@@ -1,4 +1,4 @@
-"""What a run leaves behind: tape, metrics, TensorBoard events, log, and the figures for a summary.
+"""The files of a run: tape, metrics, TensorBoard events, log, and the figures for a summary.
 
 `metrics.jsonl` is the source of truth; TensorBoard gets the same numbers. Rows have a `kind`:
 `step` (per learner, at most one a second), `merge`, `evaluation`. Times are seconds since the
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 PACKAGES = ("islands", "jax", "jaxlib", "flax", "optax", "numpy", "numba", "msgpack", "aiohttp")
 KEEP_INTERVAL_S = 5.0
 KEPT_BYTES_PER_S = 2**20
-"""Of a large fleet figures are kept less often: a MiB takes some 7 ms, in which a hub does nothing
-else."""
+"""Figures are kept at this rate at most, so less often for a large fleet: a MiB takes some 7 ms, in
+which a hub does nothing else."""
 PICTURE_FILE = "summary.png"
 GROWING = ("tape.jsonl", "metrics.jsonl", "run.log")
 
@@ -64,15 +64,15 @@ STATES = {
     Status.LEFT: "left",
     Status.LIVE: STEPPING,
 }
-"""What a learner is by the supervisor's word, as a picture shows it."""
+"""The state that the picture shows for each status that the supervisor gives a learner."""
 
 UNREADABLE = (msgspec.MsgspecError, RecursionError, *UNFORESEEN)
-"""What a note of a faulty member raises: a field is missing, of another type, deep, too large."""
+"""What decoding a faulty note raises: a field is missing, of another type, too deep, too large."""
 
 
 @dataclass(slots=True)
 class KeptFigures:
-    """What a hub that is started again must know of its earlier starts."""
+    """The figures of earlier starts that a restarted hub goes on from."""
 
     wall_s: float = 0.0
     work_s: float = 0.0
@@ -90,12 +90,12 @@ class RunFolder:
     """The files of one run. It is also the tape on which all actors record.
 
     Args:
-        path: of the folder; made if missing.
-        settings: of the run, written at once.
-        fragments: P of the plan, to which merged tokens are compared.
-        extend: go on with a run that has ended.
-        limit_bytes: at which a file that grows with the run is turned over.
-        say: told what cannot be written, and that it can again, also from another thread.
+        path: the run's folder; made if missing.
+        settings: what all members of the run agree on; written at once.
+        fragments: P of the plan, by which merged tokens are compared with processed ones.
+        extend: whether to go on with a run that has ended.
+        limit_bytes: size at which a file that grows with the run is rotated.
+        say: told when a file cannot be written, and when it can again, also from another thread.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class RunFolder:
         limit_bytes: int = LIMIT_BYTES,
         say: Callable[[str], object] = nobody,
     ) -> None:
-        """Make the folder, and write what is known beforehand.
+        """Make the folder, and write settings and versions.
 
         Raises:
             UserError: the folder cannot be made or written to, or holds a run that has ended.
@@ -124,9 +124,9 @@ class RunFolder:
         self._point_s = -STEP_ROW_INTERVAL_S
         self._notes = NoteBudget()
         self._keep_s = 0.0
-        self._tokens = self.figures.tokens  # kept up to date: a row of one learner asks nobody else
+        self._tokens = self.figures.tokens  # a running sum: no row has to visit all learners
         self.listeners: list[Callable[[], object]] = []
-        """Called whenever the figures may have changed; they must be quick."""
+        """Callbacks for whenever the figures may have changed; they must be quick."""
         if (path / "summary.json").exists() and not extend:
             raise UserError(
                 f"{path} holds a run that has ended; choose another folder, or go on with a "
@@ -154,7 +154,7 @@ class RunFolder:
     # --- the tape -----------------------------------------------------------------------------
 
     def write(self, at_s: float, actor: str, entry: Entry) -> None:
-        """Write one entry to the tape, and to log and metrics what belongs there."""
+        """Write one entry to the tape, and to log, metrics and figures if it concerns them."""
         self._tape.write(at_s, actor, entry)
         if isinstance(entry, Logged):
             self._log_entry(at_s, actor, entry)
@@ -190,9 +190,9 @@ class RunFolder:
         self._tell()
 
     def _happened(self, at_s: float, actor: str, entry: Entry) -> None:
-        """Show an entry as a sentence; the same one again changes nothing."""
+        """Add an entry's sentence to the shown events, unless it repeats the last one."""
         if isinstance(entry, members.Left) and entry.reason == NOT_FINITE:
-            return  # it begins again, as it has said
+            return  # its entry `Diverged` has said that it begins again
         known = None
         if isinstance(entry, members.Admitted):
             known = self.figures.learners.get(entry.name)
@@ -213,7 +213,7 @@ class RunFolder:
         figures = self.figures.came(name)
         figures.enter(self.earlier_s + at_s, STARTING)
         figures.incarnations += 1
-        figures.status, figures.loss = "live", None  # the last one is of long ago
+        figures.status, figures.loss = "live", None  # the loss before its absence is outdated
         self.figures.take_loss(name)
 
     def _diverged(self, name: str, at_s: float) -> None:
@@ -223,7 +223,7 @@ class RunFolder:
             figures.enter(self.earlier_s + at_s, DIVERGED)
 
     def _changed(self, name: str, at_s: float, status: Status) -> None:
-        """How a member is, by the word of the supervisor or of the syncer; learners have a row."""
+        """Apply a new status that supervisor or syncer gave a member; only learners have a row."""
         self.figures.evictions += status is Status.EVICTED
         figures = self.figures.learners.get(name)
         if figures is None:
@@ -238,7 +238,7 @@ class RunFolder:
         self.figures.warning = "; ".join(filter(None, self._warnings.values()))
 
     def _log_entry(self, at_s: float, actor: str, entry: Entry) -> None:
-        """One line for people who search: like an entry of the tape, with the time of day."""
+        """Write a log line for people who search: the tape's entry, with the time of day."""
         at = datetime.fromtimestamp(self._wall.now_s(), UTC).isoformat().replace("+00:00", "Z")
         fields = msgspec.to_builtins(entry)
         kind = fields.pop("kind")
@@ -274,12 +274,12 @@ class RunFolder:
         return self.figures.learners.setdefault(name, LearnerFigures())
 
     def process_started(self, name: str) -> None:
-        """A learner's process begins to count from zero."""
+        """Note that a learner's new process counts steps and tokens from zero."""
         figures = self._learner(name)
         figures.process_steps = figures.process_tokens = 0
 
     def step(self, name: str, at_s: float, report: "StepReport") -> None:
-        """A learner finished a step."""
+        """Record a finished step of a learner that runs in this process."""
         figures = self._learner(name)
         event = report.event
         figures.steps += event.steps - figures.process_steps
@@ -292,7 +292,7 @@ class RunFolder:
         self._step_row(name, at_s, figures, report.loss, report.gap_s, report.data_wait_s)
 
     def figures_told(self, name: str, at_s: float, told: StepFigures) -> None:
-        """A learner in another process told what it did; nothing if that cannot be true."""
+        """Record the report of a learner in another process; ignore one that cannot be true."""
         if not told.believable or told.process in self.figures.gone.processes:
             return
         figures = self._learner(name)
@@ -304,11 +304,11 @@ class RunFolder:
             self.keep(at_s)
 
     def _count(self, tokens: int) -> None:
-        """The run has processed so many more."""
+        """Add to the number of tokens that the run has processed."""
         self._tokens = min(TOTAL_MAX, max(0, self._tokens + tokens))
 
     def keep(self, at_s: float) -> None:
-        """Let a later start of this hub know what was counted until now."""
+        """Save what was counted until now, for a later start of this hub."""
         figures = self.figures
         learners = {
             name: replace(learner, row_s=-STEP_ROW_INTERVAL_S)
@@ -334,7 +334,7 @@ class RunFolder:
         self._keep_s = at_s + max(KEEP_INTERVAL_S, len(content) / KEPT_BYTES_PER_S)
 
     def draw(self, at_s: float) -> None:
-        """Make the picture of the run as it is now, or was in the end; it takes a second."""
+        """Draw the picture of the run as it is now, or was in the end; it takes a second."""
         from islands.cluster.picture import picture_of
 
         end_s = self.earlier_s + at_s
@@ -343,7 +343,7 @@ class RunFolder:
         self._spool.replace(self.path / PICTURE_FILE, picture)
 
     def noted(self, name: str, role: Role, at_s: float, note: Note) -> None:
-        """Another process wrote something notable on its tape; the time is this host's own."""
+        """Copy a notable entry from another process's tape to this one, at this host's time."""
         dropped = self._notes.take(name, role, note.kind, len(note.fields), at_s)
         if dropped is None:
             return
@@ -363,11 +363,11 @@ class RunFolder:
         gap_s: float,
         data_wait_s: float,
     ) -> None:
-        """At most one row a second for each learner that stepped, and one point for the run."""
+        """Write at most one row a second for each learner that stepped, and a point for the run."""
         if not figures.smooth(loss):
             self._tell()
             return
-        if not self.figures.work.paused:  # else these are steps that were under way
+        if not self.figures.work.paused:  # else these steps began before the pause
             figures.enter(self.earlier_s + at_s, DIVERGED if figures.diverged else STEPPING)
         self.figures.take_loss(name)
         self.figures.work.begin(at_s)
@@ -396,7 +396,7 @@ class RunFolder:
         self._tell()
 
     def _run_point(self, at_s: float) -> None:
-        """What is true of all learners together; this asks each of them, so not at each report."""
+        """Add points of the run's loss and speed; not at each report, as it visits all learners."""
         mean = self.figures.loss
         if mean is None:
             return
@@ -405,13 +405,13 @@ class RunFolder:
         self._board.run(self._tokens, {"loss": mean, "tokens_per_s": speed})
 
     def traffic(self, name: str, *, bytes_up: int, bytes_down: int) -> None:
-        """A learner's process has ended; it had sent and received so much."""
+        """Add the traffic of a learner's process that has ended."""
         figures = self._learner(name)
         figures.bytes_up += bytes_up
         figures.bytes_down += bytes_down
 
     def evaluation(self, at_s: float, clock: float, found: dict[str, float]) -> None:
-        """The published values were evaluated."""
+        """Record an evaluation of the published values."""
         tokens = self.figures.tokens
         row: dict[str, float] = {"at_s": round(at_s, 3), "clock": clock, "tokens": tokens, **found}
         self.figures.evaluations.append(row)
@@ -420,20 +420,20 @@ class RunFolder:
         self._board.run(tokens, curves)
 
     def _row(self, row: Mapping[str, object]) -> None:
-        self._metrics.add(msgspec.json.encode(row) + b"\n")  # no number is null
+        self._metrics.add(msgspec.json.encode(row) + b"\n")  # NaN is written as null
 
     @property
     def lost(self) -> int:
-        """Entries of all files that could not be written."""
+        """Number of entries, over all files, that could not be written."""
         return self._spool.dropped
 
     def close(self) -> None:
-        """Write what waits; a disk that does not answer is not waited for."""
+        """Flush what is buffered; give up on a disk that does not answer."""
         self._spool.close()
 
 
 def _restored(path: Path) -> tuple[float, RunFigures, bool]:
-    """Seconds of earlier starts, what they counted, and whether that is lost."""
+    """Return the seconds and figures of earlier starts, and whether their record is lost."""
     kept, tape = KeptFigures(), path / "tape.jsonl"
     try:
         content = read_sealed(path / FIGURES_FILE)
@@ -442,7 +442,7 @@ def _restored(path: Path) -> tuple[float, RunFigures, bool]:
     except (IslandsError, msgspec.MsgspecError):  # figures are for people: a run goes on without
         lost = True
     for learner in kept.learners.values():
-        learner.count([learner])  # within the bounds of this version
+        learner.count([learner])  # clamps the totals to the bounds of this version
     figures = RunFigures(
         learners=kept.learners,
         gone=kept.gone,

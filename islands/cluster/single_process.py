@@ -1,10 +1,10 @@
-"""All actors of one run in one process, over memory links, each learner with its own device thread.
+"""A run whose actors share one process, over memory links; each learner has a device thread.
 
     system = LocalSystem(MyTask(), RunSettings(budget_tokens=1_000_000), learners=3)
     summary = asyncio.run(system.run(Path("runs/first")))
 
 The same actors run as processes on many hosts; this is the smallest composition of them, and the
-one that the demonstration and many tests use.
+one that the examples and many tests use.
 """
 
 import asyncio
@@ -58,14 +58,14 @@ class LocalSystem:
     """One run in this process.
 
     Args:
-        task: what is trained, on what.
-        settings: of the run.
-        learners: how many, or their names.
+        task: the model, the data and the loss.
+        settings: what all members of the run agree on.
+        learners: the number of learners, or their names.
         outer: outer optimizer; by default the one in the settings.
-        evaluate_every_s: least time between two evaluations of what is published.
-        devices_per_learner: of this process, no two learners sharing one; if None, all learners
-            compute on its first device.
-        model_parallel: over how many of its devices a learner's parameters are cut.
+        evaluate_every_s: least time between two evaluations of the published values.
+        devices_per_learner: how many of this process's devices each learner has to itself; if
+            None, all learners compute on its first device.
+        model_parallel: number of its devices over which a learner's parameters are sharded.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class LocalSystem:
         devices_per_learner: int | None = None,
         model_parallel: int = 1,
     ) -> None:
-        """Plan the fragments; nothing runs yet.
+        """Plan the fragments; start nothing yet.
 
         Raises:
-            SettingsError: there is no learner, two have one name, or devices are too few.
+            SettingsError: there is no learner, two have the same name, or devices are too few.
             TaskError: the task's parameters cannot be trained.
         """
         self.task = task
@@ -94,7 +94,7 @@ class LocalSystem:
         )
         if not self.names or len(set(self.names)) < len(self.names):
             raise SettingsError(f"learners is {learners!r}; it must be at least 1, or unlike names")
-        # XLA needs a thread per learner, or it starves some; read when JAX is first used.
+        # XLA needs a thread per learner, or it starves some; JAX reads this when it is first used.
         threads = cpu_environment(len(self.names), observers=1, devices=devices_per_learner or 1)
         os.environ.update({**threads, **os.environ})
         self._devices = shares(len(self.names), devices_per_learner)
@@ -140,7 +140,7 @@ class LocalSystem:
     # --- the run ------------------------------------------------------------------------------
 
     async def run(self, folder: Path) -> Summary:
-        """Run to the end of the budget, and leave everything in the folder.
+        """Run to the end of the budget, write all files to the folder, and return the summary.
 
         Raises:
             IslandsError: an actor failed in a way that the user must know about.
@@ -152,7 +152,7 @@ class LocalSystem:
                 raise self.cluster.end.failure
             await self.cluster.wait_ended(GOODBYE_S)
             return self._conclude()
-        except asyncio.CancelledError:  # Ctrl-C: what was published until now is not lost
+        except asyncio.CancelledError:  # Ctrl-C: export the values that are published by now
             if self._keep_values():
                 self._export("stopped")
             raise
@@ -184,7 +184,7 @@ class LocalSystem:
 
     @property
     def tokens(self) -> int:
-        """Tokens that the syncer knows to be processed."""
+        """Tokens processed, as far as the syncer knows."""
         syncer = self._syncer
         if syncer is None or not syncer.begun:
             return 0
@@ -196,12 +196,12 @@ class LocalSystem:
         return self._finished.is_set()
 
     def finish(self, reason: str) -> None:
-        """Ask for a proper end before the budget is spent."""
+        """Ask the syncer to end the run in order before the budget is spent."""
         if self._syncer is not None:
             self._syncer.finish(reason)
 
     def drop(self, name: str, away_s: float) -> None:
-        """Kill a learner as a SIGKILL would; its host starts it again after so long."""
+        """Kill a learner as SIGKILL would; it is restarted after `away_s` at the earliest."""
         self.cluster.hold(name, away_s)
         self._processes.kill(name)
 
@@ -265,12 +265,12 @@ class LocalSystem:
         if isinstance(learner, LearnerActor):
             self.folder.traffic(name, bytes_up=learner.bytes_up, bytes_down=learner.bytes_down)
         if end.error is not None and (name == SUPERVISOR or end.code == REPLACED):
-            self.cluster.fail(name, end.error)  # nobody else would go on with the run here
+            self.cluster.fail(name, end.error)  # no other process here could replace it
 
     # --- the end ------------------------------------------------------------------------------
 
     def _cut(self, reason: str) -> None:
-        """The final state is durable: keep its values before the syncer ends."""
+        """Keep the values of the final cut, which is durable now, before the syncer ends."""
         kept = self._keep_values()
         assert kept, "a syncer made the cut"
         self.cluster.end.on_finished(reason)
@@ -278,7 +278,7 @@ class LocalSystem:
         self._finished.set()
 
     def _export(self, reason: str) -> None:
-        """Write the values that are kept, with what they are."""
+        """Write the kept values to the final file, with metadata on their run and versions."""
         syncer, layout = self._syncer, self.model.layout
         assert syncer is not None, "values are a syncer's"
         kind = type(self.task)
@@ -289,7 +289,7 @@ class LocalSystem:
         write_model(path, layout, self.values, metadata_of(spec, layout, cut))
 
     def _keep_values(self) -> bool:
-        """Take what is published from the syncer; False if something has no version yet."""
+        """Copy the published values from the syncer; return False if a fragment has none yet."""
         syncer = self._syncer
         cut = syncer.state.cut("") if syncer is not None and syncer.begun else None
         if syncer is None or cut is None:
@@ -298,7 +298,7 @@ class LocalSystem:
         return True
 
     def _conclude(self) -> Summary:
-        """Evaluate and export what was published last, and sum up."""
+        """Evaluate and export the final published values, and write the summary."""
         found = attempt(self.model.evaluate, self.values)
         if isinstance(found, IslandsError):
             failed = EvaluationFailed(str(found), found.detail)

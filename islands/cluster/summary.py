@@ -1,6 +1,6 @@
-"""The figures by which one judges a run: the syncer's share, and what learners told.
+"""The summary of a run, from the syncer's share of it and from the learners' reports.
 
-The syncer's share travels to the supervisor when a run ends; both may be on different hosts.
+The syncer sends its share to the supervisor when a run ends; they may be on different hosts.
 """
 
 from dataclasses import asdict
@@ -14,15 +14,15 @@ from islands.syncer.state import SyncerState
 
 Summary = dict[str, object]
 Share = dict[str, Any]
-"""JSON-able figures of the syncer; see `share_of`."""
+"""The syncer's part of the summary, JSON-able; see `share_of`."""
 
 
 def share_of(syncer: SyncerState) -> Share:
-    """What only the syncer knows, after its final cut.
+    """Return the figures that only the syncer knows, after its final cut.
 
     Yield is tokens that reached the published values over tokens processed, mean over fragments.
-    What only the end of the run merged, and a round before it should have, does not count: in a run
-    that merges nothing until it ends, everybody trained alone.
+    Tokens that an earlier round should have merged, and only the end of the run did, do not count:
+    in a run that merges nothing until it ends, every learner trained alone.
     `ledger` holds one row per fragment, in tokens, and the imbalance.
     """
     durable = syncer.durable
@@ -52,17 +52,17 @@ def summarise(
     wall_s: float,
     figures: dict[str, float],
 ) -> Summary:
-    """Sum a run up.
+    """Summarise a run.
 
     Goodput is time spent stepping over time allocated (learners × wall time, absences included).
     A run is good only if goodput and yield are both high.
 
     Args:
         telemetry: what learners did.
-        share: the syncer's.
-        settings: of the run.
+        share: the syncer's part, from `share_of`.
+        settings: what all members of the run agree on.
         wall_s: seconds from the first start to the end.
-        figures: of the final evaluation.
+        figures: the results of the final evaluation.
 
     Returns:
         JSON-able figures, in the order in which they are read.
@@ -97,6 +97,6 @@ def summarise(
         learner_steps=[learner.steps for learner in telemetry.learners.values() if learner.steps],
     )
     diverged = str(share.get("reason")).startswith(DIVERGED)
-    told = "" if diverged else advice(outcome, settings)  # that is said as the reason
+    told = "" if diverged else advice(outcome, settings)  # the reason says so already
     rest = {key: value for key, value in share.items() if key != "ledger"}
     return {**figures, **rest, **counted, "advice": told, "ledger": ledger, "learners": learners}

@@ -1,8 +1,8 @@
-"""What happened in a run, as sentences for a person: of the tape's entries those that one acts on.
+"""Tape entries as sentences for people; only entries that a person may act on have one.
 
-The log has all of them, with all fields. Not told here are what everybody does once (a first start
-with fresh moments, a process that ends as it should), what another entry says as well, and warnings
-that are shown as long as they are true.
+The log has all entries, with all fields. No sentence is made of what every process does once (a
+first start with fresh moments, an end as it should be), of what another entry says as well, or of
+warnings, which are shown as long as they are true.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from islands.tape.entry import Entry
 from messaging.plain_text import plain
 
 ENDS = {"tokens": "its budget of tokens is spent", "time": "its time is over"}
-"""Why a run ends, for a person."""
+"""The sentences for the reasons for which a run ends."""
 
 STATUS = {
     Status.LIVE: "is heard again",
@@ -48,16 +48,16 @@ WORDS: Mapping[type[Entry], str] = {
     processes.Unsendable: "{actor} has something that cannot be sent: {0.error}",
     processes.Disk: "{actor} waits for its disk: {0.error}",
 }
-"""The sentence about each kind of entry that has one form."""
+"""The sentence of each kind of entry whose sentence has only one form."""
 
 
 def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
-    """What a person is told of an entry of the tape; "" for nothing.
+    """Return the sentence of a tape entry, or "" if people are told nothing of it.
 
     Args:
-        actor: who wrote it.
-        entry: what it tells.
-        known: whether the one that it names was here before.
+        actor: name of the actor that wrote the entry.
+        entry: the tape's entry.
+        known: whether the learner that an admission names was a member before.
     """
     match entry:
         case members.Admitted(name, Role.LEARNER):
@@ -76,5 +76,5 @@ def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
 
 
 def why_ended(reason: str) -> str:
-    """Why a run has ended, for a person."""
+    """Return the reason for which a run has ended, in words for people."""
     return ENDS.get(reason, reason)

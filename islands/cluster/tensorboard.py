@@ -1,8 +1,8 @@
 """The curves of a run in TensorBoard, over the tokens that the run had processed.
 
-TensorBoard draws curves of one name over one another if they are of different runs, which are its
-folders. So each learner has a folder, and the run has one for what is true of all of them; `loss`
-is in each, and in `run` it is the mean.
+TensorBoard overlays curves of the same name from different folders, which it calls runs. So each
+learner has a folder, and the run has one for curves over all learners; `loss` is in each of them,
+and in `run` it is the mean.
 
 =============  =====================================================================================
 folder         curves
@@ -11,7 +11,7 @@ folder         curves
 each learner   loss, step_time_s, gap_s
 =============  =====================================================================================
 
-Of a crowd only the first `LEARNERS_MOST` learners have a folder; `metrics.jsonl` has them all.
+Only the first `LEARNERS_MOST` learners have a folder; `metrics.jsonl` has all of them.
 """
 
 import re
@@ -29,7 +29,7 @@ from islands.settings.run import RunSettings
 RUN = "run"
 LEARNERS_MOST = 32
 LEARNERS_SHARE = 8
-"""A learner's files are turned over at this part of the limit."""
+"""A learner's files are rotated at the run's limit divided by this."""
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -37,10 +37,10 @@ class TensorBoard:
     """Writes the curves of a run.
 
     Args:
-        folder: of all of them.
-        spool: writes them.
-        settings: of the run, which are shown beside the curves.
-        limit_bytes: at which a file is turned over.
+        folder: holds one folder for the run and one for each learner.
+        spool: writes the files on its own thread.
+        settings: the run's settings, which are shown beside the curves.
+        limit_bytes: size at which a file of the run is rotated.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TensorBoard:
         self._settings: RunSettings | None = settings
 
     def run(self, tokens: int, values: Mapping[str, float]) -> None:
-        """Add points to curves of the run, which had processed so many tokens."""
+        """Add points to curves of the run, at the number of tokens that it had processed."""
         if self._settings is not None:
             self._run.add_summary(text("settings", table_of(self._settings)), 0)
             self._settings = None
@@ -63,7 +63,7 @@ class TensorBoard:
             self._run.add(tag, value, tokens)
 
     def learner(self, name: str, tokens: int, values: Mapping[str, float]) -> None:
-        """Add points to curves of a learner, when its run had processed so many tokens."""
+        """Add points to curves of a learner, at the number of tokens that the run had processed."""
         files = self._learners.get(name)
         if files is None:
             usable = FOLDER_NAME.fullmatch(name) and name != RUN
@@ -77,7 +77,7 @@ class TensorBoard:
 
 
 def table_of(settings: RunSettings) -> str:
-    """All settings as a table in Markdown, which is what TensorBoard shows."""
+    """Return all settings as a table in Markdown, which TensorBoard renders."""
     rows = [f"| {name} | {value} |" for name, value in _flat(asdict(settings))]
     return "\n".join(["| setting | value |", "|---|---|", *rows])
 

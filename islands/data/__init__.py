@@ -1,1 +1,1 @@
-"""What is trained on: shards, and sources of records."""
+"""The data that a run trains on: virtual shards, and sources of records."""

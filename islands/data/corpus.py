@@ -1,8 +1,8 @@
-"""Python's own standard-library source as a byte corpus: on every machine, no download.
+"""Python's own standard-library source as a byte corpus, which every machine has without download.
 
-All `*.py` files of the standard library except its tests and what was installed beside it, in the
-order of their paths. A file belongs to the validation part when the hash of its path says so, so
-neither part changes when another file does. Files are joined by a NUL byte, which no source has.
+The corpus is all `*.py` files of the standard library except its tests and installed packages, in
+the order of their paths. The hash of a file's path decides whether it is for validation, so neither
+part changes when another file does. Files are joined by a NUL byte, which no source has.
 
 The library differs between Python versions. The manifest (path, size and digest of every file)
 therefore has a digest, which is part of the layout's fingerprint: hosts with other bytes are
@@ -61,7 +61,7 @@ class ByteCorpus:
 
 
 def first_difference(here: Sequence[CorpusFile], there: Sequence[CorpusFile]) -> str | None:
-    """A sentence naming the first file in which two manifests differ; None when they agree."""
+    """Return a text with the first file in which two manifests differ; None when they agree."""
     for mine, theirs in zip_longest(here, there):
         if mine != theirs:
             return f"here {mine or 'no further file'}; there {theirs or 'no further file'}"
@@ -70,7 +70,7 @@ def first_difference(here: Sequence[CorpusFile], there: Sequence[CorpusFile]) ->
 
 @cache
 def standard_library() -> ByteCorpus:
-    """The corpus of the running Python; read once per process.
+    """Read the corpus of the running Python, once per process.
 
     Raises:
         DataError: This Python has no library source on disk; use one that does, or another task.
@@ -79,7 +79,7 @@ def standard_library() -> ByteCorpus:
 
 
 def read_corpus(root: Path) -> ByteCorpus:
-    """Make a corpus of all `*.py` files below a folder.
+    """Make a corpus of the `*.py` files below a folder, except tests and installed packages.
 
     Raises:
         DataError: A part would be empty, as the folder has too few files.
@@ -97,7 +97,7 @@ def read_corpus(root: Path) -> ByteCorpus:
 
 
 def _names(root: Path) -> Iterator[str]:
-    """Paths of the files below a folder; folders that are left out are not even entered."""
+    """Yield the paths of the files below a folder, without entering folders that are left out."""
     for place, folders, files in os.walk(root):
         folders[:] = [folder for folder in folders if folder not in _LEFT_OUT]
         for file in files:
@@ -106,7 +106,7 @@ def _names(root: Path) -> Iterator[str]:
 
 
 def part_of(name: str) -> Part:
-    """Which part a file belongs to, by the hash of its path."""
+    """Return the part that a file belongs to, by the hash of its path."""
     number = int(_digest(name.encode())[:8], 16)
     return "train" if number % _VALIDATION_SHARE else "validation"
 

@@ -1,9 +1,9 @@
-"""Virtual shards: how records are dealt out within a pass (SPEC §9).
+"""Virtual shards: how the records of a pass are divided among shards (SPEC §9).
 
-The corpus has a fixed number of records and is cut in a fixed number of virtual shards. In each
-pass all records are shuffled by (seed, pass) and dealt to the shards in consecutive ranges. So a
-shard is the same list of records on every machine, any position in it is found without reading
-what lies before, and all shards of a pass together hold every record exactly once.
+The corpus has a fixed number of records and is cut into a fixed number of virtual shards. In each
+pass all records are shuffled by (seed, pass) and divided among the shards in consecutive ranges. So
+a shard is the same list of records on every machine, any position in it is found without reading
+the records before it, and all shards of a pass together hold every record exactly once.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 KEPT_RECORDS = 1 << 20
-"""The order of a pass over so many records at most is kept for the next shard: it takes 8 MB."""
+"""Up to this number of records, the order of a pass is cached for the next shard; it takes 8 MB."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,12 +31,12 @@ class ShardKey:
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """How `records` records are dealt to `shards` shards.
+    """How `records` records are divided among `shards` shards.
 
     Attributes:
-        records: Records in the corpus.
-        shards: Virtual shards per pass; at most one per record is of use.
-        seed: Of the shuffle.
+        records: Number of records in the corpus.
+        shards: Number of virtual shards per pass; more than one per record are of no use.
+        seed: Seed of the shuffle.
     """
 
     records: int
@@ -44,11 +44,11 @@ class ShardPlan:
     seed: int = 0
 
     def size(self, shard: int) -> int:
-        """Number of records in a shard; sizes differ by at most one."""
+        """Return the number of records in a shard; sizes differ by at most one."""
         return self._start(shard + 1) - self._start(shard)
 
     def members(self, key: ShardKey) -> NDArray[np.int64]:
-        """The records of a shard, in order.
+        """Return the indices of a shard's records, in order.
 
         Raises:
             IndexError: There is no such shard.
@@ -62,10 +62,10 @@ class ShardPlan:
     def groups(
         self, key: ShardKey, position: int, size: int
     ) -> Iterator[tuple[NDArray[np.int64], int]]:
-        """Groups of up to `size` records from a position on, each with the position after it.
+        """Yield groups of up to `size` records from a position on, each with the position after it.
 
-        There are none at the end of the shard, nor beyond it: the position may be what another
-        learner said.
+        At the end of the shard and beyond it, nothing is yielded: the position may come from
+        another learner.
 
         Raises:
             IndexError: There is no such shard, or the position lies before its start.

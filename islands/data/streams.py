@@ -1,19 +1,19 @@
-"""Data that can only be read from front to back, at the positions that a run counts in.
+"""Positions in data that can only be read from front to back.
 
-A position is a number, since peers compare and lease it. An iterator's own state may be anything;
-so a position here is the number of batches before it, and this process remembers the states that
-it has seen at some of them. It goes on from the nearest one, and reads the rest without using it:
-a learner that goes on with its own shard pays nothing, one that takes over another's reads what
-lies before the position once more.
+A position is a number, since peers compare and lease it, but an iterator's own state may be
+anything. A position here is therefore the number of batches before it, and this process saves the
+iterator's state at some of the positions it reaches. To read from a position, it restores the
+nearest saved state before it and skips the batches between: a learner that continues its own shard
+pays nothing, one that continues another learner's reads the batches before the position again.
 
     self._stream = Stream(lambda shard: iter(dataset(shard)))       # in the task
     def batches(self, shard, position):
         return self._stream.batches(shard, position)
 
-An iterator with `get_state` and `set_state`, as those of Grain, is set to what it was; of any other
-nothing is remembered, and it is read from its start.
+Only the states of iterators with `get_state` and `set_state`, such as Grain's, are saved and
+restored; any other iterator is read from its start.
 
-The learners of one process share a task, and so its streams: what is remembered is of all of them.
+The learners of one process share a task, and so its streams and their saved states.
 """
 
 import threading
@@ -26,38 +26,38 @@ from islands.data.shards import ShardKey
 Batch = TypeVar("Batch")
 
 STATES_EVERY = 16
-"""Batches between two states that are remembered: a state may be large."""
+"""Number of batches between two saved states, as a state may be large."""
 
 STATES_MAX = 64
-"""States that are remembered, over all shards; the oldest are forgotten."""
+"""Largest number of saved states, over all shards; the oldest are dropped."""
 
 
 @runtime_checkable
 class Resumable(Protocol):
-    """An iterator that can be set to where it was."""
+    """An iterator whose state can be saved and restored."""
 
     def get_state(self) -> object:
-        """Where it is; anything that `set_state` understands."""
+        """Return the present state, as any object that `set_state` understands."""
 
     def set_state(self, state: object) -> None:
-        """Go on from there."""
+        """Continue from a state that `get_state` returned."""
 
 
 class Stream(Generic[Batch]):
-    """Batches of iterators, shard by shard.
+    """Batches of iterators, one iterator for each shard.
 
     Args:
-        begin: makes the iterator of a shard, at its start; the same one on every host.
+        begin: makes the iterator of a shard, at its start; it must yield the same on every host.
     """
 
     def __init__(self, begin: Callable[[ShardKey], Iterator[Batch]]) -> None:
-        """Nothing is opened yet."""
+        """Create a stream without opening any iterator."""
         self._begin = begin
         self._lock = threading.Lock()
         self._states: OrderedDict[tuple[ShardKey, int], object] = OrderedDict()
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[Batch, int]]:
-        """Batches of a shard from a position on, each with the position after it."""
+        """Yield the batches of a shard from a position on, each with the position after it."""
         iterator = self._begin(shard)
         start = self._take_up(iterator, shard, position)
         for count, batch in enumerate(iterator, start + 1):
@@ -68,8 +68,8 @@ class Stream(Generic[Batch]):
             yield batch, count
 
     def _take_up(self, iterator: Iterator[Batch], shard: ShardKey, position: int) -> int:
-        """Set an iterator to the nearest state at or before a position; returns where that is."""
-        with self._lock:  # another learner's thread may remember or forget meanwhile
+        """Restore the nearest state saved at or before a position; return its own position."""
+        with self._lock:  # another learner's thread may save or drop states meanwhile
             known = [at for key, at in self._states if key == shard and at <= position]
             state = self._states[shard, max(known)] if known else None
         if not known or not isinstance(iterator, Resumable):

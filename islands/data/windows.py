@@ -2,8 +2,8 @@
 
 Record i of a byte string is the window of `length + 1` bytes that starts at byte `i · length`:
 inputs are all but its last byte, targets all but its first. The incomplete window at the end is
-left out. The last batch of a shard is filled up with rows of weight 0, so that every batch has
-the same shape (and no step compiles anew) while no record is left out or counted twice.
+left out. The last batch of a shard is padded with rows of weight 0, so that every batch has the
+same shape (and no step compiles anew) while no record is left out or counted twice.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class ByteBatch(NamedTuple):
 
     Attributes:
         tokens: uint8[rows, length + 1].
-        weight: float32[rows], 1 for a record, 0 for a row that only fills up.
+        weight: float32[rows], 1 for a record, 0 for a padding row.
     """
 
     tokens: NDArray[np.uint8]
@@ -41,7 +41,7 @@ class ByteWindows:
         length: Bytes predicted per window.
         rows: Windows per batch.
         shards: Virtual shards per pass.
-        seed: Of the shuffle.
+        seed: Seed of the shuffle.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class ByteWindows:
         self.plan = ShardPlan(len(self._windows), shards, seed)
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[ByteBatch, int]]:
-        """Batches of a shard from a position on, each with the position after it."""
+        """Yield the batches of a shard from a position on, each with the position after it."""
         for members, after in self.plan.groups(shard, position, self._rows):
             yield self._gather(members), after
 
     def spread(self, limit: int) -> Iterator[ByteBatch]:
-        """Batches of up to `limit` windows, spread evenly and unshuffled, for evaluation."""
+        """Yield up to `limit` evenly spaced windows in batches, unshuffled, for evaluation."""
         number = min(limit, len(self._windows))
         members = np.arange(number) * len(self._windows) // number
         for start in range(0, number, self._rows):

@@ -1,4 +1,4 @@
-"""A small set of named files that survive a crash once they are synchronised."""
+"""A small set of named files whose content survives a crash once it is synchronised."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,25 +10,25 @@ from islands.files.folder_lock import make_private
 
 
 class DiskFile(Protocol):
-    """A file that is read from front to back; whoever opened it closes it."""
+    """A file that is read from front to back; the caller that opened it must close it."""
 
     @property
     def size(self) -> int:
         """Bytes of the whole file."""
 
     def read_into(self, buffer: memoryview) -> int:
-        """Fill a buffer with what comes next; returns how many bytes came, fewer only at the end.
+        """Fill a buffer with the next bytes; return their number, fewer only at the file's end.
 
         Raises:
             DiskError: the disk is broken.
         """
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Close the file."""
 
 
 class Disk(Protocol):
-    """Small set of named files. Content is durable only after `sync`."""
+    """A small set of named files, whose content is durable only after `sync`."""
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
         """Replace a file's content; a crash before `sync` may lose or tear it.
@@ -41,29 +41,29 @@ class Disk(Protocol):
         """Make a file's content survive a crash.
 
         Raises:
-            DiskError: the disk is broken; nothing is known to be durable.
+            DiskError: the disk is broken; do not assume that anything is durable.
         """
 
     def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
-        """A file, to be read from a place on; None if there is no such file.
+        """Open a file for reading from an offset; return None if there is no such file.
 
         Raises:
             DiskError: the disk is broken.
         """
 
     def close(self) -> None:
-        """Let others use it; nothing is read or written any more."""
+        """Let other processes use the disk; do not read or write after that."""
 
 
 class RealFile:
-    """A file of a `RealDisk`, read without a buffer between.
+    """A file of a `RealDisk`, read without buffering.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
 
     def __init__(self, path: Path, at_bytes: int) -> None:
-        """Open it."""
+        """Open the file at an offset."""
         self._path = path
         self._file = path.open("rb", buffering=0)
         self._size = os.fstat(self._file.fileno()).st_size
@@ -75,7 +75,7 @@ class RealFile:
         return self._size
 
     def read_into(self, buffer: memoryview) -> int:
-        """Fill a buffer; the system may hand out less at once than is asked for."""
+        """Fill a buffer; one read of the system may return fewer bytes than requested."""
         filled = 0
         try:
             while filled < len(buffer) and (count := self._file.readinto(buffer[filled:])):
@@ -85,7 +85,7 @@ class RealFile:
         return filled
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         self._file.close()
 
 
@@ -93,9 +93,9 @@ class RealDisk:
     """Files in one folder.
 
     Args:
-        folder: that they lie in.
-        lock: keeps other processes out of it until this disk is closed; None: nobody is kept out.
-        elsewhere: files that do not lie in the folder, by name.
+        folder: the folder, which is made if it is missing.
+        lock: lock file of the folder, which `close` releases; None: the folder is not locked.
+        elsewhere: paths of files outside the folder, by name.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class RealDisk:
         lock: IO[bytes] | None = None,
         elsewhere: Mapping[str, Path] | None = None,
     ) -> None:
-        """Use a folder, which is made if it is missing.
+        """Make the folder if it is missing.
 
         Raises:
-            JournalError: it cannot be made.
+            JournalError: the folder cannot be made.
         """
         self._folder = folder
         self._lock = lock
@@ -128,7 +128,7 @@ class RealDisk:
             raise DiskError(f"{path} cannot be written: {error}") from error
 
     def sync(self, name: str) -> None:
-        """Flush a file and its folder's entry to the device."""
+        """Flush a file and its folder entry to the device."""
         file = self._path(name)
         for path, flags in ((file, os.O_RDWR), (file.parent, os.O_RDONLY)):
             try:
@@ -137,7 +137,7 @@ class RealDisk:
                 raise DiskError(f"{path} cannot be flushed: {error}") from error
 
     def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
-        """A file, to be read from a place on; None if there is no such file."""
+        """Open a file for reading from an offset; return None if there is no such file."""
         path = self._path(name)
         try:
             return RealFile(path, at_bytes)
@@ -150,7 +150,7 @@ class RealDisk:
         return self._elsewhere.get(name, self._folder / name)
 
     def close(self) -> None:
-        """Free the folder."""
+        """Release the lock of the folder."""
         if self._lock is not None:
             self._lock.close()
 

@@ -1,6 +1,6 @@
-"""Folders of a run: for their owner's eyes, and for one process at a time.
+"""Folders of a run, which only their owner can enter and only one process at a time can use.
 
-The lock of a folder ends with its holder, however that ends.
+The system releases the lock of a folder when the process that holds it ends, however it ends.
 """
 
 import fcntl
@@ -11,29 +11,29 @@ from islands.errors import UserError, unusable
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that its owner alone can enter, for it holds the model and the secrets.
+    """Make a folder that its owner alone can enter, because it holds the model and the secrets.
 
-    One that is there stays as it is: whoever made it knows who is to read it.
+    A folder that exists keeps its permissions: its maker knows who may read it.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be made.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def lock_folder(folder: Path, name: str, user: str) -> IO[bytes]:
-    """Make the folder if it is missing, and keep others out of it.
+    """Make the folder if it is missing, and lock it against other processes.
 
     Args:
-        folder: that is to be used alone.
-        name: of the file that is locked.
-        user: who else may hold it, for the sentence.
+        folder: the folder to lock.
+        name: name of the lock file in it.
+        user: what kind of process may hold the lock, such as "hub"; the error message names it.
 
     Returns:
-        The file; whoever closes it frees the folder.
+        The lock file; closing it releases the lock.
 
     Raises:
-        UserError: the folder cannot be used, or somebody else uses it.
+        UserError: the folder cannot be used, or another process holds the lock.
     """
     try:
         make_private(folder)
@@ -48,5 +48,5 @@ def lock_folder(folder: Path, name: str, user: str) -> IO[bytes]:
             f"the folder {folder} is in use by another {user}; choose another, or end that one"
         ) from error
     except OSError:
-        return file  # a file system without locks: nobody can be kept out
+        return file  # the file system has no locks, so the folder stays unlocked
     return file

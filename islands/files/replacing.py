@@ -1,4 +1,4 @@
-"""Files that are replaced whole: written beside the old one, then renamed once they are durable."""
+"""Atomic replacement of files: the new one is written beside the old one, synced, then renamed."""
 
 import os
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the place of another one when the block ends without an error.
+    """Open a new file that replaces the one at `path` when the block ends without an error.
 
-    A crash leaves the old one or the new one, whole.
+    A crash leaves either the old file or the new one, whole.
 
     Raises:
-        OSError: the disk is full or broken; the old one stays.
+        OSError: the disk is full or broken; the old file stays.
     """
     fresh = path.with_name(path.name + ".new")
     with fresh.open("wb") as file:
@@ -25,10 +25,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put a content in the place of a file, as `replacing`.
+    """Replace the content of a file atomically, as `replacing` does.
 
     Raises:
-        OSError: the disk is full or broken; the old one stays.
+        OSError: the disk is full or broken; the old file stays.
     """
     with replacing(path) as file:
         file.write(content)

@@ -1,10 +1,10 @@
-"""Files that grow as long as a run does: at a limit each is turned over, and one older is kept.
+"""Rotation of files that grow as long as a run does: at a limit each is renamed; one older is kept.
 
 A file and the one before it never hold more than twice the limit (and a last entry), whatever the
-run does and however long it takes. Readers take `older(path)` first, if it is there. A tape,
-`metrics.jsonl` and `run.log` are `RotatingFile`s; a child process holds its output itself, which
-is emptied under it (`islands.hosting.process_output`); TensorBoard's events are files of another
-kind (`islands.cluster.event_files`).
+run does and however long it takes. Readers take `older(path)` first, if it exists. A tape,
+`metrics.jsonl` and `run.log` are `RotatingFile`s. A child process keeps its own output file open,
+so that one is truncated in place (`islands.hosting.process_output`). TensorBoard's event files are
+rotated in another way (`islands.cluster.event_files`).
 """
 
 import contextlib
@@ -16,21 +16,21 @@ LIMIT_BYTES = 256 * 2**20
 
 
 def older(path: Path) -> Path:
-    """Where the file of this name lies that was full."""
+    """Return the path to which a full file of this name is renamed."""
     return path.with_name(f"{path.stem}.1{path.suffix}")
 
 
 class RotatingFile:
-    """Appends lines to a file, and turns it over when it has grown to a limit.
+    """Appends lines to a file, and rotates it when it has grown to a limit.
 
     Args:
-        path: of the growing file; a file that is there is continued, on a new line.
-        limit_bytes: at which it is turned over.
-        head: a whole line with which each file begins, and each continuation of one.
+        path: the growing file; an existing file is continued, on a new line.
+        limit_bytes: size at which the file is rotated.
+        head: a whole line that begins each file, and each continuation of one.
     """
 
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES, head: bytes = b"") -> None:
-        """The file is opened with the first lines: the disk may be full just now."""
+        """Leave opening the file to the first `write`, because the disk may be full now."""
         self._path = path
         self._limit_bytes = limit_bytes
         self._head = self._due_head = head
@@ -40,14 +40,14 @@ class RotatingFile:
 
     @property
     def room_bytes(self) -> int:
-        """What it takes before it is turned over."""
+        """How many bytes the file takes before it is rotated."""
         return self._limit_bytes - self._size
 
     def write(self, data: bytes) -> None:
         """Append whole lines.
 
         Raises:
-            OSError: the disk is full or broken; nothing of them is in the file.
+            OSError: the disk is full or broken; no part of the lines is in the file.
         """
         file = self._file or self._open()
         if self._size >= self._limit_bytes:
@@ -58,7 +58,7 @@ class RotatingFile:
         self._size += len(whole)
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Close the file; do not write after that."""
         if self._file is not None:
             self._file.close()
 
@@ -70,8 +70,8 @@ class RotatingFile:
         return file
 
     def _turn_over(self, full: IO[bytes]) -> IO[bytes]:
-        """Begin a new file; if that fails, the next write tries again."""
-        with contextlib.suppress(FileNotFoundError):  # it was moved before, and no more than that
+        """Rename the full file and begin a new one; if that fails, the next write tries again."""
+        with contextlib.suppress(FileNotFoundError):  # an earlier try renamed it, and then failed
             self._path.replace(older(self._path))
         file = self._file = self._path.open("ab", buffering=0)
         self._size, self._torn, self._due_head = 0, False, self._head
@@ -80,7 +80,7 @@ class RotatingFile:
 
 
 def write_whole(file: IO[bytes], data: bytes, size: int) -> None:
-    """Append to an unbuffered file of this size: all of it, or nothing.
+    """Append all of the data to an unbuffered file of this size, or nothing.
 
     Raises:
         OSError: the disk is full or broken.
@@ -96,7 +96,7 @@ def write_whole(file: IO[bytes], data: bytes, size: int) -> None:
 
 
 def _is_torn(path: Path, size: int) -> bool:
-    """Whether a file ends within a line, as one does whose host died."""
+    """Whether a file ends within a line, as it may after its host died."""
     if size == 0:
         return False
     try:

@@ -1,7 +1,7 @@
-"""Small files of a run that tell whether they are whole.
+"""Sealed files: small files of a run that carry a digest of their own content.
 
-Each is a JSON object; its last member is the digest of all that stands before it. Whoever changes
-one by hand has damaged it: what a run is told, it is told by its options.
+Each is a JSON object, whose last member is the digest of everything before it. A change by hand
+damages such a file: change a run by its options instead.
 """
 
 import re
@@ -17,34 +17,34 @@ _SEAL = re.compile(rb',\n"blake3":"[0-9a-f]{32}"\}\n\Z')
 
 
 def sealed(content: bytes) -> bytes:
-    """A JSON object, with its digest."""
+    """Return a JSON object with its digest added."""
     open_end = content.strip().removesuffix(b"}").rstrip()
     told = blake3(open_end).hexdigest(length=DIGEST_BYTES).encode()
     return open_end + b',\n"blake3":"' + told + b'"}\n'
 
 
 def unsealed(data: bytes) -> bytes | None:
-    """The object without its digest; None if it is not whole."""
+    """Return the object without its digest; None if the digest is missing or wrong."""
     seal = _SEAL.search(data)
     content = b"" if seal is None else data[: seal.start()] + b"}"
     return content if seal is not None and sealed(content) == data else None
 
 
 def write_sealed(path: Path, content: bytes) -> None:
-    """Put an object in the place of a file; a crash leaves the old one or the new one, whole.
+    """Replace a file by a sealed object; a crash leaves either the old file or the new one, whole.
 
     Raises:
-        OSError: the disk is full or broken; the old one stays.
+        OSError: the disk is full or broken; the old file stays.
     """
     replace_file(path, sealed(content))
 
 
 def read_sealed(path: Path) -> bytes | None:
-    """The object in a file; None if there is no such file.
+    """Return the object in a file; None if there is no such file.
 
     Raises:
-        DamagedError: the file is not what was written.
-        UserError: it cannot be read.
+        DamagedError: the file is not as it was written.
+        UserError: the file cannot be read.
     """
     try:
         content = unsealed(path.read_bytes())

@@ -1,12 +1,12 @@
-"""Records that survive a crash: two slots per name, of which a torn write costs only the older.
+"""Records that survive a crash: a name has two slots, and a torn write destroys only the older.
 
-A record goes to the slot that holds the older of the two, so what was being written when the host
-died is lost, and never the record before it. A slot is taken only if its digest is right. The first
-record of a name makes both slots, one of them void: whichever is missing later has been lost.
+A new record overwrites the older one of the two, so a crash of the host loses the record that was
+being written, and never the one before it. A slot is used only if its digest is right. The first
+write of a name makes both slots, one of them void: so a slot that is missing later has been lost.
 
     slot = magic · header length · header (JSON) · metadata · arrays · 128 bits of BLAKE3 of it all
 
-Arrays may be most of a host's memory, so no byte of a slot is read twice, or twice in memory: a
+Arrays may be most of a host's memory, so no byte of a slot is read twice or is twice in memory: a
 head tells what a slot claims to hold, and `load` reads the rest into the arrays that it returns,
 while it computes the digest of what it reads.
 """
@@ -28,14 +28,14 @@ from islands.identities import Version
 
 FORMAT = b"ISLJ"
 MAGIC = FORMAT + b"0002"
-"""Told by every slot: the last four bytes change whenever older records cannot be read."""
+"""First bytes of every slot; the last four change whenever older records cannot be read."""
 DIGEST_BYTES = 16
 CHUNK_BYTES = 2**22
-"""What is read at once: the digest finds it still in the cache."""
+"""Bytes of one read: they are still in the cache when the digest is computed."""
 HEADER_BYTES_MAX = 2**20
 SLOTS = ("a", "b")
 VOID = -1
-"""The sequence of a slot that was made and never written: one that is missing later was lost."""
+"""Sequence number of a slot that was made and never written; see the module's docstring."""
 _START = len(MAGIC) + 8
 
 Arrays = Mapping[str, NDArray[np.generic]]
@@ -49,21 +49,21 @@ class _Array:
 
     @property
     def size_bytes(self) -> int:
-        """Its length.
+        """Bytes of the array.
 
         Raises:
-            ValueError: nothing can have this shape and type.
+            ValueError: no array can have this shape and type.
         """
         try:
             dtype = np.dtype(self.dtype)
-        except (TypeError, SyntaxError) as error:  # NumPy parses what has a comma
+        except (TypeError, SyntaxError) as error:  # NumPy parses a string with a comma
             raise ValueError(self.dtype) from error
         if dtype.hasobject or any(length < 0 for length in self.shape):
             raise ValueError(self.dtype, self.shape)
         return math.prod(self.shape) * dtype.itemsize
 
     def empty(self) -> NDArray[np.generic] | None:
-        """Room for it; None if there can be none."""
+        """Allocate the array; return None if no array can have this shape and type."""
         try:
             return np.empty(self.shape, self.dtype)
         except ValueError:
@@ -80,11 +80,11 @@ class _Header:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What one slot claims to hold; `load` finds out whether it does.
+    """What one slot claims to hold; `load` verifies it.
 
     Attributes:
-        file: of the slot.
-        header: as it stands there.
+        file: name of the slot's file.
+        header: the header that the file holds, not yet verified by the digest.
         content: all bytes up to the metadata.
     """
 
@@ -94,18 +94,18 @@ class Head:
 
     @property
     def sequence(self) -> int:
-        """Tells which of two is newer."""
+        """Sequence number of the record; the newer of two has the higher one."""
         return self.header.sequence
 
     @property
     def version(self) -> Version | None:
-        """Of the value that goes with the record."""
+        """Version of the value in the record, if it holds one."""
         return self.header.version
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one slot holds."""
+    """The verified content of one slot."""
 
     sequence: int
     version: Version | None
@@ -115,13 +115,13 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class SlotPair:
-    """What the two files of a name look like.
+    """The state of the two files of a name.
 
     Attributes:
-        files: Their names.
-        heads: Of those that claim to hold a record.
-        damaged: Those that are there and hold none, or are missing and were there.
-        missing: Those that are not there.
+        files: Names of both files.
+        heads: Heads of the files that claim to hold a record.
+        damaged: Files without a readable head, and files that are missing but existed before.
+        missing: Files that do not exist.
     """
 
     files: tuple[str, ...]
@@ -131,30 +131,30 @@ class SlotPair:
 
     @property
     def there(self) -> bool:
-        """Whether there is one of them at all."""
+        """Whether at least one of the files exists."""
         return len(self.missing) < len(self.files)
 
 
 @dataclass(frozen=True, slots=True)
 class SingleRecord:
-    """A record without a second slot: the record if it is whole, and whether there is a file."""
+    """A record without a second slot: the record if it is whole, and whether its file exists."""
 
     record: Record | None
     there: bool
 
 
 class Slots:
-    """The records on one disk."""
+    """Reads and writes the records on one disk."""
 
     def __init__(self, disk: Disk) -> None:
-        """Nothing is read or written yet."""
+        """Use a disk, without reading or writing yet."""
         self._disk = disk
         self._given_up = False
         self._sequences: dict[str, dict[str, int]] = {}
         self._paired: dict[str, None] = {}
 
     def heads(self, name: str) -> list[Head]:
-        """What the one or two slots of a name claim to hold.
+        """Return the heads of the slots of a name that claim to hold a record.
 
         Raises:
             DiskError: the disk is broken.
@@ -162,7 +162,7 @@ class Slots:
         return self.look(name).heads
 
     def look(self, name: str) -> SlotPair:
-        """See what is there of a name, without reading what may be large.
+        """Inspect the two files of a name, without reading their arrays, which may be large.
 
         Raises:
             DiskError: the disk is broken.
@@ -177,7 +177,7 @@ class Slots:
         return SlotPair(files, held, [*torn, *lost], missing)
 
     def alone(self, file: str) -> SingleRecord:
-        """A record that has no second slot.
+        """Read a record that has no second slot.
 
         Raises:
             DiskError: the disk is broken.
@@ -196,7 +196,7 @@ class Slots:
         self._disk.sync(file)
 
     def void(self, file: str) -> None:
-        """Make a slot that holds nothing, and is whole; durable when this returns.
+        """Overwrite a slot with a valid one that holds no record; durable when this returns.
 
         Raises:
             DiskError: the disk is full, read-only or broken.
@@ -210,7 +210,7 @@ class Slots:
         return file is not None
 
     def other_format(self, names: Iterable[str]) -> str | None:
-        """What the slots of these names begin with, if another version wrote all that there are.
+        """Return the magic of these names' slots, if another version wrote all that exist.
 
         Raises:
             DiskError: the disk is broken.
@@ -229,11 +229,11 @@ class Slots:
             return bytes(start)
 
     def load(self, head: Head) -> Record | None:
-        """A slot's record; None if it is not whole.
+        """Read and verify a slot's record; return None if it is not whole.
 
         Raises:
             DiskError: the disk is broken.
-            JournalError: reading was given up.
+            JournalError: `give_up` was called on another thread.
         """
         header, digest = head.header, blake3(head.content)
         file = self._disk.open(head.file, len(head.content))
@@ -256,19 +256,19 @@ class Slots:
         return Record(header.sequence, header.version, bytes(metadata), arrays)
 
     def held(self, name: str) -> list[Record]:
-        """The one or two records of a name that are whole."""
+        """Return the records of a name that are whole, two at most."""
         return [record for record in map(self.load, self.heads(name)) if record is not None]
 
     def keep(self, name: str, head: Head | None) -> None:
-        """Overwrite the other slot of a name next; either of them if none is needed.
+        """Make the next write overwrite the slot other than `head`'s; either if `head` is None.
 
-        So a first write need not find out which one is older.
+        With this the first write need not find out which slot is older.
         """
         kept = {} if head is None else {head.file: head.sequence}
         self._sequences[name] = {file: kept.get(file, VOID) for file in _files(name)}
 
     def give_up(self) -> None:
-        """Whoever reads on another thread is to end soon."""
+        """Abort reads on another thread soon, with a JournalError."""
         self._given_up = True
 
     def write(
@@ -297,7 +297,7 @@ class Slots:
         known[older] = sequence
 
     def _known(self, name: str) -> dict[str, int]:
-        """Sequence numbers in the two files of a name; `VOID` where there is nothing whole."""
+        """Return the sequence numbers of a name's two files; `VOID` if no whole record is there."""
         if name not in self._sequences:
             heads = self.heads(name)
             whole = {head.file: head.sequence for head in heads if self.load(head) is not None}
@@ -326,7 +326,7 @@ class Slots:
     def _fill(
         self, file: DiskFile, buffer: memoryview, seen: Callable[[memoryview], object]
     ) -> bool:
-        """Read until a buffer is full; False if the file ends before."""
+        """Read until a buffer is full; return False if the file ends before that."""
         for at in range(0, len(buffer), CHUNK_BYTES):
             if self._given_up:
                 message = "reading the journal was given up"
@@ -345,7 +345,7 @@ def _files(name: str) -> tuple[str, ...]:
 def _parts(
     sequence: int, metadata: bytes, version: Version | None, arrays: Arrays
 ) -> list[bytes | memoryview]:
-    """A slot's content."""
+    """Return the whole content of a slot, digest included."""
     named = sorted(arrays.items())
     described = tuple(_Array(key, array.dtype.str, array.shape) for key, array in named)
     header = msgspec.json.encode(_Header(sequence, len(metadata), version, described))
@@ -369,7 +369,7 @@ def _decoded(text: bytearray) -> _Header | None:
 
 
 def _size_bytes(header: _Header, header_bytes: int) -> int | None:
-    """How long a whole slot with this header is; None if there cannot be one."""
+    """Return the size of a whole slot with this header; None if the header is impossible."""
     try:
         arrays_bytes = sum(array.size_bytes for array in header.arrays)
     except ValueError:

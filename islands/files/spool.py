@@ -1,17 +1,17 @@
-"""Entries on their way to files: whoever makes them waits for no disk.
+"""Asynchronous writing: entries are queued for files, so that no caller waits for a disk.
 
-A thread of its own writes them, many at once, a few times a second, each file in its own order.
+A thread of its own writes them in batches, a few times a second, and keeps the order of each file.
 
 ===========================  ====================================================================
 a file                       then
 ===========================  ====================================================================
-fails, as its disk is full   its entries wait, `KEPT_BYTES` of them, and are tried again every
+fails, as its disk is full   its entries wait, up to `KEPT_BYTES`, and the thread retries every
                              `RETRY_S`, for ever
-does not answer              the same: nobody waits for it, and `close` waits at most `CLOSE_S`
-has no room for an entry     the entry is dropped, counted, and told
+does not answer              its entries wait as well; `close` waits for it at most `CLOSE_S`
+has no room for an entry     the entry is dropped and counted, and the loss is reported
 ===========================  ====================================================================
 
-A process that is killed loses what was made in its last `PAUSE_S`.
+A process that is killed loses the entries of its last `PAUSE_S`.
 """
 
 import contextlib
@@ -26,43 +26,43 @@ from typing import Protocol
 from islands.files.replacing import replace_file
 
 KEPT_BYTES = 8 * 2**20
-"""Of one file, while it takes nothing."""
+"""Bytes that may wait for one file while it cannot be written."""
 CHUNK_BYTES = 2**18
-"""Most that is written at once, unless one entry is longer."""
+"""Most bytes of one write, unless one entry is longer."""
 PAUSE_S = 0.1
 RETRY_S = 1.0
 CLOSE_S = 5.0
 
 
 class GrowingFile(Protocol):
-    """What takes entries in the end; only the spool's thread uses it."""
+    """A file that takes the entries; only the spool's thread uses it."""
 
     @property
     def room_bytes(self) -> int:
-        """What it takes before it is turned over; nothing is written across that."""
+        """How many bytes it takes before it is rotated; the entry that fills them ends a batch."""
 
     def write(self, data: bytes) -> None:
         """Append whole entries.
 
         Raises:
-            OSError: nothing of them is in the file.
+            OSError: the write failed; no part of the entries is in the file.
         """
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Close the file; do not write after that."""
 
 
 def nobody(_: str) -> None:
-    """Nobody is told."""
+    """Ignore a sentence: nobody is told."""
 
 
 @dataclass(slots=True, eq=False)
 class SpooledFile:
-    """The way to one file.
+    """The queue of entries for one file.
 
     Attributes:
-        dropped: Entries that found no room, or were still here at the end.
-        error: Why the file took nothing when it was last tried; "" if it took what there was.
+        dropped: How many entries found no room, or were not written before the spool closed.
+        error: Why the last write to the file failed; "" if it succeeded.
     """
 
     spool: "Spool"
@@ -73,7 +73,7 @@ class SpooledFile:
     error: str = ""
 
     def add(self, entry: bytes) -> bool:
-        """Have an entry appended; returns at once, and whether there was room for it."""
+        """Queue an entry for the file without waiting; return whether there was room for it."""
         return self.spool.put(self, entry)
 
 
@@ -81,10 +81,10 @@ class Spool:
     """Writes to the files of one folder.
 
     Args:
-        place: of the files, for a sentence.
-        told: told on the spool's thread that files take nothing, that they do again, and at the
-            end what was lost.
-        kept_bytes: most that waits for one file.
+        place: folder of the files; the reports name it.
+        told: called on the spool's thread with a sentence when files cannot be written and when
+            they can be again, and by `close` with what was lost.
+        kept_bytes: bytes that may wait for one file.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Spool:
         *,
         kept_bytes: int = KEPT_BYTES,
     ) -> None:
-        """No thread runs before the first entry."""
+        """Make a spool, whose thread starts with the first entry."""
         self._place = place
         self._told = told
         self._kept_bytes = kept_bytes
@@ -107,14 +107,14 @@ class Spool:
         self._told_trouble = ""
 
     def inlet(self, file: GrowingFile) -> SpooledFile:
-        """The way to a file, which this spool closes at its end."""
+        """Return the queue for a file, which this spool closes when it ends."""
         inlet = SpooledFile(self, file)
         with self._changed:
             self._inlets.append(inlet)
         return inlet
 
     def put(self, inlet: SpooledFile, entry: bytes) -> bool:
-        """Have an entry appended to a file, unless too much waits for it."""
+        """Queue an entry for a file, and return True, unless too much waits for that file."""
         with self._changed:
             if self._closing or inlet.waiting_bytes + len(entry) > self._kept_bytes:
                 inlet.dropped += 1
@@ -125,7 +125,7 @@ class Spool:
         return True
 
     def replace(self, path: Path, content: bytes) -> None:
-        """Have a file hold this content; a newer one takes its place while it waits."""
+        """Queue this content to replace a file; a newer content supersedes one that waits."""
         with self._changed:
             if not self._closing:
                 self._contents[path] = content
@@ -133,12 +133,12 @@ class Spool:
 
     @property
     def dropped(self) -> int:
-        """Entries that are lost."""
+        """How many entries of all files are lost."""
         return sum(inlet.dropped for inlet in self._inlets)
 
     @property
     def trouble(self) -> str:
-        """Why nothing can be written just now, in a sentence; "" if it can."""
+        """A sentence that says why files cannot be written now; "" if they can."""
         errors = [inlet.error for inlet in self._inlets if inlet.error]
         full = any(2 * inlet.waiting_bytes > self._kept_bytes for inlet in self._inlets)
         if self._content_error:
@@ -150,7 +150,7 @@ class Spool:
         return f"{self._place} cannot be written: {why}{lost}; the run goes on"
 
     def close(self) -> None:
-        """Write what waits, and tell what could not be written; waits for `CLOSE_S` at most."""
+        """Write what waits, for at most `CLOSE_S`, and report what could not be written."""
         with self._changed:
             if self._closing:
                 return
@@ -179,7 +179,7 @@ class Spool:
     # --- on the thread ------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while True:  # until it is closed
+        while True:  # until the spool is closed
             with self._changed:
                 self._idle = True
                 self._changed.wait_for(self._due)
@@ -197,7 +197,7 @@ class Spool:
         return self._closing or bool(self._contents) or any(one.entries for one in self._inlets)
 
     def _write_all(self) -> bool:
-        """Write what waits; a file that fails holds up no other."""
+        """Write what waits to every file, even if one fails; return whether any failed."""
         for inlet in list(self._inlets):
             inlet.error = _error_of(partial(self._append, inlet))
         errors = [_error_of(partial(self._replace, path)) for path in list(self._contents)]
@@ -217,7 +217,7 @@ class Spool:
                 del self._contents[path]
 
     def _chunk(self, inlet: SpooledFile) -> list[bytes]:
-        """The entries to be written next: one at least, if there are any."""
+        """Return the entries to write next: at least one, if there are any."""
         room_bytes = min(CHUNK_BYTES, inlet.file.room_bytes)
         chunk: list[bytes] = []
         with self._changed:
@@ -234,7 +234,7 @@ class Spool:
                 inlet.waiting_bytes -= len(inlet.entries.popleft())
 
     def _tell(self) -> None:
-        """Tell when it begins and when it is over, each once."""
+        """Report once when trouble begins, and once when it is over."""
         trouble = self.trouble
         if trouble and not self._told_trouble:
             self._told(trouble)
@@ -250,7 +250,7 @@ class Spool:
 
 
 def _error_of(work: Callable[[], None]) -> str:
-    """What an error of the disk says; "" if there is none."""
+    """Run some work, and return the text of its disk error; "" if there is none."""
     try:
         work()
     except OSError as error:

@@ -1,18 +1,18 @@
-"""The history checker: reads a tape and says which of the promises of FAULTS.md were broken.
+"""The history checker: it reads a tape and reports which promises of FAULTS.md were broken.
 
-It is pure, and believes no counter of the states that it judges: it counts again, from what each
-actor said of its own deeds. Two rules of the same letter look at different sides of one promise.
+It is pure, and trusts no counter of the states that it judges: it recounts from what each actor
+recorded of its own actions. Rules with the same name check different parts of one promise.
 
 =======  =============================================  ==============
 rule     promise                                        module
 =======  =============================================  ==============
 I1       epochs, incarnations and versions only grow    `order.py`
 fence    nothing ended, old or stale is applied         `order.py`
-write    the journal comes before whatever it covers    `order.py`
+write    a version is durable before it is adopted      `order.py`
 quorum   nothing is merged below the quorum             `order.py`
 I2       every contribution, token, record is counted   `accounts.py`
 I3       global state is finite                         `bounds.py`
-I4       once faults stop, learners keep up             `order.py`
+I4       once faults have stopped, learners keep up     `order.py`
 I5       memory for contributions is bounded            `bounds.py`
 I6       the same seed gives the same bytes             `first_difference`
 I7       queues are bounded                             `bounds.py`
@@ -72,7 +72,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that a history breaks."""
+    """A broken promise: the name of its rule, and a sentence that says what broke it."""
 
     rule: str
     sentence: str
@@ -83,17 +83,17 @@ class Violation:
 
 
 def judge(lines: Iterable[bytes], limits: Limits) -> list[Violation]:
-    """All that a tape shows to be wrong; empty if nothing is.
+    """Check a tape by all rules; returns the violations, none if every promise is kept.
 
     Raises:
-        TapeError: an entry is not what its kind must be.
+        TapeError: the tape has another version, or a line is no entry.
     """
     history = History.of(lines)
     return [Violation(name, sentence) for name, rule in RULES for sentence in rule(history, limits)]
 
 
 def first_difference(one: Sequence[bytes], other: Sequence[bytes]) -> str | None:
-    """I6: where two tapes of one seed differ; None if they are equal to the byte."""
+    """I6: the first line in which two tapes of one seed differ; None if they are identical."""
     for number, (a, b) in enumerate(zip(one, other, strict=False), start=1):
         if a != b:
             return f"line {number}: {a!r} and {b!r}"

@@ -1,7 +1,8 @@
-"""Rules about counting (I2): fates, the ledger, quotas and shards, each counted here anew.
+"""Rules about counting (I2): fates, the ledger, quotas and shards, each recounted here.
 
-Nothing here believes the syncer's counters: tokens come from what the learners said they sent and
-did, fates from the entries of single decisions. Only then the syncer's final ledger is compared.
+No rule trusts the syncer's counters: tokens come from what the learners recorded as sent and
+processed, fates from the entries of single decisions. The recount is then compared with the
+syncer's final ledger.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ Shard = tuple[int, int]
 
 
 def each_has_one_fate(history: History, limits: Limits) -> Iterator[str]:
-    """A ticket gets one fate, for a contribution that was sent; what was admitted gets one."""
+    """A ticket gets at most one fate, for a contribution that was sent; exactly one if admitted."""
     fates: dict[str, FateTold] = {}
     arrived: dict[str, Arrived] = {}
     finished = False
@@ -35,7 +36,7 @@ def each_has_one_fate(history: History, limits: Limits) -> Iterator[str]:
             if entry.ticket in arrived:
                 yield f"{entry.ticket} was admitted twice"
             arrived[entry.ticket] = entry
-        elif isinstance(entry, Started):  # what waited for its round died with the syncer
+        elif isinstance(entry, Started):  # contributions without a fate were lost in the restart
             arrived = {text: entry for text, entry in arrived.items() if text in fates}
         elif isinstance(entry, FateTold):
             if entry.ticket in fates:
@@ -61,7 +62,7 @@ def _was_sent(history: History, fate: FateTold) -> Iterator[str]:
 
 
 def applied(history: History) -> Iterator[tuple[Who, Contributed]]:
-    """Every contribution that the run contains, with its sender, in order."""
+    """Every applied contribution with its sender, in order."""
     for _, _, entry in history.effective:
         if isinstance(entry, FateTold) and entry.fate is Fate.APPLIED:
             facts = ticket(entry.ticket)
@@ -72,7 +73,7 @@ def applied(history: History) -> Iterator[tuple[Who, Contributed]]:
 
 
 def nothing_is_applied_twice(history: History, _limits: Limits) -> Iterator[str]:
-    """What one incarnation got applied to one fragment are disjoint stretches of its tokens."""
+    """An incarnation's contributions applied to a fragment cover disjoint ranges of its tokens."""
     end: dict[tuple[Who, int], int] = {}
     for who, sent in applied(history):
         begin = sent.processed - sent.tokens
@@ -85,7 +86,7 @@ def nothing_is_applied_twice(history: History, _limits: Limits) -> Iterator[str]
 
 
 def contributions_are_their_steps(history: History, limits: Limits) -> Iterator[str]:
-    """A contribution counts the tokens of the steps that it contains, whatever was done since."""
+    """A contribution counts the tokens of exactly the steps that it contains, and no later ones."""
     for _, actor, entry in history.lines:
         batch_tokens = limits.batch_tokens.get(actor)
         if not isinstance(entry, Contributed) or batch_tokens is None:
@@ -95,7 +96,7 @@ def contributions_are_their_steps(history: History, limits: Limits) -> Iterator[
 
 
 def ledger_balances(history: History, limits: Limits) -> Iterator[str]:
-    """The final ledger is the one counted here, has no difference, and nothing is pending."""
+    """The final ledger equals the recount, balances, and has no pending tokens."""
     finished = [e for _, _, e in history.effective if isinstance(e, Finished)]
     if not finished or finished[-1].ledger is None:
         return
@@ -150,7 +151,7 @@ def _rows_match(history: History, finished: Finished, processed: int) -> Iterato
 
 
 def _losable(history: History, fragment: int) -> int:
-    """What incarnations that ended had processed, less what of it was applied or overwritten."""
+    """Tokens that ended incarnations processed, less those applied: the most that can be lost."""
     closed = {
         (e.name, pair(e.incarnation)): e.processed
         for _, _, e in history.effective
@@ -163,7 +164,7 @@ def _losable(history: History, fragment: int) -> int:
 
 
 def quotas_are_kept(history: History, limits: Limits) -> Iterator[str]:
-    """No incarnation processes more than it was granted, and all grants together fit the budget."""
+    """No incarnation processes more than its quota, and all quotas together fit the budget."""
     granted: dict[Who, int] = {}
     spent: dict[Who, int] = {}
     for at_s, _, entry in history.effective:
@@ -182,7 +183,7 @@ def quotas_are_kept(history: History, limits: Limits) -> Iterator[str]:
 
 
 def shards_are_read_on(history: History, limits: Limits) -> Iterator[str]:
-    """A shard has one holder, who goes on where the one before is known to have come to."""
+    """A shard has one holder, which continues at the last known position of the holder before."""
     shards = _Shards(history, limits.records_per_shard)
     for _, _, entry in history.effective:
         if isinstance(entry, LeaseReturned):
@@ -197,10 +198,10 @@ def shards_are_read_on(history: History, limits: Limits) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Shards:
-    """Who holds which shard, and from where the next one goes on.
+    """The holder of each shard, and the position from which the next holder continues.
 
-    An incarnation that ends returns its shards right away; those that it keeps, or that another
-    grant of it leaves out, it must have read to their ends.
+    An incarnation that ends returns its unfinished shards right away. It must have read to their
+    ends those that it does not return, and those that a later grant to it leaves out.
     """
 
     history: History
@@ -254,7 +255,7 @@ class _Shards:
 
 
 def adoptions_discard(history: History, _limits: Limits) -> Iterator[str]:
-    """What a learner sends from a base begins where it adopted that base."""
+    """A contribution counts its tokens from where the learner adopted the contribution's base."""
     marks: dict[tuple[str, str, int, str], int] = {}
     for _, actor, entry in history.lines:
         if isinstance(entry, Adopted):

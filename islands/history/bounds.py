@@ -1,4 +1,4 @@
-"""Rules about bounds: finite values (I3), contribution memory (I5), queues (I7), a proper end."""
+"""Rules about bounds: finite values (I3), contribution memory (I5), queues (I7), an orderly end."""
 
 from collections.abc import Iterator
 from math import isfinite
@@ -12,7 +12,7 @@ FLOAT32_BYTES = 4
 
 
 def values_are_finite(history: History, _limits: Limits) -> Iterator[str]:
-    """Nothing that was merged, and nothing that a run ended with, is infinite or not a number."""
+    """All measures of merges and all final values are finite."""
     for at_s, _, entry in history.lines:
         if isinstance(entry, Merged):
             measured = [*entry.norms, entry.direction_norm, entry.cosine]
@@ -23,7 +23,7 @@ def values_are_finite(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def contributions_fit(history: History, limits: Limits) -> Iterator[str]:
-    """Contributions that wait need at most open rounds × learners × the largest fragment."""
+    """Waiting contributions take at most open rounds × admitted names × the largest fragment."""
     names = {e.name: None for _, _, e in history.lines if isinstance(e, Admitted)}
     largest = FLOAT32_BYTES * max(limits.fragment_elements)
     most = limits.open_rounds_max * len(names) * largest
@@ -35,7 +35,7 @@ def contributions_fit(history: History, limits: Limits) -> Iterator[str]:
 
 
 def mailboxes_are_short(history: History, limits: Limits) -> Iterator[str]:
-    """No mailbox ever held more than it may."""
+    """No mailbox ever held more messages than its limit."""
     for _, _, entry in history.lines:
         if isinstance(entry, ProcessEnded | ProcessKilled):
             most = entry.mailbox_most or 0
@@ -44,7 +44,7 @@ def mailboxes_are_short(history: History, limits: Limits) -> Iterator[str]:
 
 
 def run_ends(history: History, limits: Limits) -> Iterator[str]:
-    """No process fails, and the run ends for all, with the values that were committed last."""
+    """No process fails, and the run ends for all, with the values that were merged last."""
     for _, _, entry in history.lines:
         if isinstance(entry, ProcessEnded) and entry.error:
             yield f"{entry.name} failed: {entry.error}"

@@ -1,9 +1,9 @@
-"""A history as the rules see it: all that happened, and what of it the syncer still knows.
+"""The evidence that the rules judge: all entries, and those of the syncer that restarts kept.
 
-A syncer that restarts takes up its journal at one record. What it had decided after that record
-is undone: it never happened for the run, although it stands on the tape. `History.effective` holds
-the syncer's entries that the last start remembers. Since a record is written before anything in it
-is sent, nobody else may have seen what was undone; `order.py` judges that.
+A syncer that restarts resumes from one record of its journal. What it had decided after that record
+is undone: for the run it never happened, although the tape has it. `History.effective` holds the
+syncer's entries that its last start remembers. Since a record is durable before anything in it is
+sent, no other process may have seen what was undone; `order.py` checks that.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,18 +19,18 @@ from islands.tape.round_entries import Journal, Journalled
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run was promised to keep to.
+    """The limits that a run must keep.
 
     Args:
-        fragment_elements: size of each fragment.
-        open_rounds_max: rounds open at once.
-        staleness_max: versions by which a merged contribution's base may be behind.
-        quorum: contributions without which no round closes.
-        budget_tokens: of the run; None for no budget.
+        fragment_elements: number of elements of each fragment.
+        open_rounds_max: most rounds open at once.
+        staleness_max: most versions by which a merged contribution's base may be behind.
+        quorum: least number of contributions with which a round may close.
+        budget_tokens: token budget of the run; None for no budget.
         batch_tokens: tokens of one step, by learner.
         records_per_shard: position at which a shard is read to its end.
-        mailbox_most: messages that may wait in any mailbox.
-        moments_wait_s: for how long a first step may wait for a peer's moments.
+        mailbox_most: most messages that may wait in any mailbox.
+        moments_wait_s: longest time for which a first step may wait for a donor's moments.
         must_finish: whether the tape has to show the end of the run.
     """
 
@@ -51,11 +51,11 @@ class History:
     """The evidence of one tape.
 
     Attributes:
-        lines: of all actors, in order.
-        effective: the syncer's, as its last start remembers them.
-        contributions: every answer that a learner gave, by ticket.
-        senders: who gave them, by ticket.
-        totals: all token counts that an incarnation itself knew of, by (name, incarnation).
+        lines: entries of all actors, in order.
+        effective: the syncer's entries that its last start remembers.
+        contributions: every contribution that a learner recorded as sent, by ticket.
+        senders: names of the learners that sent them, by ticket.
+        totals: all token counts that an incarnation itself recorded, by (name, incarnation).
         reached: the farthest position an incarnation read, by (name, incarnation, pass, shard).
         undone: sentences about records that a restart lost although they were durable.
     """
@@ -91,7 +91,7 @@ class History:
             self.reached[key] = max(self.reached.get(key, 0), position)
 
     def _replay(self) -> None:
-        """Keep of the syncer's entries what its journal brought through every restart."""
+        """Keep those of the syncer's entries that its journal preserved through every restart."""
         syncers = {
             actor for _, actor, e in self.lines if isinstance(e, Started) and e.sequence is not None
         }

@@ -1,4 +1,4 @@
-"""Rules about inner moments: where a process's come from, and that none waits long for them."""
+"""Rules about inner moments: their origin in each process, and the longest wait for them."""
 
 from collections.abc import Iterator
 
@@ -7,17 +7,17 @@ from islands.tape.learner_entries import MomentsFresh, MomentsGiven, MomentsTake
 from islands.tape.member_entries import ProcessStarted
 
 ROUNDING_S = 1e-5
-"""What rounding may add to a wait."""
+"""Tolerance for the rounding of a wait."""
 
 
 def steps_follow_moments(history: History, _limits: Limits) -> Iterator[str]:
-    """A process says once where its moments come from, and does not step before."""
+    """A process records the origin of its moments exactly once, and does not step before."""
     settled: dict[str, bool] = {}
     for at_s, actor, entry in history.lines:
         if isinstance(entry, ProcessStarted):
             settled[entry.name] = False
         elif actor not in settled:
-            continue  # nothing tells when its process began
+            continue  # the tape does not show when its process began
         elif isinstance(entry, MomentsTaken | MomentsFresh):
             if settled[actor]:
                 yield f"{actor} settled for moments twice, again at {at_s:.3f} s"
@@ -28,7 +28,7 @@ def steps_follow_moments(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def moments_are_given(history: History, _limits: Limits) -> Iterator[str]:
-    """What one takes another has given, piece by piece, after it had stepped itself."""
+    """All pieces that a learner takes were given by its donor, which had stepped before."""
     stepped: dict[str, None] = {}
     given: dict[tuple[str, str], dict[int, None]] = {}
     for _, actor, entry in history.lines:
@@ -46,7 +46,7 @@ def moments_are_given(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def nobody_waits_for_moments(history: History, limits: Limits) -> Iterator[str]:
-    """However a donor fares, a first step is put off for no longer than was promised."""
+    """No process waits for moments longer than the limit, whatever happens to its donor."""
     for _, actor, entry in history.lines:
         if not isinstance(entry, MomentsTaken | MomentsFresh):
             continue

@@ -25,7 +25,7 @@ from islands.tape.simulation_entries import Final, Healed, ProcessKilled
 
 
 def epochs_grow(history: History, _limits: Limits) -> Iterator[str]:
-    """Every start of a supervisor or syncer has a higher epoch than all before it."""
+    """Every start of a supervisor or syncer has a higher epoch than all its starts before."""
     newest: dict[str, int] = {}
     for _, actor, entry in history.lines:
         if isinstance(entry, Started):
@@ -35,7 +35,7 @@ def epochs_grow(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def incarnations_are_given_once(history: History, _limits: Limits) -> Iterator[str]:
-    """No incarnation is given twice, and those of a name grow."""
+    """No incarnation is given twice, and the incarnations of each name grow."""
     given: dict[Pair, str] = {}
     newest: dict[str, Pair] = {}
     for _, _, entry in history.lines:
@@ -50,7 +50,7 @@ def incarnations_are_given_once(history: History, _limits: Limits) -> Iterator[s
 
 
 def versions_grow(history: History, _limits: Limits) -> Iterator[str]:
-    """A fragment's committed versions grow, also over restarts, and so do those of a holder."""
+    """A fragment's committed versions grow, over restarts too, as do those a learner adopts."""
     committed: dict[int, Pair] = {}
     held: dict[tuple[str, str, int], Pair] = {}
     for _, actor, entry in history.lines:
@@ -68,7 +68,7 @@ def versions_grow(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def versions_follow(history: History, _limits: Limits) -> Iterator[str]:
-    """What the syncer remembers is one chain per fragment: each merge adds 1 to the number."""
+    """The versions that the syncer kept are one chain per fragment: each merge adds 1."""
     numbers: dict[int, int] = {}
     newest: Pair = (0, 0)
     for _, _, entry in history.effective:
@@ -99,7 +99,7 @@ def versions_have_one_value(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def journal_comes_first(history: History, _limits: Limits) -> Iterator[str]:
-    """What is adopted was durable before, and no restart takes back what was durable."""
+    """A version is durable before it is adopted, and no restart loses a durable record."""
     yield from history.undone
     written: dict[int, tuple[int, str]] = {}
     durable: dict[tuple[int, str], None] = {}
@@ -119,9 +119,10 @@ def journal_comes_first(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def what_ended_is_fenced(history: History, limits: Limits) -> Iterator[str]:
-    """Applied is only what an incarnation that had not ended sent in this epoch, from a kept base.
+    """Every applied contribution has this epoch's ticket, a live incarnation and a kept base.
 
-    A round decides when it closes; an end that comes while its merge is computed comes too late.
+    The incarnation must not have ended before the round closed; an end that comes while the merge
+    is computed comes too late to exclude the contribution.
     """
     epoch, seed = 0, (0, 0)
     ended: dict[str, Pair] = {}
@@ -152,7 +153,7 @@ def what_ended_is_fenced(history: History, limits: Limits) -> Iterator[str]:
 
 
 def rounds_have_their_quorum(history: History, limits: Limits) -> Iterator[str]:
-    """Nothing is merged below K contributions, but for the closing rounds."""
+    """No round closes with fewer than K contributions, except in the closing rounds."""
     closing = False
     for _, _, entry in history.effective:
         if isinstance(entry, Started | Closing):
@@ -164,7 +165,7 @@ def rounds_have_their_quorum(history: History, limits: Limits) -> Iterator[str]:
 
 
 def learners_keep_up(history: History, _limits: Limits) -> Iterator[str]:
-    """I4: once healed, who lives adopts within a period what was committed before it."""
+    """I4: once faults have stopped, running learners adopt each version within a period."""
     found = next(((at_s, e) for at_s, _, e in history.lines if isinstance(e, Healed)), None)
     if found is None:
         return
@@ -194,7 +195,7 @@ def learners_keep_up(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def _lives(history: History) -> dict[str, tuple[float, float]]:
-    """When the last process of every learner began and ended; a finished run ends all."""
+    """Start and end of each learner's last process; the end of the run ends all of them."""
     end_s = min(
         (at_s for at_s, _, e in history.lines if isinstance(e, Finished) and e.ledger is not None),
         default=float("inf"),

@@ -1,4 +1,4 @@
-"""Versions, incarnations and tickets as they stand on a tape, made fit to be compared."""
+"""Parsing of a tape's versions, incarnations and tickets into values that can be compared."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,14 +9,14 @@ Pair = tuple[int, int]
 
 @lru_cache(maxsize=4096)
 def pair(text: str) -> Pair:
-    """A version or an incarnation, to be compared."""
+    """Parse a version or an incarnation."""
     epoch, _, number = text.partition(".")
     return int(epoch), int(number)
 
 
 @dataclass(frozen=True, slots=True)
 class TicketFacts:
-    """A ticket taken apart."""
+    """The parts of a ticket."""
 
     name: str
     incarnation: Pair
@@ -26,7 +26,7 @@ class TicketFacts:
 
 @lru_cache(maxsize=4096)
 def ticket(text: str) -> TicketFacts:
-    """A ticket, taken apart."""
+    """Parse a ticket."""
     who, _, right = text.rpartition("@")
     name, _, incarnation = who.rpartition("/")
     epoch, _, round_ = right.partition(":")

@@ -1,17 +1,17 @@
-"""One process on one host, and its children.
+"""The runtime of one process on one host, and of its child processes.
 
 Where to find what:
 
 =========================================  =====================
-secrets, network, signals, end             `process_runtime.py`
-asking a supervisor what its run is        `fetch_run_spec.py`
-one request of who is no member            `one_request.py`
-where the hub of a folder is               `hub_file.py`
-children that are started, watched, ended  `child_processes.py`
-which process is meant                     `process_identity.py`
-what a child writes                        `process_output.py`
-actors as processes of this one            `task_processes.py`
-a hub that starts none                     `no_launcher.py`
-signs of life, stalls of the loop          `watchdog.py`
+secrets, network, signals, shutdown        `process_runtime.py`
+fetching the run's spec from a supervisor  `fetch_run_spec.py`
+one request from a non-member              `one_request.py`
+the address of a folder's hub              `hub_file.py`
+launching and watching child processes     `child_processes.py`
+identity of a process beyond its pid       `process_identity.py`
+log files of child processes               `process_output.py`
+actors that run as tasks of this process   `task_processes.py`
+a launcher that starts nothing             `no_launcher.py`
+systemd watchdog, event-loop stalls        `watchdog.py`
 =========================================  =====================
 """

@@ -1,4 +1,4 @@
-"""The process port for real processes: children that are started, watched, adopted and ended.
+"""The launcher of real processes: it starts, watches, adopts and ends children of this process.
 
     launcher = ProcessLauncher(command, environment, folder, ended)
     adopted = launcher.adopt()               # children of a launcher that was killed
@@ -9,19 +9,19 @@
 
 Rules:
 
-1. A child has its own session, so neither a dying launcher nor Ctrl-C on the terminal takes it
-   along. A launcher that ends in order ends its children itself, with `terminate_all`.
-2. What runs is written to `processes.json` as pid and start time. A launcher that takes up the
-   folder adopts whoever of them still lives; nothing else is ever signalled.
-3. A child's end is seen at once, by its pidfd; where there is none, by looking now and then.
-4. The launcher tells how a child ended, with the last that it wrote. Whether it is
-   started again is the supervisor's decision.
+1. A child has its own session, so neither the death of the launcher nor Ctrl-C on the terminal ends
+   it. A launcher that ends in order ends its children itself, with `terminate_all`.
+2. `processes.json` records the pid and the start time of every running child. The next launcher of
+   the folder adopts those that still live; no other process is ever signalled.
+3. The end of a child is noticed at once by its pidfd, or by polling on systems without pidfds.
+4. The launcher reports how a child ended, with the last lines that it wrote. The supervisor decides
+   whether it is restarted.
 5. Whatever a child leaves behind in its process group is killed when the child ends.
 
-Processes are spawned and reaped here rather than by asyncio, since its children cannot be adopted,
-and since a start that awaits nothing leaves no moment in which the loop could forget it. A child is
-found by its environment if it is missing from the records: it was spawned in the instant before
-its launcher died, or they were lost.
+Processes are spawned and reaped here rather than by asyncio, because children of asyncio cannot be
+adopted, and because a start that awaits nothing cannot be cancelled before it is recorded. A child
+that is missing from the records is found by its environment: its launcher died in the instant after
+the spawn, or the records were lost.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ from islands.hosting.process_output import (
     size_of,
 )
 
-# A child is no service of its own: what systemd gave the launcher is not meant for it.
+# What systemd passed to the launcher is not meant for its children, which are no services.
 _NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID")
 _POLL_S = 0.1
 _KILL_S = 10.0
@@ -72,16 +72,17 @@ class _Child:
 
 
 class ProcessLauncher:
-    """Children of one run folder, by name.
+    """The child processes of one run folder, by name.
 
     Args:
-        command: argument list of a name; it can be read by everybody on the host, so no secrets.
-        environment: variables of a name, on top of those of this process.
-        folder: of the run; each child writes to `processes/<name>/output.log` in it.
+        command: returns the argument list of a name; every user of the host can read it, so it
+            must hold no secrets.
+        environment: returns the variables of a name that are set beside those of this process.
+        folder: the run's folder; each child writes to `processes/<name>/output.log` in it.
         ended: told how a child ended.
-        damaged: told the name of the file of records, if it was damaged when children were adopted.
-        log_limit_bytes: beyond which a log file is turned over; one full file is kept.
-        log_check_s: interval at which the sizes are looked at.
+        damaged: told the name of the records' file, if it is damaged when children are adopted.
+        log_limit_bytes: size beyond which a log file is rotated; one full file is kept.
+        log_check_s: interval at which the sizes of log files are checked.
 
     Raises:
         UserError: the folder cannot be used, or another launcher uses it.
@@ -98,7 +99,7 @@ class ProcessLauncher:
         log_limit_bytes: int = LIMIT_BYTES,
         log_check_s: float = 10.0,
     ) -> None:
-        """Take the folder; nothing is started and nobody adopted yet."""
+        """Lock the folder; start and adopt nothing yet."""
         self._command = command
         self._environment = environment
         self._folder = folder
@@ -113,31 +114,31 @@ class ProcessLauncher:
         self._idle.set()
         self._log_timer: asyncio.TimerHandle | None = None
         self._rotation: asyncio.Future[None] | None = None
-        self._lock = lock_folder(folder, "processes.lock", "run")  # else all would start twice
+        self._lock = lock_folder(folder, "processes.lock", "run")  # else two would start each child
 
     # --- who runs -----------------------------------------------------------------------------
 
     def __contains__(self, name: str) -> bool:
-        """Whether a process of this name runs."""
+        """Return whether a process of this name runs."""
         return name in self._children
 
     def names(self) -> list[str]:
-        """The processes that run, in the order of their start."""
+        """Return the processes that run, in the order of their start."""
         return list(self._children)
 
     def pid(self, name: str) -> int | None:
-        """The pid of a process, if it runs."""
+        """Return the pid of a process, or None if it does not run."""
         child = self._children.get(name)
         return None if child is None else child.identity.pid
 
     def log(self, name: str) -> Path:
-        """The file to which a process of this name writes."""
+        """Return the log file to which a process of this name writes."""
         return self._folder / "processes" / name / "output.log"
 
     # --- starting -----------------------------------------------------------------------------
 
     def start(self, name: str) -> None:
-        """Start a process; does nothing if it runs, or the launcher is closed."""
+        """Start a process, unless it runs already or the launcher is closed."""
         if not self._closed and name not in self._children:
             self._start_now(name)
 
@@ -145,7 +146,7 @@ class ProcessLauncher:
         """Watch the children of an earlier launcher that still live, and forget the others.
 
         Returns:
-            The names that were adopted; `start` does nothing for them.
+            The names of all processes that run now; `start` does nothing for them.
         """
         if self._damaged is not None and is_damaged(self._records):
             self._damaged(self._records.name)
@@ -189,11 +190,11 @@ class ProcessLauncher:
                 ),
                 setsid=True,
                 setsigmask=(),
-                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them; others do not
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # ignored by Python, not by others
             )
         finally:
             os.close(output)
-        found = facts(pid)  # it is there, at least as a zombie: only we reap it
+        found = facts(pid)  # the pid still exists, at least as a zombie: only we reap it
         return Identity(pid, 0 if found is None else found.started_ticks, log_start)
 
     # --- ending -------------------------------------------------------------------------------
@@ -203,30 +204,30 @@ class ProcessLauncher:
         self._signal(name, signal.SIGKILL)
 
     def stop(self, name: str, grace_s: float) -> None:
-        """Ask a process to end, and kill it if it did not within `grace_s`."""
+        """Ask a process to end, and kill it if it has not ended within `grace_s`."""
         child = self._children.get(name)
         if child is None:
             return
         self._signal(name, signal.SIGTERM)
-        self._signal(name, signal.SIGCONT)  # a paused process hears nothing
+        self._signal(name, signal.SIGCONT)  # a stopped process would not handle SIGTERM
         if child.grace is not None:
             child.grace.cancel()
         loop = asyncio.get_running_loop()
         child.grace = loop.call_later(grace_s, send_signal, child.identity, signal.SIGKILL)
 
     def pause(self, name: str) -> None:
-        """Let a process stand still, as a host does that stalls."""
+        """Suspend a process, which simulates a host that stalls."""
         self._signal(name, signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
-        """Let a paused process go on."""
+        """Continue a suspended process."""
         self._signal(name, signal.SIGCONT)
 
     async def wait_ended(self, timeout_s: float) -> bool:
-        """Wait until no process runs, at most so long.
+        """Wait until no process runs, or the timeout passes.
 
         Returns:
-            Whether it came to that.
+            Whether no process runs.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -234,7 +235,7 @@ class ProcessLauncher:
         return not self._children
 
     async def terminate_all(self, grace_s: float) -> bool:
-        """End all processes, by SIGKILL after `grace_s`, and start none any more.
+        """End all processes, by SIGKILL after `grace_s`, and accept no more starts.
 
         Returns:
             Whether all have ended; one that hangs in the kernel outlives even SIGKILL.
@@ -245,7 +246,7 @@ class ProcessLauncher:
         return await self.wait_ended(grace_s + _KILL_S)
 
     def close(self) -> None:
-        """Watch nobody any more and free the folder; what still runs can be adopted."""
+        """Stop watching, and unlock the folder; processes that still run can be adopted."""
         self._closed = True
         for child in self._children.values():
             self._unwatch(child)
@@ -283,7 +284,7 @@ class ProcessLauncher:
                 timer.cancel()
 
     def _look(self, name: str, child: _Child) -> None:
-        """Something happened to a child, or it is time to see whether it did."""
+        """Check whether a child has ended, after an event of its pidfd or at a poll; report it."""
         if not _has_ended(child):
             if child.descriptor is None:
                 loop = asyncio.get_running_loop()
@@ -303,7 +304,7 @@ class ProcessLauncher:
         )
 
     def _check_logs(self) -> None:
-        """Turn over what grew too long, on a thread: the disk may be slow."""
+        """Rotate log files that grew too long, on a thread, because the disk may be slow."""
         loop = asyncio.get_running_loop()
         self._log_timer = loop.call_later(self._log_check_s, self._check_logs)
         logs = [self.log(name) for name in self._children]
@@ -325,11 +326,15 @@ def _has_ended(child: _Child) -> bool:
 
 
 def _reap(identity: Identity) -> int | None:
-    """End what a child left behind, then let its pid go, in this order: until then it is ours."""
+    """Kill the rest of a child's process group, then reap the child, which frees its pid.
+
+    Returns:
+        Its exit code; None if other code in this process has reaped it.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(identity.pid, signal.SIGKILL)
     try:
         _, status = os.waitpid(identity.pid, 0)
-    except ChildProcessError:  # somebody else in this process reaped it
+    except ChildProcessError:  # other code in this process reaped it
         return None
     return os.waitstatus_to_exitcode(status)

@@ -1,4 +1,4 @@
-"""Asking a supervisor what its run is, before there is anything to join with."""
+"""Fetching the run's spec and plan from a supervisor, which a process needs before it can join."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ PAUSE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who asks: its role and its name in the run."""
+    """The role of the process that asks, and its name in the run."""
 
     role: Role
     name: str
@@ -34,23 +34,23 @@ async def fetch_run_spec(
     wait_s: float,
     say: Callable[[str], object],
 ) -> tuple[RunSpec, RunPlan]:
-    """Ask the addresses in turn until one answers.
+    """Ask the addresses in turn, again and again, until one answers.
 
     Args:
-        network: how to reach them.
-        addresses: of the supervisor.
-        requester: who asks.
-        wait_s: how long to go on trying.
-        say: told what it waits for, when that changes.
+        network: dials the addresses.
+        addresses: the addresses of the supervisor.
+        requester: the role and name to ask with.
+        wait_s: how long to go on trying; each address is tried at least once.
+        say: told why there is no answer yet, whenever the reason changes.
 
     Raises:
-        RefusedError: the one that answered refuses us.
-        UnreachableError: nobody answered in time.
+        RefusedError: the supervisor that answered refuses this process.
+        UnreachableError: no supervisor answered in time.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
     question, before = RunSpecRequest(PROTOCOL, requester.role, requester.name), ""
-    while True:  # until somebody answers, or the deadline
+    while True:  # until a supervisor answers, or the deadline
         try:
             return await request(network, addresses, requester.name, question, _read)
         except DialDenied as error:
@@ -74,10 +74,10 @@ def _read(envelope: Envelope) -> tuple[RunSpec, RunPlan] | None:
 
 
 def check_same(mine: Layout, run: Layout) -> None:
-    """Refuse to train something else than the run does.
+    """Refuse if this host's task has another layout than the run.
 
     Raises:
-        RefusedError: the first difference, in a sentence.
+        RefusedError: the layouts differ; the sentence names the first difference.
     """
     difference = mine.first_difference(run)
     if difference is not None:

@@ -1,4 +1,4 @@
-"""Where the hub of a run is: a small file in the run's folder, for operators on the same host."""
+"""A small file in the run's folder with the hub's address, for operators on the same host."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,9 @@ HUB_FILE = "hub.json"
 class HubPlace:
     """The address of a supervisor, the name of its run, and the files of its secrets.
 
-    The files are those that the hub was told; empty: those in the folder. `key_mark` and
-    `token_mark` tell the secrets of one start from those of another, to whoever has the key.
+    The files are those that the hub was given; empty for those in the folder. `key_mark` and
+    `token_mark` are digests under the key, by which its holder sees whether the secrets of two
+    starts differ.
     """
 
     supervisor: str
@@ -28,7 +29,7 @@ class HubPlace:
 
 
 def write_place(folder: Path, place: HubPlace) -> None:
-    """Tell where the hub is; whoever reads meanwhile finds the old file or the new one.
+    """Write the hub's address; a concurrent reader finds the old file or the new one.
 
     Raises:
         OSError: the folder cannot be written to.
@@ -37,10 +38,10 @@ def write_place(folder: Path, place: HubPlace) -> None:
 
 
 def read_place(folder: Path) -> HubPlace:
-    """Where the hub of a folder is, or was last.
+    """Read the address at which the hub of a folder is, or was last.
 
     Raises:
-        UserError: the folder is none of a run whose hub lived on this host, or the file is damaged.
+        UserError: no hub on this host has used the folder, or the file is damaged.
     """
     path = folder / HUB_FILE
     try:
@@ -58,11 +59,11 @@ def read_place(folder: Path) -> HubPlace:
 
 
 def outlived_by(earlier: HubPlace | None, place: HubPlace) -> str:
-    """Why processes that outlived an earlier start are of no use to this one; "" if they are.
+    """Say why this start cannot use processes that outlived an earlier one; "" if it can.
 
     Args:
-        earlier: what that start told of itself; None if nobody knows any more.
-        place: what this one will.
+        earlier: the address and digests of the earlier start; None if they are lost.
+        place: the address and digests of this start.
     """
     if earlier is None or earlier.supervisor != place.supervisor:
         return "look for the hub where it was before"

@@ -2,24 +2,24 @@
 
 
 class NoLauncher:
-    """A hub that starts no processes: learners are started by hand, or by their hosts."""
+    """A launcher that starts no processes: learners are started by hand, or by their hosts."""
 
     def start(self, name: str) -> None:
-        """Nothing is launched here."""
+        """Do nothing: this hub launches no process."""
 
     def kill(self, name: str) -> None:
-        """Nothing was launched here."""
+        """Do nothing: no process was launched."""
 
     def stop(self, name: str, grace_s: float) -> None:
-        """Nothing was launched here."""
+        """Do nothing: no process was launched."""
 
     def names(self) -> list[str]:
-        """Nobody."""
+        """Return no names."""
         return []
 
     def adopt(self) -> list[str]:
-        """Nobody."""
+        """Return no names."""
         return []
 
     def close(self) -> None:
-        """Nothing is watched."""
+        """Do nothing: no process is watched."""

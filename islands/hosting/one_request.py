@@ -1,4 +1,4 @@
-"""One request to a supervisor over a link of its own, for who is no member."""
+"""One request to a supervisor over a link of its own, from a process that is no member."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,19 +21,19 @@ async def request(
     body: object,
     read: Callable[[Envelope], Answer | None],
 ) -> Answer:
-    """Send a message to the first address that can be reached, and wait for what answers it.
+    """Send a message to the addresses in turn until one answers, and return the answer.
 
     Args:
-        network: how to reach them.
-        addresses: of the supervisor; each is tried once.
-        sender: name of who asks.
+        network: dials the addresses.
+        addresses: the addresses of the supervisor; each is tried once.
+        sender: name of the process that asks.
         body: the message.
-        read: makes the answer of what comes; None while it is not there, or not whole.
+        read: given each envelope that arrives; returns None until the answer is complete.
 
     Raises:
-        DialDenied: the one that was reached does not let us in.
-        RefusedError: it refuses us.
-        UnreachableError: nobody answered; the sentence says for each address why.
+        DialDenied: the supervisor does not accept this process's connection.
+        RefusedError: the supervisor refuses the request.
+        UnreachableError: no address answered; the sentence says for each of them why.
     """
     failures: list[str] = []
     for address in addresses:
@@ -58,7 +58,7 @@ async def request(
 
 async def _answer(link: Link, read: Callable[[Envelope], Answer | None]) -> Answer:
     async with asyncio.timeout(ANSWER_S):
-        while True:  # until the answer is among what comes
+        while True:  # until the answer is complete, or the timeout
             envelope = await link.receive()
             if isinstance(envelope.body, Refused):
                 raise RefusedError(f"the supervisor refused: {envelope.body.reason}")

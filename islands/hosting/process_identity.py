@@ -1,10 +1,10 @@
-"""Which process is meant: a pid with its start time; and how one that is meant is signalled.
+"""The identity of a process: its pid with its start time; and signals to that process only.
 
-A pid alone names nobody for long: the kernel gives it to the next process once its bearer is gone.
-A pid together with the time at which its process started (field 22 of `/proc/<pid>/stat`, in clock
-ticks since boot) is taken once per boot. Signals go through a pidfd where the system has them: the
-descriptor is opened first and the start time compared after, so that what is signalled is what was
-compared, also if it ends in between.
+A pid alone does not identify a process: the kernel reuses it once the process is gone. A pid with
+the time at which its process started (field 22 of `/proc/<pid>/stat`, in clock ticks since boot) is
+unique within one boot. Signals go through a pidfd where the system has them: the descriptor is
+opened first and the start time compared after, so that the process that is signalled is the one
+that was compared, also if it ends in between.
 
 Reference: proc_pid_stat(5), pidfd_open(2), pidfd_send_signal(2).
 """
@@ -26,7 +26,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process of this boot; `log_start` is where its output begins in its log file."""
+    """A process of this boot; `log_start` is the offset of its output in its log file."""
 
     pid: int
     started_ticks: int
@@ -35,7 +35,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The processes that a launcher started and has not seen to end, by name."""
+    """The processes that a launcher started and has not seen end, by name; `boot` is their boot."""
 
     boot: str
     processes: dict[str, Identity]
@@ -45,7 +45,7 @@ class Records:
 class Facts:
     """What the kernel says of a pid at this moment; a zombie has ended and is not yet reaped.
 
-    `leads` says whether it leads a session of its own, as each child does.
+    `leads` tells whether the process leads a session of its own, as each child does.
     """
 
     zombie: bool
@@ -55,7 +55,7 @@ class Facts:
 
 
 def facts(pid: int) -> Facts | None:
-    """What the kernel says of a pid; None if nobody has it."""
+    """Return what the kernel says of a pid; None if no process has it."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -65,7 +65,7 @@ def facts(pid: int) -> Facts | None:
 
 
 def lives(identity: Identity) -> bool:
-    """Whether this very process is there and has not ended."""
+    """Return whether exactly this process exists and has not ended."""
     found = facts(identity.pid)
     return found is not None and _is_meant(found, identity) and not found.zombie
 
@@ -75,10 +75,10 @@ def _is_meant(found: Facts | None, identity: Identity) -> bool:
 
 
 def open_pidfd(identity: Identity) -> int | None:
-    """A descriptor that becomes readable when the process ends.
+    """Open a descriptor that becomes readable when the process ends.
 
     Returns:
-        None where the system has no pidfds, or where the pid is nobody's or somebody else's.
+        None where the system has no pidfds, or where no process or another one has the pid.
     """
     try:
         descriptor = os.pidfd_open(identity.pid)
@@ -91,16 +91,16 @@ def open_pidfd(identity: Identity) -> int | None:
 
 
 def send_signal(identity: Identity, number: signal.Signals) -> bool:
-    """Signal a process if it is still the one that is meant.
+    """Signal a process, if the pid still belongs to it.
 
     Returns:
-        Whether it was there to be signalled.
+        Whether the process was signalled.
     """
     descriptor = open_pidfd(identity)
     try:
         if descriptor is not None:
             signal.pidfd_send_signal(descriptor, number)
-        elif lives(identity):  # no pidfds here: the time between these two lines is unguarded
+        elif lives(identity):  # without pidfds the pid may be reused between these two lines
             os.kill(identity.pid, number)
         else:
             return False
@@ -113,7 +113,7 @@ def send_signal(identity: Identity, number: signal.Signals) -> bool:
 
 
 def boot_id() -> str:
-    """What tells this boot from any other; start times mean nothing beyond it."""
+    """Return the id of this boot; start times mean nothing beyond it."""
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -121,21 +121,22 @@ def boot_id() -> str:
 
 
 def mark_of(name: str, folder: Path) -> str:
-    """What the environment of a child says, by which it is found whatever became of its record."""
+    """Return the mark in a child's environment, by which it is found even if its record is lost."""
     return f"{name}:{folder.absolute()}"
 
 
 def marked(folder: Path) -> dict[str, Identity]:
-    """The children of a folder's launchers that live, by what their environments say.
+    """Find the living children of a folder's launchers by the mark in their environments.
 
-    Processes that a child started inherit its environment; they are none of the launcher's.
+    Processes that a child started inherit the mark; they are left out, because they lead no session
+    or started later.
     """
     found: dict[str, Identity] = {}
     wanted = f"{MARK}=".encode()
     for place in sorted(Path("/proc").glob("[0-9]*")):
         try:
             words = (place / "environ").read_bytes().split(b"\0")
-        except OSError:  # it has ended, or is somebody else's
+        except OSError:  # it has ended, or belongs to another user
             continue
         told = next((word for word in words if word.startswith(wanted)), b"")
         name, _, where = told.removeprefix(wanted).decode(errors="replace").partition(":")
@@ -149,7 +150,7 @@ def marked(folder: Path) -> dict[str, Identity]:
 
 
 def is_damaged(path: Path) -> bool:
-    """Whether there is a file of records that is not what was written."""
+    """Return whether the file of records exists but is damaged."""
     try:
         read_sealed(path)
     except IslandsError:
@@ -158,9 +159,9 @@ def is_damaged(path: Path) -> bool:
 
 
 def read_records(path: Path) -> dict[str, Identity]:
-    """The processes of this boot that a file tells of; none if it tells of another boot.
+    """Read the processes that a file records; none if they are of another boot.
 
-    A file that cannot be read counts as none: `marked` finds the processes all the same.
+    A file that cannot be read counts as empty: `marked` finds the processes all the same.
     """
     try:
         records = msgspec.json.decode(read_sealed(path) or b"", type=Records)
@@ -170,12 +171,12 @@ def read_records(path: Path) -> dict[str, Identity]:
 
 
 def write_records(path: Path, processes: dict[str, Identity]) -> None:
-    """Replace the file at once, so that a reader finds the old records or the new ones.
+    """Replace the file atomically, so that a reader finds the old records or the new ones.
 
-    A full disk leaves the old ones: what they then tell of too much, the start times give away.
+    A full disk leaves the old records; their start times show which processes have ended since.
     """
     text = msgspec.json.format(msgspec.json.encode(Records(boot_id(), processes)), indent=2)
     fresh = path.with_suffix(".new")
     with contextlib.suppress(OSError):
-        fresh.write_bytes(sealed(text))  # not flushed: the loop waits for no disk, see `marked`
+        fresh.write_bytes(sealed(text))  # no fsync, which blocks the loop: `marked` makes up for it
         fresh.replace(path)

@@ -1,7 +1,7 @@
-"""What a child process writes: a log file of its own, its last line, and a limit to its size.
+"""The log file of a child process: its rotation, and the last lines that tell how the child ended.
 
-A child writes to its file itself, so its output survives whoever started it. The file is opened
-for appending, which is what lets it be emptied under a child that goes on writing.
+A child writes to its file itself, so its output survives the launcher. The file is opened for
+appending, so that it can be truncated while the child goes on writing.
 """
 
 import os
@@ -20,13 +20,13 @@ _TAIL_BYTES = 8192
 
 
 def rotate(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
-    """Keep one full file beside the growing one, if that grew beyond the limit.
+    """Rotate a log file that grew beyond the limit; one full file is kept beside it.
 
-    The content is copied and the file emptied, since a child holds the file and not its name. What
-    it writes between the two is lost. A disk that takes no copy leaves all as it is.
+    The content is copied and the file truncated, because the child holds the open file, not its
+    name. What the child writes in between is lost. If the disk takes no copy, nothing changes.
 
     Returns:
-        Whether the file is empty now.
+        Whether the file was rotated.
     """
     try:
         if path.stat().st_size <= limit_bytes:
@@ -39,7 +39,7 @@ def rotate(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
 
 
 def open_output(path: Path) -> int:
-    """A descriptor that appends to a log file; a disk that takes no new file keeps no output."""
+    """Open a log file for appending; if the disk takes no new file, the output is discarded."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -48,7 +48,7 @@ def open_output(path: Path) -> int:
 
 
 def size_of(path: Path) -> int:
-    """How long the file is; 0 if there is none."""
+    """Return the size of a file; 0 if there is none."""
     try:
         return path.stat().st_size
     except OSError:
@@ -56,14 +56,14 @@ def size_of(path: Path) -> int:
 
 
 def last_line(path: Path, start: int = 0) -> str:
-    """The last line that is not blank, from `start` on, as printable text of bounded length."""
+    """Return the last line from `start` on that is not blank, as printable text cut to a limit."""
     lines = [line.strip() for line in _tail(path, start)]
     line = next((line for line in reversed(lines) if line), "")
     return _printable(line)[:TOLD_CHARACTERS]
 
 
 def last_traceback(path: Path, start: int = 0) -> str:
-    """The last traceback from `start` on, as printable lines without the last; empty if none."""
+    """Return the last traceback from `start` on, without its last line; empty if there is none."""
     lines = _tail(path, start)
     while lines and not lines[-1].strip():
         lines.pop()
@@ -77,7 +77,7 @@ def _tail(path: Path, start: int) -> list[str]:
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
-            start = start if start <= end else 0  # it was emptied since
+            start = start if start <= end else 0  # the file was rotated since
             file.seek(max(start, end - _TAIL_BYTES))
             return file.read(_TAIL_BYTES).decode(errors="replace").splitlines()
     except OSError:
@@ -89,15 +89,15 @@ def _printable(line: str) -> str:
 
 
 def end_of(exit_code: int | None, path: Path, start: int = 0) -> ProcessEnd:
-    """How a process ended, by its exit code and what it wrote.
+    """Describe how a process ended, by its exit code and its output.
 
     Args:
-        exit_code: as the system tells it; below 0 the number of a signal; None if nobody knows.
-        path: of its output.
-        start: where in it this process began.
+        exit_code: the exit code; below 0 the number of a signal; None if it is not known.
+        path: the process's log file.
+        start: the offset in that file at which the process's output begins.
     """
     line = last_line(path, start)
-    sentence = re.sub(r"^python -m [\w.]+: ", "", line)  # how it is called helps nobody
+    sentence = re.sub(r"^python -m [\w.]+: ", "", line)  # the command's name does not help
     return ProcessEnd(
         exit_code, _end_in_words(exit_code, line), sentence, last_traceback(path, start)
     )

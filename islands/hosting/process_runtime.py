@@ -1,6 +1,6 @@
-"""A process on a host: its secrets, its network, its signals, its end.
+"""The runtime of a process on a host: secrets, network, signals and shutdown.
 
-The first SIGTERM or Ctrl-C asks the actors to leave in order; the second ends the process at once.
+The first SIGTERM or Ctrl-C begins an orderly shutdown; the second ends the process at once.
 """
 
 import asyncio
@@ -37,31 +37,31 @@ KEY_FILE = "key"
 GOODBYE_S = 15.0
 SIGNALLED = 130
 STALLS_TOLD_S = 60.0
-"""A person is told at most so often that the event loop stood still."""
+"""Least time between two messages that tell a person of stalls of the event loop."""
 FAILURES_SAID = 32
-"""Different failures that are told; more of them, such as one for each record, tell nothing new."""
+"""At most this many failures are told: more, such as one for each record, would say nothing new."""
 
 
 def say(text: str) -> None:
-    """Tell the person who started this process."""
-    with contextlib.suppress(OSError):  # a full disk under its output, or nobody who reads it
+    """Print a sentence for the person who started this process."""
+    with contextlib.suppress(OSError):  # the disk under the output is full, or its pipe is closed
         print(text, file=sys.stderr, flush=True)  # noqa: T201  a process answers on its terminal
 
 
 class SaidOnce:
-    """Tells each failure of the user's code once, its traceback first.
+    """Reports each failure of the user's code once, its traceback first.
 
     Args:
-        say: to a person.
+        say: shows a text to a person.
     """
 
     def __init__(self, say: Callable[[str], object]) -> None:
-        """Nothing has been said."""
+        """Remember no failure yet."""
         self._say = say
         self._told: set[str] = set()
 
     def __call__(self, error: IslandsError, who: str = "") -> None:
-        """Tell a failure, unless it has been told of anybody, or so many others were."""
+        """Report a failure, unless it was reported before for any process, or too many were."""
         sentence = str(error)
         if sentence not in self._told and len(self._told) < FAILURES_SAID:
             self._told.add(sentence)
@@ -69,7 +69,7 @@ class SaidOnce:
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Run a process to its end, on uvloop where there is one; returns the exit code."""
+    """Run a process to its end, on uvloop where it is installed; return the exit code."""
 
     async def ready_at_once(watchdog: Watchdog) -> int:
         watchdog.ready()
@@ -79,7 +79,7 @@ def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
 
 def run_service(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
-    """Run a process that says itself when it is ready; returns the exit code."""
+    """Run a process that tells the watchdog itself when it is ready; return the exit code."""
     allow_open_files()
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
@@ -91,10 +91,10 @@ def run_service(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
 
 
 def allow_open_files() -> int:
-    """Let this process open as many files as the system allows; a session of a peer takes two.
+    """Let this process open as many files as the system allows; the session of a peer takes two.
 
     Returns:
-        How many that are.
+        The number of files that it may open.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # some systems allow less than they say
@@ -104,11 +104,11 @@ def allow_open_files() -> int:
 
 
 class Stalls:
-    """Tells a person that the event loop stood still, and what to do about it; once in a while.
+    """Tells a person that the event loop stalled, and what to do; every `STALLS_TOLD_S` at most.
 
     Args:
-        say: told so.
-        clock: says when.
+        say: shows a sentence to the person.
+        clock: tells the time that limits the rate.
     """
 
     def __init__(self, say: Callable[[str], object], clock: Clock) -> None:
@@ -118,7 +118,7 @@ class Stalls:
         self._untold_s: list[float] = []
 
     def stalled(self, for_s: float) -> None:
-        """The loop goes on after a stall."""
+        """Report a stall that is over, or save it for the next message."""
         self._untold_s.append(for_s)
         now_s = self._clock.now_s()
         if now_s - self._told_s < STALLS_TOLD_S:
@@ -135,7 +135,7 @@ class Stalls:
 
 
 async def _watched(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
-    """A service manager hears that the loop turns; a person, when it did not."""
+    """Run `main` under a watchdog, which sends heartbeats to systemd and tells people of stalls."""
     watchdog = Watchdog(Stalls(say, LoopClock()).stalled)
     watchdog.begin("starting")
     try:
@@ -149,7 +149,7 @@ async def _watched(main: Callable[[Watchdog], Coroutine[Any, Any, int]]) -> int:
 
 
 def token_of(connecting: ConnectOptions) -> Secret | None:
-    """The run's token: from its file, or the environment; None if there is none.
+    """Return the run's token from its file or the environment; None if there is none.
 
     Raises:
         LocalFault: the file is missing, unreadable, or holds no token.
@@ -167,7 +167,7 @@ def token_of(connecting: ConnectOptions) -> Secret | None:
 
 
 def make_secret(path: Path) -> None:
-    """Write a new secret, for the eyes of its owner only, unless the file is there.
+    """Write a new secret, readable by its owner only, unless the file exists.
 
     Raises:
         LocalFault: the file cannot be written.
@@ -178,7 +178,7 @@ def make_secret(path: Path) -> None:
 
 
 def credentials_of(run_name: str, path: Path) -> Credentials:
-    """Signs and checks with the key in a file.
+    """Read the key in a file, and return the credentials that sign and check with it.
 
     Raises:
         UserError: the file is missing, unreadable, or too short for a key.
@@ -198,7 +198,7 @@ def credentials_of(run_name: str, path: Path) -> Credentials:
 
 
 def compiled_folder() -> Path:
-    """Where all runs of this user keep compiled functions: JAX's own setting, or a cache folder."""
+    """Return the cache of compiled functions of all this user's runs; JAX's own setting wins."""
     told = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     if told:
         return Path(told)
@@ -216,14 +216,14 @@ def network_of(
     token: Secret | None,
     limits: Limits | None = None,
 ) -> WebsocketNetwork:
-    """This process's way to the others; `open` it to be dialled.
+    """Make this process's network; it can be dialled once it is opened by `open`.
 
     Args:
-        connecting: how to reach others.
-        listening: where others are to reach this process.
-        token: of the run.
-        limits: of what others may send; None where the layout is not known yet: it is asked for,
-            then told by `WebsocketNetwork.allow`.
+        connecting: certificates with which to dial others.
+        listening: the address and certificates at which others dial this process.
+        token: the run's token.
+        limits: on what others may send; None where the layout is not known yet: it is fetched,
+            and the limits are set later by `WebsocketNetwork.allow`.
 
     Raises:
         LocalFault: a certificate or key cannot be used.
@@ -249,12 +249,12 @@ def network_of(
 
 
 def tape_in(folder: Path, name: str, keeping: KeepOptions) -> FileTape:
-    """The tape of one process, in a folder of its own name; it begins with the clocks' times.
+    """Open the tape of one process, in a folder of its name, and record the clocks' times on it.
 
-    Whoever opens it closes it, so that its last entries are written.
+    The caller closes the tape, so that its last entries are written.
 
     Raises:
-        UserError: the folder cannot be written to; one without room just now is waited for.
+        UserError: the folder cannot be written to, for another reason than a full or failing disk.
     """
     place = folder / "processes" / name
     path = place / "tape.jsonl"
@@ -275,18 +275,18 @@ class ConsoleTape:
     """A tape that also tells the person at the terminal what a process waits for.
 
     Args:
-        tape: where all entries go.
-        say: told each reason once.
+        tape: takes all entries.
+        say: told each new reason for waiting.
     """
 
     def __init__(self, tape: Tape, say: Callable[[str], object]) -> None:
-        """Nothing is said yet."""
+        """Say nothing yet."""
         self._tape = tape
         self._say = say
         self._reason = ""
 
     def write(self, at_s: float, actor: str, entry: Entry) -> None:
-        """Write one entry."""
+        """Write one entry, and say what its actor waits for if that is new."""
         self._tape.write(at_s, actor, entry)
         if isinstance(entry, Waits) and entry.reason != self._reason:
             self._reason = entry.reason
@@ -296,7 +296,7 @@ class ConsoleTape:
 def context_in(
     network: Network, addresses: tuple[str, ...], spec: RunSpec, plan: RunPlan, tape: Tape
 ) -> Context:
-    """What an actor finds in a process of its own, whose supervisor is elsewhere."""
+    """Return the context of an actor whose supervisor is in another process."""
     return Context(
         settings=spec.settings,
         layout=plan.layout,
@@ -308,16 +308,16 @@ def context_in(
     )
 
 
-# --- the life of its actors -------------------------------------------------------------------
+# --- actors -----------------------------------------------------------------------------------
 
 
 class ActorGroup:
     """Actors that share a process: if one of them fails, all end.
 
     Args:
-        name: of the process.
-        leave: asked once when the process is to end in order; the actors then end by themselves.
-        at_once: asked when the process is to end without more ado, just before it does.
+        name: the process's name, for its tasks.
+        leave: called at the first signal; it must make the actors shut down by themselves.
+        at_once: called at the second signal, just before the process ends.
     """
 
     def __init__(
@@ -332,17 +332,17 @@ class ActorGroup:
         self._running = 0
 
     def start(self, actor: RoleActor[Any]) -> asyncio.Task[object]:
-        """Run an actor; returns what is done when it has ended."""
+        """Run an actor; return the task, which is done when the actor has ended."""
         self._running += 1
         return self.scope.spawn(self._run(actor), actor.name)
 
     async def wait(self) -> None:
-        """Wait until all actors have ended, or one has failed; leave nothing behind.
+        """Wait until all actors have ended, or one has failed; then kill those that still run.
 
-        Signals are taken until `close`.
+        Signals are handled until `close`.
 
         Raises:
-            Exception: what an actor failed with.
+            Exception: the error with which an actor failed.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -355,11 +355,11 @@ class ActorGroup:
             raise self._failure
 
     def end(self) -> None:
-        """End whatever still runs."""
+        """End the wait, and with it all actors that still run."""
         self._ended.set()
 
     def close(self) -> None:
-        """Take signals no more."""
+        """Stop handling signals."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
@@ -398,7 +398,7 @@ async def live(
     """Run the actors of a process until all have ended, then close their tape.
 
     Raises:
-        Exception: what an actor failed with.
+        Exception: the error with which an actor failed.
     """
     living = ActorGroup(actors[0].name, leave)
     for actor in actors:

@@ -1,7 +1,7 @@
-"""Actors as processes of one Python process: started, killed, and seen to end.
+"""A launcher that runs actors as tasks of this process, and starts and kills them like processes.
 
-It is the launcher of everything that runs on one loop, in real time or virtual. Killing an actor
-takes away its tasks, its links and its threads, and calls none of its handlers, as a SIGKILL would.
+It launches everything that runs on one event loop, in real or virtual time. Killing an actor takes
+away its tasks, its links and its threads, and calls none of its handlers, as SIGKILL would.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ class Process(Protocol):
     """An actor that runs as if it were a process."""
 
     async def run(self) -> None:
-        """Live until it ends by itself."""
+        """Run until the actor ends by itself."""
 
     def leave(self, reason: str) -> None:
-        """End in order."""
+        """Begin an orderly shutdown."""
 
     async def kill(self) -> None:
-        """Free what it holds, without a word to anybody."""
+        """Free what the actor holds, without notifying any peer."""
 
 
 @dataclass(slots=True)
@@ -32,11 +32,11 @@ class _Entry:
 
 
 class ProcessTable:
-    """The processes that run now, by name.
+    """The actors that run now, by the names of their processes.
 
     Args:
-        make: builds the process of a name; called at each start.
-        ended: told how a process ended, by itself or killed.
+        make: builds the actor of a name; called at each start.
+        ended: told how a process ended, whether by itself or killed.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ProcessTable:
         make: Callable[[str], Process],
         ended: Callable[[str, ProcessEnd], None],
     ) -> None:
-        """No process runs."""
+        """Start nothing yet."""
         self._make = make
         self._ended = ended
         self._entries: dict[str, _Entry] = {}
@@ -53,24 +53,24 @@ class ProcessTable:
         self._freeing: dict[asyncio.Task[None], None] = {}
 
     def __contains__(self, name: str) -> bool:
-        """Whether a process of this name runs."""
+        """Return whether a process of this name runs."""
         return name in self._entries
 
     def names(self) -> list[str]:
-        """The processes that run, in the order of their start."""
+        """Return the processes that run, in the order of their start."""
         return list(self._entries)
 
     def get(self, name: str) -> Process | None:
-        """The process of a name, if it runs."""
+        """Return the process of a name, or None if it does not run."""
         entry = self._entries.get(name)
         return None if entry is None else entry.process
 
     def last(self, name: str) -> Process | None:
-        """The process that runs under a name, or the one that did last."""
+        """Return the process that runs under a name, or else the last one that did."""
         return self._last.get(name)
 
     def start(self, name: str) -> None:
-        """Start a process; does nothing if it runs, or the table is closed."""
+        """Start a process, unless it runs already or the table is closed."""
         if self._closed or name in self._entries:
             return
         process = self._last[name] = self._make(name)
@@ -86,7 +86,7 @@ class ProcessTable:
         self._ended(name, ended_by(None if task.cancelled() else task.exception()))
 
     def kill(self, name: str) -> None:
-        """Kill a process at once; its name is free when this returns."""
+        """Kill a process at once; its name can be started again when this returns."""
         entry = self._entries.pop(name, None)
         if entry is not None:
             entry.task.cancel()
@@ -96,7 +96,7 @@ class ProcessTable:
             freeing.add_done_callback(lambda done: self._freeing.pop(done, None))
 
     async def killed(self, name: str) -> bool:
-        """Kill a process, and wait until all that it held is free; returns whether it ran."""
+        """Kill a process, and wait until all that it held is freed; return whether it ran."""
         entry = self._entries.pop(name, None)
         if entry is not None:
             entry.task.cancel()
@@ -104,7 +104,7 @@ class ProcessTable:
         return entry is not None
 
     def stop(self, name: str, grace_s: float) -> None:
-        """Ask a process to end, and kill it if it did not within `grace_s`."""
+        """Ask a process to end, and kill it if it has not ended within `grace_s`."""
         entry = self._entries.get(name)
         if entry is None:
             return
@@ -113,7 +113,7 @@ class ProcessTable:
         entry.task.add_done_callback(lambda _: timer.cancel())
 
     def adopt(self) -> list[str]:
-        """Nothing outlives the process that it is a part of."""
+        """Return nothing: a task does not outlive the process that it runs in."""
         return []
 
     async def _free(self, name: str, entry: _Entry) -> None:
@@ -121,12 +121,12 @@ class ProcessTable:
         self._ended(name, KILLED)
 
     def close(self) -> None:
-        """Kill what runs and start nothing any more."""
+        """Kill all processes, and accept no more starts."""
         self._closed = True
         for name in self.names():
             self.kill(name)
 
     async def wait_freed(self) -> None:
-        """Wait until all that was killed has freed what it held."""
+        """Wait until all killed processes have freed what they held."""
         for freeing in list(self._freeing):
             await freeing

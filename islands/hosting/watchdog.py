@@ -1,18 +1,18 @@
-"""Signs of life to systemd, and the event loop's stalls.
+"""Watchdog heartbeats for systemd, and reports of the event loop's stalls.
 
     watchdog = Watchdog(stalled=lambda lateness_s: tape.write(...))
-    watchdog.begin("reading 4 GB")   # the beat begins; systemd waits for as long as it goes on
+    watchdog.begin("reading 4 GB")   # heartbeats begin; systemd waits for as long as they go on
     watchdog.ready("3 learners")
     ...
     watchdog.stopping()
     watchdog.close()
 
-The beat is a timer of the event loop, so a loop that hangs sends none and systemd restarts the
-process: that is the one fault which a process cannot see to itself. The lateness of the same timer
-tells how long the loop stood still; a stall that passes is reported once, when it is over. Where no
-systemd listens nothing is sent, and stalls are reported all the same.
+A timer of the event loop sends the heartbeats, so a loop that hangs sends none and systemd restarts
+the process: a hang is the one fault that a process cannot handle itself. The lateness of the same
+timer tells how long the loop stalled; a stall is reported once, when it is over. Without systemd no
+heartbeat is sent, and stalls are still reported.
 
-A container has no systemd: there the container's health check asks the server for an answer.
+A container has no systemd; there the container's health check sends a request to the server.
 
 Reference: sd_notify(3), sd_watchdog_enabled(3).
 """
@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 STALL_S = 0.5
 TICK_S = 0.25
 EXTENSION_S = 60.0
-"""A process that is not ready yet asks for so much more time, well before the last has passed."""
+"""A process that is not ready yet asks for this much more time, well before the last has passed."""
 _EXTENSIONS = 4
 _BEATS_PER_LIMIT = 3  # systemd's manual asks for two; the third allows for a stall in between
 
@@ -49,11 +49,11 @@ class Notifier:
 
     @property
     def beat_s(self) -> float | None:
-        """Interval at which the manager wants signs of life; None if it does not want any."""
+        """Interval of heartbeats for the service manager; None if it wants none."""
         return None if self._limit_s is None else self._limit_s / _BEATS_PER_LIMIT
 
     def send(self, **states: str) -> None:
-        """Send states such as READY="1"; a manager that does not listen is not waited for."""
+        """Send states such as READY="1", without waiting for a manager that does not listen."""
         if self._socket is None:
             return
         lines = [f"{name}={' '.join(value.split())}" for name, value in states.items()]
@@ -68,12 +68,12 @@ class Notifier:
 
 
 class Watchdog:
-    """The beat of an event loop.
+    """The heartbeat of an event loop.
 
     Args:
-        stalled: told for how many seconds the loop stood still, once it goes on.
-        notifier: to the service manager; by default to the one of this process, if any.
-        stall_s: shorter stalls are not told.
+        stalled: told for how many seconds the loop stalled, once it goes on.
+        notifier: sends to the service manager; by default to that of this process, if any.
+        stall_s: shorter stalls are not reported.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Watchdog:
         notifier: Notifier | None = None,
         stall_s: float = STALL_S,
     ) -> None:
-        """Prepare; nothing is measured or sent before `begin` or `ready`."""
+        """Measure and send nothing before `begin` or `ready`."""
         self._stalled = stalled
         self._notifier = notifier or Notifier()
         self._stall_s = stall_s
@@ -92,13 +92,13 @@ class Watchdog:
         self._extension_due_s: float | None = None
 
     def begin(self, status: str = "") -> None:
-        """The beat begins; this process is about to do its work, and takes the time it takes."""
+        """Begin the heartbeat, and keep extending systemd's start timeout until `ready`."""
         self._notifier.send(STATUS=status)
         self._beat_due_s = self._extension_due_s = asyncio.get_running_loop().time()
         self._tick()
 
     def ready(self, status: str = "") -> None:
-        """This process does its work from now on; the beat begins if it has not."""
+        """Report that this process is ready; begin the heartbeat if it has not begun."""
         self._notifier.send(READY="1", STATUS=status)
         self._extension_due_s = None
         if self._timer is None:
@@ -106,15 +106,15 @@ class Watchdog:
             self._tick()
 
     def status(self, sentence: str) -> None:
-        """Say in one line what this process does; `systemctl status` shows it."""
+        """Tell systemd in one line what this process does; `systemctl status` shows it."""
         self._notifier.send(STATUS=sentence)
 
     def stopping(self, reason: str = "") -> None:
-        """This process is about to end as it should; the beat goes on meanwhile."""
+        """Report that this process is shutting down; the heartbeat goes on meanwhile."""
         self._notifier.send(STOPPING="1", STATUS=reason)
 
     def close(self) -> None:
-        """End the beat."""
+        """End the heartbeat."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -138,14 +138,14 @@ class Watchdog:
 
 
 def _address(name: str) -> str:
-    """The socket's address; an `@` in front stands for the abstract namespace's zero byte."""
+    """Return the socket's address; a leading `@` stands for the abstract namespace's zero byte."""
     if name.startswith("@"):
         return "\0" + name[1:]
     return name if name.startswith("/") else ""
 
 
 def _limit_s(environment: Mapping[str, str]) -> float | None:
-    """After how long without a beat the manager acts; None if it asks that of nobody, or not us."""
+    """Return the manager's watchdog timeout; None if there is none, or one for another process."""
     limit, meant = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
     if not limit.isdecimal() or int(limit) == 0 or meant not in ("", str(os.getpid())):
         return None

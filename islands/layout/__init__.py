@@ -1,9 +1,9 @@
-"""How a model is cut into fragments, and how these leave and enter the device.
+"""How a model is cut into fragments, and how fragments are copied from and to the device.
 
 Where to find what:
 
 ===========================================  ====================
-leaves, pieces, fragments, units: the words  `leaves.py`
+leaf, piece, fragment, unit, layout          `leaves.py`
 which tensors form which fragment            `fragments.py`
 on which devices a learner computes          `mesh.py`
 gather, overwrite, shift on the device       `device_transfer.py`

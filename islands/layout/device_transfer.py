@@ -1,13 +1,13 @@
-"""What a learner computes on the device between two steps: gather, difference, overwrite, shift.
+"""Functions that run on the device between two steps: gather, difference, overwrite, shift.
 
 Each takes the leaves that a fragment touches and the first row of each of its pieces. The rows
 are arguments, not constants, so fragments of equal shape share one compiled function: a decoder
 of many layers needs a handful. Rows, not elements, are counted, as a leaf may have more than 2³¹
 elements and JAX's indices have 32 bits.
 
-On a mesh the functions run once on each device (`Placement.mapped`). A leaf is then the device's
-own part of it, and a flat value the device's even share; what travels between devices is never
-more than the one fragment. On one device a part is the whole, and nothing is added.
+On a mesh the functions run once on each device (`Placement.prepared`). A leaf is then the device's
+own part of it, and a flat value is the device's even share; never more than the one fragment
+travels between devices. On one device a part is the whole, and nothing is added.
 """
 
 import math
@@ -28,15 +28,15 @@ Leaves = tuple[Array, ...]
 
 @dataclass(frozen=True, slots=True)
 class PieceShape:
-    """A piece without its place.
+    """A piece without the row at which it starts.
 
     Attributes:
-        leaf: Which of the leaves given.
-        shape: The whole leaf's.
-        leaf_rows: Its rows, each an entry along its leading axes.
-        rows: How many of them the piece has.
+        leaf: Index among the leaves that the function is given.
+        shape: Shape of the whole leaf.
+        leaf_rows: Number of rows of the leaf, each an entry along its leading axes.
+        rows: Number of rows of the piece.
         split: How the leaf is cut over the devices.
-        additive: Whether what steps do to it adds up; that of a task's state does not.
+        additive: Whether the changes made by steps add up; those of a task's state do not.
     """
 
     leaf: int
@@ -60,7 +60,7 @@ class PieceShape:
 
 @dataclass(frozen=True, slots=True)
 class FragmentShape:
-    """All that a compiled boundary function depends on, beside the leaves' own shapes."""
+    """All that a compiled boundary function depends on, besides the leaves' own shapes."""
 
     pieces: tuple[PieceShape, ...]
     devices: int
@@ -77,7 +77,7 @@ def shape_of(
     split: Callable[[tuple[int, ...]], Split | None],
     devices: int,
 ) -> FragmentShape:
-    """The shape of a fragment; equal shapes share their functions."""
+    """Return the shape of a fragment; fragments of equal shape share compiled functions."""
     places = {leaf: place for place, leaf in enumerate(touched(fragment))}
     pieces = []
     for piece in fragment.pieces:
@@ -89,19 +89,19 @@ def shape_of(
 
 
 def touched(fragment: Fragment) -> list[int]:
-    """Indices of the leaves a fragment touches, ascending."""
+    """Return the indices of the leaves that a fragment touches, ascending."""
     return sorted({piece.leaf for piece in fragment.pieces})
 
 
 def first_rows(fragment: Fragment) -> NDArray[np.int32]:
-    """The first row of each piece."""
+    """Return the first row of each piece."""
     return np.array([piece.row_start for piece in fragment.pieces], np.int32)
 
 
 def gather(
     shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"]
 ) -> Float[Array, " n"]:
-    """This device's share of a fragment's flat value in float32. Nothing is donated."""
+    """Gather this device's share of a fragment's flat value in float32. Nothing is donated."""
     return _share(shape, _flat(shape, leaves, starts))
 
 
@@ -112,7 +112,7 @@ def difference(
     leaves: Sequence[Array],
     starts: Int[Array, " pieces"],
 ) -> Float[Array, " n"]:
-    """Base − local, subtracted in float32 and cast to `dtype`. Nothing is donated."""
+    """Compute base − local in float32 and cast it to `dtype`. Nothing is donated."""
     return (base - gather(shape, leaves, starts)).astype(dtype)
 
 
@@ -122,7 +122,7 @@ def overwrite(
     starts: Int[Array, " pieces"],
     value: Float[Array, " n"],
 ) -> Leaves:
-    """The leaves with local := value, whatever they hold. The leaves are donated."""
+    """Return the leaves with local := value, whatever they held. The leaves are donated."""
     return _written(shape, leaves, starts, _assembled(shape, value))
 
 
@@ -134,10 +134,10 @@ def shift(
     base: Float[Array, " n"],
     sent: Float[Array, " n"] | None = None,
 ) -> Leaves:
-    """The leaves with local := local + (value − (base − sent)), computed in float32.
+    """Return the leaves with local := local + (value − (base − sent)), computed in float32.
 
-    The leaves are donated. `sent` is base − local of what the value contains. A task's state is
-    taken as it is: a running average is no sum of steps, and what is added to it may be too much.
+    The leaves are donated. `sent` is base − local of the contribution in the value. A task's state
+    is set to the value: a running average is no sum of steps, so the sum may overshoot.
     """
     known = base if sent is None else base - sent
     moved = _flat(shape, leaves, starts) + _assembled(shape, value - known)
@@ -152,7 +152,7 @@ def shift(
 
 
 def read_rows(piece: PieceShape, leaf: Array, start: Int[Array, ""]) -> Array:
-    """Rows of a leaf from `start` on, raveled and whole on every device. Nothing is donated."""
+    """Read rows of a leaf from `start` on, raveled, whole on every device. Nothing is donated."""
     split, axes = piece.split, piece.row_axes
     if split is None:
         rows = leaf.reshape(piece.leaf_rows, -1)
@@ -175,14 +175,14 @@ def all_finite(tree: PyTree) -> Bool[Array, ""]:
 
 
 def _flat(shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"]) -> Array:
-    """A fragment's whole flat value, on every device."""
+    """Gather a fragment's whole flat value on every device."""
     pairs = zip(shape.pieces, starts, strict=True)
     parts = [read_rows(piece, leaves[piece.leaf], start) for piece, start in pairs]
     return jnp.concatenate([part.astype(jnp.float32) for part in parts])
 
 
 def _share(shape: FragmentShape, flat: Array) -> Array:
-    """This device's part of a flat value, padded so that all parts have one length."""
+    """Cut out this device's share of a flat value, padded so that all shares have one length."""
     if shape.devices == 1:
         return flat
     length = -(-flat.size // shape.devices)
@@ -192,7 +192,7 @@ def _share(shape: FragmentShape, flat: Array) -> Array:
 
 
 def _assembled(shape: FragmentShape, share: Array) -> Array:
-    """The flat value that all devices have a share of."""
+    """Gather the flat value of which each device has a share."""
     if shape.devices == 1:
         return share
     whole: Array = jax.lax.all_gather(share, EVERYWHERE, tiled=True)
@@ -202,7 +202,7 @@ def _assembled(shape: FragmentShape, share: Array) -> Array:
 def _written(
     shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"], flat: Array
 ) -> Leaves:
-    """The leaves with a fragment's flat value in its place, in their own dtypes."""
+    """Return the leaves with a fragment's flat value written into them, in their own dtypes."""
     written = list(leaves)
     offset = 0
     for piece, start in zip(shape.pieces, starts, strict=True):
@@ -234,7 +234,7 @@ def _write(piece: PieceShape, leaf: Array, start: Int[Array, ""], part: Array) -
 
 
 def _own_rows(piece: PieceShape, split: Split, start: Int[Array, ""]) -> Int[Array, " rows"]:
-    """Where each row of a piece is among this device's rows; past their end if another has it."""
+    """Index each row of a piece among this device's rows; past their end if another has it."""
     lengths = piece.shape[: piece.row_axes]
     below = math.prod(lengths[split.axis + 1 :])
     length = lengths[split.axis]
@@ -248,9 +248,9 @@ def _own_rows(piece: PieceShape, split: Split, start: Int[Array, ""]) -> Int[Arr
 
 
 def _sum_of_one(part: Array) -> Array:
-    """The sum over devices of which only one has each element, and the others have 0: to the bit.
+    """Sum over devices, bit for bit, where only one has each element and all others have 0.
 
-    Integers are summed, since −0 + 0 would lose its sign and a NaN its payload.
+    The bits are summed as integers, since −0 + 0 would lose its sign and a NaN its payload.
     """
     bits = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}[part.dtype.itemsize]
     if part.dtype == jnp.bool_:

@@ -1,4 +1,4 @@
-"""Which trainable tensors form which fragment (SPEC §4). The words are in `islands.layout.leaves`.
+"""Plan which trainable tensors form which fragment (SPEC §4); `leaves.py` defines the terms.
 
 How many fragments: `P_eff = min(P, pieces of at least 64 KiB)`, at least 1, where a leaf above
 the fair share (total / P) has been cut by rows, never below 64 KiB. The fair share depends on
@@ -8,7 +8,7 @@ Patterns: `balanced` puts pieces in descending size, ties by name, each into the
 fragment. `layers` gives each fragment consecutive layers, `strided` every P-th layer (Streaming
 DiLoCo); leaves that belong to no layer then go to the lightest fragment.
 
-The syncer plans without JAX: this file knows NumPy and nothing heavier.
+The syncer plans without JAX, so this file imports NumPy and nothing heavier.
 """
 
 import math
@@ -66,7 +66,7 @@ def plan(
 
     Args:
         leaves: The trainable leaves, in the order of the model's tree.
-        count: Fragments asked for (P); fewer are made of a small model.
+        count: Number of fragments asked for (P); a small model gets fewer.
         pattern: `balanced`, `strided` or `layers`.
         min_piece_bytes: A fragment needs one piece of at least this size, in float32.
         labels: Further facts that enter the fingerprint.
@@ -75,8 +75,8 @@ def plan(
         The layout; equal arguments give an equal layout on every machine.
 
     Raises:
-        SettingsError: A count below 1, or a pattern unknown or unfit for this model.
-        TaskError: No trainable elements, a leaf that is not floating, a path that occurs twice.
+        SettingsError: The count is below 1, or the pattern is unknown or unfit for this model.
+        TaskError: There are no trainable elements, a leaf is not floating, or a path occurs twice.
     """
     _check(leaves, count, pattern)
     least = max(1, -(-min_piece_bytes // _BYTES_PER_ELEMENT))
@@ -110,7 +110,7 @@ def _check(leaves: Sequence[Leaf], count: int, pattern: str) -> None:
 def _balanced(
     leaves: Sequence[Leaf], count: int, least: int, _pattern: Pattern
 ) -> list[list[Piece]]:
-    """Pieces in descending size, each to the lightest of P_eff bins."""
+    """Put pieces in descending size, each into the lightest of P_eff bins."""
     pieces, count = _cut_all(leaves, count, least)
     bins: list[list[Piece]] = [[] for _ in range(count)]
     _fill_lightest(bins, pieces)
@@ -118,7 +118,7 @@ def _balanced(
 
 
 def _layered(leaves: Sequence[Leaf], count: int, least: int, pattern: Pattern) -> list[list[Piece]]:
-    """Whole layers, consecutive or strided; what belongs to none goes to the lightest bin.
+    """Put whole layers into bins, consecutive or strided; other leaves go to the lightest bin.
 
     Raises:
         SettingsError: No path carries a layer's number and no leaf is stacked; use `balanced`.
@@ -161,7 +161,7 @@ def _fill_lightest(bins: list[list[Piece]], pieces: Sequence[Piece]) -> None:
 
 
 def _cut_all(leaves: Sequence[Leaf], count: int, least: int) -> tuple[list[Piece], int]:
-    """Cut what exceeds the fair share, and settle P_eff; `count` falls until it stays."""
+    """Cut leaves above the fair share and determine P_eff; `count` falls until it stays."""
     total = sum(leaf.size for leaf in leaves)
     while True:
         fair = total / count
@@ -173,7 +173,7 @@ def _cut_all(leaves: Sequence[Leaf], count: int, least: int) -> tuple[list[Piece
 
 
 def _cut(leaf: Leaf, index: int, fair: float, least: int) -> Iterator[Piece]:
-    """The pieces of one leaf: itself, or even ranges of rows no larger than needed."""
+    """Yield the pieces of one leaf: the whole leaf, or even ranges of rows if it is too large."""
     if not leaf.size:
         return
     entry_rows = leaf.rows // leaf.stack
@@ -192,7 +192,7 @@ def _cut(leaf: Leaf, index: int, fair: float, least: int) -> Iterator[Piece]:
 
 
 def _even_cuts(number: int, each: int, fair: float, least: int) -> list[int]:
-    """Cut `number` things of `each` elements into even ranges of about `fair` elements."""
+    """Cut `number` items of `each` elements into even ranges of about `fair` elements."""
     wanted = math.ceil(number * each / fair)
     allowed = number // math.ceil(least / each)
     parts = max(1, min(wanted, allowed))
@@ -215,7 +215,7 @@ def _piece(leaf: Leaf, index: int, start: int, stop: int) -> Piece:
 
 
 def _fragment(index: int, pieces: Sequence[Piece]) -> Fragment:
-    """Lay pieces one after another, in the order of the model's tree."""
+    """Lay out pieces one after another, in the order of the model's tree."""
     placed: list[Piece] = []
     offset = 0
     for piece in sorted(pieces, key=lambda p: (p.leaf, p.row_start)):

@@ -1,15 +1,15 @@
-"""Leaves, pieces, fragments, units: the words in which a model's layout is described (SPEC §4).
+"""Leaf, piece, fragment, unit: the types that describe a model's layout (SPEC §4).
 
 A *leaf* is one trainable tensor. A *piece* is a leaf or a range of its rows. A *fragment* is a
 set of pieces with its own schedule; it travels as one flat buffer, its pieces raveled and
-concatenated in order. A *unit* is what the merge treats as one tensor. The *layout* is all of
-them together with a fingerprint, which the handshake compares.
+concatenated in order. A *unit* is a range that the merge treats as one tensor. The *layout* is all
+of them together with a fingerprint, which the handshake compares.
 
 Rows: an unstacked leaf is cut along its first axis. A leaf stacked over layers or experts is
-seen as its stacked entries one after another, and a row is a row of one entry; so a piece is
+treated as its stacked entries one after another, and a row is a row of one entry; so a piece is
 always one contiguous range of the raveled leaf, and a stack is cut between its entries first.
 
-How a layout is made is in `islands.layout.fragments`. This file knows NumPy and nothing heavier.
+`islands.layout.fragments` makes layouts. This file imports NumPy and nothing heavier.
 """
 
 import hashlib
@@ -30,17 +30,17 @@ Rule = Literal["average", "rda"]
 
 MIN_RDA_ELEMENTS = 64
 VALUE_BYTES = 4
-"""Of an element of a published value, which is float32."""
+"""Size of an element of a published value, which is float32."""
 
 STATE_PREFIX = "state:"
-"""Before the path of a leaf of the task's state, where it stands beside parameters."""
+"""Prefix of the path of a leaf of the task's state, where it stands beside parameters."""
 
 
 class Role(StrEnum):
-    """What a tensor is to the merge.
+    """How the merge treats a tensor.
 
-    Embeddings are averaged, matrices merged by direction; either way the outer step follows. What
-    a loss carries as state is averaged, and the average is what is published.
+    Embeddings are averaged and matrices are merged by direction; the outer step follows both. The
+    state of a loss is averaged, and the average is published as it is.
     """
 
     EMBEDDING = "embedding"
@@ -49,7 +49,7 @@ class Role(StrEnum):
 
 
 def default_role(path: str) -> Role:
-    """The role of a leaf whose task does not say: any path that contains `embed` is one."""
+    """Return the role of a leaf whose task does not say: embedding if its path contains `embed`."""
     return Role.EMBEDDING if "embed" in path.lower() else Role.MATRIX
 
 
@@ -58,7 +58,7 @@ class Leaf:
     """One trainable tensor.
 
     Attributes:
-        path: Its place in the model, parts joined by `/`.
+        path: Its keys in the model's tree, joined by `/`.
         shape: Its whole shape; `()` for a scalar.
         dtype: Name of its floating dtype on the learner.
         role: How it is merged.
@@ -107,7 +107,7 @@ class Piece:
     Attributes:
         path: Path of the leaf.
         leaf: Index of the leaf in `Layout.leaves`.
-        row_start: First row.
+        row_start: First row of the leaf in the piece.
         row_stop: Row after the last.
         shape: Shape of the piece; the leaf's own when it is the whole leaf.
         size: Number of elements.
@@ -145,7 +145,7 @@ class Piece:
 class Unit:
     """A range of a fragment's buffer that the merge treats as one tensor.
 
-    Where it is not `stepped`, no outer optimizer acts on it: what is merged is published.
+    If it is not `stepped`, no outer optimizer acts on it: the merged value is published as it is.
     """
 
     offset: int
@@ -193,29 +193,29 @@ class Layout:
 
     @property
     def told(self) -> str:
-        """How large the model is, in words."""
+        """The size of the model, as a text for people."""
         state = [leaf for leaf in self.leaves if leaf.role is Role.STATE]
         averaged = sum(leaf.size for leaf in state)
         told = f"{self.size - averaged:,} parameters in {len(self.leaves) - len(state)} tensors"
         return f"{told} (and {averaged:,} numbers of its state)" if state else told
 
     def describe(self) -> tuple[str, ...]:
-        """The layout in readable lines; equal lines are an equal layout."""
+        """Describe the layout in readable lines; layouts with equal lines are equal."""
         return _describe(self.leaves, self.fragments, self.pattern, self.labels)
 
     def first_difference(self, other: "Layout") -> str | None:
-        """A sentence naming the first line in which two layouts differ; None when they agree."""
+        """Return a text with the first line in which two layouts differ; None when they agree."""
         return first_difference(self.describe(), other.describe())
 
     def assemble(self, values: Sequence[NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-        """The leaves by path, from one flat float32 value per fragment."""
+        """Build the leaves by path from one flat float32 value per fragment."""
         leaves = [np.zeros(leaf.shape, np.float32) for leaf in self.leaves]
         for fragment, value in zip(self.fragments, values, strict=True):
             write(fragment, value, leaves)
         return {leaf.path: array for leaf, array in zip(self.leaves, leaves, strict=True)}
 
     def disassemble(self, arrays: Mapping[str, NDArray[np.generic]]) -> list[NDArray[np.float32]]:
-        """One flat float32 value per fragment, from the leaves by path."""
+        """Build one flat float32 value per fragment from the leaves by path."""
         leaves = [arrays[leaf.path] for leaf in self.leaves]
         return [read(fragment, leaves) for fragment in self.fragments]
 
@@ -226,7 +226,7 @@ def layout_of(
     pattern: Pattern,
     labels: Mapping[str, str],
 ) -> Layout:
-    """Put a plan together and give it its fingerprint."""
+    """Make a layout of planned fragments, and compute its fingerprint."""
     sorted_labels = tuple(sorted(labels.items()))
     lines = _describe(leaves, fragments, pattern, sorted_labels)
     digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
@@ -234,7 +234,7 @@ def layout_of(
 
 
 def first_difference(here: Sequence[str], there: Sequence[str]) -> str | None:
-    """A sentence naming the first line in which two descriptions differ; None when they agree."""
+    """Return a text with the first line in which two descriptions differ; None when they agree."""
     for mine, theirs in zip_longest(here, there):
         if mine != theirs:
             return f"here {mine or 'nothing more'}; there {theirs or 'nothing more'}"
@@ -242,7 +242,7 @@ def first_difference(here: Sequence[str], there: Sequence[str]) -> str | None:
 
 
 def read(fragment: Fragment, leaves: Sequence[NDArray[np.generic]]) -> NDArray[np.float32]:
-    """A fragment's flat float32 value, copied out of the leaves (in the layout's order)."""
+    """Copy a fragment's flat float32 value out of the leaves, given in the layout's order."""
     flat = np.empty(fragment.size, np.float32)
     for piece in fragment.pieces:
         part = leaves[piece.leaf].reshape(-1)[piece.start : piece.stop]

@@ -1,14 +1,14 @@
-"""Where one learner computes: on one device, or on a mesh of several.
+"""On which devices one learner computes: one device, or a mesh of several.
 
-A mesh has two axes. The rows of a batch are shared out over `data`; a large tensor is cut along
-one of its axes over `model`. XLA follows these cuts through the step and adds the communication;
-nothing in a task says where it runs. The optimizer's state follows the parameters, as the rule
-looks at the shape alone: a moment has the shape of its parameter.
+A mesh has two axes. The rows of a batch are sharded over `data`; a large tensor is cut along one of
+its axes over `model`. XLA propagates this sharding through the step and adds the communication;
+nothing in a task says where it runs. The optimizer's state is sharded like the parameters, since
+the rule looks at the shape alone: a moment has the shape of its parameter.
 
 A flat value of a fragment (the base, a snapshot) is cut evenly over all devices, padded where it
 does not divide, so each device keeps and copies only its share.
 
-On one device there is no mesh, and nothing here costs anything.
+On one device there is no mesh, and this module adds no cost.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ MODEL = "model"
 EVERYWHERE = (DATA, MODEL)
 
 MIN_SPLIT_ELEMENTS = 2**14
-"""A smaller tensor is kept whole on every device: to send its parts around costs more."""
+"""A smaller tensor is kept whole on every device, as communicating its parts would cost more."""
 
 Device = TypeVar("Device")
 Function = Callable[..., PyTree]
@@ -51,14 +51,15 @@ class Split:
 
 
 def choose(devices: Sequence[Device], spec: str) -> list[Device]:
-    """The devices a person named.
+    """Return the devices that a setting names.
 
     Args:
-        devices: those that exist.
+        devices: all devices of this host.
         spec: `all`, or numbers and ranges such as `0,1` or `0-3`, counted from 0.
 
     Raises:
-        SettingsError: what was named makes no sense or does not exist; it says what does.
+        SettingsError: the setting is malformed, or names a device twice or one that does not
+            exist; correct it as the sentence says.
     """
     if spec.strip() == "all":
         return list(devices)
@@ -80,11 +81,11 @@ def choose(devices: Sequence[Device], spec: str) -> list[Device]:
 
 
 def shares(learners: int, each: int | None) -> list[list[jax.Device] | None]:
-    """Devices for each learner of this process, no device for two of them.
+    """Divide this process's devices among its learners, so that no two of them share one.
 
     Args:
-        learners: how many.
-        each: devices per learner; None, for each of them, if the learners are to share the first.
+        learners: number of learners in this process.
+        each: devices per learner. None: each gets None, and all share the first device.
 
     Raises:
         SettingsError: this process has too few devices.
@@ -101,10 +102,10 @@ def shares(learners: int, each: int | None) -> list[list[jax.Device] | None]:
 
 
 def learner_mesh(devices: Sequence[jax.Device], model_parallel: int = 1) -> Mesh:
-    """The devices as a grid of `data` × `model`.
+    """Arrange the devices as a grid of `data` × `model`.
 
-    Neighbours in the list share a copy of the parameters, so list those together that are
-    connected best.
+    Neighbours in the list share a copy of the parameters, so list devices with fast links between
+    them next to one another.
 
     Raises:
         SettingsError: `model_parallel` does not divide the number of devices.
@@ -117,17 +118,17 @@ def learner_mesh(devices: Sequence[jax.Device], model_parallel: int = 1) -> Mesh
             f"{', '.join(allowed)}"
         )
     grid = np.array(devices, dtype=object).reshape(-1, model_parallel)
-    # Auto: XLA propagates the cuts. Newer releases of JAX would put them in types unless told.
+    # Auto: XLA propagates the sharding. Newer releases of JAX would by default put it into types.
     return Mesh(grid, EVERYWHERE, axis_types=(AxisType.Auto, AxisType.Auto))
 
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Which array of a learner lives where.
+    """The devices of a learner, and how its arrays are sharded over them.
 
     Args:
-        devices: of the learner.
-        mesh: None on one device.
+        devices: devices of the learner, in the order of its setting.
+        mesh: grid of these devices; None on one device.
     """
 
     devices: tuple[jax.Device, ...]
@@ -135,22 +136,22 @@ class Placement:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What compiled functions depend on; equal placements share them."""
+        """Key of compiled functions; equal placements share them."""
         return self.devices if self.mesh is None else (self.mesh,)
 
     @cached_property
     def whole(self) -> Sharding:
-        """A copy on every device."""
+        """Sharding that keeps a copy on every device."""
         return self._sharding(_spec())
 
     @cached_property
     def flat(self) -> Sharding:
-        """A vector cut evenly over all devices."""
+        """Sharding that cuts a vector evenly over all devices."""
         return self._sharding(_spec(EVERYWHERE))
 
     @property
     def birthplace(self) -> jax.Device:
-        """Where initial values are made: in the host's memory when they are then cut up."""
+        """Device that computes initial values: the host's CPU if they are sharded afterwards."""
         if self.mesh is None:
             return self.devices[0]
         try:
@@ -160,14 +161,14 @@ class Placement:
         return host[0]
 
     def padded(self, size: int) -> int:
-        """The length of a flat vector that all devices can share evenly."""
+        """Return the least length, from `size` up, that all devices can share evenly."""
         return -(-size // len(self.devices)) * len(self.devices)
 
     def split(self, shape: tuple[int, ...]) -> Split | None:
-        """How a tensor is cut over `model`: along its largest axis that divides.
+        """Choose how a tensor is cut over `model`: along its largest axis that divides evenly.
 
-        Of equal axes it is the first. None: each device has it whole, as it is small or no axis
-        divides.
+        Of equal axes the first is taken. None: each device has the whole tensor, because it is
+        small or no axis divides.
         """
         parts = 1 if self.mesh is None else self.mesh.shape[MODEL]
         axes = [axis for axis, length in enumerate(shape) if length and length % parts == 0]
@@ -176,20 +177,20 @@ class Placement:
         return Split(max(axes, key=lambda axis: (shape[axis], -axis)), parts)
 
     def tensor(self, shape: tuple[int, ...]) -> Sharding:
-        """Where a parameter, a moment or a part of the task's state lives."""
+        """Return the sharding of a parameter, a moment or a leaf of the task's state."""
         return self._sharding(_spec_of(self.split(shape)))
 
     def rows(self, shape: tuple[int, ...]) -> Sharding:
-        """Where an array of a batch lives: shared out by rows, or whole if they do not divide."""
+        """Return the sharding of an array of a batch: by rows, or whole if they do not divide."""
         return self._sharding(_spec(DATA) if self._divides(shape) else _spec())
 
     def check_batch(self, batch: PyTree) -> None:
         """Refuse a batch that every device would have to compute whole.
 
-        A later, shorter batch is not refused: it is computed whole.
+        A later, shorter batch is not refused: every device computes the whole of it.
 
         Raises:
-            TaskError: no array of the batch can be shared out.
+            TaskError: no array of the batch can be sharded by rows.
         """
         shapes = [leaf.shape for leaf in jax.tree.leaves(batch) if leaf.shape]
         if self.mesh is None or not shapes or any(self._divides(shape) for shape in shapes):
@@ -201,7 +202,7 @@ class Placement:
         )
 
     def put(self, tree: PyTree) -> PyTree:
-        """Put parameters, state or moments where they live."""
+        """Put parameters, state or moments on their devices."""
         return jax.tree.map(lambda x: jax.device_put(x, self.tensor(x.shape)), tree)
 
     def prepared(
@@ -211,14 +212,16 @@ class Placement:
         batch: int | None,
         parts_to: PyTree | None,
     ) -> tuple[Function, tuple[PyTree, ...], PyTree | None]:
-        """What is to be compiled, and where its results live; on one device, no more is said.
+        """Return the function and arguments to compile, and the shardings of the results.
+
+        On one device, function and arguments are returned as they are, and no shardings.
 
         Args:
-            function: of whole arrays, or of each device's parts where `parts_to` is given.
-            arguments: those on devices stay where they are; of the host's, rows are shared out
-                if they are of the batch.
-            batch: which of the arguments is a batch.
-            parts_to: where results live; if None, where a tensor of their shape lives.
+            function: computes on whole arrays, or on each device's parts if `parts_to` is given.
+            arguments: those on devices stay where they are; of arrays on the host, a batch is
+                sharded by rows, and others are copied to every device.
+            batch: index of the argument that is a batch, if one is.
+            parts_to: shardings of the results; None: those of tensors of their shapes.
         """
         if self.mesh is None:
             return function, arguments, None
@@ -231,7 +234,7 @@ class Placement:
             return function, described, jax.tree.map(lambda x: self.tensor(x.shape), shapes)
         takes = jax.tree.map(lambda x: x.sharding.spec, described)
         gives = jax.tree.map(lambda sharding: sharding.spec, parts_to)
-        # It is we who say that what is whole is equal everywhere; JAX cannot prove it.
+        # No check: JAX cannot prove that results declared whole are equal on all devices.
         function = jax.shard_map(
             function, mesh=self.mesh, in_specs=takes, out_specs=gives, check_vma=False
         )
@@ -260,7 +263,7 @@ class Placement:
 
 
 def placed(devices: Sequence[jax.Device] | None, model_parallel: int = 1) -> Placement:
-    """The placement of a learner on these devices; on JAX's first device when None.
+    """Place a learner on these devices; None: on JAX's first device.
 
     Raises:
         SettingsError: there is no device, or `model_parallel` does not divide their number.

@@ -1,24 +1,24 @@
-"""The learner: steps on its own clock, answers pulls, adopts updates, waits for nobody.
+"""The learner steps on its own clock, answers pulls, adopts updates, and waits for nobody.
 
 Where to find a rule:
 
 =====================================  ===============
-who admits it, whom it follows         `membership.py`
-when it steps, what it adopts          `training.py`
-what it answers to the syncer          `answering.py`
+membership, fencing of old syncers     `membership.py`
+permission to step, adoption           `training.py`
+answers to pulls and seed requests     `answering.py`
 which snapshot answers a pull          `pulls.py`
-which snapshots are taken              `snapshot_copies.py`
-whose moments it begins with           `asking.py`, on `moments.py`
-whom it gives its moments              `donating.py`
-how it departs                         `leaving.py`
-what it did with one fragment          `account.py`
-what time it is in the fleet           `fleet_clock.py`
-what it tells on its own terminal      `narration.py`
-what is left of it on its host's disk  `kept_moments.py`
-what it knows                          `core.py`
-all of them together                   `state.py`
+how many snapshots may be copied       `snapshot_copies.py`
+recovery of the optimizer's moments    `asking.py`, on `moments.py`
+moments given to a restarted peer      `donating.py`
+graceful shutdown (drain)              `leaving.py`
+token accounting of one fragment       `account.py`
+estimate of the fleet's step count     `fleet_clock.py`
+progress messages on the terminal      `narration.py`
+checkpoint of the moments on disk      `kept_moments.py`
+the learner's memory                   `core.py`
+dispatch of events to all these rules  `state.py`
 =====================================  ===============
 
-`actor.py` performs what `state.py` decides and decides nothing itself; `compute.py` owns the
-device, `engine.py` is what it does there.
+`actor.py` performs what `state.py` decides and decides nothing itself. `compute.py` owns the
+device, and `engine.py` carries out the commands there.
 """

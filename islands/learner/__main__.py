@@ -10,7 +10,7 @@ from islands.cli.parsing import Common
 from islands.settings.groups import default_name
 from islands.settings.host import LearnerOptions
 
-if TYPE_CHECKING:  # at run time they are imported where they are needed, for --help has no time
+if TYPE_CHECKING:  # at run time they are imported where needed, so that --help answers at once
     from pathlib import Path
 
     from islands.layout.leaves import Layout
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # at run time they are imported where they are needed, for --
     from islands.training.workload import Workload
 
 COMPUTE_END_S = 10.0
-"""How long a step that was dispatched may still take when the learner ends."""
+"""How long the process waits at its end for a step that was dispatched."""
 
 
 def entry(options: LearnerOptions, _: Common) -> int:
@@ -81,7 +81,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         say(f"{name}: joining run {spec.settings.run!r} at {addresses[0]}")
         await live([learner], learner.leave, tape)
         keep_s = ADAM_MOMENTS * slow_write_s(layout)
-        if not compute.join(COMPUTE_END_S + keep_s):  # a device that hangs does not end the process
+        if not compute.join(COMPUTE_END_S + keep_s):  # a hanging device must not keep it alive
             os._exit(0)
     finally:
         await network.close()
@@ -91,14 +91,14 @@ async def _learn(options: LearnerOptions, name: str) -> int:
 
 
 def moments_of(folder: "Path", name: str | None, run: str) -> "MomentFile | None":
-    """Where moments are left for a restart; nowhere without a name, which no restart would have."""
+    """The moments' checkpoint; None for a learner without a name of its own to restart under."""
     from islands.learner.kept_moments import MomentFile
 
     return None if name is None else MomentFile(folder / "processes" / name, run)
 
 
 def _prepare(spec: "RunSpec", own: dict[str, object]) -> "tuple[Workload, Layout]":
-    """Off the loop: a corpus is read, a large model planned, and systemd wants signs of life."""
+    """Read the corpus and plan the model, off the loop that keeps systemd's watchdog quiet."""
     from islands.training.workload import load_workload
 
     workload = load_workload(spec, own)

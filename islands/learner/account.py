@@ -1,14 +1,15 @@
-"""A learner's own account of one fragment: what it holds, sent, discarded, and is not sure about.
+"""A learner's own account of one fragment: the tokens held, sent, overwritten, and in doubt.
 
-Adopting a published value overwrites the local one, or carries on what it does not contain
-(`Adoption`). Of the tokens done since the base was adopted, those in a contribution that the new
-version contains were merged; the rest is overwritten, or still pending.
+Adopting a published value either overwrites the local one, or carries over the work that the value
+does not contain (`Adoption`). Of the tokens done since the base was adopted, those in a
+contribution that the new version contains were merged; the rest is overwritten, or still pending.
 
-There is one subtlety. A contribution may still be under way to a later round when an older version
+There is one subtlety. A contribution may still be in flight for a later round when an older version
 is adopted. Its tokens are no longer in the local value, but they are not overwritten either: they
-are **in doubt** until an update tells. The syncer decides each round once, so an update of round r
-decides every ticket up to r, and an update from a later epoch decides every older ticket. Where
-work is carried on there is no doubt: it stays in the local value, and pending, until it is merged.
+are **in doubt** until an update decides. The syncer decides each round once, so an update of round
+r decides every ticket up to r, and an update from a later epoch decides every older ticket. Where
+work is carried over there is no doubt: it stays in the local value, and pending, until it is
+merged.
 
 Reference: the carrying rule is SPEC §14, delay-corrected adoption (LOSCAR, arXiv 2605.20866).
 """
@@ -19,12 +20,12 @@ from islands.identities import Version
 from islands.messages.training import FragmentProgress, FragmentUpdate, Merged
 
 SENT_MAX = 16
-"""Tickets answered from one base; a learner with two unanswered pulls is not asked again."""
+"""Tickets remembered per base; a learner with two unanswered pulls is not asked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One answered ticket; `tokens` since the base of its group, and what was sent, if kept."""
+    """One answered ticket, with the tokens since the base and, if kept, the bytes sent."""
 
     epoch: int
     round: int
@@ -33,7 +34,7 @@ class Sent:
 
     @property
     def ticket(self) -> tuple[int, int]:
-        """What tells it from the others of its sender."""
+        """The (epoch, round) that distinguishes this ticket from the learner's others."""
         return self.epoch, self.round
 
     def decided_by(self, update: FragmentUpdate) -> bool:
@@ -43,7 +44,10 @@ class Sent:
 
 @dataclass(slots=True)
 class Account:
-    """One fragment of one incarnation. Marks are the incarnation's totals at adoption."""
+    """The account of one fragment in one incarnation.
+
+    `base_steps` and `base_tokens` are the incarnation's totals when the base was adopted.
+    """
 
     version: Version | None = None
     digest: str = ""
@@ -57,10 +61,10 @@ class Account:
     def answered(
         self, epoch: int, round_: int, tokens: int, payload: memoryview | None = None
     ) -> None:
-        """A contribution was sent.
+        """Record that a contribution was sent.
 
         If its ticket had been answered before, over a link that is gone, that answer is void: the
-        syncer asks again only while none has arrived, and takes none from an old link.
+        syncer asks again only while no answer has arrived, and accepts none from an old link.
         """
         ticket = (epoch, round_)
         self.sent = [sent for sent in self.sent if sent.ticket != ticket]
@@ -72,10 +76,10 @@ class Account:
         self.doubtful = [group for group in self.doubtful if group]
 
     def can_carry(self, merged: Merged | None) -> bool:
-        """Whether all that a value contains of ours is known, so that the rest can be carried on.
+        """Whether our part of a published value is known, so that the rest can be carried over.
 
-        That is, of our contributions it contains none but those that an earlier one contained, or
-        one that was sent since.
+        It is known if the value contains no newer contribution of ours than earlier values did, or
+        one that was sent since the base was adopted.
         """
         if self.version is None:
             return False
@@ -83,14 +87,14 @@ class Account:
         return old or self._contains(self.sent, merged)
 
     def payload_of(self, merged: Merged | None) -> memoryview | None:
-        """The bytes of a contribution that was sent since the base was adopted, if it is known."""
+        """The bytes of a merged contribution, if it was sent since the base was adopted."""
         found = [sent.payload for sent in self.sent if self._contains([sent], merged)]
         return found[0] if found else None
 
     def carry_on(self, update: FragmentUpdate) -> None:
-        """The base was replaced; what was done since the contribution in the new one stays.
+        """Replace the base, and keep the local work that the new base does not contain.
 
-        What was sent and not decided yet is still part of what is pending, and still known.
+        Contributions that were sent and not decided yet stay pending, and stay known.
         """
         merged = self._news(update.merged)
         if merged is not None:
@@ -100,7 +104,7 @@ class Account:
         self.version, self.digest = update.version, update.digest
 
     def adopt(self, update: FragmentUpdate, *, steps: int, tokens: int) -> None:
-        """The local value was overwritten at a boundary with these totals."""
+        """Record that an update overwrote the local value at a boundary with these totals."""
         merged = self._news(update.merged)
         done = tokens - self.base_tokens
         if merged is not None and self._contains(self.sent, merged):
@@ -119,7 +123,7 @@ class Account:
         self.sent = []
 
     def _news(self, merged: Merged | None) -> Merged | None:
-        """The merged contribution, if it was not known before."""
+        """The merged contribution, if this is the first update that contains it."""
         if merged is None or (merged.epoch, merged.round) <= self.merged_newest:
             return None
         self.merged_newest = (merged.epoch, merged.round)
@@ -132,7 +136,7 @@ class Account:
         return any(sent.ticket == (merged.epoch, merged.round) for sent in group)
 
     def _settle(self, update: FragmentUpdate, merged: Merged | None) -> None:
-        """Decide what was in doubt, as far as this update tells."""
+        """Settle the tokens in doubt whose fate this update decides."""
         remaining: list[list[Sent]] = []
         for group in self.doubtful:
             if merged is not None and self._contains(group, merged):
@@ -144,7 +148,7 @@ class Account:
         self.doubtful = remaining
 
     def welcomed(self, epoch: int, version: Version | None) -> None:
-        """A new syncer has committed this version: if we hold it, nothing later was merged."""
+        """Settle older doubts if a new syncer's committed version is ours: none was merged."""
         if version is None or version != self.version:
             return
         remaining: list[list[Sent]] = []
@@ -157,7 +161,7 @@ class Account:
 
     @property
     def progress(self) -> FragmentProgress:
-        """The report of this fragment."""
+        """This fragment's entry in the progress report."""
         in_doubt = sum(_largest(group) for group in self.doubtful)
         return FragmentProgress(
             version=self.version,
@@ -168,5 +172,5 @@ class Account:
 
 
 def _largest(group: list[Sent]) -> int:
-    """Tickets of one base are nested: the largest contains the others."""
+    """The tokens of a group of tickets: those of one base are nested, so the largest has all."""
     return max((sent.tokens for sent in group), default=0)

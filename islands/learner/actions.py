@@ -1,6 +1,6 @@
-"""What a learner's state asks of the world, performed in order.
+"""The actions that a learner's state returns; the actor performs them in order.
 
-Those in `EngineAction` are carried out by the engine as they are, at a step boundary.
+The engine itself carries out those in `EngineAction`, at a step boundary.
 """
 
 from dataclasses import dataclass, field
@@ -22,14 +22,14 @@ from islands.tape.entry import Record
 
 @dataclass(frozen=True, slots=True)
 class ToSupervisor:
-    """Send to the supervisor."""
+    """Send a message to the supervisor."""
 
     message: Join | Heartbeat | Leave
 
 
 @dataclass(frozen=True, slots=True)
 class ToSyncer:
-    """Send to the syncer."""
+    """Send a message to the syncer."""
 
     message: Hello | Progress | ContributionDeclined | Leave
 
@@ -43,7 +43,7 @@ class DialSyncer:
 
 @dataclass(frozen=True, slots=True)
 class DropSyncerLink:
-    """Close the link to the syncer; a new one is dialled while an address is known."""
+    """Close the link to the syncer; the dialler opens a new one to the last known address."""
 
     reason: str
 
@@ -58,7 +58,7 @@ class Contribute:
 
 @dataclass(frozen=True, slots=True)
 class ReadValue:
-    """Read the local value of a fragment, which is to become its version 0."""
+    """Read the local value of a fragment, so that it can be offered as version 0."""
 
     request: FragmentRequest
     incarnation: Incarnation
@@ -66,7 +66,7 @@ class ReadValue:
 
 @dataclass(frozen=True, slots=True)
 class OfferSeed:
-    """Send a value that was read as version 0; the actor fills in its digest."""
+    """Offer a local value to the syncer as version 0; the actor fills in its digest."""
 
     message: FragmentSeed
     payload: memoryview = field(compare=False, repr=False)
@@ -74,12 +74,12 @@ class OfferSeed:
 
 @dataclass(frozen=True, slots=True)
 class AdoptValue:
-    """Take over a published value (flat float32) at the next boundary.
+    """Adopt a published value (flat float32) at the next boundary.
 
-    A newer one for the same fragment replaces it, if it comes before that boundary. `clock` is the
-    fleet's when the syncer of `epoch` sent it. `merged` is the newest contribution in it; with
-    `carry` what was done since that one stays, or since the base if it was in the base already.
-    `sent` are the bytes of that contribution as they went over the wire.
+    A newer value for the same fragment replaces it, if it comes before that boundary. `clock` is
+    the fleet's clock when the syncer of `epoch` sent the value. `merged` is this learner's newest
+    contribution in it. With `carry`, the local work done since that contribution is kept, or since
+    the base if the base contained it already. `sent` holds that contribution's bytes as sent.
     """
 
     fragment: FragmentIndex
@@ -95,16 +95,16 @@ class AdoptValue:
 
 @dataclass(frozen=True, slots=True)
 class PlanSnapshots:
-    """At every boundary from now on, take snapshots of these fragments, in this order."""
+    """Take snapshots of these fragments at every boundary from now on, in this order."""
 
     fragments: tuple[FragmentIndex, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AllowSteps:
-    """Step on these leases until so many tokens, over the life of the process, are processed.
+    """Step on these leases until the process has processed `until_tokens` tokens over its life.
 
-    `order` counts these actions; compute says which one it had when it came to a stop.
+    `order` numbers these actions; `Idled` names the newest one that compute knew when it stopped.
     """
 
     until_tokens: int
@@ -114,12 +114,12 @@ class AllowSteps:
 
 @dataclass(frozen=True, slots=True)
 class ResetMoments:
-    """Forget the inner optimizer's state: it is not finite."""
+    """Reset the inner optimizer's state, because it is not finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToPeer:
-    """Send to another learner, through the syncer."""
+    """Send a message to another learner, relayed by the syncer."""
 
     peer: str
     message: StateRequest | StateOffer
@@ -127,14 +127,14 @@ class ToPeer:
 
 @dataclass(frozen=True, slots=True)
 class LoadMoments:
-    """Replace the inner optimizer's state by these pieces, in order, before the first step."""
+    """Replace the inner optimizer's state with these pieces, in order, before the first step."""
 
     pieces: tuple[memoryview, ...] = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadKept:
-    """Replace the inner optimizer's state by what lies on disk, before the first step."""
+    """Replace the inner optimizer's state with the checkpoint on disk, before the first step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class ReadMoments:
 
 @dataclass(frozen=True, slots=True)
 class OfferMoments:
-    """Send a piece that was read; the actor fills in its digest."""
+    """Send a piece of moments to the peer that asked for it; the actor fills in its digest."""
 
     asker: str
     message: StateOffer
@@ -156,14 +156,14 @@ class OfferMoments:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Send `TimerDue` after so many seconds."""
+    """Deliver `TimerDue` to the state after so many seconds."""
 
     after_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """End this process; `failed` if the user must do something."""
+    """End this process; `failed` is true if the user must do something."""
 
     reason: str
     failed: bool

@@ -1,7 +1,7 @@
-"""The learner's actor: performs what `state.py` decides, and turns the world into events.
+"""The learner's actor performs what `state.py` decides, and turns what happens into events.
 
-Two sessions are kept alive by dialling out: one to the supervisor, one to the syncer. The device
-belongs to `compute`; values that arrive are checked by the worker, off the loop.
+It keeps two sessions open by dialling out: one to the supervisor, one to the syncer. The device
+belongs to `compute`; the worker checks the digests of arriving values off the event loop.
 """
 
 import random
@@ -88,17 +88,17 @@ Item = Event | ComputeEvent
 
 
 class LearnerActor(RoleActor[Item]):
-    """One learner.
+    """The actor of one learner.
 
     Args:
-        name: unique in the run.
-        context: where it lives.
-        compute: its device.
-        worker: for digests.
-        rng: jitter of its dialling.
+        name: the learner's name, unique in the run.
+        context: settings, layout, network and tape of the run.
+        compute: drives the learner's device.
+        worker: computes digests off the event loop.
+        rng: source of the jitter between attempts to dial.
         observe: receives every finished step, for the metrics.
-        tell: is told what happens to it, for the person at its terminal.
-        kept: where an earlier process of this name left its moments.
+        tell: receives one-sentence progress messages for the person at the terminal.
+        kept: the checkpoint in which an earlier process of this name left its moments.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class LearnerActor(RoleActor[Item]):
         tell: Callable[[str], object] | None = None,
         kept: MomentFile | None = None,
     ) -> None:
-        """Prepare; `run` begins."""
+        """Prepare the actor; `run` starts it."""
         super().__init__(name, context)
         layout = context.layout
         facts = (LearnerName(name), layout.fingerprint, len(layout.fragments))
@@ -148,11 +148,11 @@ class LearnerActor(RoleActor[Item]):
 
     @property
     def bytes_down(self) -> int:
-        """Bytes that came to this process, over all its links."""
+        """Bytes that this process has received, over all its links."""
         return sum(session.bytes_received for session in self._sessions)
 
     async def on_start(self) -> None:
-        """Dial the supervisor, start the device."""
+        """Dial the supervisor, start compute, and schedule the first heartbeat."""
         self._supervisor = self._session(
             self.context.supervisor, self._from_supervisor, SupervisorLinkChanged
         )
@@ -160,7 +160,7 @@ class LearnerActor(RoleActor[Item]):
         self._tick_later()
 
     async def on_message(self, message: Item) -> None:
-        """Handle one event and perform what follows."""
+        """Handle one event and perform the actions that follow from it."""
         match message:
             case StepReport(event):
                 self._figures.stepped(event, message.loss, message.gap_s, message.data_wait_s)
@@ -181,18 +181,18 @@ class LearnerActor(RoleActor[Item]):
                 self._handle(message)
 
     async def on_stop(self, reason: str) -> None:
-        """End what was started; a refusal is raised from `run`."""
+        """Tear down what was started, then raise a refusal, if there was one, from `run`."""
         await super().on_stop(reason)
         if self.exit is not None and self.exit.failed:
             raise RefusedError(self.exit.reason)
 
     def release(self) -> None:
-        """End the device's thread and the worker's."""
+        """Stop the device's thread and the worker's."""
         self._compute.stop()
         self._worker.close()
 
     def leave(self, reason: str) -> None:
-        """Depart on one's own will: report, return the leases, end."""
+        """Shut down gracefully: report, return the leases, end."""
         self.post(LeaveRequested(reason))
 
     def _tick_later(self) -> None:
@@ -209,14 +209,14 @@ class LearnerActor(RoleActor[Item]):
                 self._tell(sentence)
 
     def _tell_figures(self) -> bool:
-        """What this process did so far, for the run's folder on another host; True once it went."""
+        """Send the step figures for the run's folder on the hub; returns whether they were sent."""
         if not self.context.reports or not self._figures.steps:
             return False
         told = self._figures.told(bytes_up=self.bytes_up, bytes_down=self.bytes_down)
         return self.send(self._link(self._supervisor), told)
 
     def _tell_last_figures(self) -> None:
-        """Once it steps no more the hub may end before the next heartbeat: tell what is new."""
+        """Send new figures once finished: the hub may end before the next heartbeat."""
         done = self._figures.steps, self._contributed
         if self.state.phase is Phase.FINISHED and done != self._told and self._tell_figures():
             self._told = done
@@ -242,7 +242,7 @@ class LearnerActor(RoleActor[Item]):
         match action:
             case ToSupervisor(message):
                 if isinstance(message, Leave):
-                    self._tell_figures()  # afterwards they are nobody's
+                    self._tell_figures()  # after Leave they would belong to no incarnation
                 self.send(self._link(self._supervisor), message)
             case ToSyncer(message):
                 if isinstance(message, Progress | Hello):
@@ -309,7 +309,7 @@ class LearnerActor(RoleActor[Item]):
         return session
 
     def _contribute(self, action: Contribute) -> None:
-        """Send the snapshot that the state chose; its digest is computed off the loop."""
+        """Send the snapshot that the state chose, once its digest was computed off the loop."""
         message, payload = action.message, action.payload
         link = self._link(self._syncer)
 
@@ -335,7 +335,7 @@ class LearnerActor(RoleActor[Item]):
         self._worker.submit(lambda: digest(payload), send)
 
     def _offer_seed(self, action: OfferSeed) -> None:
-        """Send a fragment of version 0; its digest is computed off the loop."""
+        """Send a fragment of version 0, once its digest was computed off the loop."""
         message, payload = action.message, action.payload
 
         def send(computed: str) -> None:
@@ -353,13 +353,13 @@ class LearnerActor(RoleActor[Item]):
         recipient: str | None = None,
         topic: str | None = None,
     ) -> bool:
-        """Send to the syncer, or through it to a peer; bulk if there is a payload."""
+        """Send to the syncer, or through it to a peer, on the bulk lane if there is a payload."""
         lane = Lane.BULK if payload else Lane.CONTROL
         link = self._link(self._syncer)
         if isinstance(message, Hello):
             self._greeted = link
         elif link is not self._greeted:
-            return False  # a new link opened, and the state has not heard of it yet
+            return False  # a new link opened, and the state has not handled that event yet
         return self.send(link, message, payload, lane, recipient=recipient, topic=topic)
 
     # --- events -------------------------------------------------------------------------------
@@ -394,7 +394,7 @@ class LearnerActor(RoleActor[Item]):
             self.post(FromSyncer(body))
 
     def _check_update(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
-        """Measure an update off the loop; the state decides about it when that is done."""
+        """Compute an update's digest off the loop, then pass the update to the state."""
         value = published_value(self.context.layout, update, payload)
         if value is None:
             return

@@ -1,6 +1,6 @@
 """Answers to the syncer: contributions to its pulls, and the seed of a run that has no version 0.
 
-`pulls.py` knows which pulls are open and which snapshot answers one; here the answer is made.
+`pulls.py` knows which pulls are open and which snapshot answers one; this module makes the answer.
 """
 
 from islands.learner.actions import Contribute, OfferSeed, PlanSnapshots, ReadValue, ToSyncer
@@ -17,9 +17,10 @@ from islands.settings.run import Adoption
 
 
 def take_request(core: Core, request: FragmentRequest) -> None:
-    """A new run asks for its version 0; only who has compiled has a value to offer.
+    """Offer a local value as version 0 of a new run, if this learner has compiled.
 
-    It is offered once over a link: asked again, it is still on its way.
+    Each attempt is answered once per link: when the request is repeated, the first offer is still
+    on its way.
     """
     if not core.ready or core.incarnation is None or request.epoch < core.epoch_seen:
         return
@@ -30,7 +31,7 @@ def take_request(core: Core, request: FragmentRequest) -> None:
 
 
 def take_skipped(core: Core, event: ContributionSkipped | SeedSkipped) -> None:
-    """The link did not take it: what was asked is unanswered."""
+    """Treat the request as unanswered, because the link did not take the answer."""
     if isinstance(event, SeedSkipped):
         core.offered.pop(event.fragment, None)
     else:
@@ -38,7 +39,7 @@ def take_skipped(core: Core, event: ContributionSkipped | SeedSkipped) -> None:
 
 
 def take_pull(core: Core, pull: PullFragment) -> None:
-    """The syncer asks for a fragment; `answer_pulls` answers as soon as a snapshot allows."""
+    """Open a pull, or decline it; `answer_pulls` answers as soon as a snapshot allows."""
     ticket = pull.ticket
     if ticket.incarnation != core.incarnation or ticket.epoch < core.epoch_seen:
         return
@@ -52,7 +53,7 @@ def take_pull(core: Core, pull: PullFragment) -> None:
 
 
 def take_copy(core: Core, event: SnapshotTaken | ValueRead) -> None:
-    """A copy is on the host: a snapshot, worthless if of an earlier base, or a wanted version 0."""
+    """Use what was copied to the host: offer a seed, or keep a snapshot unless its base is old."""
     if isinstance(event, ValueRead):
         request, name = event.request, core.membership.name
         seed = FragmentSeed(request.epoch, request.fragment, name, event.incarnation, digest="")
@@ -62,7 +63,7 @@ def take_copy(core: Core, event: SnapshotTaken | ValueRead) -> None:
 
 
 def answer_pulls(core: Core) -> None:
-    """Answer what can be answered, then see that the snapshots next due are taken."""
+    """Answer the pulls that can be answered, then plan the snapshots that are due next."""
     for fragment in sorted(core.pulls.wanted):
         _answer(core, core.pulls.wanted[fragment])
     plan = core.pulls.plan()
@@ -95,7 +96,7 @@ def _answer(core: Core, pull: PullFragment) -> None:
         digest="",
     )
     carries = core.settings.adoption is Adoption.DELAY_CORRECTED
-    sent = snapshot.payload if carries else None  # to be taken from the local value once merged
+    sent = snapshot.payload if carries else None  # subtracted from the local value once merged
     account.answered(pull.ticket.epoch, pull.ticket.round, contribution.tokens, sent)
     core.actions.append(Contribute(contribution, snapshot.payload))
 

@@ -1,20 +1,20 @@
-"""Where the moments of a process's inner optimizer come from: a healthy peer, or nowhere.
+"""Recovery of the inner optimizer's moments: from a healthy peer, from disk, or fresh ones.
 
-A process that has never stepped has none worth keeping. If the syncer's Welcome names a donor, the
-donor's are asked for piece by piece, through the syncer, while this process compiles and adopts.
-Its first step waits for them, and never for long: `resend_s` after the welcome, or after compute
-was ready, whichever is later, it steps with fresh moments. It does so at once when the donor has
-none to give.
+A process that has never stepped has no moments worth keeping. If the syncer's Welcome names a
+donor, this process requests the donor's moments piece by piece, through the syncer, while it
+compiles and adopts. Its first step waits for them, but not for long: `resend_s` after the welcome,
+or after compute was ready, whichever is later, it steps with fresh moments. It does so at once when
+the donor has none to give.
 
     open ──▶ asking ──▶ loading ──▶ settled
       ├─────────┤  kept ───▲ │         ▲
       └─────────┴───▲─ fresh ┴─────────┘
 
-Where no peer gives any, those come in question that an earlier process of this name has left on
-this host's disk, such as after a stop of the whole run. They are taken up once every fragment is
-adopted, and only if the run has what they belong to: versions that are no older.
+Where no peer gives any, the process tries the checkpoint that an earlier process of this name left
+on this host's disk, for instance after a stop of the whole run. It is loaded once every fragment
+is adopted, and only if the adopted versions are no older than those that the moments belong to.
 
-Once settled, this process keeps its moments, whatever becomes of its incarnations.
+Once settled, a process keeps its moments across incarnations.
 """
 
 from islands.identities import LearnerName, Version
@@ -32,19 +32,19 @@ from islands.tape.entry import Record
 from islands.tape.learner_entries import MomentsFresh, MomentsTaken
 
 WINDOW = 2
-"""Pieces asked for at a time: one on its way while the next is read."""
+"""Pieces requested at a time: one is in flight while the donor reads the next."""
 
 ASKED_MAX = 2
-"""How often one piece is asked for: once, and once more if it was lost or damaged."""
+"""Requests for one piece at most: the first, and one retry if it was lost or damaged."""
 
 
 def take_made(core: Core, event: TrainerMade) -> None:
-    """There is a trainer: now it is known what to ask for."""
+    """Note the schema and number of pieces to ask for, which the trainer tells."""
     core.moments.schema, core.moments.pieces = event.moments_schema, event.moment_pieces
 
 
 def take_donor(core: Core, donor: LearnerName | None) -> None:
-    """A syncer welcomed us; what was asked over an earlier link may be lost."""
+    """Ask the donor that a Welcome names; requests over an earlier link may be lost."""
     moments = core.moments
     if moments.stage is Stage.OPEN and donor is not None:
         moments.stage, moments.donor = Stage.ASKING, donor
@@ -59,7 +59,7 @@ def take_donor(core: Core, donor: LearnerName | None) -> None:
 
 
 def pursue(core: Core) -> None:
-    """After every event: ask for what is missing, or give up."""
+    """Request the missing pieces, or give up; called after every event."""
     moments = core.moments
     if moments.stage is not Stage.ASKING or moments.schema is None:
         return
@@ -78,7 +78,7 @@ def pursue(core: Core) -> None:
 
 
 def _ask(core: Core, quiet_s: float) -> None:
-    """Keep the window full; repeat what is under way once nothing has come for a while."""
+    """Keep the window full; retry the requests in flight after `quiet_s` without an answer."""
     moments = core.moments
     overdue = core.now_s >= moments.heard_s + quiet_s
     if overdue:
@@ -106,7 +106,10 @@ def _request(core: Core, piece: int) -> None:
 
 
 def _remind(core: Core, due_s: float) -> None:
-    """Be asked again when a piece, or all of them, are overdue: after now, as both are not yet."""
+    """Set a timer for when a piece, or all of them, are overdue, unless an earlier one is set.
+
+    `due_s` lies in the future, since neither is overdue yet.
+    """
     set_s = core.moments.reminder_s
     if set_s is None or due_s < set_s:
         core.moments.reminder_s = due_s
@@ -114,7 +117,7 @@ def _remind(core: Core, due_s: float) -> None:
 
 
 def take_piece(core: Core, event: PieceArrived) -> None:
-    """A peer answered: with a piece, or that it gives none."""
+    """Handle the donor's answer: a piece, or the word that it gives none."""
     moments, offer = core.moments, event.message
     if moments.stage is not Stage.ASKING or event.sender != moments.donor:
         return
@@ -145,7 +148,7 @@ def _keep(core: Core, piece: int, payload: memoryview) -> None:
 
 
 def take_loaded(core: Core, event: MomentsLoaded) -> None:
-    """Compute has taken the moments over, or found that they are no good."""
+    """Settle if compute has loaded the moments; otherwise fall back as `go_fresh` does."""
     moments = core.moments
     if not event.taken:
         owner = moments.donor or "this host's disk"
@@ -163,7 +166,7 @@ def take_loaded(core: Core, event: MomentsLoaded) -> None:
 
 
 def go_fresh(core: Core, reason: str) -> None:
-    """Settle for the moments with which every optimizer begins, unless some lie on disk."""
+    """Settle for the optimizer's initial moments, unless there is a checkpoint on disk to try."""
     moments = core.moments
     if moments.kept is not None:
         moments.stage = Stage.KEPT
@@ -176,7 +179,7 @@ def go_fresh(core: Core, reason: str) -> None:
 
 
 def take_up_kept(core: Core) -> None:
-    """Every fragment is adopted: what lies on disk is loaded, if it belongs to them."""
+    """Load the checkpoint on disk if it belongs to the adopted fragments."""
     moments = core.moments
     kept, moments.kept = moments.kept, None
     assert kept is not None, "something lies on disk"
@@ -191,7 +194,7 @@ def take_up_kept(core: Core) -> None:
 
 
 def _belongs(core: Core, versions: tuple[Version, ...]) -> bool:
-    """Whether a run holds what moments were left with, or what came after it."""
+    """Whether every adopted version is the one that the moments were saved with, or a newer one."""
     adopted = [account.version for account in core.accounts]
     return len(versions) == len(adopted) and all(
         now is not None and now >= before for now, before in zip(adopted, versions, strict=True)
@@ -199,7 +202,7 @@ def _belongs(core: Core, versions: tuple[Version, ...]) -> bool:
 
 
 def start_anew(core: Core) -> None:
-    """The incarnation ended: the next one may be told of another donor."""
+    """Stop asking at the end of an incarnation: the next one may be told of another donor."""
     if core.moments.stage is Stage.ASKING:
         core.moments.stage = Stage.OPEN
         _forget(core)

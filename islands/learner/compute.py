@@ -1,8 +1,8 @@
-"""Who drives the engine: the thread that owns a device, or the virtual clock.
+"""The two drivers of the engine: a thread that owns a device, or the virtual clock.
 
 `ComputeThread` dispatches step t+1 before it waits for step t, so the device never waits for
-Python. Snapshots are awaited by a second thread, outside of the step's path. Everything is
-reported by events, posted to the learner's actor.
+Python. A second thread waits for snapshots, off the step's critical path. Both drivers report by
+events, which they post to the learner's actor.
 
 `InlineCompute` runs the same engine without a thread: the arithmetic is done while virtual time
 stands still, and a cost model says how long it took.
@@ -43,18 +43,18 @@ from islands.training.trainer import Trainer
 from messaging.clock import Clock, MonotonicClock
 
 FIRST_STEPS_COMPILE = 1
-"""Steps whose time is not reported: they may contain compilation."""
+"""First steps whose time is not reported, because it may contain compilation."""
 
 STAYS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
-"""What a system says of a wrong path: the same at every start."""
+"""Errors of a wrong path: they recur at every start."""
 
 NO_ROOM = "RESOURCE_EXHAUSTED"
-"""How XLA says that a device's memory is used up."""
+"""XLA's error code when a device's memory is exhausted."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """A finished step with what only the log wants to know.
+    """A finished step with the figures that only the metrics need.
 
     `gap_s` is an upper bound of the time in which the device had nothing to do before the next
     step was dispatched, without `data_wait_s`, the time spent on getting the batch.
@@ -68,14 +68,14 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class MomentsKept:
-    """A write of moments to this host's disk has come to its end; `error` is empty if it did."""
+    """A write of moments to this host's disk has ended; `error` is empty if it succeeded."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeFailed:
-    """The trainer raised; the learner cannot go on."""
+    """The trainer raised an error, so the learner cannot go on."""
 
     error: Exception
 
@@ -95,30 +95,30 @@ Post = Callable[[ComputeEvent], object]
 
 
 class Compute(Protocol):
-    """What a learner's actor sees of its device."""
+    """The interface through which a learner's actor drives its device."""
 
     @property
     def compiling(self) -> bool:
-        """Whether it compiles at this moment, so that the step takes as long as that."""
+        """Whether the device's thread compiles at this moment, which makes a step take long."""
 
     def start(self, post: Post) -> None:
         """Build and compile, then obey commands; report through `post` on the actor's loop."""
 
     def command(self, command: EngineAction) -> None:
-        """Carry this out at the next step boundary."""
+        """Queue a command for the next step boundary."""
 
     def stop(self) -> None:
-        """End at the next boundary, without another report."""
+        """Stop at the next boundary, without another report."""
 
 
 class ComputeThread:
     """The one thread that owns a device.
 
     Args:
-        make_trainer: called on that thread.
-        settings: of the run.
-        name: of the learner, for the thread's name.
-        kept: where to leave moments for a later process of this name; None: nowhere.
+        make_trainer: builds the trainer; called on that thread.
+        settings: settings of the run.
+        name: the learner's name, which its threads carry.
+        kept: file that keeps the moments for a later process of this name; None to keep none.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class ComputeThread:
         name: str,
         kept: MomentFile | None = None,
     ) -> None:
-        """Prepare; `start` begins."""
+        """Prepare; `start` begins the work."""
         self._make_trainer = make_trainer
         self._settings = settings
         self._clock: Clock = MonotonicClock()
@@ -147,7 +147,7 @@ class ComputeThread:
 
     @property
     def compiling(self) -> bool:
-        """Whether it compiles at this moment; asked from the loop's thread."""
+        """Whether the trainer compiles at this moment; called from the loop's thread."""
         return self._trainer is not None and self._trainer.compiling
 
     def start(self, post: Post) -> None:
@@ -157,19 +157,19 @@ class ComputeThread:
         self._thread.start()
 
     def command(self, command: EngineAction) -> None:
-        """Hand a command over; never waits for the device."""
+        """Hand a command to the thread; never waits for the device."""
         with self._wake:
             enqueue(self._inbox, command)
             self._wake.notify()
 
     def stop(self) -> None:
-        """Ask the thread to end; it does so at its next boundary."""
+        """Ask the thread to end, which it does at its next boundary."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the thread's end. Returns whether it has ended."""
+        """Wait for the thread to end; returns whether it has ended."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -178,7 +178,7 @@ class ComputeThread:
         if loop is not None and not self._stopping and not loop.is_closed():
             try:
                 loop.call_soon_threadsafe(self._post, event)
-            except RuntimeError:  # the loop closed between the question and the call
+            except RuntimeError:  # the loop closed between the check and the call
                 self._stopping = True
 
     def _run(self) -> None:
@@ -228,10 +228,10 @@ class ComputeThread:
         return MomentKeeper(self._kept, self._clock, lambda error: self._tell(MomentsKept(error)))
 
     def _set_up(self) -> Engine:
-        """Build and compile; what fails now fails at every start: the user's to mend.
+        """Build and compile; an error here recurs at every start, so the user must mend it.
 
-        But for a device or a host that has no room yet, such as one whose last process was killed
-        just now: that ends this process as any other failure does, so it is started again.
+        The exception is a device or a host that has no memory yet, for instance because its last
+        process was killed just now: this ends the process like any failure, so it is restarted.
         """
         try:
             engine = Engine(
@@ -274,14 +274,14 @@ class ComputeThread:
             enqueue(engine.commands, command)
 
     def _sleep(self, engine: Engine) -> None:
-        """Until there is something to do at a boundary."""
+        """Wait until there is something to do at a boundary."""
         with self._wake:
             while not (self._inbox or self._stopping or self._copied or engine.unread):
                 self._wake.wait()
             self._copied = False
 
     def _finish(self, running: Running, before_s: float, gap_s: float, data_wait_s: float) -> float:
-        """Wait for a step and report it; returns when it was ready."""
+        """Wait for a step and report it; returns the time at which it was ready."""
         loss = running.pending.loss()
         now_s = self._clock.now_s()
         step_time_s = now_s - before_s if running.steps > FIRST_STEPS_COMPILE else 0.0
@@ -292,13 +292,13 @@ class ComputeThread:
         return now_s
 
     def _copy(self, taken: PendingSnapshot) -> None:
-        """Wait for a snapshot elsewhere."""
+        """Have the copying thread wait for a snapshot."""
         with self._wake:
             self._copies.begin(taken.fragment, taken.steps)
         self._copier.submit(self._await_copy, taken)
 
     def _may_copy(self, fragment: FragmentIndex, steps: int) -> bool:
-        """Whether not too many snapshots of a fragment are still being copied."""
+        """Whether a further snapshot of a fragment may begin, given those still being copied."""
         with self._wake:
             return self._copies.may_begin(fragment, steps) and not self._stopping
 
@@ -310,12 +310,12 @@ class ComputeThread:
             return
         with self._wake:
             self._copies.arrive(taken.fragment)
-            self._copied = True  # an idle boundary may take a snapshot that had no room
+            self._copied = True  # an idle boundary may now take a snapshot that had no room
             self._wake.notify()
         self._tell(SnapshotTaken(taken.fragment, taken.base, taken.steps, taken.tokens, buffer))
 
     def _copy_piece(self, taken: PendingPiece) -> None:
-        """Wait for a piece of moments elsewhere."""
+        """Have the copying thread wait for a piece of moments."""
         self._copier.submit(self._await_piece, taken)
 
     def _await_piece(self, taken: PendingPiece) -> None:
@@ -331,12 +331,12 @@ class InlineCompute:
     """The engine on an asyncio loop, usually a virtual one.
 
     Args:
-        trainer: its arithmetic runs while the loop's time stands still.
-        settings: of the run.
-        step_s: called before each step; how many seconds of the loop's time it takes.
+        trainer: does the arithmetic, while the loop's time stands still.
+        settings: settings of the run.
+        step_s: called before each step; returns how many seconds of the loop's time it takes.
         setup_s: seconds that building and compiling take.
-        copy_s: called for each snapshot; seconds that its copy to the host takes once those before
-            it have arrived.
+        copy_s: called for each snapshot; returns the seconds that its copy to the host takes, once
+            the copies before it have arrived.
     """
 
     def __init__(
@@ -348,7 +348,7 @@ class InlineCompute:
         setup_s: float = 0.0,
         copy_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """Prepare; `start` begins."""
+        """Prepare; `start` begins the work."""
         self._copies = SnapshotCopies()
         self._engine = Engine(
             trainer,
@@ -370,22 +370,22 @@ class InlineCompute:
 
     @property
     def compiling(self) -> bool:
-        """Never: what its trainer compiles takes no time of the loop."""
+        """Always False: compilation takes none of the loop's time."""
         return False
 
     def start(self, post: Post) -> None:
-        """Begin after the set-up time."""
+        """Begin to work after the set-up time."""
         self._post = post
         self._timer = asyncio.get_running_loop().call_later(self._setup_s, self._set_up)
         post(made(self._engine.trainer))
 
     def command(self, command: EngineAction) -> None:
-        """Carry it out at the next boundary, at once if no step is running."""
+        """Carry out a command at the next boundary, or at once if no step is running."""
         enqueue(self._engine.commands, command)
         self._wake()
 
     def stop(self) -> None:
-        """End at once."""
+        """Stop at once."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -402,7 +402,7 @@ class InlineCompute:
             self._timer = asyncio.get_running_loop().call_soon(self._boundary, None)
 
     def _boundary(self, finished: StepReport | None) -> None:
-        """Between two steps; as on the device's thread, the next one begins before one is told."""
+        """Work at a boundary; as on a device, the next step starts before the last is reported."""
         self._timer = None
         allowed = self._engine.boundary()
         working = not self._stopped and self._engine.has_work()
@@ -435,7 +435,7 @@ class InlineCompute:
         self._post(event)
 
     def _snapshot_taken(self, taken: PendingSnapshot) -> None:
-        """Copies follow one another, as on the one way from a device to its host."""
+        """Time a copy to the host: copies are done one after another, as over a device's link."""
         loop, duration_s = asyncio.get_running_loop(), self._copy_s()
         began_s = max(loop.time(), self._copied_s)
         self._copied_s = began_s + duration_s
@@ -456,19 +456,19 @@ class InlineCompute:
     def _copied_later(self, taken: PendingSnapshot) -> None:
         if not self._stopped:
             self._copied(taken)
-            self._wake()  # an idle boundary may take a snapshot that had no room
+            self._wake()  # an idle boundary may now take a snapshot that had no room
 
     def _piece_taken(self, taken: PendingPiece) -> None:
         self._post(MomentsRead(taken.piece, taken.asker, taken.snapshot.buffer()))
 
 
 def made(trainer: Trainer) -> TrainerMade:
-    """What is known of a trainer before it has compiled."""
+    """The event that tells what is known of a trainer before it has compiled."""
     return TrainerMade(trainer.moments_schema, trainer.moment_pieces)
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether an error at the start may be gone at the next one."""
+    """Whether an error at the start may not recur at the next start."""
     return isinstance(error, MemoryError) or (
         not isinstance(error, STAYS)
         if isinstance(error, OSError)
@@ -477,4 +477,4 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _nobody(_: ComputeEvent) -> None:
-    """No actor has started this compute."""
+    """Discard an event, since no actor has started this compute."""

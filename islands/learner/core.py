@@ -1,12 +1,13 @@
 """The learner's memory, and the few operations on it that several rules share.
 
 `Core` is plain data plus the list of actions being collected while one event is handled. The rules
-are functions over it: `membership.py` (who admits it, whom it follows), `training.py` (steps and
-adoptions), `answering.py` (pulls).
+are functions over it: `membership.py` (admission, and which syncer to follow), `training.py` (steps
+and adoptions), `answering.py` (pulls).
 
 Totals of compute run over the life of the process; those of an incarnation are relative to its
-`origin`. What an ended incarnation did is never reported by the next one: the origin moves along
-until the new one is allowed its first step, past a step that was still running at the end.
+`origin`. A new incarnation never reports what an ended one did: its origin keeps moving up to the
+current totals until its first step is allowed, past a step that was still running when the old
+incarnation ended.
 """
 
 from collections import deque
@@ -22,13 +23,15 @@ from islands.messages.training import FragmentUpdate, Progress
 from islands.settings.run import RunSettings
 
 DECIDED_KEPT = 32
+"""How many answers that were not applied are remembered; a departure need not wait for these."""
 
 
 @dataclass(slots=True)
 class Leaving:
-    """It is to go; `left` once it has said so.
+    """A graceful shutdown in progress; `left` is set once the Leave messages are queued.
 
-    It waits until `deadline_s` for what was asked of it, and until `latest_s` for its own steps.
+    The learner waits until `deadline_s` for the fate of its answers to pulls, and until `latest_s`
+    for its own running step.
     """
 
     reason: str
@@ -41,13 +44,14 @@ class Leaving:
 class Core:
     """All that a learner knows.
 
-    `steps` and `tokens` are totals of compute at the last boundary that it told of. `adopting` are
-    the updates per fragment that wait for a boundary. `ready` says that compute has compiled,
-    `idle` that it stands still, `allowed` that this incarnation has been allowed a step, and
-    `closing` that the run ends. `paused` is an operator's will. `order` counts what compute was
-    allowed. `decided` are the (epoch, round) of answers that were not applied. `offered` are the
-    seeds, by fragment, that went out over this link, with epoch and attempt of the request.
-    `now_s` is the time of the event at hand, `giving` counts pieces of moments that peers wait for.
+    `steps` and `tokens` are compute's totals at the last boundary that it reported. `adopting`
+    holds, per fragment, the updates that wait for a boundary. `ready` says that compute has
+    compiled, `idle` that it stands still, `allowed` that this incarnation has been allowed a step,
+    `closing` that the run ends, and `paused` that an operator paused it. `order` numbers the
+    `AllowSteps` commands. `decided` holds the (epoch, round) of answers that were not applied.
+    `offered` maps each fragment whose seed was sent over this link to epoch and attempt of the
+    request. `now_s` is the time of the event being handled; `giving` counts the pieces of moments
+    that peers wait for.
     """
 
     settings: RunSettings
@@ -83,7 +87,7 @@ class Core:
 
     @property
     def incarnation(self) -> Incarnation | None:
-        """What this learner is admitted under, if it is."""
+        """The incarnation under which this learner is admitted; None if it is not."""
         return self.membership.incarnation
 
     @property
@@ -93,7 +97,7 @@ class Core:
 
     @property
     def fragments(self) -> int:
-        """P: fragments in the plan."""
+        """P, the number of fragments in the plan."""
         return len(self.accounts)
 
     @property
@@ -112,12 +116,12 @@ class Core:
         return Phase.PAUSED if self.paused else Phase.STARVED
 
     def allow_steps(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
-        """Let compute step until so many tokens, whatever it was allowed before."""
+        """Let compute step until it has processed so many tokens; replaces any earlier limit."""
         self.order += 1
         self.actions.append(AllowSteps(until_tokens, leases, self.order))
 
     def progress(self, incarnation: Incarnation) -> Progress:
-        """The report of this incarnation at the last boundary."""
+        """The progress report of this incarnation, as of the last boundary."""
         steps = self.steps - self.origin_steps
         tokens = self.tokens - self.origin_tokens
         return Progress(

@@ -1,8 +1,8 @@
-"""What a learner gives to a peer that was restarted: its inner moments, a piece at a time.
+"""A donor gives its inner moments to a restarted peer, a piece at a time.
 
-Only one that has stepped in its present incarnation, and could contribute, has moments worth
-giving. A piece is read at a step boundary, one per boundary, so that a large state costs many
-boundaries a little each; it is therefore no picture of one moment, which moments need not be.
+Only a learner that has stepped in its present incarnation, and could contribute, has moments worth
+giving. Pieces are read at step boundaries, a few at each, so that a large state delays many
+boundaries a little. The pieces are therefore of different steps, which does moments no harm.
 """
 
 from islands.identities import Phase
@@ -12,11 +12,11 @@ from islands.learner.events import MomentsRead, StateRequested
 from islands.messages.peers import StateOffer
 
 GIVING_MAX = 4
-"""Pieces that may wait for a boundary; who asks for more is told that there are none."""
+"""Pieces that may wait for a boundary; further requests are declined."""
 
 
 def take_state_request(core: Core, event: StateRequested) -> None:
-    """A peer asks for a piece."""
+    """Have the requested piece read, or decline."""
     request = event.message
     known = 0 <= request.piece < core.moments.pieces and request.schema == core.moments.schema
     if _may_give(core) and known and core.giving < GIVING_MAX:
@@ -27,7 +27,7 @@ def take_state_request(core: Core, event: StateRequested) -> None:
 
 
 def take_read(core: Core, event: MomentsRead) -> None:
-    """A piece is on the host; it is given unless this learner's own state turned out broken."""
+    """Send a piece that was read, unless this learner may no longer give any."""
     core.giving -= 1
     if _may_give(core):
         offer = StateOffer(event.piece, core.moments.pieces, core.moments.schema or "", "")

@@ -1,12 +1,12 @@
-"""What happens at a step boundary, whoever drives it: a device's thread or the virtual clock.
+"""The work at a step boundary, whether a device's thread or the virtual clock drives it.
 
 The engine owns the trainer. Between two steps it carries out, in order: commands that arrived
 (adopt, allow, plan, read, reset), then snapshots of the planned fragments, then pieces of moments
 that a peer waits for, then the dispatch of the next step if quota and data allow. All of these
-dispatch and do not wait for the device, but for two that happen once, before the first step:
-reading a value, and taking over a peer's moments.
+are dispatched without waiting for the device, except two that happen once, before the first step:
+reading a value, and loading moments.
 
-Totals are of dispatched steps over the life of the process, so a snapshot or an adoption at a
+Totals count dispatched steps over the life of the process, so a snapshot or an adoption at a
 boundary carries exactly the steps that it contains.
 """
 
@@ -45,14 +45,14 @@ EngineEvent = ValueAdopted | ValueRead | MomentsLoaded
 NEVER = (-1, -1)
 
 PIECES_PER_BOUNDARY = 2
-"""Pieces of moments that one boundary copies: a large state takes many boundaries."""
+"""Pieces of moments that one boundary copies, so that a large state is spread over many."""
 
 
 def enqueue(commands: MutableSequence[EngineAction], command: EngineAction) -> None:
     """Queue a command for the next boundary.
 
-    A value to adopt replaces one that waits for the same fragment: while a step takes long, or
-    hangs, no more than one value per fragment is kept.
+    A value to adopt replaces one that waits for the same fragment, so at most one value per
+    fragment is kept while a step takes long or hangs.
     """
     if isinstance(command, AdoptValue):
         for waiting in commands:
@@ -64,7 +64,7 @@ def enqueue(commands: MutableSequence[EngineAction], command: EngineAction) -> N
 
 @dataclass(frozen=True, slots=True)
 class PendingSnapshot:
-    """A snapshot under way, with the boundary at which it was taken."""
+    """A snapshot in transit to the host, with the base and the totals at its boundary."""
 
     fragment: FragmentIndex
     base: Version
@@ -75,7 +75,7 @@ class PendingSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PendingPiece:
-    """A piece of moments under way to the host, and then to a peer."""
+    """A piece of moments in transit to the host, and then to a peer."""
 
     piece: int
     asker: str
@@ -84,7 +84,7 @@ class PendingPiece:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A dispatched step; totals and positions are those after it."""
+    """A dispatched step, with the totals and the lease positions after it."""
 
     pending: PendingStep
     steps: int
@@ -94,12 +94,12 @@ class Running:
 
 
 class Engine:
-    """A trainer between two boundaries.
+    """Carries out commands on a trainer at step boundaries, and dispatches its steps.
 
     Args:
         trainer: does the arithmetic.
-        settings: of the run.
-        report: receives what was carried out.
+        settings: settings of the run.
+        report: receives an event for every command that has a result.
         snapshot_taken: receives every snapshot as soon as it is dispatched.
         piece_taken: receives every piece of moments as soon as it is dispatched.
         may_snapshot: whether there is room for one more snapshot of a fragment, at a boundary with
@@ -116,7 +116,7 @@ class Engine:
         piece_taken: Callable[[PendingPiece], None],
         may_snapshot: Callable[[FragmentIndex, int], bool] = lambda *_: True,
     ) -> None:
-        """Nothing is allowed yet."""
+        """Start without permission to step."""
         self.trainer = trainer
         self.steps = 0
         self.tokens = 0
@@ -144,12 +144,12 @@ class Engine:
 
     @property
     def leases(self) -> tuple[Lease, ...]:
-        """Leases with the positions reached by the steps dispatched so far."""
+        """The leases held, with the positions reached by the steps dispatched so far."""
         return self._leases
 
     @property
     def versions(self) -> tuple[Version, ...]:
-        """The versions of all fragments held, in order; none before every one was adopted."""
+        """The versions of all fragments in order; empty until every fragment was adopted."""
         count = len(self.trainer.layout.fragments)
         whole = len(self._bases) == count
         return tuple(self._bases[index] for index in range(count)) if whole else ()
@@ -169,7 +169,7 @@ class Engine:
         return bool(self._asked)
 
     def boundary(self) -> bool:
-        """Carry out commands and snapshots. Returns whether there was an `AllowSteps`."""
+        """Carry out commands and copies; returns whether there was an `AllowSteps`."""
         allowed = False
         while self.commands:
             command = self.commands.popleft()
@@ -206,7 +206,7 @@ class Engine:
                 assert_never(command)
 
     def _adopt(self, adopt: AdoptValue) -> None:
-        """Replace the base of a fragment, and what of the local value the new one contains."""
+        """Replace the base, and the local value too unless local work is to be carried over."""
         fragment = adopt.fragment
         news = adopt.merged if self._is_news(fragment, adopt.merged) else None
         if adopt.carry:
@@ -222,27 +222,30 @@ class Engine:
         self._report(told)
 
     def _is_news(self, fragment: FragmentIndex, merged: Merged | None) -> bool:
-        """Whether no value before contained it: two that do may come before a report of either."""
+        """Whether this is the first value that contains a contribution.
+
+        The state cannot tell: two such values may be adopted before it hears of either.
+        """
         if merged is None or (merged.epoch, merged.round) <= self._merged.get(fragment, NEVER):
             return False
         self._merged[fragment] = merged.epoch, merged.round
         return True
 
     def _carry_on(self, adopt: AdoptValue, merged: Merged | None) -> None:
-        """Replace the base, and take from the local value what the new base contains of it."""
+        """Replace the base, and keep the local work that the new base does not contain."""
         fragment, sent = adopt.fragment, None
         if merged is not None:
             self._began_at[fragment] += merged.steps
             assert adopt.sent is not None, "what is merged was sent, and is kept until then"
             size = self.trainer.layout.fragments[fragment].size
             sent = decode(adopt.sent, size, self._settings.precision)
-        if self._began_at[fragment] == self.steps:  # nothing is left, so let nothing be rounded
+        if self._began_at[fragment] == self.steps:  # no work is left, so avoid rounding errors
             self.trainer.adopt(fragment, _value(adopt))
         else:
             self.trainer.carry_on(fragment, _value(adopt), sent)
 
     def _load(self, pieces: tuple[memoryview, ...]) -> bool:
-        """Take over a peer's moments, unless they are not what they should be."""
+        """Load moments from a peer or from disk; False if they do not fit or are not finite."""
         try:
             self.trainer.load_moments(pieces)
         except InvariantError:  # the peer's mistake, not ours
@@ -253,7 +256,7 @@ class Engine:
         return True
 
     def _take(self, fragment: FragmentIndex) -> None:
-        """Snapshot a fragment unless nothing changed since the last one, or nothing is unsent."""
+        """Snapshot a fragment, unless nothing changed since the last one or there is no work."""
         base = self._bases.get(fragment)
         if base is None or self._taken_at.get(fragment) == (self.steps, base):
             return
@@ -267,7 +270,7 @@ class Engine:
         self._snapshot_taken(PendingSnapshot(fragment, base, self.steps, self.tokens, snapshot))
 
     def _allow(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
-        """Positions that we reached ourselves are newer than those that come back."""
+        """Replace quota and leases; positions reached here outrank older ones that come back."""
         self._until_tokens = until_tokens
         reached = {(lease.pass_index, lease.shard): lease for lease in self._leases}
         self._leases = tuple(
@@ -282,7 +285,7 @@ class Engine:
             self._reader, self._reading, self._next_batch = None, None, None
 
     def has_work(self) -> bool:
-        """Whether quota and data allow one more step; fetches its batch."""
+        """Fetch the next batch; returns whether quota and data allow a step on it."""
         if self._next_batch is None:
             self._next_batch = self._fetch()
         batch = self._next_batch
@@ -292,14 +295,14 @@ class Engine:
         return True
 
     def _fetch(self) -> object | None:
-        """The next batch of the current lease, or of the next one that is not done."""
+        """The next batch of the current lease, or of the next lease that is not done."""
         while True:  # each turn ends a lease, and leases are few
             if self._reader is None:
                 open_leases = [lease for lease in self._leases if not lease.done]
                 if not open_leases:
                     return None
                 self._reading = open_leases[0]
-                self._next_position = self._reading.position  # it may be the end of the shard
+                self._next_position = self._reading.position  # the shard may have no batch left
                 key = ShardKey(self._reading.pass_index, self._reading.shard)
                 self._reader = self.trainer.batches(key, self._reading.position)
             batch = next(self._reader, None)
@@ -320,7 +323,7 @@ class Engine:
         )
 
     def dispatch(self) -> Running:
-        """Dispatch the next step; `has_work` must have said yes."""
+        """Dispatch the next step; `has_work` must have returned True."""
         batch = self._next_batch
         assert batch is not None, "has_work() was not asked"
         self._next_batch = None

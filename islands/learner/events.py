@@ -1,7 +1,7 @@
-"""What can happen to a learner.
+"""The events that a learner's state handles.
 
 An event that came with bulk bytes has them as its `payload`: the state keeps it, hands it on with
-an action, or drops it, and never looks inside. What compares events compares no payloads.
+an action, or drops it, and never looks inside. Equality of events ignores payloads.
 """
 
 from dataclasses import dataclass, field
@@ -71,7 +71,7 @@ class FromSyncer:
 
 @dataclass(frozen=True, slots=True)
 class UpdateArrived:
-    """A published value is here; `intact` tells whether length and digest match."""
+    """A published value has arrived; `intact` tells whether its digest matches."""
 
     message: FragmentUpdate
     intact: bool
@@ -80,7 +80,7 @@ class UpdateArrived:
 
 @dataclass(frozen=True, slots=True)
 class ContributionSkipped:
-    """The link did not take a contribution, or had changed: the pull is not answered."""
+    """A contribution was not sent: the link refused it or changed, so the pull is unanswered."""
 
     ticket: Ticket
     fragment: FragmentIndex
@@ -88,14 +88,14 @@ class ContributionSkipped:
 
 @dataclass(frozen=True, slots=True)
 class SeedSkipped:
-    """The link did not take a fragment of version 0."""
+    """A fragment of version 0 was not sent, because the link did not take it."""
 
     fragment: FragmentIndex
 
 
 @dataclass(frozen=True, slots=True)
 class StateRequested:
-    """A peer asks for a piece of this learner's moments; the hub vouches for its name."""
+    """A peer asks for a piece of this learner's moments; the syncer has verified its name."""
 
     asker: str
     message: StateRequest
@@ -103,7 +103,7 @@ class StateRequested:
 
 @dataclass(frozen=True, slots=True)
 class PieceArrived:
-    """A peer's answer is here; `intact` tells whether the digest matches."""
+    """A peer's answer has arrived; `intact` tells whether the digest matches."""
 
     sender: str
     message: StateOffer
@@ -113,7 +113,7 @@ class PieceArrived:
 
 @dataclass(frozen=True, slots=True)
 class TrainerMade:
-    """There is a trainer, not compiled yet: what its moments are, and in how many pieces."""
+    """The trainer exists but is not compiled; its moments have this schema and piece count."""
 
     moments_schema: str
     moment_pieces: int
@@ -121,7 +121,7 @@ class TrainerMade:
 
 @dataclass(frozen=True, slots=True)
 class MomentsRead:
-    """A piece of this learner's moments, for a peer, is on the host."""
+    """A piece of this learner's moments has been copied to the host, for a peer."""
 
     piece: int
     asker: str
@@ -130,14 +130,14 @@ class MomentsRead:
 
 @dataclass(frozen=True, slots=True)
 class MomentsLoaded:
-    """Compute was given a peer's moments; if not `taken`, its own are fresh."""
+    """Compute was given a donor's or the disk's moments; if not `taken`, its own stay fresh."""
 
     taken: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TimerDue:
-    """The time that the state asked for has come."""
+    """The timer that the state set has expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class TrainerReady:
 class StepFinished:
     """One inner step is complete. Totals are over the life of the process.
 
-    `finite` is False if the loss was not a finite number; `leases` are the positions after it.
+    `finite` is False if the loss was not a finite number; `leases` hold the positions after it.
     """
 
     steps: int
@@ -163,9 +163,9 @@ class StepFinished:
 
 @dataclass(frozen=True, slots=True)
 class Idled:
-    """Compute stopped at a boundary: no quota, no data, or told to.
+    """Compute stopped at a boundary: it has no quota or no data, or was told to stop.
 
-    `order` is that of the newest `AllowSteps` that it knew.
+    `order` is that of the newest `AllowSteps` that compute knew.
     """
 
     steps: int
@@ -176,7 +176,7 @@ class Idled:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """base − local of one fragment, at a boundary with these totals, is on the host."""
+    """A snapshot (base − local of one fragment, at these totals) has reached the host."""
 
     fragment: FragmentIndex
     base: Version
@@ -187,7 +187,7 @@ class SnapshotTaken:
 
 @dataclass(frozen=True, slots=True)
 class ValueRead:
-    """The local value of a fragment that was asked for is on the host."""
+    """The requested local value of a fragment has been copied to the host."""
 
     request: FragmentRequest
     incarnation: Incarnation
@@ -198,7 +198,7 @@ class ValueRead:
 class ValueAdopted:
     """A published value has become the base, at a boundary with these totals.
 
-    `incarnation` is the one that asked for it. The value is the local one too, unless what was done
+    `incarnation` is the one that asked for it. The local value equals it too, unless the work done
     since the newest contribution in it was `carried` over.
     """
 
@@ -212,14 +212,14 @@ class ValueAdopted:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """A heartbeat is due; whether the device's thread compiles at this moment."""
+    """A heartbeat is due; `compiling` tells whether the device's thread compiles right now."""
 
     compiling: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveRequested:
-    """The host wants this learner to go (a signal, a drain command)."""
+    """The host asks this learner to shut down gracefully, for instance by a signal."""
 
     reason: str
 

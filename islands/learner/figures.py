@@ -1,4 +1,4 @@
-"""What one process of a learner did since it began, for the run's folder on another host."""
+"""Cumulative step figures of one learner process, for the run's folder on another host."""
 
 from islands.learner.events import StepFinished
 from islands.messages.control import StepFigures
@@ -8,14 +8,14 @@ from islands.tape.learner_entries import Reported
 
 
 class Figures:
-    """Sums over the steps of one process, and the mean loss of those since it was told last.
+    """Sums over the steps of one process, and the mean loss since the figures were last sent.
 
     Args:
-        process: tells this process of a name from the next.
+        process: an identifier that distinguishes this process from others of the same name.
     """
 
     def __init__(self, process: str) -> None:
-        """Nothing is done yet."""
+        """Start with no steps."""
         self.steps = 0
         self._process = process
         self._tokens = 0
@@ -29,11 +29,11 @@ class Figures:
 
     @property
     def loss(self) -> float:
-        """Mean of the steps since it was told last, or what was told then."""
+        """Mean loss of the steps since the figures were last sent; without any, the last mean."""
         return self._loss_sum / self._losses if self._losses else self._loss
 
     def stepped(self, step: StepFinished, loss: float, gap_s: float, data_wait_s: float) -> None:
-        """A step is complete; its totals are over the life of the process."""
+        """Add a completed step, whose totals are over the life of the process."""
         self.steps, self._tokens = step.steps, step.tokens
         self._stepping_s += max(0.0, step.step_time_s - data_wait_s)
         self._step_time_s = step.step_time_s
@@ -42,7 +42,7 @@ class Figures:
         self._gaps.add(max(0.0, gap_s))
 
     def told(self, *, bytes_up: int, bytes_down: int) -> StepFigures:
-        """All of it, as a message; without a step since the last one, its loss is that one's."""
+        """All figures as a message; without a step since the last one, the loss is repeated."""
         self._loss, self._loss_sum, self._losses = self.loss, 0.0, 0
         return StepFigures(
             process=self._process,
@@ -61,6 +61,6 @@ class Figures:
 
 
 def reported(told: Progress) -> Reported:
-    """What the tape keeps of a report."""
+    """The tape entry of a progress report."""
     leases = [(lease.pass_index, lease.shard, lease.position) for lease in told.leases]
     return Reported(str(told.incarnation), told.phase, told.tokens, told.quota_tokens, leases)

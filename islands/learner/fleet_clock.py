@@ -1,23 +1,23 @@
-"""What time it is in the fleet, between two values that a learner is told.
+"""A learner's estimate of the fleet's clock between two updates.
 
-The fleet's clock counts H/P steps per opened round, so it is the pace-setting learner's steps
-(`settings/learning_rate.py` makes a rate of it). Every update carries it. A learner's own steps are
-another clock: five times faster, ten times slower. So
+The fleet's clock counts H/P steps per opened round, so it is the pace-setting learner's step count;
+`settings/learning_rate.py` derives the learning rate from it. Every update carries it. A learner's
+own steps may run five times faster or ten times slower than that clock. So
 
     clock = carried + r · (own steps since it was carried),
     r = fleet steps per own step: the median of the last intervals of H fleet steps.
 
 A step of an hour (a compilation, a suspended process) makes an interval of thousands of fleet steps
-in one own step: the median, of two the lower one, does not see it. The first interval, which may be
-that one, counts as at most 1.
+in one own step. The median (of two values the lower one) ignores such an outlier. The ratio of the
+first interval, which may be the outlier, counts as at most 1.
 
-Until a second interval has begun, the clock goes no further than H beyond the last value: who is
-faster than the fleet cannot know it yet. Afterwards it goes on while the syncer is away, however
-long that is, and meets the fleet's again at the next update. But no value for more than H fleet
-steps means that r is wrong or the syncer away: from there on r counts as at most 1.
+Until a second interval has begun, the clock advances no further than H beyond the last value: a
+learner that is faster than the fleet cannot know it yet. Afterwards the clock runs on while the
+syncer is away, however long that is, and is corrected by the next update. But if no value came for
+more than H fleet steps, r is wrong or the syncer is away: from there on r counts as at most 1.
 
-Of one syncer the highest value counts, for updates may overtake each other. A new syncer's counts
-from its first one on, also where its journal lags behind the last one's.
+Of one syncer's values the highest counts, for updates may overtake each other. A new syncer's
+values count from its first one on, even if its journal lags behind the last syncer's.
 """
 
 from collections import deque
@@ -25,12 +25,12 @@ from dataclasses import dataclass, field
 from statistics import median_low
 
 RATIOS_KEPT = 5
-"""Two intervals around one long step are outvoted; a new pace is followed after three."""
+"""Two intervals around one long step are outvoted; a new pace prevails after three intervals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A value that the syncer carried, and the own steps at which it came."""
+    """A value of the fleet's clock in an update, and the own steps at which it was adopted."""
 
     steps: int
     clock: float
@@ -38,11 +38,11 @@ class Mark:
 
 @dataclass(slots=True)
 class FleetClock:
-    """The fleet's clock as one learner follows it.
+    """The fleet's clock as one learner estimates it.
 
-    `interval_steps` is H. `first` and `newest` are values carried by the syncer of `epoch`: where
-    the present interval began, and the last one. `ratios` are those of the intervals before it.
-    `sure` says that `ratio` is that of two intervals or more.
+    `interval_steps` is H. `first` and `newest` are values from the syncer of `epoch`: the one that
+    began the present interval, and the latest. `ratios` are those of the intervals before it.
+    `sure` says that `ratio` rests on two intervals or more.
     """
 
     interval_steps: int
@@ -55,16 +55,16 @@ class FleetClock:
     ratios: deque[float] = field(default_factory=lambda: deque(maxlen=RATIOS_KEPT))
 
     def stood_still(self) -> None:
-        """No step was possible: what the fleet does meanwhile tells nothing of the ratio."""
+        """Restart the interval at the next value: idle time says nothing about the ratio."""
         self.stood = True
 
     def carried(self, clock: float, *, epoch: int, steps: int) -> None:
-        """An update carried the fleet's clock, at a boundary after so many own steps.
+        """Correct the clock by the value in an update that was adopted at a boundary.
 
         Args:
-            clock: of the fleet, when the update was sent.
-            epoch: of the syncer that sent it.
-            steps: of this process.
+            clock: the fleet's clock when the update was sent, in steps.
+            epoch: epoch of the syncer that sent it.
+            steps: this process's own steps at that boundary.
         """
         newest = self.newest
         if epoch < self.epoch or (epoch == self.epoch and newest and clock <= newest.clock):
@@ -90,7 +90,7 @@ class FleetClock:
             self.first = newest
 
     def at(self, steps: int) -> float:
-        """The fleet's clock after so many own steps."""
+        """The estimate of the fleet's clock after so many own steps of this process."""
         if self.newest is None:
             return float(steps)
         since = steps - self.newest.steps

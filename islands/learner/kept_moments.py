@@ -1,11 +1,12 @@
-"""The inner optimizer's state of one learner as a file on its host, so that a stop loses none.
+"""A checkpoint of one learner's inner optimizer state on its host, so that a stop loses nothing.
 
-A learner that is stopped, or whose run has ended, writes it last; one that steps writes it every
-few minutes as well, a piece at a boundary, so that no step waits for the disk. Whoever is started
-again under the same name takes it up if no peer can give a newer one (`islands.learner.asking`).
+A learner writes it at its end, when it is stopped or its run is over. While it steps it also writes
+one every few minutes, a few pieces per boundary, so that no step waits for the disk. A process
+started again under the same name loads it if no peer can give a newer state
+(`islands.learner.asking`).
 
-The file: one line of JSON (`Header`), then each piece behind its length and digest. It is replaced
-only by a whole one, and what is damaged is as if it were not there.
+The file is one line of JSON (`Header`), then the pieces, each after its length and digest. Only a
+complete file replaces it, and a damaged file counts as absent.
 """
 
 import struct
@@ -24,16 +25,16 @@ from messaging.clock import Clock
 from messaging.codec.tensors import digest
 
 KEEP_INTERVAL_S = 300.0
-"""Between the end of one write and the beginning of the next, while it steps."""
+"""Least time between the end of one write and the beginning of the next, while it steps."""
 
 SHARE_OF_TIME = 10
-"""Writing takes at most this part of the time: a large state is written less often."""
+"""Writing takes at most one part in this many of the time: a large state is written less often."""
 
 PIECES_PER_BOUNDARY = 2
-"""Pieces that one boundary copies: a large state takes many boundaries."""
+"""Pieces that one boundary copies, so that a large state is spread over many boundaries."""
 
 UNDER_WAY_MAX = 4
-"""Pieces that wait for the disk at once."""
+"""Pieces that may wait for the disk at once, which bounds the memory."""
 
 FILE = "moments"
 _FRAME = struct.Struct(">Q32s")
@@ -41,18 +42,19 @@ _LINE_MAX = 1 << 20
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The first line: whose moments these are, and what they belong to."""
+    """The file's first line: the run that the moments belong to, their schema and versions."""
 
     run: str
     kept: KeptMoments
 
 
 class MomentFile:
-    """Where one learner of one run keeps its moments.
+    """The checkpoint file of one learner in one run.
 
     Args:
-        folder: of that learner.
-        run: its name, and what tells it from another of that name; moments of another run are none.
+        folder: the learner's folder, in which the file lies.
+        run: the run's name and what distinguishes it from others of that name; moments of another
+            run are ignored.
     """
 
     def __init__(self, folder: Path, run: str) -> None:
@@ -60,7 +62,7 @@ class MomentFile:
         self._run = run
 
     def find(self) -> KeptMoments | None:
-        """What is kept; None if nothing is, or nothing of this run."""
+        """Read the header; None if there is no readable file, or one of another run."""
         try:
             with self._path.open("rb") as file:
                 header = msgspec.json.decode(file.readline(_LINE_MAX), type=Header)
@@ -69,7 +71,7 @@ class MomentFile:
         return header.kept if header.run == self._run else None
 
     def read(self) -> tuple[memoryview, ...] | None:
-        """All pieces; None if one of them is damaged."""
+        """Read all pieces; None if the file cannot be read or a piece is damaged."""
         try:
             with self._path.open("rb") as file:
                 header = msgspec.json.decode(file.readline(_LINE_MAX), type=Header)
@@ -85,10 +87,10 @@ class MomentFile:
         return tuple(pieces)
 
     def write(self, kept: KeptMoments, pieces: Iterable[memoryview]) -> None:
-        """Replace what is kept.
+        """Replace the checkpoint.
 
         Raises:
-            OSError: the disk is full or broken; what was kept before stays.
+            OSError: the disk is full or broken; the previous checkpoint stays.
         """
         with replacing(self._path) as file:
             file.write(msgspec.json.encode(Header(self._run, kept)) + b"\n")
@@ -98,12 +100,12 @@ class MomentFile:
 
 
 class MomentKeeper:
-    """Writes one learner's moments, now and then while it steps, and at its end.
+    """Writes one learner's moments to disk at intervals while it steps, and at its end.
 
     Args:
-        file: where to.
-        clock: by which it is time again.
-        told: called, on any thread, with what came of a write: an error, or nothing.
+        file: the file to write.
+        clock: measures the intervals.
+        told: called, on any thread, with the outcome of a write: an error, or "" for success.
         interval_s: least time between two writes.
     """
 
@@ -115,7 +117,7 @@ class MomentKeeper:
         *,
         interval_s: float = KEEP_INTERVAL_S,
     ) -> None:
-        """Nothing is written at once: what is there may yet be taken up."""
+        """Delay the first write by an interval, since the old checkpoint may yet be loaded."""
         self._file = file
         self._clock = clock
         self._told = told
@@ -129,9 +131,9 @@ class MomentKeeper:
     def at_boundary(
         self, trainer: Trainer, versions: tuple[Version, ...], steps: int, resets: int = 0
     ) -> None:
-        """Take a few pieces, if a write is under way or is due; never waits for the disk.
+        """Copy a few pieces if a write is in progress or due; never waits for the disk.
 
-        Pieces from before and after a reset do not belong together: a write is given up by it.
+        A reset of the moments aborts a write, since pieces from before and after it do not match.
         """
         writing = self._writing
         if writing is not None and writing.done:
@@ -155,10 +157,10 @@ class MomentKeeper:
             writing.take(trainer.read_moments(writing.taken))
 
     def at_the_end(self, trainer: Trainer, versions: tuple[Version, ...], steps: int) -> None:
-        """Write what there is now, unless it is kept already, or is not finite."""
+        """Write the present moments, unless they are on disk already or are not finite."""
         if self._writing is not None:
             self._writing.give_up()
-            self._pool.submit(self._conclude, self._writing).result()  # behind what it writes
+            self._pool.submit(self._conclude, self._writing).result()  # queued after the write
         news = steps != self._steps_kept
         if versions and trainer.moment_pieces and news and trainer.finite():
             pieces = (trainer.read_moments(n).buffer() for n in range(trainer.moment_pieces))
@@ -166,7 +168,7 @@ class MomentKeeper:
         self._pool.shutdown(wait=True)
 
     def abandon(self) -> None:
-        """The learner ends: no thread waits for pieces that nobody will take."""
+        """Abort a write when the learner ends, so that its thread waits for no further piece."""
         if self._writing is not None:
             self._writing.give_up()
         self._pool.shutdown(wait=False)
@@ -197,11 +199,11 @@ class MomentKeeper:
 
 
 class _GivenUpError(Exception):
-    """What was written so far is not to be kept."""
+    """The write was aborted, and what was written so far is to be discarded."""
 
 
 class _Writing:
-    """One write while the learner steps: pieces come from its thread, and leave on another."""
+    """One write while the learner steps: compute queues the pieces, another thread writes them."""
 
     def __init__(self, kept: KeptMoments, steps: int, resets: int) -> None:
         self.kept = kept
@@ -215,26 +217,26 @@ class _Writing:
 
     @property
     def wants(self) -> bool:
-        """Whether a further piece has room."""
+        """Whether the write needs a further piece and has room for it."""
         left = self.taken < self.kept.pieces and not self._given_up
         return left and not self.done and self._queue.qsize() < UNDER_WAY_MAX
 
     def take(self, snapshot: MomentsCopy) -> None:
-        """The next piece is on its way to the host."""
+        """Queue the next piece, whose copy to the host has begun."""
         self.taken += 1
         self._queue.put(snapshot)
 
     def give_up(self) -> None:
-        """No more will come."""
+        """Abort the write: no more pieces will come."""
         if not self._given_up:
             self._given_up = True
             self._queue.put(None)
 
     def buffers(self) -> Iterator[memoryview]:
-        """The pieces, in order, as they come.
+        """Yield the pieces in order, as they arrive.
 
         Raises:
-            _GivenUpError: no more will come, or one is not finite: a learner that diverged.
+            _GivenUpError: the write was aborted, or a piece is not finite: the learner diverged.
         """
         for _ in range(self.kept.pieces):
             snapshot = self._queue.get()

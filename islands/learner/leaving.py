@@ -1,12 +1,12 @@
-"""Departure on one's own will: by a signal of the host, or since an operator drains this learner.
+"""Graceful shutdown (drain) of a learner, on a signal of the host or at an operator's command.
 
     asked to ─▶ no step after this one ─▶ what was asked for is answered ─▶ its fate is known
                                                                                     │
                                     end ◀── goodbye to both ◀── last report ◀───────┘
 
-Contributions of an incarnation that has ended are not merged. So it stays until those that it has
-sent are decided, and declines whatever is asked of it from now on; a deadline bounds all of it.
-Leases go back with the last positions, and the quota that is left is granted to others.
+Contributions of an incarnation that has ended are not merged. So the learner stays until those that
+it has sent are decided, and declines every new pull from now on; deadlines bound the wait.
+It returns its leases with the last positions, and the unused quota is granted to others.
 """
 
 from islands.learner.account import Sent
@@ -16,7 +16,7 @@ from islands.messages.training import ContributionFate
 
 
 def begin_leaving(core: Core, reason: str) -> None:
-    """Stop at the next boundary; the word may come more than once."""
+    """Begin the shutdown and stop at the next boundary; further requests change nothing."""
     if core.leaving is None:
         patience_s = core.settings.timing.scaled(core.settings.timing.evict_s)
         core.leaving = Leaving(reason, core.now_s + patience_s, core.now_s + 2 * patience_s)
@@ -24,13 +24,13 @@ def begin_leaving(core: Core, reason: str) -> None:
 
 
 def take_fate(core: Core, message: ContributionFate) -> None:
-    """A contribution was not applied; the account learns its tokens' fate from the next update."""
+    """Note a contribution that was not applied; its tokens' fate comes with the next update."""
     core.decided.append((message.ticket.epoch, message.ticket.round))
     core.pulls.decided(message.fragment)
 
 
 def go_on_leaving(core: Core) -> None:
-    """End as soon as nothing is worth waiting for."""
+    """End the process as soon as nothing is worth waiting for, or a deadline has passed."""
     leaving = core.leaving
     if leaving is None or leaving.left:
         return
@@ -44,7 +44,7 @@ def go_on_leaving(core: Core) -> None:
 
 
 def _undecided(core: Core) -> bool:
-    """Whether something that was sent may still be merged."""
+    """Whether a contribution that was sent may still be merged."""
 
     def open_(group: list[Sent]) -> bool:
         return any(sent.ticket not in core.decided for sent in group)
@@ -53,7 +53,7 @@ def _undecided(core: Core) -> bool:
 
 
 def say_goodbye(core: Core, reason: str, *, diverged: bool = False) -> None:
-    """Tell both that this incarnation ends by its own word; the syncer's last report goes first."""
+    """Send Leave to supervisor and syncer; the last progress report reaches the syncer first."""
     farewell = core.membership.farewell(reason, diverged=diverged)
     if farewell is None:
         return
@@ -65,7 +65,7 @@ def say_goodbye(core: Core, reason: str, *, diverged: bool = False) -> None:
 
 
 def end_with_run(core: Core, reason: str) -> None:
-    """The syncer says that the run is over; the supervisor may hear that from us first."""
+    """Exit since the syncer says that the run is over, and tell the supervisor, if reachable."""
     farewell = core.membership.farewell(f"the run is over: {reason}")
     if farewell is not None and core.membership.supervisor_up:
         core.actions.append(ToSupervisor(farewell))

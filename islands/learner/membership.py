@@ -1,7 +1,7 @@
-"""What a learner does about its membership; the state itself is shared (`actors/membership.py`).
+"""A learner's membership rules; the state itself is shared by all roles (`actors/membership.py`).
 
-When an incarnation ends, the process asks for a new one, and adopts every fragment again; only the
-moments of its inner optimizer are kept, unless it ended because the loss was not finite.
+When an incarnation ends, the process asks for a new one, and adopts every fragment again. It keeps
+only the moments of its inner optimizer, unless the loss was not finite.
 """
 
 from islands.actors.membership import EpochOrder, HeartbeatContent
@@ -26,13 +26,13 @@ from islands.tape.process_entries import Waits
 
 
 def take_supervisor_link(core: Core, *, up: bool) -> None:
-    """Ask to be admitted, or show that we are still here."""
+    """Note the link's state; over a new link ask for admission, or send a heartbeat."""
     core.membership.supervisor_up = up
     show_life(core)
 
 
 def take_syncer_link(core: Core, *, up: bool) -> None:
-    """Say hello; what was asked over the old link is asked again."""
+    """Forget requests of the old link, which the syncer repeats; send Hello over a new one."""
     core.membership.syncer_up = up
     core.pulls.link_changed()
     core.offered.clear()
@@ -40,7 +40,7 @@ def take_syncer_link(core: Core, *, up: bool) -> None:
 
 
 def take_tick(core: Core, now_s: float, *, compiling: bool) -> None:
-    """A heartbeat is due: tell the supervisor, and the syncer if it has heard nothing lately."""
+    """Send a heartbeat to the supervisor, and a report to the syncer if none was sent lately."""
     show_life(core, compiling=compiling)
     timing = core.settings.timing
     if core.incarnation is not None and now_s - core.reported_s >= timing.scaled(
@@ -50,7 +50,10 @@ def take_tick(core: Core, now_s: float, *, compiling: bool) -> None:
 
 
 def show_life(core: Core, *, compiling: bool = False) -> None:
-    """Tell the supervisor what we do, or ask to be admitted; a step may compile first."""
+    """Send a heartbeat, or ask to be admitted.
+
+    The phase is COMPILING if a step is `compiling` at this moment.
+    """
     within = compiling and core.phase is Phase.STEPPING
     phase = Phase.COMPILING if within else core.phase
     word = core.membership.say(HeartbeatContent(phase, core.steps - core.origin_steps), core.now_s)
@@ -66,7 +69,7 @@ def _hello(core: Core) -> None:
 
 
 def take_joined(core: Core, joined: Joined) -> None:
-    """The supervisor admitted us; one older than the last, or an ended incarnation, does not."""
+    """Take an admission, unless an older supervisor sent it or its incarnation is not a new one."""
     if core.membership.on_joined(joined):
         core.reported_steps = core.steps
         core.quota_tokens = 0
@@ -75,14 +78,14 @@ def take_joined(core: Core, joined: Joined) -> None:
 
 
 def take_ack(core: Core, ack: HeartbeatAck) -> None:
-    """The supervisor heard us; it says where the syncer is now."""
+    """Dial the syncer where the supervisor's answer to a heartbeat says that it is."""
     core.actions.extend(DialSyncer(address) for address in core.membership.on_ack(ack))
 
 
 def take_refusal(core: Core, by: str, reason: str, *, retry: bool) -> None:
-    """One that cannot be mended by trying again ends the process; another one may pass.
+    """Exit on a refusal that a retry cannot mend; otherwise record that the learner waits.
 
-    That the run is over is no failure: there is nothing to mend, and nothing left to do.
+    A refusal because the run is over is no failure: nothing is left to mend or to do.
     """
     if retry:
         core.actions.append(Record(Waits(f"{by} refused: {reason}")))
@@ -92,7 +95,7 @@ def take_refusal(core: Core, by: str, reason: str, *, retry: bool) -> None:
 
 
 def take_welcome(core: Core, welcome: Welcome) -> None:
-    """Follow a newer syncer, drop an older one; it may name who has moments to give."""
+    """Follow a syncer unless it is an older one; ask the donor that it may name for moments."""
     epoch, seen = welcome.epoch, core.epoch_seen
     followed = core.membership.on_welcome(welcome)
     if followed is EpochOrder.OLDER:
@@ -104,23 +107,23 @@ def take_welcome(core: Core, welcome: Welcome) -> None:
         for account, version in zip(core.accounts, welcome.versions, strict=False):
             account.welcomed(epoch, version)
         core.report_due = True
-        if core.closing:  # a new syncer says itself whether the run is still closing
+        if core.closing:  # a new syncer announces by itself whether the run is still closing
             core.closing = False
             allow(core)
 
 
 def take_eviction(core: Core, evicted: Evicted) -> None:
-    """An incarnation has ended; if it is ours, begin the next."""
+    """Begin anew if the incarnation that was evicted is this learner's."""
     if core.membership.on_evicted(evicted):
         _begin_anew(core)
 
 
 def start_over(core: Core) -> None:
-    """The loss was not a finite number: neither the moments nor the values are worth keeping.
+    """End the incarnation after a loss that is not finite; its moments and values are worthless.
 
-    Both are told why this incarnation ends: it was not evicted, and a run in which that happens to
-    everybody is to end. Steps that were under way report the same once more; they belong to no new
-    incarnation, whose totals begin after them. Moments are reset after the last step.
+    Supervisor and syncer are told why it ends: it was not evicted, and a run in which every learner
+    diverges must end. A step that was still running reports such a loss once more; it belongs to no
+    new incarnation, whose totals begin after it. The moments are reset after the last step.
     """
     if core.incarnation is not None and core.allowed:
         _rest(core)
@@ -141,7 +144,7 @@ def _rest(core: Core) -> None:
 
 
 def _begin_anew(core: Core) -> None:
-    """This incarnation is over: keep the moments, drop the rest, ask for a new one."""
+    """Keep the moments, drop everything else of the ended incarnation, ask for a new one."""
     core.leases, core.quota_tokens, core.allowed = (), 0, False
     core.allow_steps(0, ())
     core.accounts = [Account() for _ in core.accounts]

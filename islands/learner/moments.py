@@ -1,4 +1,4 @@
-"""What a process knows of its inner optimizer's moments, and of those that it asks a peer for."""
+"""The state of a process's own inner moments, and of their transfer from a peer or from disk."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,7 +8,7 @@ from islands.identities import LearnerName, Version
 
 
 class Stage(StrEnum):
-    """How far the search for moments is (`asking.py`)."""
+    """How far the recovery of moments has got (`asking.py`)."""
 
     OPEN = "open"
     ASKING = "asking"
@@ -21,7 +21,7 @@ class Stage(StrEnum):
 class KeptMoments:
     """Moments that an earlier process of this name left on its host's disk.
 
-    `versions` are those of the fragments that it held when it left them.
+    `versions` are those of the fragments that it held when it wrote them.
     """
 
     schema: str
@@ -33,9 +33,9 @@ class KeptMoments:
 class Moments:
     """The moments of one process.
 
-    `schema` and `pieces` are those of its own trainer; None until there is one. `asked` counts
-    how often the pieces under way were asked for, `arrived` holds those that are here until all
-    are, and `loaded_bytes` is their size then. `kept` is what lies on disk, not tried yet.
+    `schema` and `pieces` are those of its own trainer; None and 0 until there is one. `asked`
+    counts the requests for each piece in flight, `arrived` holds the received pieces until all are
+    there, and `loaded_bytes` is their total size. `kept` is a checkpoint on disk, not tried yet.
     """
 
     stage: Stage = Stage.OPEN
@@ -53,15 +53,15 @@ class Moments:
 
     @property
     def waiting(self) -> bool:
-        """Whether the first step has to wait for them."""
+        """Whether the first step has to wait for the moments."""
         return self.stage in (Stage.ASKING, Stage.LOADING)
 
     def deadline_s(self, limit_s: float) -> float:
-        """When the first step waits no longer; it does not wait before compute is ready."""
+        """The time at which the first step waits no longer; infinite until compute is ready."""
         return inf if self.ready_s is None else max(self.began_s, self.ready_s) + limit_s
 
     def waited_s(self, now_s: float) -> float:
-        """For how long they alone may have kept this process from its first step."""
+        """Seconds for which the moments alone may have delayed this process's first step."""
         if self.ready_s is None:
             return 0.0
         return now_s - max(self.began_s, self.ready_s)

@@ -1,7 +1,8 @@
-"""What happens to a learner, as sentences on its own terminal: its hub may be far away.
+"""Progress messages on a learner's own terminal, in sentences, since its hub may be far away.
 
-Told are admissions and evictions, links that stay away and come back, the first step, pauses, a
-loss that is no number, and once a minute how far it is. A link that comes back at once is no news.
+They report admissions and evictions, links that stay down or come back, the first step, pauses, a
+loss that is not finite, and once a minute the progress. A link that comes back at once is not
+reported.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ class LearnerView:
 
 
 def seen_of(core: Core, loss: float) -> LearnerView:
-    """What a person may be told of a learner that knows this."""
+    """Extract from the learner's memory what its messages depend on."""
     return LearnerView(
         core.incarnation,
         core.phase,
@@ -44,7 +45,7 @@ def seen_of(core: Core, loss: float) -> LearnerView:
 
 @dataclass(slots=True)
 class _Link:
-    """One link: since when it is down, and whether a person was told so."""
+    """One link: since when it has been down, and whether that was reported."""
 
     what: str
     meanwhile: str
@@ -67,10 +68,10 @@ class _Link:
 
 @dataclass(slots=True)
 class Narrator:
-    """Turns what a learner's state goes through into sentences.
+    """Turns changes of a learner's state into sentences.
 
     Args:
-        timing: of the run.
+        timing: timing settings of the run; a link is reported after `suspect_s` without it.
     """
 
     timing: Timing
@@ -86,7 +87,7 @@ class Narrator:
     )
 
     def follow(self, event: Event, seen: LearnerView, now_s: float) -> list[str]:
-        """What to say after an event that led to this state."""
+        """The sentences to print after an event that led to this state."""
         before, self.before = self.before, seen
         told = [*self._ended(event, before, seen), *self._links(seen, now_s)]
         if seen.incarnation is not None and (
@@ -101,7 +102,7 @@ class Narrator:
 
     @staticmethod
     def _ended(event: Event, before: LearnerView | None, seen: LearnerView) -> list[str]:
-        """Why its incarnation is over, if the event says so."""
+        """A sentence that says why the incarnation ended, if this event ended it."""
         match event:
             case FromSupervisor(Evicted(_, incarnation, reason)):
                 ended = incarnation

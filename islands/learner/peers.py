@@ -1,6 +1,6 @@
-"""Pieces of moments on their way: digests are computed off the loop, and what lies on disk is read.
+"""Transfer of moment pieces: digests and reads from disk are done off the event loop.
 
-The state holds those that a donor sent, and decides what becomes of each.
+The state holds the pieces that a donor sent, and decides what becomes of each.
 """
 
 from collections.abc import Callable
@@ -21,10 +21,10 @@ PeerAction = ToPeer | OfferMoments | LoadKept
 
 
 class Submit(Protocol):
-    """Does work elsewhere."""
+    """Does work off the event loop."""
 
     def __call__(self, work: Callable[[], T], done: Callable[[T], object]) -> object:
-        """Do it, then call `done` with its result on the loop."""
+        """Do `work`, then call `done` with its result on the loop."""
 
 
 class SendToPeer(Protocol):
@@ -33,19 +33,19 @@ class SendToPeer(Protocol):
     def __call__(
         self, message: object, payload: tuple[memoryview, ...] = (), *, recipient: str
     ) -> bool:
-        """Returns whether the link took it."""
+        """Send a message; returns whether the link took it."""
 
 
 class Pieces:
-    """What is done with the bytes.
+    """Sends, receives and loads the bytes of moment pieces.
 
     Args:
-        send: through the syncer.
-        load: commands compute to take moments over.
+        send: sends a message to a peer, through the syncer.
+        load: commands compute to load moments.
         submit: does work off the loop, then calls the second argument with its result.
-        record: on the tape.
-        post: to the actor's own state.
-        read_kept: reads what an earlier process left on disk; None if it is damaged.
+        record: writes an entry to the tape.
+        post: posts an event to the actor's own mailbox.
+        read_kept: reads the checkpoint that an earlier process left; None if it is damaged.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Pieces:
         post: Callable[[PieceArrived | MomentsLoaded], object],
         read_kept: Callable[[], tuple[memoryview, ...] | None],
     ) -> None:
-        """Hold nothing."""
+        """Keep the ports; no piece is held here."""
         self._send = send
         self._load = load
         self._submit = submit
@@ -67,7 +67,7 @@ class Pieces:
         self._read_kept = read_kept
 
     def receive(self, envelope: Envelope, offer: StateOffer) -> None:
-        """Measure a peer's piece off the loop; an offer without one says that there is none."""
+        """Compute the digest of a peer's piece off the loop; an offer without payload declines."""
         sender = envelope.sender
         if len(envelope.payload) != 1:
             none = replace(offer, pieces=0)
@@ -81,7 +81,7 @@ class Pieces:
         self._submit(lambda: digest(payload), arrive)
 
     def perform(self, action: PeerAction) -> None:
-        """Do what the state decided."""
+        """Perform an action that the state decided."""
         match action:
             case ToPeer(peer, message):
                 self._send(message, recipient=peer)
@@ -93,7 +93,7 @@ class Pieces:
                 assert_never(action)
 
     def _load_kept(self) -> None:
-        """Read what lies on disk; a piece that is damaged spoils all."""
+        """Read the checkpoint on disk; one damaged piece makes all of it unusable."""
 
         def arrive(pieces: tuple[memoryview, ...] | None) -> None:
             if pieces is None:
@@ -104,7 +104,7 @@ class Pieces:
         self._submit(self._read_kept, arrive)
 
     def _offer(self, action: OfferMoments) -> None:
-        """Send the piece that was read for a peer, with its digest."""
+        """Send the piece that was read for a peer, once its digest was computed."""
         asker, offer, payload = action.asker, action.message, action.payload
 
         def send(computed: str) -> None:

@@ -1,18 +1,18 @@
-"""When a learner answers a pull, and with what.
+"""Which snapshot answers a pull, and when.
 
-Answers come from the newest snapshot, taken at a boundary before the pull arrived: the order of
-fragments is known, so after a pull of fragment p the next ones are p+1, p+2, …, and only those are
-snapshotted at every boundary. A pull that no snapshot can answer (the first one, or one out of
-order) is answered as soon as one has been copied.
+The answer is the newest snapshot, taken at a boundary before the pull arrived. The order of pulls
+is known: after a pull of fragment p the next ones are p+1, p+2, …, so only those are snapshotted at
+every boundary. A pull that no snapshot can answer (the first one, or one out of order) is answered
+as soon as a snapshot has been copied.
 
-How far ahead to look depends on the learner's own speed: while a slow one makes a step, many
-fragments are asked for. So it looks as far ahead as pulls went during its last steps; otherwise a
-slow learner would answer every pull one step late, and never be merged.
+How far ahead to look depends on the learner's own speed: while a slow learner makes one step, the
+syncer pulls many fragments. So a learner looks as far ahead as pulls went during its last steps;
+otherwise a slow one would answer every pull one step late, and never be merged.
 
-A snapshot is usable while its base is still the one held; an adoption makes it worthless. Its age
-does not matter: it holds exactly the steps up to its boundary, however long the copy to the host
-took since. Only while compute stands still does a pull wait for the newest: then everything that
-was done is in it, and nothing that is left out now would be done again later.
+A snapshot is usable while its base is still the one held; an adoption invalidates it. Its age does
+not matter: it holds exactly the steps up to its boundary, however long the copy to the host took
+since. Only while compute stands still does a pull wait for the newest snapshot, which then contains
+all work done: no later step would bring an occasion to send what was left out.
 
 Reference: Decoupled DiLoCo copies all parameters to host memory after every step.
 Deviation: only the fragments next due are copied.
@@ -29,11 +29,11 @@ from islands.messages.training import PullFragment
 class Pulls:
     """Open pulls and the snapshots to answer them with.
 
-    `lookahead` is how many fragments are snapshotted ahead at least; `fragments` is P; `span` is
-    how many fragments were asked for during one of the last steps. `skipped` are pulls whose answer
-    the link did not take: they are open again from the next boundary on. `undecided` are fragments
-    whose answer is on its way or merged: what is snapshotted before the next adoption is worthless
-    if it is merged, so nothing is, unless it is asked for.
+    `lookahead` is the least number of fragments to snapshot ahead; `fragments` is P; `span` is how
+    many fragments were pulled during one of the last steps. `skipped` holds pulls whose answer the
+    link did not take: they are open again from the next boundary on. `undecided` holds fragments
+    whose answer is in flight or merged: if it is merged, the next adoption invalidates snapshots
+    taken until then, so such a fragment is snapshotted only when it is pulled.
     """
 
     fragments: int
@@ -48,15 +48,16 @@ class Pulls:
     undecided: dict[int, None] = field(default_factory=dict)
 
     def knows(self, pull: PullFragment) -> bool:
-        """Whether a pull was asked before, and is open or answered."""
+        """Whether this pull arrived before, and is open or answered."""
         groups = (self.wanted, self.answered, self.skipped)
         held = [group[pull.fragment] for group in groups if pull.fragment in group]
         return any(one.ticket == pull.ticket for one in held)
 
     def asked(self, pull: PullFragment) -> None:
-        """A pull arrived: it is open, and its successors are due next.
+        """Open a pull that arrived; its successors are due next.
 
-        One that was answered over this link is only repeated because the answer takes its time.
+        A pull that was answered over this link is ignored: the syncer repeats it only because the
+        answer is still in flight.
         """
         answered = self.answered.get(pull.fragment)
         if answered is not None and answered.ticket == pull.ticket:
@@ -66,23 +67,23 @@ class Pulls:
         self.next_due = (pull.fragment + 1) % self.fragments
 
     def closed(self, fragment: int) -> None:
-        """The open pull of a fragment is answered."""
+        """Move the open pull of a fragment to the answered ones."""
         self.answered[fragment] = self.wanted.pop(fragment)
         self.undecided[fragment] = None
 
     def decided(self, fragment: int) -> None:
-        """The last answer is not going to be merged."""
+        """Allow snapshots of a fragment again, since the fate of its last answer is known."""
         self.undecided.pop(fragment, None)
 
     def adopted(self, fragment: int) -> None:
-        """Another value is the base now: what was copied before is worthless."""
+        """Drop the snapshot of a fragment, since an adoption replaced its base."""
         self.decided(fragment)
         self.snapshots.pop(fragment, None)
 
     def unanswered(self, fragment: int, ticket: Ticket) -> None:
-        """The answer was not sent: answer again when asked again, or after the next step.
+        """Reopen a pull whose answer was not sent: when it is repeated, or after the next step.
 
-        Not at once, for what did not take it would not take it now.
+        It is not answered again at once, for a link that did not take it would not take it now.
         """
         pull = self.answered.get(fragment)
         if pull is not None and pull.ticket == ticket:
@@ -90,7 +91,7 @@ class Pulls:
             self.decided(fragment)
 
     def stepped(self) -> None:
-        """A step is complete: see how far the pulls went meanwhile."""
+        """Measure how far pulls went during a completed step, and reopen the skipped ones."""
         moved = (self.next_due - self.due_before) % self.fragments
         self.due_before = self.next_due
         self.span = max(moved, self.span - 1)
@@ -98,18 +99,18 @@ class Pulls:
         self.skipped = {}
 
     def link_changed(self) -> None:
-        """What was asked over the old link is asked again; answers may have been lost with it."""
+        """Forget pulls and answers of the old link: the syncer repeats what it still needs."""
         self.wanted.clear()
         self.answered.clear()
         self.skipped.clear()
         self.undecided.clear()
 
     def taken(self, snapshot: SnapshotTaken) -> None:
-        """A snapshot is on the host; a newer one replaces it."""
+        """Keep a snapshot that reached the host; it replaces an older one."""
         self.snapshots[snapshot.fragment] = snapshot
 
     def forget(self) -> None:
-        """A new incarnation or a new syncer: earlier pulls and snapshots are void."""
+        """Drop all pulls and snapshots, which a new incarnation cannot use."""
         self.link_changed()
         self.snapshots.clear()
 
@@ -120,8 +121,8 @@ class Pulls:
 
         Args:
             fragment: index.
-            base: version held.
-            least_steps: total steps that it must contain.
+            base: version that the learner holds; the snapshot must be relative to it.
+            least_steps: total steps that the snapshot must contain at least.
         """
         snapshot = self.snapshots.get(fragment)
         if snapshot is None or snapshot.base != base or snapshot.steps < least_steps:
@@ -131,9 +132,10 @@ class Pulls:
     def plan(self) -> tuple[FragmentIndex, ...]:
         """Fragments to snapshot at each boundary, the most urgent first.
 
-        That is those without a snapshot that answers before those that could have a newer one, and
-        of each those that are asked for before those due next. What is asked for has none, or it
-        would have been answered: at the end of a run only the newest does.
+        Fragments without a usable snapshot come before those that could have a newer one; within
+        each group, fragments with an open pull come before those due next. A fragment with an open
+        pull counts as without one, or it would have been answered: once compute stands still, as at
+        the end of a run, only the newest snapshot is usable.
         """
         count = min(self.fragments, max(self.lookahead, self.span + 1))
         ahead = [(self.next_due + i) % self.fragments for i in range(count)]

@@ -1,31 +1,32 @@
-"""Which snapshots may be taken while earlier ones are on their way from the device to the host.
+"""Backpressure on snapshots: how many may be in transit from the device to the host.
 
-Ordinarily the copy of a snapshot overlaps the next step, so two of a fragment are on their way at
-times: of the running step and of the next. Copies follow one another, so where they take longer
-than steps whatever is begun too early only makes all others later: then each fragment has one on
-its way at most, and a boundary begins no more than keeps the way to the host busy until the next
-one, the most urgent first. So memory is bounded, and every copy that was begun arrives.
+Ordinarily the copy of a snapshot overlaps the next step, so two of a fragment are in transit at
+times: those of the running step and of the next. Copies are done one after another, so where they
+take longer than steps, a copy begun too early delays all others. Then each fragment has at most one
+in transit, and a boundary begins only as many as keep the transfer busy until the next boundary,
+the most urgent first. So memory is bounded, and every copy that was begun arrives.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
 
 COPIES_MAX = 2
-"""Snapshots of one fragment that may be on their way."""
+"""Snapshots of one fragment that may be in transit at once."""
 
 LAG_ORDINARY_STEPS = 1
-"""Steps that are dispatched while a copy that keeps up with them is on its way."""
+"""Steps that are dispatched while a copy is in transit, if copies keep up with steps."""
 
 
 @dataclass(slots=True)
 class SnapshotCopies:
-    """Snapshots on their way, by fragment: the totals of steps at which they were taken.
+    """The snapshots in transit.
 
-    `steps` is the total at the last boundary, `lag_steps` how many were dispatched while the copy
-    that arrived last was on its way. While compute stands still that says too little, so it becomes
-    less with the next step only: or all fragments would be copied at once, and what is asked for
-    next after all of them. `room` is for how many there is room in all while copies lag,
-    by those that `arrived` during the step before.
+    `under_way` holds, by fragment, the totals of steps at which they were taken. `steps` is the
+    total at the last boundary, and `lag_steps` how many steps were dispatched while the copy that
+    arrived last was in transit. While compute stands still this lag is too small, so it decreases
+    only with the next step: otherwise all fragments would be copied at once, and the one asked for
+    next would wait behind all of them. `room` is the limit for all fragments together while copies
+    lag; it follows from how many `arrived` during the step before.
     """
 
     steps: int = 0
@@ -36,7 +37,7 @@ class SnapshotCopies:
     under_way: dict[int, deque[int]] = field(default_factory=dict)
 
     def may_begin(self, fragment: int, steps: int) -> bool:
-        """Whether there is room for one more snapshot of a fragment at a boundary."""
+        """Whether one more snapshot of a fragment may be taken at a boundary."""
         if steps != self.steps:
             self.lag_steps = self.newest_lag_steps
             self.room, self.arrived = COPIES_MAX + self.arrived, 0
@@ -47,11 +48,11 @@ class SnapshotCopies:
         return mine == 0 and sum(map(len, self.under_way.values())) < self.room
 
     def begin(self, fragment: int, steps: int) -> None:
-        """A snapshot is on its way."""
+        """Note that the copy of a snapshot has begun."""
         self.under_way.setdefault(fragment, deque()).append(steps)
 
     def arrive(self, fragment: int) -> None:
-        """The oldest snapshot of a fragment is on the host."""
+        """Note that a fragment's oldest snapshot in transit has reached the host."""
         self.arrived += 1
         self.newest_lag_steps = self.steps - self.under_way[fragment].popleft()
         self.lag_steps = max(self.lag_steps, self.newest_lag_steps)

@@ -1,13 +1,13 @@
-"""The learner's decisions: `handle(event, now_s)` returns what is to be done, and does nothing.
+"""The learner's decisions: `handle(event, now_s)` returns actions and performs none of them.
 
-It steps as long as it has tokens and data, whatever happens to its links; everything else is done
-at step boundaries, by commands to compute, or between, by messages.
+The learner steps as long as it has tokens and data, whatever happens to its links. Everything else
+is done by commands that compute carries out at a step boundary, or by messages.
 
     joining ─▶ compiling ─▶ healing ─▶ stepping ⇄ starved ─▶ finished
        ▲                       ▲          │
        └──── evicted ──────────┴──────────┘   (memory kept, new incarnation, everything re-adopted)
 
-The rules live in the modules that the package's docstring lists; this one applies them.
+The rules live in the modules that the package's docstring lists; this module dispatches to them.
 """
 
 from typing import assert_never
@@ -95,13 +95,13 @@ from islands.settings.run import RunSettings
 
 
 class LearnerState:
-    """One process of a learner.
+    """The state of one learner process.
 
     Args:
-        settings: of the run.
-        name: of the learner, unique in the run.
-        fingerprint: of its layout.
-        fragments: P of the plan.
+        settings: settings of the run, the same for all its members.
+        name: the learner's name, unique in the run.
+        fingerprint: digest of the model's layout, which the supervisor compares with its own.
+        fragments: P, the number of fragments in the plan.
         kept: moments that an earlier process of this name left on disk, if there are any.
     """
 
@@ -113,7 +113,7 @@ class LearnerState:
         fragments: int,
         kept: KeptMoments | None = None,
     ) -> None:
-        """Nothing is known yet, nobody has admitted it."""
+        """Start without an admission and without any published value."""
         self._core = Core(
             settings=settings,
             membership=MembershipState(settings.run, Role.LEARNER, name, fingerprint),
@@ -124,27 +124,27 @@ class LearnerState:
 
     @property
     def core(self) -> Core:
-        """The memory, to be read by the actor and the tests; never written."""
+        """The learner's memory, which the actor and the tests may read but never write."""
         return self._core
 
     @property
     def settings(self) -> RunSettings:
-        """Of the run."""
+        """The settings of the run."""
         return self._core.settings
 
     @property
     def name(self) -> LearnerName:
-        """Unique in the run."""
+        """The learner's name, unique in the run."""
         return self._core.membership.name
 
     @property
     def incarnation(self) -> Incarnation | None:
-        """What it is admitted under, if it is."""
+        """The incarnation under which the learner is admitted; None if it is not."""
         return self._core.incarnation
 
     @property
     def accounts(self) -> list[Account]:
-        """What it did with each fragment, in this incarnation."""
+        """The token accounts of this incarnation, one for each fragment."""
         return self._core.accounts
 
     @property
@@ -153,7 +153,7 @@ class LearnerState:
         return self._core.phase
 
     def handle(self, event: Event, *, now_s: float) -> list[Action]:
-        """Take in one event; returns what is to be done, in order."""
+        """Handle one event; returns the actions to perform, in order."""
         core = self._core
         core.actions, core.now_s = [], now_s
         before, waiting = core.phase, core.moments.waiting
@@ -164,7 +164,7 @@ class LearnerState:
         move_origin(core)
         core.report_due |= before is not core.phase
         if before is not core.phase is Phase.FINISHED:
-            show_life(core)  # its process may end before the next heartbeat, not to come back
+            show_life(core)  # the process may end for good before the next heartbeat
         answer_pulls(core)
         self._report(now_s)
         go_on_leaving(core)
@@ -206,7 +206,7 @@ class LearnerState:
             case StateRequested() | MomentsRead() | PieceArrived() | MomentsLoaded():
                 self._take_moments(event)
             case TimerDue():
-                core.moments.reminder_s = None  # what is due is done after every event
+                core.moments.reminder_s = None  # `pursue` does what is due after every event
             case _:
                 assert_never(event)
 
@@ -268,12 +268,12 @@ class LearnerState:
             case ContributionFate():
                 take_fate(core, message)
             case Quarantined():
-                pass  # for the log
+                pass  # nothing to do here: it is the syncer that stops applying contributions
             case _:
                 assert_never(message)
 
     def _report(self, now_s: float) -> None:
-        """Tell the syncer what has changed, if it can be told."""
+        """Send a progress report if one is due and the link to the syncer is up."""
         core = self._core
         if not core.report_due or not core.membership.syncer_up or core.incarnation is None:
             return

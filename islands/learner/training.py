@@ -1,7 +1,7 @@
-"""What compute may do, and what it has done: grants, steps, positions, adoptions.
+"""Permission to step, and the reports of compute: grants, steps, positions, adoptions.
 
-It may step once every fragment is adopted, on the leases it holds, until its quota is used up or
-the run closes; nothing else stops it.
+Compute may step once every fragment is adopted and the moments are settled, on the leases held,
+until the quota is used up or the run closes. An operator's pause or a departure stops it too.
 """
 
 from islands.identities import Lease, Phase
@@ -18,7 +18,7 @@ ADOPTING_MAX = 4
 
 
 def take_grant(core: Core, grant: LeaseGranted) -> None:
-    """All leases and the whole quota; void if from an older syncer, or to another incarnation."""
+    """Take a grant of leases and quota; ignore an older syncer's or another incarnation's."""
     if grant.epoch < core.epoch_seen or grant.incarnation != core.incarnation:
         return
     quota_tokens, leases = core.quota_tokens, core.leases
@@ -30,7 +30,7 @@ def take_grant(core: Core, grant: LeaseGranted) -> None:
 
 
 def allow(core: Core) -> None:
-    """Let compute step, once every fragment is adopted and until the run closes."""
+    """Let compute step if every fragment is adopted and nothing forbids it."""
     whole = core.phase in (Phase.STEPPING, Phase.STARVED)
     if whole and not (core.closing or core.paused or core.leaving):
         if core.moments.stage is Stage.OPEN:
@@ -46,14 +46,14 @@ def allow(core: Core) -> None:
 
 
 def take_final_round(core: Core, epoch: int) -> None:
-    """The run closes: stop at the next boundary."""
+    """Stop at the next boundary, because the run closes."""
     if epoch >= core.epoch_seen and not core.closing:
         core.closing = True
         core.allow_steps(0, core.leases)
 
 
 def take_paused(core: Core, epoch: int, *, paused: bool) -> None:
-    """An operator's will: stop at the next boundary, or go on."""
+    """Stop at the next boundary or resume, as an operator decided."""
     if epoch < core.epoch_seen or paused is core.paused:
         return
     core.paused = paused
@@ -65,13 +65,13 @@ def take_paused(core: Core, epoch: int, *, paused: bool) -> None:
 
 
 def take_ready(core: Core, batch_tokens: int) -> None:
-    """The model is built and compiled."""
+    """Note that the model is built and compiled."""
     core.ready, core.batch_tokens = True, batch_tokens
     core.moments.ready_s = core.now_s
 
 
 def take_step(core: Core, event: StepFinished) -> None:
-    """One step is complete; a report is due every so many of them."""
+    """Count a completed step; a report is due every `report_interval_steps`."""
     core.steps, core.tokens = event.steps, event.tokens
     core.idle = False
     core.step_time_s = event.step_time_s
@@ -82,9 +82,9 @@ def take_step(core: Core, event: StepFinished) -> None:
 
 
 def take_idle(core: Core, event: Idled) -> None:
-    """Compute stands still: no quota, no data, or told to.
+    """Note that compute stopped: it has no quota or no data, or was told to stop.
 
-    If it has been told to step since, it does so now, and only where it stood is news.
+    If it has been allowed to step since, it is not idle: only the totals and positions are news.
     """
     core.steps, core.tokens = event.steps, event.tokens
     _take_positions(core, event.leases)
@@ -94,7 +94,7 @@ def take_idle(core: Core, event: Idled) -> None:
 
 
 def _take_positions(core: Core, leases: tuple[Lease, ...]) -> None:
-    """Positions only grow; leases of an earlier incarnation are not ours any more."""
+    """Advance the positions of the leases held; drop those of an earlier incarnation."""
     told = {(lease.pass_index, lease.shard): lease for lease in leases}
     core.leases = tuple(
         max(lease, told.get((lease.pass_index, lease.shard), lease)) for lease in core.leases
@@ -102,7 +102,7 @@ def _take_positions(core: Core, leases: tuple[Lease, ...]) -> None:
 
 
 def take_update(core: Core, event: UpdateArrived) -> None:
-    """A published value is here; if it is news, compute adopts it at the next boundary."""
+    """Have compute adopt a published value at the next boundary, if it is a newer one."""
     update = event.message
     held = core.accounts[update.fragment].version
     queue = core.adopting.setdefault(update.fragment, [])
@@ -127,14 +127,14 @@ def take_update(core: Core, event: UpdateArrived) -> None:
 
 
 def take_adoption(core: Core, event: ValueAdopted) -> None:
-    """A published value has become base and local value; the last one missing allows steps.
+    """Record that a published value became the base; the last missing one allows steps.
 
-    Until then nobody waits for word of the others: a report names every fragment, and one for each
-    that is adopted would be quadratic in them.
+    Until all are adopted no report is due: a report names every fragment, so one report per adopted
+    fragment would cost a number of entries quadratic in the fragments, and nobody waits for them.
     """
     core.steps, core.tokens = event.steps, event.tokens
     if event.incarnation != core.incarnation:
-        return  # what was adopted for an incarnation that has ended is adopted again
+        return  # the new incarnation adopts again what an ended one had adopted
     queue = core.adopting.get(event.fragment, [])
     adopted = [update for update in queue if update.version == event.version]
     core.adopting[event.fragment] = [u for u in queue if u.version > event.version]
@@ -155,6 +155,6 @@ def take_adoption(core: Core, event: ValueAdopted) -> None:
 
 
 def move_origin(core: Core) -> None:
-    """Until this incarnation is allowed its first step, its totals begin here."""
+    """Move the origin of this incarnation's totals, until its first step is allowed."""
     if not core.allowed:
         core.origin_steps, core.origin_tokens = core.steps, core.tokens

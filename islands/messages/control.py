@@ -1,4 +1,4 @@
-"""Messages for whoever operates a run: commands, and what a hub is told to show and to keep."""
+"""Messages for operating a run: commands, and what members report for the hub's run folder."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,26 +7,26 @@ from math import inf
 from islands.identities import Incarnation, Phase, Role, Status
 
 COUNT_MAX = 2**48
-"""Of anything that is counted of one name, in one process or in all of them: an admitted peer that
-lies adds no more than this to a total, however many processes it makes up.
+"""Upper limit of each count of one name, over all its processes: an admitted peer that lies adds no
+more than this to a total, however many processes it makes up.
 """
 
 TOTAL_MAX = 2**62
-"""Of anything that is counted of a run; files and TensorBoard take whole numbers of 63 bits."""
+"""Upper limit of each total of a run; files and TensorBoard take integers of 63 bits."""
 
 GAP_BIN_MAX = 2000
-"""Bins are hundredths of a decade of seconds."""
+"""Largest index of a bin of step gaps; a bin is a hundredth of a decade of seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Supervisor → learner: answer what is asked, return the leases, leave, end."""
+    """Supervisor → learner: answer the pulls, return the leases, leave and end."""
 
     reason: str
 
 
 class Verb(StrEnum):
-    """What an operator may ask for while a run goes on."""
+    """The commands of an operator."""
 
     STATUS = "status"
     DRAIN = "drain"
@@ -38,9 +38,9 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """An operator's wish; `proof` shows that the operator holds the run's key.
+    """Operator → supervisor: a command; `proof` shows that the operator holds the run's key.
 
-    `target` names a learner (drain), `count` says how many (add).
+    `target` names the learner to drain, and `count` is the number of learners to add.
     """
 
     verb: Verb
@@ -51,10 +51,10 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """What became of a command: one sentence; `members` is the view of all roles after it.
+    """Answer to a command: whether it is done, one sentence, and all roles' members after it.
 
-    A view that does not fit one frame comes in several answers, of which all but the last one say
-    that `more` follow.
+    A table of members that does not fit one frame is sent in several answers, of which all but the
+    last one say that `more` follow.
     """
 
     done: bool
@@ -67,7 +67,7 @@ class CommandAnswer:
 class MemberFigures:
     """One line of an operator's table; `silent_s` is the time since the last heartbeat.
 
-    Of a member that is gone, phase and step are the last that it told.
+    For a member that has ended, phase and step are the last that it reported.
     """
 
     name: str
@@ -81,7 +81,7 @@ class MemberFigures:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """An entry of a member's tape that the run's folder keeps too; `fields` is a JSON object."""
+    """Member → supervisor: a tape entry for the run's folder too; `fields` is a JSON object."""
 
     kind: str
     fields: str
@@ -92,7 +92,7 @@ class StepFigures:
     """What a learner's process did, cumulative over that process; sent with each heartbeat.
 
     `process` tells one process of a name from the next. `gap_bins` are (bin, count) pairs of a
-    `telemetry.GapHistogram`. `loss` is the mean of the steps since it was told last.
+    `telemetry.GapHistogram`. `loss` is the mean over the steps since the report before.
     """
 
     process: str
@@ -110,7 +110,7 @@ class StepFigures:
 
     @property
     def believable(self) -> bool:
-        """Whether it can be added up; a loss may be any number, since training may diverge."""
+        """Whether the figures are within limits; a loss may be any number, as runs may diverge."""
         counts = (self.steps, self.tokens, self.bytes_up, self.bytes_down)
         counted = all(0 <= count <= COUNT_MAX for count in counts)
         timed = all(0 <= time_s < inf for time_s in (self.stepping_s, self.gap_largest_s))
@@ -121,6 +121,6 @@ class StepFigures:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """Syncer → supervisor: the final cut is durable; payload: its share of the summary, JSON."""
+    """Syncer → supervisor: the final cut is durable; payload: a share of the summary as JSON."""
 
     reason: str

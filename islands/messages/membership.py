@@ -1,4 +1,4 @@
-"""Messages of members to the supervisor, and its answers: who takes part, and who lives."""
+"""Messages between members and the supervisor: admission, heartbeats, the membership view."""
 
 from dataclasses import dataclass
 
@@ -11,20 +11,19 @@ from islands.identities import (
 )
 
 NOT_FINITE = "its loss is not a finite number"
-"""Why an incarnation ends that has diverged."""
+"""The reason for which an incarnation that has diverged ends."""
 
 RUN_OVER = "the run is over"
-"""How the reason of a refusal begins that leaves nothing to mend."""
+"""Beginning of the reason of a refusal that needs no action, since the run has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
     """Ask the supervisor for admission.
 
-    `previous` is the incarnation whose memory is intact, and `credential` what it was given: a name
-    that somebody has is given up to no one on a word alone.
-    `proof` is of a syncer, which must hold the run's key: a credential of its name under the
-    incarnation 0.0.
+    `previous` is the sender's incarnation so far, whose memory is intact, and `credential` proves
+    it: a name that a member holds is not given up on an unproven claim. A syncer must hold the
+    run's key, and shows so by `proof`: a credential of its name under the incarnation 0.0.
     """
 
     protocol: int
@@ -60,7 +59,10 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The one asked does not admit the asker; `reason` is one sentence that says what differs."""
+    """Refusal of an admission, a session or the run spec; `reason` is one sentence.
+
+    `retry` says whether the same request may succeed later.
+    """
 
     name: str
     reason: str
@@ -69,11 +71,12 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Sign of life from an event loop, with what it is doing.
+    """A member's event loop is alive; the phase and step say what it is doing.
 
-    `epoch` is the syncer's epoch (0 from a learner); `address` is where a syncer listens;
-    `view_epoch` and `view` say whose view it knows, and up to which change. The credential lets a
-    restarted supervisor know its own admissions again.
+    `epoch` is the syncer's epoch (0 from a learner), and `address` is where a syncer listens.
+    `view_epoch` and `view` are the supervisor's epoch and the number of the change up to which a
+    syncer knows the membership view. The credential lets a restarted supervisor recognise the
+    admissions of its earlier starts.
     """
 
     role: Role
@@ -90,10 +93,10 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAck:
-    """The sender of a heartbeat is heard.
+    """Acknowledgement of a heartbeat.
 
-    The supervisor's carries its epoch, so that an old supervisor is fenced, and where syncers
-    are now; a syncer's only shows its peers that it lives.
+    The supervisor's carries its epoch, so that an old supervisor is fenced, and the current
+    addresses of syncers; a syncer's only shows its peers that it is alive.
     """
 
     supervisor_epoch: int
@@ -102,7 +105,7 @@ class HeartbeatAck:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One name in the supervisor's view."""
+    """One learner in the supervisor's membership view."""
 
     name: LearnerName
     incarnation: Incarnation
@@ -111,12 +114,14 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class MembershipChanged:
-    """A page of the supervisor's view: the learners that changed after change number `after`.
+    """A page of the membership view: the learners that changed after change number `after`.
 
-    A page after 0 begins the view anew. Whoever has taken it in knows the view up to `number`, and
-    all of it if that is `latest`. Sent on a change, and as the answer to every heartbeat.
+    A page after 0 begins the view anew. A syncer that has taken it in knows the view up to
+    `number`, and all of it if that is `latest`. Pages are sent on a change, and as the answer to
+    every heartbeat of a syncer.
 
-    `paused` is the operator's last word to this supervisor; None if there was none.
+    `paused` is the operator's last command to this supervisor to pause (True) or resume (False);
+    None if there was none.
     """
 
     supervisor_epoch: int
@@ -138,7 +143,7 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A learner's incarnation ends by its own word.
+    """A learner ends its own incarnation.
 
     It departs on its own will; or its loss is not a finite number (`diverged`), and its process
     asks for another incarnation.
@@ -159,7 +164,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class RunSpecRequest:
-    """Ask the supervisor what the run is, before there is anything to join with."""
+    """Ask the supervisor for the run spec, which a process needs before it can join."""
 
     protocol: int
     role: Role
@@ -168,7 +173,7 @@ class RunSpecRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunSpecReply:
-    """What the run is: settings and task as JSON (`settings.run_spec`); payload: its layout."""
+    """The run spec: settings and task as JSON (`settings.run_spec`); payload: the run plan."""
 
     run: str
     spec: str

@@ -9,10 +9,10 @@ from islands.identities import (
 
 @dataclass(frozen=True, slots=True)
 class StateRequest:
-    """Ask a peer for one piece of its inner optimizer's state.
+    """Ask a state donor for one piece of its inner optimizer's state.
 
-    `schema` is the digest of names, dtypes and shapes of the whole state: unlike states are not
-    offered.
+    `schema` is the digest of names, dtypes and shapes of the whole state: a donor whose state has
+    another schema offers nothing.
     """
 
     incarnation: Incarnation
@@ -22,7 +22,10 @@ class StateRequest:
 
 @dataclass(frozen=True, slots=True)
 class StateOffer:
-    """Answer to a StateRequest; payload: the piece's bytes. `pieces` is 0 if there is none."""
+    """Answer to a StateRequest; payload: the piece's bytes.
+
+    `pieces` is the number of pieces of the state, 0 if the donor has none to offer.
+    """
 
     piece: int
     pieces: int
@@ -31,4 +34,4 @@ class StateOffer:
 
 
 PEER_TYPES: tuple[type, ...] = (StateRequest, StateOffer)
-"""What a hub passes on to the learner that the envelope names, and does not read."""
+"""Messages that a hub relays unread to the learner that the envelope names."""

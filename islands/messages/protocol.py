@@ -1,4 +1,4 @@
-"""All messages that a link carries, and the version of the protocol."""
+"""The types of all messages that a link carries, and the version of the protocol."""
 
 from islands.messages.control import Command, CommandAnswer, Drain, Note, RunEnded, StepFigures
 from islands.messages.membership import (

@@ -19,13 +19,13 @@ from islands.identities import (
 class FragmentProgress(Compact, frozen=True):
     """What a learner did with one fragment, cumulative over its incarnation.
 
-    `version` is the published value it holds as its base (None before the first), `base_steps` the
-    incarnation's steps when it was adopted. `settled_tokens` are the incarnation's tokens whose
-    fate the learner knows: all up to then, less those in contributions that it is in doubt about.
-    Of these, `overwritten_tokens` were discarded by adoptions without having been merged.
+    `version` is the version it holds as its base (None before the first), `base_steps` the number
+    of the incarnation's steps when it was adopted. `settled_tokens` are the incarnation's tokens
+    whose fate the learner knows: all up to then, less those in contributions that it is in doubt
+    about. Of these, `overwritten_tokens` were discarded by adoptions without having been merged.
 
-    None of it changes with a step, so most entries of a report are those of the one before it, and
-    what has not changed need not be checked again.
+    No field changes with a mere step, so most entries of a report equal those of the one before it,
+    and the syncer need not check equal entries again.
     """
 
     version: Version | None = None
@@ -36,7 +36,7 @@ class FragmentProgress(Compact, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A learner's cumulative report. `step_time_s` is of its last steps, compilation excluded."""
+    """A learner's cumulative report; `step_time_s` is of its last steps, without compilation."""
 
     name: LearnerName
     incarnation: Incarnation
@@ -52,10 +52,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Opens a session with a syncer: who, with which right, holding what.
+    """Open a session with a syncer: identity, credential, and the versions that the sender holds.
 
-    `digests` are of the held versions, in fragment order ("" where nothing is held). `epoch_seen`
-    is the highest epoch that welcomed the sender, and `epoch_proof` what that Welcome brought.
+    `digests` are those of the held versions, in fragment order ("" where none is held).
+    `epoch_seen` is the highest syncer epoch whose Welcome the sender got, and `epoch_proof` the
+    `proof` of that Welcome.
     """
 
     protocol: int
@@ -75,8 +76,8 @@ class Hello:
 class Welcome:
     """The syncer's answer to Hello: its epoch and the committed versions, in fragment order.
 
-    `proof` shows another start of the syncer that this one had that epoch: the receiver passes it
-    on. `donor` names a healthy learner whose inner moments the receiver may ask for.
+    `proof` proves to another start of the syncer that a start of it had this epoch; the receiver
+    passes it on. `donor` names the state donor whose inner moments the receiver may ask for.
     """
 
     epoch: int
@@ -87,7 +88,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGranted:
-    """All leases the learner holds now, and the tokens its incarnation may process in total."""
+    """All leases the learner holds now, and its quota: the most tokens it may process in total."""
 
     epoch: int
     incarnation: Incarnation
@@ -97,7 +98,7 @@ class LeaseGranted:
 
 @dataclass(frozen=True, slots=True)
 class PullFragment:
-    """The syncer asks for a contribution. `version` is the fragment's committed version."""
+    """The syncer asks for a contribution; `version` is the fragment's committed version."""
 
     ticket: Ticket
     fragment: FragmentIndex
@@ -108,8 +109,8 @@ class PullFragment:
 class Contribution:
     """Answer to one pull; payload: base − local value, flat, in `precision`.
 
-    `steps` and `tokens` are those done since `base` was adopted, up to the boundary at which the
-    value was taken; `processed_tokens` is the incarnation's total at that boundary.
+    `steps` and `tokens` are those done since `base` was adopted, up to the step boundary at which
+    the value was taken; `processed_tokens` is the incarnation's total at that boundary.
     """
 
     ticket: Ticket
@@ -124,7 +125,7 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class ContributionDeclined:
-    """The learner has nothing to answer this pull with; it is excused from the round."""
+    """The learner has nothing to contribute to this pull, and is excused from the round."""
 
     ticket: Ticket
     fragment: FragmentIndex
@@ -133,7 +134,7 @@ class ContributionDeclined:
 
 @dataclass(frozen=True, slots=True)
 class ContributionFate:
-    """What became of a contribution that was not applied."""
+    """The fate of a contribution that was not applied."""
 
     ticket: Ticket
     fragment: FragmentIndex
@@ -158,7 +159,7 @@ class FragmentUpdate:
     """A committed version; payload: the published value, flat float32.
 
     `round` is the round that made it (−1 for version 0): every ticket of an earlier or equal round
-    is decided. `merged` is the receiver's newest merged contribution to this fragment, if any.
+    has its fate. `merged` is the receiver's newest merged contribution to this fragment, if any.
     `clock` is the learning-rate clock in steps.
     """
 
@@ -173,10 +174,10 @@ class FragmentUpdate:
 
 @dataclass(frozen=True, slots=True)
 class FragmentRequest:
-    """Syncer → learner: send your value of this fragment, it becomes version 0.
+    """Syncer → learner: send your value of this fragment, which becomes version 0.
 
-    `attempt` tells one search for a version 0 from the next; within one of them, what was offered
-    over the same link is not offered again: it is on its way.
+    `attempt` tells one search for version 0 from the next. Within one attempt a learner sends a
+    fragment only once over the same link, where it is already on its way.
     """
 
     epoch: int
@@ -205,7 +206,7 @@ class FinalRound:
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """Three strikes within ten minutes: nothing of this incarnation is applied any more."""
+    """An incarnation got three strikes within ten minutes: none of its work is applied any more."""
 
     name: LearnerName
     incarnation: Incarnation
@@ -214,7 +215,7 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """The syncer pauses or resumes the run: learners step only while it is not paused."""
+    """The syncer pauses or resumes the run; learners step only while it is not paused."""
 
     epoch: int
     paused: bool

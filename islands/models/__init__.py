@@ -1,1 +1,1 @@
-"""What is trained."""
+"""Models that the tasks train: a small decoder in Flax NNX."""

@@ -28,14 +28,15 @@ class DecoderConfig:
 
     Attributes:
         vocabulary: Number of tokens; bytes have 256.
-        width: d, of the residual stream.
+        width: d, the width of the residual stream.
         layers: Number of layers.
-        heads: Query heads.
-        kv_heads: Key and value heads; 1 is multi-query attention.
+        heads: Number of query heads.
+        kv_heads: Number of key and value heads; 1 is multi-query attention.
         head_width: Width of one head; even.
         hidden: Width inside the gated feed-forward.
-        windows: Sliding window per layer, repeated as needed; None sees the whole context.
-        soft_cap: Bound of the logits.
+        windows: Sliding window per layer, repeated as needed; a layer with None sees the whole
+            context.
+        soft_cap: Bound on the magnitude of the logits.
         rotary_base: Base wavelength of the rotary positions.
     """
 
@@ -54,7 +55,7 @@ class DecoderConfig:
         """Refuse shapes that cannot be built.
 
         Raises:
-            SettingsError: Which setting is wrong, and what it must be.
+            SettingsError: A setting does not fit; the sentence says which, and what it must be.
         """
         if self.heads % self.kv_heads:
             raise SettingsError(f"heads is {self.heads}: no multiple of kv_heads {self.kv_heads}")
@@ -89,7 +90,7 @@ class Attention(nnx.Module):
         self.key_norm = RmsNorm(head)
 
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
-        """Mix positions of each row."""
+        """Attend from each position to those up to it, within the window."""
         c = self.config
         batch, time, _ = x.shape
         group = c.heads // c.kv_heads
@@ -115,12 +116,12 @@ class GatedFeedForward(nnx.Module):
         self.down = nnx.Param(jnp.zeros((config.hidden, config.width)))
 
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
-        """Transform each position."""
+        """Transform each position on its own."""
         return (jax.nn.gelu(x @ self.gate[...]) * (x @ self.up[...])) @ self.down[...]
 
 
 class Layer(nnx.Module):
-    """Attention and feed-forward, each on the normalised stream, each added to it."""
+    """Attention and feed-forward: each reads the normalised stream, and its output is added."""
 
     def __init__(self, config: DecoderConfig, window: int | None, *, rngs: nnx.Rngs) -> None:
         self.attention_norm = RmsNorm(config.width)
@@ -129,17 +130,17 @@ class Layer(nnx.Module):
         self.feed_forward = GatedFeedForward(config, rngs=rngs)
 
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
-        """Apply both."""
+        """Apply attention, then the feed-forward."""
         x = x + self.attention(self.attention_norm(x))
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
 class Decoder(nnx.Module):
-    """Next-token logits.
+    """A decoder that computes next-token logits.
 
     Args:
         config: Shape of the model.
-        rngs: Randomness of the initial parameters.
+        rngs: Random keys for the initial parameters.
     """
 
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
@@ -150,7 +151,7 @@ class Decoder(nnx.Module):
         self.final_norm = RmsNorm(config.width)
 
     def __call__(self, tokens: Integer[Array, "b t"]) -> Float[Array, "b t v"]:
-        """Logits of the token after each position."""
+        """Compute the logits of the token after each position."""
         table = self.embedding[...]
         x = table[tokens.astype(jnp.int32)] * jnp.sqrt(self.config.width).astype(table.dtype)
         for layer in self.layers:
@@ -160,7 +161,7 @@ class Decoder(nnx.Module):
 
 
 def _rotate(x: Float[Array, "b t *heads h"], base: float) -> Float[Array, "b t *heads h"]:
-    """Turn pairs (i, i + h/2) of each head by position · base^(−2i/h)."""
+    """Rotate pairs (i, i + h/2) of each head by position · base^(−2i/h)."""
     half = x.shape[-1] // 2
     wavelength = base ** (jnp.arange(half, dtype=jnp.float32) / half)
     angle = jnp.arange(x.shape[1], dtype=jnp.float32)[:, None] / wavelength

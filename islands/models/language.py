@@ -20,7 +20,7 @@ from islands.models.decoder import Decoder, DecoderConfig
 
 @partial(jax.jit, static_argnums=0)
 def initial(config: DecoderConfig, key: PRNGKeyArray) -> PyTree:
-    """The initial parameters, float32."""
+    """Make the initial parameters, float32."""
     _, params = nnx.split(Decoder(config, rngs=nnx.Rngs(key)))
     return nnx.to_pure_dict(params)
 
@@ -28,7 +28,7 @@ def initial(config: DecoderConfig, key: PRNGKeyArray) -> PyTree:
 def logits(
     config: DecoderConfig, params: PyTree, tokens: Integer[Array, "b t"]
 ) -> Float[Array, "..."]:
-    """Logits of the token after each position, [b, t, vocabulary]."""
+    """Compute the logits of the token after each position, [b, t, vocabulary]."""
     model: Decoder = nnx.merge(_graph(config), params)
     return model(tokens)
 
@@ -39,13 +39,13 @@ def nats(
     tokens: Integer[Array, "b t_plus_1"],
     weight: Float[Array, " b"],
 ) -> Float[Array, ""]:
-    """Cross-entropy in nats per token, averaged over positions and over rows by weight.
+    """Compute the cross-entropy in nats per token, averaged over positions and weighted rows.
 
     Args:
         config: Shape of the decoder.
-        params: Its parameters.
+        params: The decoder's parameters.
         tokens: Inputs are all but the last of each row, targets all but the first.
-        weight: One per row; their sum must not be 0.
+        weight: One weight per row; their sum must not be 0.
     """
     tokens = tokens.astype(jnp.int32)
     predicted = logits(config, params, tokens[:, :-1])
@@ -54,7 +54,7 @@ def nats(
 
 
 def bits_per_byte(config: DecoderConfig, params: PyTree, batches: Iterable[ByteBatch]) -> float:
-    """Mean of −log₂ p(byte | the bytes before it in its window), over all rows that count.
+    """Compute the mean of −log₂ p(byte | the bytes before it in its window), over rows that count.
 
     Each window starts without context, so the figure is a little above that of a longer context.
     """
@@ -73,19 +73,19 @@ def sample(
     temperature: float = 0.8,
     seed: int = 0,
 ) -> bytes:
-    """Continue a prompt.
+    """Continue a prompt with sampled bytes.
 
     Args:
         config: Shape of the decoder; its vocabulary must be bytes.
-        params: Its parameters.
+        params: The decoder's parameters.
         prompt: At least one byte.
-        count: Bytes to add.
-        context: Bytes the decoder sees, at most.
-        temperature: Of the softmax; towards 0 the likeliest byte is taken.
-        seed: Of the draws.
+        count: Number of bytes to add.
+        context: Largest number of bytes that the decoder sees.
+        temperature: Temperature of the softmax; towards 0 the likeliest byte is taken.
+        seed: Seed of the sampling.
 
     Returns:
-        The prompt and what follows it.
+        The prompt and the bytes added to it.
     """
     tokens = np.zeros(max(context, len(prompt) + count), np.int32)
     tokens[: len(prompt)] = np.frombuffer(prompt, np.uint8)
@@ -114,7 +114,7 @@ def _continue(
         place = start + index
         first = jnp.maximum(0, place - context)
         window = jax.lax.dynamic_slice(tokens, (first,), (context,))
-        # What lies right of `place` is zeros, which a causal decoder does not look at.
+        # The zeros right of `place` do not matter, as a causal decoder does not attend to them.
         scores = logits(config, params, window[None])[0, place - first - 1]
         drawn = jax.random.categorical(
             jax.random.fold_in(key, index), scores / jnp.maximum(temperature, 1e-6)
@@ -127,6 +127,6 @@ def _continue(
 
 @cache
 def _graph(config: DecoderConfig) -> nnx.GraphDef[Decoder]:
-    """The module's structure, made without computing any parameter."""
+    """Make the module's structure without computing any parameter."""
     graph, _ = nnx.split(nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0))))
     return graph

@@ -1,5 +1,5 @@
 """Arithmetic as pure functions: gradients, weights, merge, outer step, adoption, wire precision.
 
-A fragment is one flat float32 array here; which ranges of it are merged as one tensor is said by
-its `Unit`s (`islands.layout.leaves`). Nothing in this package knows of loops, links or clocks.
+A fragment is one flat float32 array here; its `Unit`s (`islands.layout.leaves`) say which ranges
+are merged as one tensor. Nothing in this package depends on event loops, links or clocks.
 """

@@ -1,13 +1,13 @@
-"""How a learner takes over a published value and keeps what it has done since. NumPy and JAX alike.
+"""How a learner adopts a published value and keeps its progress since. For NumPy and JAX arrays.
 
-Inner moments are never touched. Which rule, and at which step, is decided by the learner's state.
+Inner moments are never changed. The learner's state decides which rule applies, and at which step.
 """
 
 from islands.numerics.types import ArrayT
 
 
 def delay_corrected(local: ArrayT, published: ArrayT, sent: ArrayT) -> ArrayT:
-    """θ ← θ_now + (Θ_new − θ_sent): the merge's correction, on top of progress made meanwhile.
+    """Apply the merge's correction to the present local value: θ ← θ_now + (Θ_new − θ_sent).
 
     Args:
         local: θ_now, any floating dtype.
@@ -16,11 +16,11 @@ def delay_corrected(local: ArrayT, published: ArrayT, sent: ArrayT) -> ArrayT:
             update does not contain this learner's contribution.
 
     Returns:
-        The corrected value in the local value's dtype. It is Θ_new exactly if nothing was done
+        The corrected value in the local value's dtype. It is Θ_new exactly if no step was taken
         since sending and the difference is exact.
 
     Deviation:
-        Ours; the paper overwrites. SPEC §2.
+        This rule is ours; the paper overwrites the local value. SPEC §2.
     """
     corrected: ArrayT = local.astype(published.dtype) + (published - sent)
     return corrected.astype(local.dtype)

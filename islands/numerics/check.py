@@ -1,4 +1,4 @@
-"""Is a contribution finite, and how long is it? Asked once, when it arrives."""
+"""Measure the norms of a contribution and whether it is finite, once, when it arrives."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from islands.numerics.types import Flat, FlatBFloat16, UnitNorms
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A contribution with what one pass over it found.
+    """A contribution with its norms, which one pass over it computed.
 
     Attributes:
         values: The contribution in float32, contiguous and aligned.
@@ -34,11 +34,11 @@ class Measured:
 
 
 def measure(values: Flat | FlatBFloat16, units: Sequence[Unit]) -> Measured:
-    """Norms of a contribution and of its units, in one pass at the speed of memory.
+    """Compute the norms of a contribution and of its units, in one pass at the speed of memory.
 
     Sums of squares accumulate in float32 within blocks of 4096 and in float64 across them, so the
     relative error is below 1e-6; blocks in which float32 would over- or underflow are summed in
-    float64. A sum of squares is finite exactly when all elements are, so no second look is needed.
+    float64. A sum of squares is finite exactly when all elements are, so no second pass is needed.
 
     Args:
         values: float32, or bfloat16, which is widened first (exactly).
@@ -88,7 +88,7 @@ def clip(measured: Measured, norm_limit: float) -> Measured:
 
 
 def unit_table(units: Sequence[Unit], size: int) -> NDArray[np.int64]:
-    """Units as rows of (offset, size, directional), int64, for the compiled loops.
+    """Return units as rows of (offset, size, directional), int64, for the compiled loops.
 
     Raises:
         InvariantError: The units are not in order, overlap, leave gaps, or do not cover `size`

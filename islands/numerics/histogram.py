@@ -1,4 +1,4 @@
-"""Durations on a logarithmic scale: any number of samples in bounded memory, within 2.4 %."""
+"""A histogram of durations on a logarithmic scale: bounded memory, quantiles within 2.4 %."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from math import ceil, floor, log10
 PER_DECADE = 100
 LOWEST_S = 1e-7
 SAMPLES_MAX = 2**62
-"""What is beyond is not counted: files take whole numbers of 63 bits."""
+"""Samples beyond this number are not counted, as files hold integers of at most 63 bits."""
 
 
 @dataclass(slots=True)
@@ -15,9 +15,9 @@ class GapHistogram:
     """Counts of durations in seconds.
 
     Attributes:
-        count: Samples.
-        largest_s: The longest, exactly.
-        counts: Samples per occupied bin.
+        count: Number of samples.
+        largest_s: The longest sample, exactly.
+        counts: Number of samples in each occupied bin.
     """
 
     count: int = 0
@@ -30,12 +30,12 @@ class GapHistogram:
         return tuple(sorted(self.counts.items()))
 
     def add(self, duration_s: float) -> None:
-        """Take in one duration in seconds."""
+        """Count one duration in seconds."""
         index = floor(PER_DECADE * log10(max(duration_s, LOWEST_S)))
         self.merge(((index, 1),), duration_s)
 
     def merge(self, bins: Iterable[tuple[int, int]], largest_s: float) -> None:
-        """Take in what another histogram counted."""
+        """Add the counts of another histogram."""
         self.largest_s = max(self.largest_s, largest_s)
         for index, told in bins:
             count = min(told, SAMPLES_MAX - self.count)
@@ -43,7 +43,7 @@ class GapHistogram:
             self.counts[index] = self.counts.get(index, 0) + count
 
     def quantile(self, share: float) -> float:
-        """Smallest duration that this share of the samples does not exceed, in seconds."""
+        """Return the smallest duration, in seconds, that this share of samples does not exceed."""
         left = ceil(share * self.count)
         for index in sorted(self.counts):
             left -= self.counts[index]

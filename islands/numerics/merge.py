@@ -1,4 +1,4 @@
-"""The merge: contributions become one direction, and the direction one outer step.
+"""The merge combines contributions into one direction, and applies it as one outer step.
 
 Directional units are merged by radial-directional averaging (RDA), all others by the weighted
 average (`islands.layout.leaves.Unit` says which). With weights w, contributions δ and φ(x) = x/‖x‖,
@@ -15,12 +15,12 @@ Reference:
     Decoupled DiLoCo (arXiv 2604.21428), radial-directional averaging; SPEC §3.6.
 
 Deviation (ours, not the paper's):
-    The cap at √M_eff times the average's length: where directions nearly cancel, the uncapped
-    rule takes a step of full length in a direction that is chance; tensors of one element then
-    grew up to 12,000-fold. √M_eff is what orthogonal contributions lose, and is given back fully.
-    Tensors under 64 elements are averaged (by their unit's rule). One contributor: the identity,
-    without a division. Directions that cancel to less than 1e-6 of their length count as zero, and
-    so do contributions whose norm in a unit is below the smallest normal float32.
+    The length is capped at √M_eff times the average's: where directions nearly cancel, the uncapped
+    rule takes a step of full length in a random direction; tensors of one element then grew up to
+    12,000-fold. √M_eff is what orthogonal contributions lose, and is given back fully. Tensors
+    under 64 elements are averaged (by their unit's rule). The merge of one contribution is that
+    contribution, without a division. Directions that cancel to less than 1e-6 of their length count
+    as zero, and so do contributions whose norm in a unit is below the smallest normal float32.
 """
 
 import math
@@ -40,14 +40,14 @@ from islands.numerics.types import Flat
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What a merge leaves behind.
+    """The result of a merge and its outer step.
 
     Attributes:
         value: Θ_new, the next published value.
         momentum: v_new, the outer momentum after the step.
         norms: Euclidean norm of each contribution, in the order given.
         direction_norm: ‖Δ‖ of the merged direction.
-        cosine_to_previous: Between Δ and the momentum before the step; 0 if either is 0.
+        cosine_to_previous: Cosine between Δ and the momentum before the step; 0 if either is 0.
     """
 
     value: Flat
@@ -73,33 +73,33 @@ def merge_and_step(
 
     ::
 
-        Δ     = merge of the contributions, see the module
+        Δ     = merge of the contributions, as in the module's docstring
         v_new = μv + Δ
         Θ_new = Θ − η(Δ + μv_new)      with nesterov, else  Θ − ηv_new
 
     From rest (v = 0) the first Nesterov step is η(1 + μ)Δ. Everything accumulates in float32, in
     the order of the contributions: sort them by name and a run repeats to the bit. The call
-    releases the interpreter, so it may run beside an event loop in a worker thread.
+    releases the GIL, so it may run in a worker thread beside an event loop.
 
     Args:
-        value: Θ, left as it is.
-        momentum: v; left as it is unless given in `out` too.
-        contributions: Finite. Those that were measured already (`check.measure`, with the same
-            units) are not measured again.
+        value: Θ; not modified.
+        momentum: v; not modified unless given in `out` too.
+        contributions: Finite contributions. Those that were measured already (`check.measure`,
+            with the same units) are not measured again.
         weights: One per contribution, finite, ≥ 0, not all 0; only their ratios matter.
         units: The fragment's merge units, covering it in order.
         learning_rate: η, dimensionless.
         momentum_decay: μ, kept share of the momentum per merge.
-        nesterov: Look ahead along the momentum.
+        nesterov: Whether to look ahead along the momentum.
         out: Buffers for Θ_new and v_new instead of new arrays (which cost page faults). The second
-            may be `momentum` itself, which is fastest; the first must be apart from all inputs.
+            may be `momentum` itself, which is fastest; the first must not overlap any input.
 
     Returns:
-        The new state and what the tape records.
+        The new value and momentum, and the figures that the tape records.
 
     Raises:
         InvariantError: Lengths, dtypes, weights or buffers do not fit together: a bug of the
-            caller, who checks what comes from outside first.
+            caller, which must check data from outside first.
 
     Reference:
         Outer Nesterov momentum: DiLoCo (arXiv 2311.08105), algorithm 1.
@@ -136,19 +136,19 @@ def combine(
     *,
     out: Flat | None = None,
 ) -> Flat:
-    """The merged direction alone; any outer optimizer may follow.
+    """Compute the merged direction alone; any outer optimizer may follow.
 
     Args:
-        contributions: As of `merge_and_step`.
-        weights: As of `merge_and_step`.
-        units: As of `merge_and_step`.
-        out: Buffer for the direction, apart from the contributions, instead of a new array.
+        contributions: See `merge_and_step`.
+        weights: See `merge_and_step`.
+        units: See `merge_and_step`.
+        out: Buffer for the direction instead of a new array; it must not overlap a contribution.
 
     Returns:
         Δ of `merge_and_step`, float32; a single contribution comes back bit for bit.
 
     Raises:
-        InvariantError: As of `merge_and_step`.
+        InvariantError: See `merge_and_step`.
     """
     from islands.numerics import merge_kernel
 
@@ -165,15 +165,15 @@ def combine(
 
 
 def averaged(units: Sequence[Unit]) -> tuple[Unit, ...]:
-    """The same units, all merged by the weighted average (setting `merge: average`)."""
+    """Return the same units, all merged by the weighted average (setting `merge: average`)."""
     return tuple(replace(unit, rule="average") for unit in units)
 
 
 def warm_up() -> None:
     """Load or compile the loops, so that the first merge of a run does not stall.
 
-    Compiling takes about six seconds on one core, once per installation; loading from the cache a
-    third of a second. Call it from a worker thread while learners compile their own step.
+    Compiling takes about six seconds on one core, once per installation; loading from the cache
+    takes a third of a second. Call it from a worker thread while learners compile their own step.
     """
     units = (Unit(0, 64, "rda"), Unit(64, 1, "average"))
     ones = np.ones(65, np.float32)
@@ -186,7 +186,7 @@ def warm_up() -> None:
 def _measured(
     contributions: Sequence[Flat | Measured], units: Sequence[Unit], size: int | None
 ) -> list[Measured]:
-    """All contributions with their norms, of one length (`size` if given).
+    """Measure unmeasured contributions, and check that all have one length (`size` if given).
 
     Raises:
         InvariantError: There are none, or they differ in length or in units.
@@ -205,10 +205,11 @@ def _measured(
 def _in_fours(
     measured: Sequence[Measured], weights: Sequence[float]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Addresses, weights and norms as the compiled loops want them: one alone, or in fours.
+    """Return addresses, weights and norms as the compiled loops want them: one alone, or in fours.
 
     Raises:
-        InvariantError: Not one weight per contribution, or one that cannot weigh.
+        InvariantError: There is not one weight per contribution, or one is negative or not finite,
+            or all are 0.
     """
     scale = max(weights, default=0)
     count = len(measured)
@@ -226,10 +227,10 @@ def _in_fours(
 
 
 def _check_buffers(outputs: Sequence[Flat], inputs: Sequence[Flat]) -> None:
-    """Assert that results can be written without destroying what is still to be read.
+    """Assert that results can be written without overwriting data that is still to be read.
 
     Raises:
-        InvariantError: An array is of the wrong length, or an output of the wrong kind or on top of
+        InvariantError: An array has the wrong length, or an output has the wrong kind or overlaps
             another array.
     """
     size = inputs[0].size

@@ -1,25 +1,25 @@
 """The compiled loops of the merge: measure, combine, step. `islands.numerics.merge` calls them.
 
-**Passes.** Memory traffic is what a merge costs, so each unit is walked as seldom as possible, in
-blocks that stay in the nearest cache:
+**Passes.** Memory traffic dominates the cost of a merge, so each unit is read as seldom as
+possible, in blocks that stay in the nearest cache:
 
-1. `measure`, when a contribution arrives: its norm per unit (and so whether it is finite).
-2. `_combine` reads all contributions once and writes the unscaled direction D where the new value
-   will stand; the lengths of D and of the plain average, which its scale needs, come along.
+1. `measure`, when a contribution arrives, computes its norm per unit (and so whether it is finite).
+2. `_direction` reads all contributions once and writes the unscaled direction D where the new value
+   will stand; it also sums the lengths of D and of the plain average, which the scale needs.
 3. `_step` reads D, the old value and the momentum once, and writes the new value over D.
 
 An averaged unit needs no scale, so 2 and 3 follow each other within a block and D never leaves the
 cache. Directional units are stepped last block first: the end of D is still in a cache then.
 
-**Repeatable.** One thread, a fixed order. Element-wise loops are compiled to the letter (no fused
-multiply-add), so they give the same bits everywhere. Sums of squares may be reordered to use
-vector registers: within a block in float32, across blocks in float64. They are the same from run
-to run on one kind of processor; on another they may differ in the last bits.
+**Repeatable.** The loops use one thread and a fixed order. Element-wise loops are compiled to the
+letter (no fused multiply-add), so they give the same bits everywhere. Sums of squares may be
+reordered to use vector registers: within a block in float32, across blocks in float64. They are the
+same from run to run on one kind of processor; on another they may differ in the last bits.
 
-**Addresses.** Arrays come in as integers, because a read-only array, or one more contribution,
+**Addresses.** Arrays are passed as integers, because a read-only array, or one more contribution,
 would otherwise be another type and compile for seconds in the middle of a run. Callers keep the
 arrays alive, contiguous, float32 and aligned. Contributions come alone or in fours: a single one is
-the identity; others are filled up to a multiple of four by repeating one with weight and norm 0.
+the merge itself; more are padded to a multiple of four by repeating one with weight and norm 0.
 """
 
 import math
@@ -51,7 +51,7 @@ DIRECTION_SQUARES, DIRECTION_DOT_MOMENTUM, MOMENTUM_SQUARES = range(3)
 
 
 def _exact(function: _Loop) -> _Loop:
-    """Compile to the letter."""
+    """Compile without reordering or fusing any operation."""
     return _compile(function, fastmath=False)
 
 
@@ -61,15 +61,15 @@ def _reordered(function: _Loop) -> _Loop:
 
 
 def _compile(function: _Loop, *, fastmath: bool | set[str]) -> _Loop:
-    """Compile at the first call, and keep the machine code beside this file for the next start."""
+    """Compile at the first call, and cache the machine code beside this file for the next start."""
     try:
         return cast("_Loop", njit(cache=True, nogil=True, fastmath=fastmath)(function))
-    except RuntimeError:  # nowhere to keep it (a read-only disk): compile at every start
+    except RuntimeError:  # there is nowhere to cache it (a read-only disk): compile at every start
         return cast("_Loop", njit(nogil=True, fastmath=fastmath)(function))
 
 
 def _pointer(_: Compiler, address: Compiler) -> tuple[Compiler, Compiler]:
-    """Integer to pointer to float32: the signature, and how to generate it."""
+    """Convert an integer to a pointer to float32: return the signature and the code generator."""
     compiler: Compiler = types
     signature = compiler.CPointer(compiler.float32)(address)
 
@@ -87,7 +87,7 @@ _as_array = cast("Callable[[object, tuple[int]], FloatArray]", carray)
 
 @_exact
 def _view(address: int, start: int, size: int) -> FloatArray:
-    """Elements `start` to `start + size` of the float32 array at an address."""
+    """View elements `start` to `start + size` of the float32 array at an address."""
     return _as_array(_as_pointer(address + 4 * start), (size,))
 
 
@@ -96,7 +96,7 @@ def _view(address: int, start: int, size: int) -> FloatArray:
 
 @_reordered
 def _dot(x: FloatArray, y: FloatArray) -> np.float32:
-    """Σ xy of one block."""
+    """Return Σ xy of one block."""
     total = np.float32(0)
     for k in range(x.size):
         total += x[k] * y[k]
@@ -105,7 +105,7 @@ def _dot(x: FloatArray, y: FloatArray) -> np.float32:
 
 @_reordered
 def _two_dots(x: FloatArray, y: FloatArray) -> tuple[np.float32, np.float32]:
-    """Σ xy and Σ yy of one block."""
+    """Return Σ xy and Σ yy of one block."""
     xy = np.float32(0)
     yy = np.float32(0)
     for k in range(x.size):
@@ -116,7 +116,7 @@ def _two_dots(x: FloatArray, y: FloatArray) -> tuple[np.float32, np.float32]:
 
 @_reordered
 def _careful_squares(x: FloatArray) -> float:
-    """Σ x² of one block where float32 would over- or underflow; nan or inf if an element is."""
+    """Return Σ x² of a block where float32 over- or underflows; nan or inf if an element is."""
     total = 0.0
     for k in range(x.size):
         total += np.float64(x[k]) * np.float64(x[k])
@@ -150,7 +150,7 @@ def _mix(
     towards: FloatArray,
     plainly: FloatArray,
 ) -> None:
-    """One block of D = Σ towards · x and A = Σ plainly · x, each summed in the order given."""
+    """Write one block of D = Σ towards · x and of A = Σ plainly · x, summed in the order given."""
     size = d.size
     for i in range(0, contributions.size, 4):
         w = _view(contributions[i], start, size)
@@ -173,7 +173,7 @@ def _mix(
 def _average(
     out: int, contributions: IntArray, weights: DoubleArray, start: int, size: int
 ) -> None:
-    """Write Σ wx / Σ w of at most one block; of a single contribution, the contribution itself."""
+    """Write Σ wx / Σ w of at most one block; a single contribution is copied as it is."""
     target = _view(out, start, size)
     if contributions.size == 1:
         target[:] = _view(contributions[0], start, size)
@@ -285,7 +285,7 @@ def merge_and_step(
     settings: FloatArray,
     totals: DoubleArray,
 ) -> None:
-    """Merge all units and take the outer step; sums for the tape are added to `totals`."""
+    """Merge all units and take the outer step; add the sums that the tape needs to `totals`."""
     out = buffers[VALUE_OUT]
     for u in range(units.shape[0]):
         start, size = units[u, OFFSET], units[u, SIZE]

@@ -1,4 +1,4 @@
-"""Any optax chain as an outer optimizer. Importing this file imports JAX.
+"""Use any optax chain as an outer optimizer. Importing this file imports JAX.
 
 A chain acts on one fragment at a time: transformations that use norms (clipping, LARS, LAMB) see
 the norm of the fragment, not of the model.
@@ -20,7 +20,7 @@ from islands.numerics.outer import OuterState
 class OptaxChain:
     """An optax chain on one flat fragment, jitted on the CPU.
 
-    The state's arrays are named by their place in the chain's own state, such as `[0].trace`.
+    The state's arrays are named by their paths in the chain's own state, such as `[0].trace`.
 
     Args:
         chain: A gradient transformation whose state holds numeric arrays only. It is given the
@@ -32,17 +32,17 @@ class OptaxChain:
         self._step = jax.jit(self._update)
 
     def init(self, value: NDArray[np.float32]) -> OuterState:
-        """The chain's own initial state."""
+        """Return the chain's initial state as named arrays."""
         with _on_cpu():
             return _named(self._chain.init(jnp.asarray(value)))
 
     def update(
         self, direction: NDArray[np.float32], state: OuterState, value: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], OuterState]:
-        """One step of the chain; arguments are left as they are.
+        """Take one step of the chain; the arguments are not modified.
 
         Raises:
-            InvariantError: The state is another chain's: journal and settings disagree.
+            InvariantError: The state belongs to another chain: journal and settings disagree.
         """
         template = jax.eval_shape(self._chain.init, value)
         places, tree = jax.tree_util.tree_flatten_with_path(template)
@@ -64,14 +64,14 @@ class OptaxChain:
 
 
 def _named(own: optax.OptState) -> OuterState:
-    """A chain's state as named arrays of ours."""
+    """Return a chain's state as arrays by name."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(own)
     return {jax.tree_util.keystr(place): np.array(leaf) for place, leaf in leaves}
 
 
 @contextmanager
 def _on_cpu() -> Iterator[None]:
-    """Away from accelerators, and with the promotion of dtypes that optax's own chains expect."""
+    """Compute on the CPU, with the dtype promotion that optax's own chains expect."""
     with (
         jax.default_device(jax.local_devices(backend="cpu")[0]),
         jax.numpy_dtype_promotion("standard"),

@@ -1,9 +1,9 @@
 """Outer optimizers: what the syncer does with a merged direction.
 
 An optimizer is a pair of pure functions, `init` and `update`, over one flat fragment. Its state is
-a mapping of names to arrays and nothing else, so the journal writes it as it stands and a restart
-hands it back. `Sgd` is built in and has a fused path; `islands.numerics.optax_chain` makes one of
-any optax chain.
+a mapping of names to arrays and nothing else, so the journal writes it as it is and a restart reads
+it back. `Sgd` is built in and has a fused path; `islands.numerics.optax_chain` makes an optimizer
+of any optax chain.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,24 +30,25 @@ class OuterOptimizer(Protocol):
     """A pure outer optimizer of one fragment; `value` and `direction` are flat float32."""
 
     def init(self, value: NDArray[np.float32]) -> OuterState:
-        """The state before the first merge."""
+        """Return the state before the first merge."""
 
     def update(
         self, direction: NDArray[np.float32], state: OuterState, value: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], OuterState]:
-        """The next published value and state; arguments are left as they are."""
+        """Return the next published value and state; the arguments are not modified."""
 
 
 @dataclass(frozen=True, slots=True)
 class OuterStep:
-    """A committed merge, before it has a number.
+    """The result of a merge and an outer step, before it has a version number.
 
     Attributes:
         value: The next published value.
         state: The optimizer's next state.
         norms: Euclidean norm of each contribution, in the order given.
-        direction_norm: Of the merged direction.
-        cosine_to_previous: Between the direction and the momentum so far; 0 without a momentum.
+        direction_norm: Euclidean norm of the merged direction.
+        cosine_to_previous: Cosine between the direction and the momentum so far; 0 without a
+            momentum.
     """
 
     value: Flat
@@ -70,19 +71,19 @@ def merge_with(
     """Merge contributions and step with any optimizer; `Sgd` takes the fused path.
 
     Args:
-        optimizer: Of the fragment.
-        value: Θ, left as it is.
-        state: The optimizer's, left as it is.
-        contributions: As of `islands.numerics.merge.merge_and_step`.
-        weights: As there.
-        units: As there.
-        out: As there; `Sgd` writes value and momentum into it, others make new arrays.
+        optimizer: The outer optimizer.
+        value: Θ; not modified.
+        state: The optimizer's state of this fragment; not modified.
+        contributions: See `islands.numerics.merge.merge_and_step`.
+        weights: See there.
+        units: See there.
+        out: See there; `Sgd` writes value and momentum into it, others make new arrays.
 
     Returns:
-        The next value and state, and what the tape records.
+        The next value and state, and the figures that the tape records.
 
     Raises:
-        InvariantError: As there, or the state is not this optimizer's.
+        InvariantError: As `merge_and_step`, or the state is not this optimizer's.
     """
     if isinstance(optimizer, Sgd):
         momentum = optimizer.momentum_of(state)
@@ -123,7 +124,10 @@ def _publish_merged(
     direction: NDArray[np.float32],
     units: Sequence[Unit],
 ) -> None:
-    """Undo the outer step where there is to be none: running averages have no momentum."""
+    """Replace the outer step by the merged value in units that are not stepped.
+
+    Such units hold running averages, which have no momentum.
+    """
     for unit in units:
         if not unit.stepped:
             here = slice(unit.offset, unit.offset + unit.size)
@@ -137,7 +141,7 @@ class Sgd:
     Attributes:
         learning_rate: η, dimensionless.
         momentum: μ in [0, 1). The momentum is kept also at 0, where it is the last direction.
-        nesterov: Look ahead along the momentum.
+        nesterov: Whether to look ahead along the momentum.
 
     Reference:
         DiLoCo (arXiv 2311.08105), OuterOpt; its lineage uses η = 0.7, μ = 0.9.
@@ -152,27 +156,27 @@ class Sgd:
 
     @classmethod
     def of(cls, settings: OuterSettings) -> "Sgd":
-        """The optimizer that settings describe."""
+        """Make the optimizer that the settings describe."""
         return cls(float(settings.learning_rate), float(settings.momentum), settings.nesterov)
 
     def init(self, value: NDArray[np.float32]) -> OuterState:
-        """A momentum at rest."""
+        """Return a state whose momentum is zero."""
         return {"momentum": np.zeros_like(value)}
 
     def update(
         self, direction: NDArray[np.float32], state: OuterState, value: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], OuterState]:
-        """One step along a direction; the same bits as the fused path."""
+        """Take one step along a direction; the result has the same bits as the fused path."""
         rate, decay = np.float32(self.learning_rate), np.float32(self.momentum)
         moved = decay * self.momentum_of(state) + direction
         step = direction + decay * moved if self.nesterov else moved
         return value - rate * step, {"momentum": moved}
 
     def momentum_of(self, state: OuterState) -> NDArray[np.float32]:
-        """The momentum in a state.
+        """Return the momentum in a state.
 
         Raises:
-            InvariantError: The state is another optimizer's: journal and settings disagree.
+            InvariantError: The state belongs to another optimizer: journal and settings disagree.
         """
         momentum = state.get("momentum")
         if momentum is None or momentum.dtype != np.float32 or len(state) != 1:

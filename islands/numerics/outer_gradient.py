@@ -1,6 +1,6 @@
-"""The outer gradient: how far, and against which way, a learner has moved.
+"""The outer gradient: the negative of a learner's movement since its base.
 
-Works on NumPy and on JAX arrays alike; under jit it becomes part of the pre-snapshot, where the
+It works on NumPy and on JAX arrays alike; under jit it becomes part of the pre-snapshot, where the
 result must be a new buffer (the local value is donated to the next step).
 """
 
@@ -12,15 +12,15 @@ from islands.numerics.types import ArrayT
 def outer_gradient(
     base: ArrayT, local: ArrayT, dtype: np.dtype[np.generic] | type[np.generic] | None = None
 ) -> ArrayT:
-    """Base minus local value, computed in the base's dtype: Δ = Θ_base − θ.
+    """Compute base minus local value in the base's dtype: Δ = Θ_base − θ.
 
-    It points against the way the learner went, as a gradient does, so the outer optimizer
-    subtracts it.
+    It points against the learner's movement, as a gradient does, so the outer optimizer subtracts
+    it.
 
     Args:
         base: The published value adopted last, float32 (float64 in studies).
         local: The local value now, of the same shape, in any floating dtype; widened first.
-        dtype: Of the result, for the wire; the base's unless given. Rounds to nearest even.
+        dtype: Dtype of the result on the wire; the base's unless given. Rounds to nearest even.
 
     Returns:
         The outer gradient. Exact in float64; in float32, base − (base − local) differs from

@@ -1,4 +1,4 @@
-"""Contributions as they travel: float32 values to bytes and back.
+"""Encode contributions for the wire and decode them: float32 values to bytes and back.
 
 A quantizer is a pair of pure functions with a size. Each encodes a whole fragment into one flat
 buffer of bytes, codes first and then whatever scales or indices its format needs, so a new format
@@ -26,9 +26,9 @@ class Quantizer:
     """One wire format.
 
     Attributes:
-        encode: Values to bytes.
-        decode: Bytes to values; a view of the bytes where possible.
-        size_bytes: Length of the encoding of that many values.
+        encode: Turns values into bytes.
+        decode: Turns bytes into values; returns a view of the bytes where possible.
+        size_bytes: Returns the length of the encoding of so many values.
     """
 
     encode: Callable[[Flat], Bytes]
@@ -58,16 +58,16 @@ def decode(
     """Decode a fragment from the wire; exact for every format, since all are subsets of float32.
 
     Args:
-        buffer: What `encode` made, in any object that offers its bytes.
+        buffer: The result of `encode`, in any object with the buffer protocol.
         size: Number of elements, from the receiver's own layout.
-        precision: As of `encode`.
+        precision: See `encode`.
 
     Returns:
         float32 values; a read-only view of the buffer where nothing changes.
 
     Raises:
         InvariantError: The buffer's length is not that of `size` elements. Check the schema of
-            what comes from outside before it gets here.
+            data from outside before calling this.
     """
     quantizer = QUANTIZERS[Precision(precision)]
     codes = np.frombuffer(buffer, np.uint8)
@@ -77,7 +77,7 @@ def decode(
 
 
 def size_bytes(size: int, precision: Precision | str) -> int:
-    """Length of the encoding of `size` elements, in bytes."""
+    """Return the length of the encoding of `size` elements, in bytes."""
     return QUANTIZERS[Precision(precision)].size_bytes(size)
 
 
@@ -90,7 +90,7 @@ def _decode_float32(codes: Bytes) -> Flat:
 
 
 def _encode_bfloat16(values: Flat) -> Bytes:
-    with np.errstate(over="ignore", invalid="ignore"):  # refused where they arrive, not here
+    with np.errstate(over="ignore", invalid="ignore"):  # the receiver refuses what is not finite
         return np.ascontiguousarray(values.astype(ml_dtypes.bfloat16)).view(np.uint8)
 
 

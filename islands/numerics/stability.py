@@ -20,32 +20,32 @@ from math import floor, log10, sqrt
 from islands.settings.run import MergeRule, OuterSettings
 
 MARGIN = 0.9
-"""Of the limit: what is advised, so that a swing dies away."""
+"""Share of the limit that is advised, so that a swing dies away."""
 
 
 def gain_max(merge: MergeRule, contributions: int) -> float:
-    """The largest s: the merged direction's length as a multiple of the average's.
+    """Return the largest s: the merged direction's length as a multiple of the average's.
 
     Args:
         merge: The rule for tensors that are not embeddings.
-        contributions: M of one merge; of unequal weight they reach less.
+        contributions: M of one merge; contributions of unequal weight reach less.
     """
     return sqrt(max(1, contributions)) if merge is MergeRule.RADIAL_DIRECTIONAL else 1.0
 
 
 def step_limit(outer: OuterSettings) -> float:
-    """What η·s must stay below for the outer step to be stable."""
+    """Return the limit that η·s must stay below for the outer step to be stable."""
     limit = 2 + 2 * outer.momentum
     return limit / (1 + 2 * outer.momentum) if outer.nesterov else limit
 
 
 def learning_rate_max(outer: OuterSettings, merge: MergeRule, contributions: int) -> float:
-    """The η up to which no merge of so many contributions exceeds the limit, at this μ."""
+    """Return the η up to which no merge of so many contributions exceeds the limit, at this μ."""
     return step_limit(outer) / gain_max(merge, contributions)
 
 
 def overlong_because(outer: OuterSettings, merge: MergeRule, contributions: int) -> str | None:
-    """Why an outer step may be too long, and what to set, as a sentence; None if none can be."""
+    """Say why an outer step may be too long, and what to set; None if no step can be too long."""
     if outer.learning_rate < learning_rate_max(outer, merge, contributions):
         return None
     gain = gain_max(merge, contributions)
@@ -58,7 +58,7 @@ def overlong_because(outer: OuterSettings, merge: MergeRule, contributions: int)
 
 
 def shorter_step(outer: OuterSettings, merge: MergeRule, contributions: int) -> str:
-    """What to set, so that merges of so many contributions settle: without momentum, and η shorter.
+    """Say what to set so that merges of so many contributions settle: no momentum, and a smaller η.
 
     At the limit itself a swing goes on as it is; with `MARGIN` it halves within about three merges.
     """
@@ -72,6 +72,6 @@ def shorter_step(outer: OuterSettings, merge: MergeRule, contributions: int) -> 
 
 
 def _rounded_down(value: float) -> float:
-    """Two digits of a number, no larger than itself."""
+    """Round a number down to two significant digits."""
     place: float = 10.0 ** (floor(log10(value)) - 1)
     return floor(value / place * (1 + 1e-9)) * place  # 0.9 is 0.9, and not just below

@@ -1,4 +1,4 @@
-"""Shapes and dtypes of this package, in jaxtyping's words.
+"""Shapes and dtypes of this package, as jaxtyping annotations.
 
 Under test they are checked at run time, and equal letters must be equal lengths within one call:
 `n` elements of a fragment, `m` contributions, `u` units. Elsewhere they cost nothing.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import jax
 
 Flat = Float32[NDArray[np.float32], "n"]
-"""A fragment, or something of its shape: value, momentum, contribution, direction."""
+"""A flat array as long as a fragment: value, momentum, contribution or direction."""
 
 FlatBFloat16 = BFloat16[NDArray[ml_dtypes.bfloat16], "n"]
 """A contribution as it travels in bfloat16."""
@@ -27,4 +27,4 @@ Bytes = UInt8[NDArray[np.uint8], "size_bytes"]
 """An encoded contribution."""
 
 ArrayT = TypeVar("ArrayT", np.ndarray, "jax.Array")
-"""NumPy or JAX alike, for functions that also run under jit. (JAX is imported by those who jit.)"""
+"""A NumPy or a JAX array, for functions that also run under jit. (Modules that jit import JAX.)"""

@@ -7,7 +7,7 @@ from islands.settings.run import Weighting
 def weight(
     tokens: int, steps: int, rule: Weighting | str = Weighting.TOKENS_SQUARED_PER_STEP
 ) -> float:
-    """Weight of a contribution from the work behind it.
+    """Compute the weight of a contribution from the work behind it.
 
     ::
 
@@ -27,8 +27,8 @@ def weight(
         The weight in float64, not normalised; only ratios of weights matter.
 
     Raises:
-        InvariantError: No step, or a negative number of tokens: such a learner is not eligible and
-            must not be asked.
+        InvariantError: There is no step, or a negative number of tokens: such a learner is not
+            eligible and must not be asked.
 
     Reference:
         Decoupled DiLoCo (arXiv 2604.21428), weighting of contributions; SPEC §3.5.

@@ -1,4 +1,4 @@
-"""The observer: receives every fragment, contributes nothing, evaluates what the syncer publishes.
+"""The observer receives every fragment, contributes nothing, and evaluates what is published.
 
 `state.py` decides, `actor.py` performs.
 """

@@ -9,7 +9,7 @@ from islands.cli.parsing import Common
 from islands.settings.groups import default_name
 from islands.settings.host import ObserverOptions
 
-if TYPE_CHECKING:  # at run time they are imported where they are needed, for --help has no time
+if TYPE_CHECKING:  # at run time they are imported where needed, so that --help answers at once
     from islands.layout.leaves import Layout
     from islands.settings.run_spec import RunSpec
     from islands.training.workload import Workload
@@ -74,7 +74,7 @@ async def _observe(options: ObserverOptions, name: str) -> int:
 
 
 def _prepare(spec: "RunSpec", own: dict[str, object]) -> "tuple[Workload, Layout]":
-    """Off the loop: a corpus is read, a large model planned, and systemd wants signs of life."""
+    """Read the corpus and plan the model, off the loop that keeps systemd's watchdog quiet."""
     from islands.training.workload import load_workload
 
     workload = load_workload(spec, own)

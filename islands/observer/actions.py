@@ -1,4 +1,4 @@
-"""What an observer's state asks of the world."""
+"""The actions that an observer's state returns; the actor performs them in order."""
 
 from dataclasses import dataclass, field
 
@@ -9,14 +9,14 @@ from islands.messages.training import FragmentUpdate, Hello, Progress
 
 @dataclass(frozen=True, slots=True)
 class ToSupervisor:
-    """Send to the supervisor."""
+    """Send a message to the supervisor."""
 
     message: Join | Heartbeat
 
 
 @dataclass(frozen=True, slots=True)
 class ToSyncer:
-    """Send to the syncer."""
+    """Send a message to the syncer."""
 
     message: Hello | Progress
 
@@ -30,7 +30,7 @@ class DialSyncer:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Keep the value of this update."""
+    """Keep the value of this update in place of the fragment's older one."""
 
     message: FragmentUpdate
     payload: memoryview = field(compare=False, repr=False)
@@ -38,7 +38,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """Evaluate the values held; `clock` is the newest learning-rate clock seen, in steps."""
+    """Evaluate the values held; `clock` is the highest learning-rate clock seen, in steps."""
 
     versions: tuple[Version, ...]
     clock: float
@@ -46,7 +46,7 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """End; `failed` if the user must do something."""
+    """End this process; `failed` is true if the user must do something."""
 
     reason: str
     failed: bool

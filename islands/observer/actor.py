@@ -1,4 +1,4 @@
-"""The observer's actor: keeps the newest values, and has them evaluated by its worker."""
+"""The observer's actor keeps the newest values, and has its worker evaluate them."""
 
 import random
 from collections.abc import Callable
@@ -40,17 +40,17 @@ from messaging.links.link import Link
 
 
 class ObserverActor(RoleActor[Event]):
-    """One observer.
+    """The actor of one observer.
 
     Args:
-        name: unique in the run.
-        context: where it lives.
-        worker: on which evaluations run.
-        evaluate: figures of a model, given one flat value per fragment.
+        name: the observer's name, unique in the run.
+        context: settings, layout, network and tape of the run.
+        worker: runs evaluations and computes digests off the event loop.
+        evaluate: computes a model's figures from one flat value per fragment.
         report: called with the learning-rate clock and the figures of every evaluation.
-        failed: called with what the user has to mend, when there are none.
-        interval_s: least time between two evaluations.
-        rng: jitter of its dialling.
+        failed: called with the error that the user has to mend, if an evaluation failed.
+        interval_s: least time between the beginnings of two evaluations.
+        rng: source of the jitter between attempts to dial.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ObserverActor(RoleActor[Event]):
         interval_s: float,
         rng: random.Random,
     ) -> None:
-        """Prepare; `run` begins."""
+        """Prepare the actor; `run` starts it."""
         super().__init__(name, context)
         layout = context.layout
         self.state = ObserverState(
@@ -88,7 +88,7 @@ class ObserverActor(RoleActor[Event]):
         self._values: dict[int, NDArray[np.float32]] = {}
 
     async def on_start(self) -> None:
-        """Dial the supervisor."""
+        """Dial the supervisor, and schedule the first heartbeat."""
         self._supervisor = self.dial(
             self.context.supervisor,
             self._rng,
@@ -99,20 +99,20 @@ class ObserverActor(RoleActor[Event]):
         self._tick_later()
 
     async def on_message(self, message: Event) -> None:
-        """Handle one event and perform what follows."""
+        """Handle one event and perform the actions that follow from it."""
         if isinstance(message, Ticked):
             self._tick_later()
         for action in self.state.handle(message, now_s=self.now_s()):
             self._perform(action)
 
     async def on_stop(self, reason: str) -> None:
-        """End what was started; a refusal is raised from `run`."""
+        """Tear down what was started, then raise a refusal, if there was one, from `run`."""
         await super().on_stop(reason)
         if self.exit is not None and self.exit.failed:
             raise RefusedError(self.exit.reason)
 
     def release(self) -> None:
-        """End the worker."""
+        """Stop the worker's thread."""
         self._worker.close()
 
     def _tick_later(self) -> None:
@@ -153,7 +153,7 @@ class ObserverActor(RoleActor[Event]):
 
     def _evaluated(self, clock: float, found: Figures | IslandsError) -> None:
         if isinstance(found, IslandsError):
-            again = str(found) == self._last_failure  # its lines stand in the log already
+            again = str(found) == self._last_failure  # then its detail is on the tape already
             detail = "" if again else found.detail
             self._last_failure = str(found)
             self.record(EvaluationFailed(str(found), detail))

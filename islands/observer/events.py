@@ -1,4 +1,4 @@
-"""What can happen to an observer."""
+"""The events that an observer's state handles."""
 
 from dataclasses import dataclass, field
 
@@ -29,7 +29,7 @@ class MessageArrived:
 
 @dataclass(frozen=True, slots=True)
 class UpdateArrived:
-    """A published value is here; `intact` tells whether length and digest match."""
+    """A published value has arrived; `intact` tells whether its digest matches."""
 
     message: FragmentUpdate
     intact: bool
@@ -38,7 +38,7 @@ class UpdateArrived:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationFinished:
-    """The figures of the last evaluation are known."""
+    """The last evaluation has ended, whether it gave figures or failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""The observer's decisions: hold the newest version of everything, evaluate it now and then.
+"""The observer's decisions: hold the newest version of every fragment, and evaluate at intervals.
 
-An evaluation begins when all fragments are held, the last one is finished, at least `interval_s`
-have passed since it began, and something new has arrived. The last versions of a run are always
-evaluated: whoever drives the observer asks for that when the run is over.
+An evaluation begins when all fragments are held, the previous evaluation is finished, at least
+`interval_s` have passed since that one began, and something new has arrived. The last versions of a
+run are evaluated by whoever drives the run, without the observer, when it is over.
 """
 
 from typing import assert_never
@@ -33,13 +33,13 @@ from islands.settings.run import RunSettings
 
 
 class ObserverState:
-    """One process of an observer.
+    """The state of one observer process.
 
     Args:
-        settings: of the run.
-        name: of the observer.
-        fingerprint: of its layout.
-        fragments: P of the plan.
+        settings: settings of the run, the same for all its members.
+        name: the observer's name, unique in the run.
+        fingerprint: digest of the model's layout, which the supervisor compares with its own.
+        fragments: P, the number of fragments in the plan.
         interval_s: least time between the beginnings of two evaluations.
     """
 
@@ -52,7 +52,7 @@ class ObserverState:
         *,
         interval_s: float,
     ) -> None:
-        """Hold nothing."""
+        """Start without an admission and without any published value."""
         self.membership = MembershipState(
             settings.run, Role.OBSERVER, LearnerName(name), fingerprint
         )
@@ -78,7 +78,7 @@ class ObserverState:
         return Phase.OBSERVING if self.whole else Phase.HEALING
 
     def handle(self, event: Event, *, now_s: float) -> list[Action]:
-        """Take in one event; returns what is to be done, in order."""
+        """Handle one event; returns the actions to perform, in order."""
         self._actions = []
         match event:
             case SupervisorLinkChanged(up):

@@ -1,15 +1,15 @@
-"""What a run and a host are told, and what follows from that alone.
+"""Settings of a run and of a host, and what follows from them alone.
 
 Where to find what:
 
 ========================================  ==================
 what all members of a run agree on        `run.py`
-what one host is told                     `host.py`
+what is configured on one host            `host.py`
 options that commands share               `groups.py`
-settings, task and layout as they travel  `run_spec.py`
+settings, task and layout, serialized     `run_spec.py`
 the inner learning rate by the clock      `learning_rate.py`
-how large messages may be                 `wire_limits.py`
+size limits of messages                   `wire_limits.py`
 hosts, ports, URLs                        `addresses.py`
-amounts as people read them               `quantities.py`
+amounts in readable units                 `quantities.py`
 ========================================  ==================
 """

@@ -1,4 +1,4 @@
-"""Where others are: host and port as people write them, and the URLs that are dialled."""
+"""Addresses: parsing of host and port as people write them, and of URLs to dial."""
 
 import re
 
@@ -9,14 +9,14 @@ PORT_MAX = 65535
 
 
 def split_address(name: str, address: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `host` or `[ipv6]:port`.
+    """Split `host:port`, `host` or `[ipv6]:port` into host and port.
 
     Args:
-        name: of the setting, for the sentence.
-        address: its value; without a port it is the default one.
+        name: name of the setting, for the error message.
+        address: value of the setting; a missing port is `DEFAULT_PORT`.
 
     Raises:
-        SettingsError: it is no such address.
+        SettingsError: the value is no such address.
     """
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+)(?::(\d{1,5}))?", address)
     port = DEFAULT_PORT if found is None or found[2] is None else int(found[2])
@@ -28,22 +28,22 @@ def split_address(name: str, address: str) -> tuple[str, int]:
 def hub_urls(
     name: str, addresses: tuple[str, ...], actor: str, *, tls: bool = False
 ) -> tuple[str, ...]:
-    """Addresses of actors as the URLs to dial.
+    """Turn addresses of actors into URLs to dial.
 
     Args:
-        name: of the setting, for the sentence.
-        addresses: each a host, host:port or ws[s]://host:port[/actor].
-        actor: that is meant where an address does not say.
-        tls: whether an address that does not say is dialled by wss://.
+        name: name of the setting, for the error message.
+        addresses: values, each a host, host:port or ws[s]://host:port[/actor].
+        actor: name of the actor for addresses that name none.
+        tls: whether addresses without a scheme are dialled by wss://.
 
     Raises:
-        SettingsError: one is no such address, or carries more, such as a token.
+        SettingsError: a value is no such address, or carries more, such as a token.
     """
     return tuple(_url(name, address, actor, tls=tls) for address in addresses)
 
 
 def _url(name: str, address: str, actor: str, *, tls: bool) -> str:
-    if "?" in address or "@" in address:  # not repeated here: it may be a secret
+    if "?" in address or "@" in address:  # the message does not quote it: it may hold a secret
         raise SettingsError(
             f"{name} holds more than a place; addresses are seen by many, so name the token's file "
             "by token_file instead"

@@ -1,4 +1,4 @@
-"""Groups of options that several commands share, and what their values must be."""
+"""Groups of options that several commands share, and checks of their values."""
 
 import re
 import secrets
@@ -20,12 +20,12 @@ class RunFile:
     """What a run is.
 
     Args:
-        task: what is trained, as package.module:factory; it must be importable on every host that
-            computes, for which the folder that a command is started in is searched too.
-        task_settings: arguments of the factory.
-        run: what all members of the run agree on.
+        task: the task to train, as package.module:factory; it must be importable on every host
+            that computes, where the current folder of the command is searched too.
+        task_settings: arguments of the task's factory.
+        run: settings that all members of the run agree on.
         start_from: a .safetensors file with the parameters to start from, such as the
-            final.safetensors of another run; by default the task's own initial ones.
+            final.safetensors of another run; by default the task's own initial parameters.
     """
 
     task: str = DEFAULT_TASK
@@ -34,7 +34,7 @@ class RunFile:
     start_from: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a task that is no name of one, and a start that is no such file.
+        """Refuse a task that is not of the form module:factory, and a start that is no such file.
 
         Raises:
             SettingsError: name, value and what is allowed.
@@ -56,11 +56,11 @@ class ListenOptions:
         listen: host:port to bind; port 0 takes any free one, and a host beyond loopback needs a
             token.
         advertise: host or host:port that others dial, where it differs from the one that is
-            bound (behind NAT, in a container); found out by default.
+            bound (behind NAT, in a container); detected by default.
         tls_certificate: PEM file of this process's certificate; with it, others dial wss://.
         tls_key: PEM file of the certificate's private key.
-        tls_client_ca: PEM file of the authority that must have signed the certificates of those
-            who dial; by default they need none.
+        tls_client_ca: PEM file of the authority that must have signed the certificates of
+            clients; by default clients need no certificate.
     """
 
     listen: str = f"127.0.0.1:{DEFAULT_PORT}"
@@ -70,7 +70,7 @@ class ListenOptions:
     tls_client_ca: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse addresses that are none, and half a certificate.
+        """Refuse malformed addresses, and a certificate without its key or the reverse.
 
         Raises:
             SettingsError: name, value and what is allowed.
@@ -101,9 +101,9 @@ class ConnectOptions:
         token_file: file with the run's token; by default ISLANDS_TOKEN, else the file that
             ISLANDS_TOKEN_FILE names, else none, which a hub on loopback accepts.
         tls_ca: PEM file of the authority to trust for wss://; by default the system's.
-        tls_certificate: PEM file of this process's certificate, where a hub asks for one.
+        tls_certificate: PEM file of this process's certificate, if the hub asks for one.
         tls_key: PEM file of the certificate's private key.
-        wait_s: seconds to try to reach the hub at the start.
+        wait_s: for how long to retry to reach the hub at the start.
     """
 
     token_file: Path | None = None
@@ -113,7 +113,7 @@ class ConnectOptions:
     wait_s: float = 60.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work.
+        """Refuse values that cannot work.
 
         Raises:
             SettingsError: name, value and what is allowed.
@@ -123,23 +123,23 @@ class ConnectOptions:
 
     @property
     def tls(self) -> bool:
-        """Whether an address that does not say is dialled by wss://."""
+        """Whether addresses without a scheme are dialled by wss://."""
         return self.tls_ca is not None or self.tls_certificate is not None
 
 
 @dataclass(frozen=True, slots=True)
 class KeepOptions:
-    """What this process keeps of files that grow as long as the run does.
+    """How much this process keeps of files that grow as long as the run does.
 
     Args:
-        file_mib: MiB at which such a file is turned over (tape, metrics, log, TensorBoard's
-            events); beside it one older of the same size is kept.
+        file_mib: size in MiB at which such a file is rotated (tape, metrics, log, TensorBoard's
+            events); one older file of the same size is kept beside it.
     """
 
     file_mib: float = LIMIT_BYTES / 2**20
 
     def __post_init__(self) -> None:
-        """Refuse files without room for a line.
+        """Refuse a size that has no room for a line.
 
         Raises:
             SettingsError: name, value and what is allowed.
@@ -148,7 +148,7 @@ class KeepOptions:
 
     @property
     def file_bytes(self) -> int:
-        """The same in bytes."""
+        """The size at which a file is rotated, in bytes."""
         return int(self.file_mib * 2**20)
 
 
@@ -156,16 +156,16 @@ class KeepOptions:
 
 
 def default_name() -> str:
-    """The host's name with four random digits: unlike on every call."""
+    """The host's name with four random hexadecimal digits: another name on every call."""
     host = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname().partition(".")[0]).strip("-")
     return f"{host[:40] or 'host'}-{secrets.token_hex(2)}"
 
 
 def device_indices(devices: str) -> tuple[int, ...] | None:
-    """Indices of devices, in order; None for all.
+    """Parse indices of devices, in the order given; None for all devices.
 
     Raises:
-        SettingsError: they are neither `all` nor indices such as 0,1 or 0-3.
+        SettingsError: the value is neither `all` nor indices such as 0,1 or 0-3.
     """
     if devices == "all":
         return None
@@ -186,10 +186,10 @@ def _certificate(certificate: Path | None, key: Path | None) -> None:
 
 
 def check_name(name: str, role: Role) -> None:
-    """Refuse a name that cannot be that of a folder and of a member.
+    """Refuse a name that a member of this role, or its folder, cannot have.
 
     Raises:
-        SettingsError: what is allowed.
+        SettingsError: the value and what is allowed.
     """
     wrong = wrong_name(name, role)
     if wrong is not None:
@@ -197,7 +197,7 @@ def check_name(name: str, role: Role) -> None:
 
 
 def at_least(name: str, value: float, least: float) -> None:
-    """Refuse a value below the least.
+    """Refuse a value below `least`.
 
     Raises:
         SettingsError: name, value and what is allowed.

@@ -1,11 +1,12 @@
-"""Settings of a host: what each process is told where it runs, not what the run agrees on.
+"""Settings of a host: what each process is configured with where it runs.
 
-One dataclass per command. A group of options that several commands share is a dataclass of its own
-(`islands.settings.groups`), and its fields are options of the command itself. `islands.cli.parsing`
-makes of each class a command line, a section of a YAML file, and environment variables.
+Each command has one dataclass. A group of options that several commands share is a dataclass of its
+own (`islands.settings.groups`), and its fields are options of the command itself.
+`islands.cli.parsing` makes a command line, a section of a YAML file and environment variables of
+each class.
 
-Run-wide settings (`islands.settings.run`) are told by the supervisor. Secrets are no options: an
-argument is seen by every user of a machine, so a token or a key is named by its file.
+Run-wide settings (`islands.settings.run`) are sent by the supervisor. Secrets are no options: every
+user of a machine can see the arguments of a process, so a token or a key is named by its file.
 """
 
 import re
@@ -59,18 +60,19 @@ class RunOptions:
 
     Args:
         file: what the run is.
-        listening: where others reach it.
-        connecting: how its own processes reach it.
-        keeping: what it keeps on disk.
+        listening: where others reach the run.
+        connecting: how the run's own processes reach it.
+        keeping: how much it keeps of files that grow.
         learners: how many learners start on this machine.
-        devices: of each learner in order, as `devices` of a learner; by default all see all.
-        model_parallel: devices of a learner over which parameters are sharded.
-        threads: XLA's threads on CPU per learner; by default one.
-        folder: of the run; by default a new one under runs/.
-        evaluate_every_s: least seconds between two evaluations of what is published.
-        extend: go on with the run in `folder` that has ended, with the budget given now.
-        restart: begin the run anew in a folder that lost its journal or its settings, or has them
-            damaged; what is left of it is moved to earlier/ in the folder. For one start only.
+        devices: devices of each learner in order, in the form of a learner's own `devices`; by
+            default every learner uses all.
+        model_parallel: number of a learner's devices over which parameters are sharded.
+        threads: number of XLA's CPU threads per learner; by default one.
+        folder: folder of the run; by default a new one under runs/.
+        evaluate_every_s: least time between two evaluations of the published values.
+        extend: continue the run in `folder` that has ended, with the budget given now.
+        restart: begin the run anew in a folder whose journal or settings are lost or damaged; the
+            remaining files are moved to earlier/ in the folder. For one start only.
     """
 
     file: RunFile = field(default_factory=RunFile, metadata=FLAT)
@@ -87,7 +89,7 @@ class RunOptions:
     restart: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work.
+        """Refuse values that cannot work.
 
         Raises:
             SettingsError: name, value and what is allowed.
@@ -110,22 +112,22 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class SyncerOptions:
-    """`python -m islands.syncer`: merges and publishes, and hosts the supervisor unless told where.
+    """`python -m islands.syncer`: merges and publishes, and hosts the supervisor by default.
 
     Args:
-        file: what the run is; not needed where the supervisor is elsewhere, which tells it.
-        listening: where others reach it.
-        connecting: how it reaches a supervisor that is elsewhere.
-        keeping: what it keeps on disk.
-        supervisor: its addresses, if it is elsewhere, as those of a learner.
-        name: of this syncer in the run.
-        folder: of the run, or of the journal alone where the supervisor is elsewhere; a restart
-            in the same folder goes on.
+        file: what the run is; not needed with a supervisor elsewhere, which sends it.
+        listening: where others reach the syncer.
+        connecting: how the syncer reaches a supervisor that is elsewhere.
+        keeping: how much it keeps of files that grow.
+        supervisor: addresses of the supervisor, if it is elsewhere, in the form of a learner's.
+        name: name of this syncer in the run.
+        folder: folder of the run, or of the journal alone if the supervisor is elsewhere; a
+            restart in the same folder continues the run.
         key_file: file with the run's key, which proves admissions and commands; by default `key`
             in the folder, made if the supervisor is hosted here and it is missing.
-        extend: go on with the run in `folder` that has ended, with the budget given now.
-        restart: begin the run anew in a folder that lost its journal or its settings, or has them
-            damaged; what is left of it is moved to earlier/ in the folder. For one start only.
+        extend: continue the run in `folder` that has ended, with the budget given now.
+        restart: begin the run anew in a folder whose journal or settings are lost or damaged; the
+            remaining files are moved to earlier/ in the folder. For one start only.
     """
 
     file: RunFile = field(default_factory=RunFile, metadata=FLAT)
@@ -140,7 +142,7 @@ class SyncerOptions:
     restart: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work.
+        """Refuse values that cannot work.
 
         Raises:
             SettingsError: name, value and what is allowed.
@@ -150,25 +152,25 @@ class SyncerOptions:
 
     @property
     def supervisor_urls(self) -> tuple[str, ...]:
-        """Where to dial a supervisor that is elsewhere; nothing if it is hosted here."""
+        """URLs of a supervisor that is elsewhere; empty if it is hosted here."""
         return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisorOptions:
-    """`python -m islands.supervisor`: admits, watches and evicts; tells all what the run is.
+    """`python -m islands.supervisor`: admits, watches and evicts; sends all the run's settings.
 
     Args:
         file: what the run is.
-        listening: where others reach it.
-        connecting: the token that it asks of others.
-        keeping: what it keeps on disk.
-        syncers: addresses of syncers; by default they make themselves known.
-        folder: of the run; a restart in the same folder goes on.
+        listening: where others reach the supervisor.
+        connecting: the token that others must present.
+        keeping: how much it keeps of files that grow.
+        syncers: addresses of syncers; by default syncers announce themselves.
+        folder: folder of the run; a restart in the same folder continues the run.
         key_file: file with the run's key; by default `key` in the folder, made if it is missing.
-        extend: go on with the run in `folder` that has ended, with the budget given now.
-        restart: begin the run anew in a folder that lost its journal or its settings, or has them
-            damaged; what is left of it is moved to earlier/ in the folder. For one start only.
+        extend: continue the run in `folder` that has ended, with the budget given now.
+        restart: begin the run anew in a folder whose journal or settings are lost or damaged; the
+            remaining files are moved to earlier/ in the folder. For one start only.
     """
 
     file: RunFile = field(default_factory=RunFile, metadata=FLAT)
@@ -182,7 +184,7 @@ class SupervisorOptions:
     restart: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work.
+        """Refuse values that cannot work.
 
         Raises:
             SettingsError: name, value and what is allowed.
@@ -191,7 +193,7 @@ class SupervisorOptions:
 
     @property
     def syncer_urls(self) -> tuple[str, ...]:
-        """Where syncers are that are known beforehand."""
+        """URLs of the syncers that are known beforehand."""
         return hub_urls("syncers", self.syncers, "syncer", tls=self.connecting.tls)
 
 
@@ -200,18 +202,20 @@ class LearnerOptions:
     """`python -m islands.learner`: trains on this host's devices.
 
     Args:
-        supervisor: its address, or several to be tried in turn, separated by commas; each is a
-            host, host:port, or ws[s]://host:port/supervisor.
-        connecting: how it reaches the hub.
-        keeping: what it keeps on disk.
-        name: of this learner in the run; by default the host's with a random end, so that a
-            restart is another learner. Give a name to what is restarted.
-        folder: for its tape, in a folder of its own name.
-        devices: those of JAX that it uses: `all`, or indices such as 0,1 or 0-3.
-        model_parallel: devices over which parameters are sharded; the rest share the data.
-        threads: XLA's threads on CPU; by default one per core. Give 1 where learners share cores.
+        supervisor: address of the supervisor, or several to try in turn, separated by commas; each
+            is a host, host:port, or ws[s]://host:port/supervisor.
+        connecting: how the learner reaches the hub.
+        keeping: how much it keeps of files that grow.
+        name: name of this learner in the run; by default the host's name with a random end, so
+            that a restart is another learner. Give a name to a learner that is restarted.
+        folder: folder in which the learner's own folder, with its tape, is made under its name.
+        devices: JAX devices to use: `all`, or indices such as 0,1 or 0-3.
+        model_parallel: number of devices over which parameters are sharded; the data is shared
+            out over the rest.
+        threads: number of XLA's CPU threads; by default one per core. Give 1 where learners share
+            cores.
         task_settings: this host's own arguments of the task's factory, such as rows per batch;
-            they win over those of the run.
+            they override those of the run.
     """
 
     supervisor: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
@@ -225,7 +229,7 @@ class LearnerOptions:
     task_settings: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work.
+        """Refuse values that cannot work.
 
         Raises:
             SettingsError: name, value and what is allowed.
@@ -240,21 +244,21 @@ class LearnerOptions:
 
     @property
     def supervisor_urls(self) -> tuple[str, ...]:
-        """Where to dial the supervisor, in the order given."""
+        """URLs of the supervisor, in the order given."""
         return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
 
 
 @dataclass(frozen=True, slots=True)
 class ObserverOptions:
-    """`python -m islands.observer`: evaluates what is published, while the run goes on.
+    """`python -m islands.observer`: evaluates the published values while the run goes on.
 
     Args:
-        supervisor: its address, or several, as those of a learner.
-        connecting: how it reaches the hub.
-        keeping: what it keeps on disk.
-        name: of this observer in the run; by default the host's with a random end.
-        folder: for its tape, in a folder of its own name.
-        evaluate_every_s: least seconds between two evaluations.
+        supervisor: address of the supervisor, or several, in the form of a learner's.
+        connecting: how the observer reaches the hub.
+        keeping: how much it keeps of files that grow.
+        name: name of this observer in the run; by default the host's name with a random end.
+        folder: folder in which the observer's own folder, with its tape, is made under its name.
+        evaluate_every_s: least time between two evaluations.
         task_settings: this host's own arguments of the task's factory.
     """
 
@@ -267,7 +271,7 @@ class ObserverOptions:
     task_settings: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work.
+        """Refuse values that cannot work.
 
         Raises:
             SettingsError: name, value and what is allowed.
@@ -279,17 +283,17 @@ class ObserverOptions:
 
     @property
     def supervisor_urls(self) -> tuple[str, ...]:
-        """Where to dial the supervisor, in the order given."""
+        """URLs of the supervisor, in the order given."""
         return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """`islands check`: holds a task against its contract before a run.
+    """`islands check`: checks a task against its contract before a run.
 
     Args:
         file: what the run is.
-        trace_only: compute no values: no step is taken, and no evaluation made.
+        trace_only: only trace the task: compute no values, take no step, evaluate nothing.
     """
 
     file: RunFile = field(default_factory=RunFile, metadata=FLAT)
@@ -302,11 +306,11 @@ class DemoOptions:
 
     Args:
         tokens: budget of the run, in bytes of source read by all learners together.
-        learners: how many share this machine.
-        away_s: for which one learner is gone; longer than it takes to be evicted.
-        folder: of the run; by default a new one under runs/.
-        seed: of weights and data order.
-        kill: whether a learner is killed; the same run without it tells what the others felt.
+        learners: how many learners share this machine.
+        away_s: for how long the killed learner is away; choose more than its eviction takes.
+        folder: folder of the run; by default a new one under runs/.
+        seed: seed of the weights and of the data order.
+        kill: whether a learner is killed; the same run without it shows the effect on the others.
     """
 
     tokens: int = 1_000_000
@@ -317,7 +321,7 @@ class DemoOptions:
     kill: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work.
+        """Refuse values that cannot work.
 
         Raises:
             SettingsError: name, value and what is allowed.
@@ -330,15 +334,16 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True)
 class ControlOptions:
-    """`islands control`: an operator's wish, told to a run that goes on.
+    """`islands control`: sends an operator's command to a run that goes on.
 
     Args:
-        verb: what is wished.
-        target: name of the learner to drain, or how many to add (1 by default).
-        folder: of the run, on the host of its supervisor; address, token and key are found there.
-        supervisor: its address, where there is no folder of the run; as that of a learner.
-        connecting: how to reach it.
-        key_file: file with the run's key, where there is no folder of the run.
+        verb: the command.
+        target: name of the learner to drain, or how many learners to add (1 by default).
+        folder: folder of the run on the supervisor's host, which has its address, token and key.
+        supervisor: address of the supervisor, if the run's folder is not here, in the form of a
+            learner's.
+        connecting: how to reach the supervisor.
+        key_file: file with the run's key, if the run's folder is not here.
     """
 
     verb: Verb = field(default=Verb.STATUS, metadata=POSITIONAL)
@@ -349,7 +354,7 @@ class ControlOptions:
     key_file: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work.
+        """Refuse values that cannot work.
 
         Raises:
             SettingsError: name, value and what is allowed.
@@ -376,7 +381,7 @@ class ControlOptions:
 
     @property
     def supervisor_urls(self) -> tuple[str, ...]:
-        """Where to dial the supervisor; nothing if the folder says it."""
+        """URLs of the supervisor; empty if the run's folder has its address."""
         return hub_urls("supervisor", self.supervisor, "supervisor", tls=self.connecting.tls)
 
 

@@ -1,17 +1,17 @@
-"""Amounts as a person reads them."""
+"""Amounts in readable units."""
 
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 DECIMAL = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
-WHOLE = 100  # from here on three digits need no point
+WHOLE = 100  # from here on, three significant digits need no decimal point
 
 
 def size(count: float) -> str:
-    """Bytes as memory and files are counted."""
+    """Format a number of bytes in binary units, as memory and files are counted."""
     return _scaled(count, 1024, BINARY)
 
 
 def rate(count: float) -> str:
-    """Bytes per second as networks and disks are counted."""
+    """Format bytes per second in decimal units, as networks and disks are counted."""
     return _scaled(count, 1000, DECIMAL)
 
 

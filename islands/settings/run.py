@@ -1,4 +1,4 @@
-"""Settings of a run. They live with the supervisor; a learner is told, never configured, twice.
+"""Settings of a run: the supervisor keeps them, and members get them from it alone.
 
 Symbols of SPEC §1: H = `interval_steps`, P = `fragments`, K = `quorum`, τ = `overlap_steps`,
 γ = `grace_safety`. Durations end in ``_s`` and are seconds.
@@ -12,7 +12,7 @@ from math import ceil, inf
 from islands.errors import SettingsError
 
 REPORTS_PER_ROUND = 8
-"""Reports of progress per interval between rounds, if it is that many steps (see `pace.py`)."""
+"""Progress reports per interval between rounds; fewer if it has fewer steps (see `pace.py`)."""
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LEAST = {
@@ -29,19 +29,19 @@ LEAST = {
 ABOVE_ZERO = ("budget_s", "learning_rate", "norm_limit")
 OVERLAP_LEAST = 2
 OVERLAP_SHARE = 4
-"""Measured, τ is the first of these at least, and at most H over the second."""
+"""A measured τ is at least `OVERLAP_LEAST`, and at most that or H / `OVERLAP_SHARE`."""
 WELL_STEPS = 100
 SHARES = ("grace_safety", "final_learning_rate_share")
 
 
 class Automatic(StrEnum):
-    """A setting that follows from measured times, while the run goes on."""
+    """The value of a setting that is derived from measured times during the run."""
 
     AUTO = "auto"
 
 
 class PaceBy(StrEnum):
-    """Whose compute sets the interval between rounds."""
+    """Which learner's step time sets the interval between rounds."""
 
     MEDIAN = "median"
     FASTEST = "fastest"
@@ -57,21 +57,21 @@ class Weighting(StrEnum):
 
 
 class MergeRule(StrEnum):
-    """How contributions become one direction."""
+    """How contributions are merged into one direction."""
 
     RADIAL_DIRECTIONAL = "rda"
     AVERAGE = "average"
 
 
 class Adoption(StrEnum):
-    """What becomes of the local value when a published one is taken over."""
+    """What happens to the local value when a published one is adopted."""
 
     OVERWRITE = "overwrite"
     DELAY_CORRECTED = "delay_corrected"
 
 
 class Anchor(StrEnum):
-    """Against which published value a contribution is measured."""
+    """The published value against which a contribution is measured."""
 
     CURRENT = "current"
     BASE = "base"
@@ -88,12 +88,12 @@ class Precision(StrEnum):
 class OuterSettings:
     """The outer optimizer: SGD with (Nesterov) momentum on the merged direction.
 
-    By default the merged direction is taken as it is. DiLoCo's lineage uses 0.7 and 0.9 with plain
-    averages; under RDA these swing from four learners on (`islands.numerics.stability`).
+    By default the merged direction is applied as it is. The DiLoCo papers use 0.7 and 0.9 with
+    plain averages; under RDA these swing from four learners on (`islands.numerics.stability`).
 
     Args:
-        learning_rate: η, dimensionless.
-        momentum: μ, kept share of the momentum per merge.
+        learning_rate: η, outer learning rate, dimensionless.
+        momentum: μ, share of the momentum that is kept at each merge.
         nesterov: look ahead along the momentum.
     """
 
@@ -107,15 +107,15 @@ class Timing:
     """Every timeout of the system, for `patience` 1.
 
     Args:
-        patience: scales all of them; 0.2 makes eviction take one second.
-        heartbeat_s: interval of signs of life.
+        patience: factor on all timeouts; 0.2 makes eviction take one second.
+        heartbeat_s: interval between heartbeats.
         suspect_s: silence after which a member is suspect.
         evict_s: silence after which a member is evicted.
         stalled_s: least time without a step before a stepping member is `stalled`.
-        compile_s: limit of compilation.
+        compile_s: time limit of compilation.
         round_s: least time before a round without quorum is abandoned.
-        final_s: limit of the closing rounds.
-        resend_s: after which an unanswered pull or an unadopted update is sent again.
+        final_s: time limit of the closing rounds.
+        resend_s: time after which an unanswered pull or an unadopted update is retransmitted.
     """
 
     patience: float = 1.0
@@ -138,25 +138,25 @@ class RunSettings:
     """What all members of a run must agree on.
 
     Args:
-        run: identity of the run; a peer of another run is refused.
+        run: name of the run; a peer of another run is refused.
         interval_steps: H, inner steps between two merges of the same fragment.
-        fragments: P wanted; a small model is cut into fewer.
+        fragments: P, wanted number of fragments; a small model is cut into fewer.
         quorum: K, contributions that must have arrived before a round may close; None = all asked,
             `auto` = those that come soon enough to be worth their wait.
-        overlap_steps: τ, steps that communication may hide behind; `auto` = as many as an exchange
-            takes, a quarter of the interval at most.
+        overlap_steps: τ, steps behind which communication may be hidden; `auto` = as many as an
+            exchange takes, at least 2, and a quarter of the interval at most.
         grace_safety: γ, share of the hidden time spent waiting for stragglers.
-        pace_by: whose compute sets the interval.
-        weighting: how much a contribution weighs in a merge.
-        merge: rule for tensors that are not embeddings: `rda`, length and direction apart, or
-            `average`.
-        anchor: against which published value a contribution is measured: the `current` one, as in
+        pace_by: which learner's step time sets the interval between rounds.
+        weighting: how a contribution is weighted in a merge.
+        merge: rule for tensors that are not embeddings: `rda` merges length and direction apart,
+            `average` takes the weighted average.
+        anchor: published value against which a contribution is measured: the `current` one, as in
             the paper, or its own `base`.
         adoption: whether a published value replaces the local one (`overwrite`, as in the paper),
-            or what was done since the newest contribution in it stays (`delay_corrected`).
-        staleness_max: versions by which a contribution's base may be behind.
-        outer: outer optimizer.
-        precision: of contributions on the wire.
+            or local progress since the newest contribution in it is kept (`delay_corrected`).
+        staleness_max: most versions by which a contribution's base may be behind.
+        outer: settings of the outer optimizer.
+        precision: element type of contributions on the wire.
         budget_tokens: tokens after which the run ends; None = until stopped.
         budget_s: seconds of training after which the run closes, from the first step on and without
             pauses; None = no limit.
@@ -164,9 +164,9 @@ class RunSettings:
         learning_rate: peak of the inner learning rate.
         total_steps: steps of the clock at which cosine decay reaches its floor; None = constant.
         final_learning_rate_share: floor of the decay as share of the peak.
-        norm_limit: a contribution is refused above this multiple of its fragment's median norm.
-        timing: every timeout.
-        seed: of the initial parameters, and of all chance in the run.
+        norm_limit: a contribution is rejected above this multiple of its fragment's median norm.
+        timing: settings of all timeouts.
+        seed: seed of the initial parameters, and of all randomness in the run.
     """
 
     run: str = "run"
@@ -232,37 +232,37 @@ class RunSettings:
                 raise SettingsError(message)
 
     def round_interval_steps(self, fragments: int) -> float:
-        """H/P: steps between two openings of rounds, for P fragments in the plan."""
+        """H/P, the steps between two openings of rounds, for the P fragments of the plan."""
         return self.interval_steps / fragments
 
     def report_interval_steps(self, fragments: int) -> int:
-        """Steps between two reports of progress: max(1, ⌊H/(8·P)⌋)."""
+        """Steps between two progress reports: max(1, ⌊H/(8·P)⌋)."""
         return max(1, int(self.round_interval_steps(fragments) / REPORTS_PER_ROUND))
 
     @property
     def well_steps(self) -> int:
-        """Steps after which a learner whose loss was not finite trains well again."""
+        """Steps after which a learner whose loss was not finite counts as healthy again."""
         return max(WELL_STEPS, self.interval_steps)
 
     @property
     def quorum_least(self) -> int:
-        """Contributions without which no round closes."""
+        """Least number of contributions with which a round may close."""
         return self.quorum if isinstance(self.quorum, int) else 1
 
     @property
     def overlap_steps_max(self) -> int:
-        """τ, or the most that it may become where it is measured."""
+        """τ, or its upper limit if it is measured."""
         if self.overlap_steps is Automatic.AUTO:
             return max(OVERLAP_LEAST, self.interval_steps // OVERLAP_SHARE)
         return self.overlap_steps
 
     def open_rounds(self, fragments: int, overlap_steps: int) -> int:
-        """Rounds open at once with this τ: min(P, max(1, ⌈τ·P/H⌉))."""
+        """Most rounds open at once with this τ: min(P, max(1, ⌈τ·P/H⌉))."""
         hidden = ceil(overlap_steps * fragments / self.interval_steps)
         return min(fragments, max(1, hidden))
 
     def open_rounds_max(self, fragments: int) -> int:
-        """Rounds open at once, at the most."""
+        """Most rounds open at once with the largest τ."""
         return self.open_rounds(fragments, self.overlap_steps_max)
 
 

@@ -1,9 +1,10 @@
-"""What a run is: settings and task by name; and what follows from them: layout and shards.
+"""The run spec (settings and task by name), and the run plan made from it (layout and shards).
 
-The spec lives with the supervisor and is told to everybody who joins, so a learner needs no more
+The supervisor keeps the spec and sends it to every process that joins, so a learner needs no more
 than an address, a token, and its task importable. The plan is made once, from the task, on the
-supervisor's host; a syncer that is told it needs neither JAX nor the task. A learner makes its own
-plan from its own task, and compares: whoever would train something else finds out before it joins.
+supervisor's host; a syncer gets it from there and needs neither JAX nor the task. A learner makes
+its own plan from its own task and compares the two, so that one that would train something else
+finds out before it joins.
 """
 
 from collections.abc import Iterator
@@ -29,17 +30,17 @@ RESUMABLE = frozenset(
         *("overlap_steps", "pace_by", "weighting", "merge", "anchor", "interval_steps"),
     )
 )
-"""Settings that may change when a run is taken up again; the others make it another run."""
+"""Settings that may change when a restarted run continues; any other makes it another run."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """All that a run is.
+    """Settings and task of a run.
 
     Args:
-        settings: what its members agree on.
-        task: what is trained, as `package.module:factory`.
-        task_settings: arguments of the factory.
+        settings: settings that all members agree on.
+        task: the task to train, as `package.module:factory`.
+        task_settings: arguments of the task's factory.
     """
 
     settings: RunSettings = field(default_factory=RunSettings)
@@ -47,15 +48,15 @@ class RunSpec:
     task_settings: dict[str, object] = field(default_factory=dict)
 
     def encode(self) -> str:
-        """As JSON."""
+        """Encode the spec as JSON."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod
     def decode(text: str | bytes) -> "RunSpec":
-        """From JSON.
+        """Decode a spec from JSON.
 
         Raises:
-            RefusedError: it is no spec that this version understands.
+            RefusedError: the text is no spec that this version understands.
         """
         try:
             return msgspec.json.decode(text, type=RunSpec)
@@ -63,7 +64,7 @@ class RunSpec:
             raise RefusedError(f"the run's settings are not understood here: {error}") from error
 
     def changed_from(self, earlier: "RunSpec") -> str | None:
-        """What of an earlier spec cannot change in the life of a run, but did; None if nothing."""
+        """The first part of an earlier spec that changed though it must not; None if none did."""
         if (self.task, self.task_settings) != (earlier.task, earlier.task_settings):
             return f"the task {earlier.task} {earlier.task_settings}"
         for name in RunSettings.__dataclass_fields__:
@@ -73,12 +74,12 @@ class RunSpec:
         return None
 
     def differences(self, earlier: "RunSpec") -> tuple[str, ...]:
-        """Each setting that is another one now, as `name: before -> now`, parts of parts too."""
+        """Each setting that changed, nested ones included, as `name: before -> now`."""
         return tuple(_differences("", _plain(earlier.settings), _plain(self.settings)))
 
 
 def _plain(settings: RunSettings) -> dict[str, object]:
-    """As it is told to others: numbers that are equal there are equal."""
+    """Settings as decoded JSON, so that numbers count as equal if they are equal in messages."""
     return msgspec.json.decode(msgspec.json.encode(settings), type=dict[str, object])
 
 
@@ -93,7 +94,7 @@ def _differences(prefix: str, before: dict[str, object], now: dict[str, object])
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What follows from a spec: the layout of the model, and virtual shards of one pass.
+    """What follows from a spec: the model's layout, and the number of virtual shards per pass.
 
     `begun` tells a run from another of its name, such as the one before a `--restart`.
     """
@@ -103,15 +104,15 @@ class RunPlan:
     begun: str = ""
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Encode the plan as JSON."""
         return msgspec.json.encode(self)
 
     @staticmethod
     def decode(data: bytes | memoryview) -> "RunPlan":
-        """From JSON; the fingerprint is computed anew.
+        """Decode a plan from JSON, and verify its fingerprint by computing it anew.
 
         Raises:
-            RefusedError: it is no plan, or its fingerprint is not its own.
+            RefusedError: the data is no plan, or the plan does not match its fingerprint.
         """
         try:
             plan = msgspec.json.decode(data, type=RunPlan)
@@ -125,7 +126,7 @@ class RunPlan:
 
 
 def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:
-    """Put both into a run's folder, where a restarted hub finds them.
+    """Write spec and plan into a run's folder, where a restarted hub finds them.
 
     Raises:
         UserError: the folder cannot be written to.
@@ -140,12 +141,12 @@ def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:
 
 
 def read(folder: Path) -> tuple[RunSpec, RunPlan] | None:
-    """Both from a run's folder; None if it holds no run.
+    """Read spec and plan from a run's folder; None if it holds no run.
 
     Raises:
         UserError: a file cannot be read.
-        DamagedError: a file is damaged, or missing though others of a run are there.
-        RefusedError: a file is of another version of islands.
+        DamagedError: one of both files is damaged, or missing though the other is there.
+        RefusedError: a file was written by another version of islands.
     """
     try:
         spec, plan = read_sealed(folder / SPEC_FILE), read_sealed(folder / PLAN_FILE)

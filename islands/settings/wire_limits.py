@@ -1,8 +1,8 @@
-"""How large this run's own messages can be: bounds for its links, from its layout.
+"""Size limits of a run's messages, which follow from its layout and bound its links.
 
-What a peer may send follows from what a run of this layout has to say: a whole fragment in
-float32, a report that names every fragment. Before the layout is known, `messaging.Limits` holds
-as it is; it must do for telling what the run is (`RunSpecReply`), and `check_told` sees to that.
+A peer may send no more than a run of this layout needs: a whole fragment in float32, and a report
+that names every fragment. Before the layout is known, the defaults of `messaging.Limits` hold; the
+message that carries the layout (`RunSpecReply`) must fit them, which `check_told` ensures.
 """
 
 from islands.errors import SettingsError, UserError
@@ -16,31 +16,31 @@ from messaging.codec.limits import Limits
 VALUES = (Contribution, FragmentSeed, FragmentUpdate)
 
 REPORT_BYTES = 192
-"""What a fragment adds to a Hello, which is the longest report, at most."""
+"""Most bytes that a fragment adds to a Hello, which is the longest report."""
 
 REPORT_ITEMS = 16
-"""The same in values of the document."""
+"""Most values of the document that a fragment adds to a Hello."""
 
 FRAGMENTS_MAX = 1 << 14
-"""A report names every fragment and is read in one go: more would hold up the loop for long."""
+"""Most fragments: a report names each and is decoded in one go, so more would block the loop."""
 
 SPEC_BYTES_MAX = 1 << 15
-"""Of settings and task together, which travel in one header."""
+"""Most bytes of settings and task together, which are sent in one header."""
 
 FRAME_PREFIX_BYTES = 64
 
 STATE_PIECE_BYTES = 8 * 2**20
-"""Of an inner optimizer's state, as peers give it to one another."""
+"""Most bytes of a piece of an inner optimizer's state, as state donors send it."""
 
 SHARE_BYTES_MAX = 2**26
-"""Of what a syncer adds to the summary: some rows for each fragment and learner."""
+"""Most bytes of a syncer's share of the summary: some rows for each fragment and learner."""
 
 
 def limits_of(layout: Layout) -> Limits:
-    """The most that a member of a run of this layout may send.
+    """Compute the size limits of messages for a layout.
 
     Raises:
-        SettingsError: No report could name so many fragments.
+        SettingsError: The layout has more fragments than a report can name.
     """
     fragments = len(layout.fragments)
     if fragments > FRAGMENTS_MAX:
@@ -67,11 +67,11 @@ def limits_of(layout: Layout) -> Limits:
 
 
 def check_told(spec: str, plan: bytes) -> None:
-    """Refuse a run that could not be told to whoever asks what it is.
+    """Refuse a run whose spec or plan is too large for the message that sends it to joiners.
 
     Args:
-        spec: Settings and task, as they are told.
-        plan: The layout, as it is told.
+        spec: Settings and task, encoded as JSON.
+        plan: Layout and shards, encoded as JSON.
 
     Raises:
         UserError: One of them is too large for a message; the sentence says which.

@@ -12,7 +12,7 @@ from islands.simulation.trial import Outcome, play
 
 
 def main(arguments: list[str]) -> int:
-    """Returns the exit code: 0 if the history keeps every promise, else 1."""
+    """Play one scenario; returns the exit code: 0 if the history keeps every promise, else 1."""
     parser = argparse.ArgumentParser(prog="python -m islands.simulation", description=__doc__)
     parser.add_argument("seed", type=int, help="which scenario")
     parser.add_argument("--tape", type=Path, help="write the tape to this file")
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
 
 
 def verdict(outcome: Outcome) -> str:
-    """What happened and what was wrong with it, for people."""
+    """Render the scenario, its faults and its violations for people."""
     scenario, settings = outcome.scenario, outcome.scenario.settings
     size = f"{len(scenario.hosts)} learners, {settings.fragments} fragments"
     times = f"healed at {scenario.heal_s:.2f} s, ended at {outcome.ended_s:.2f} s"
@@ -42,7 +42,7 @@ def verdict(outcome: Outcome) -> str:
 
 
 def faults_done(outcome: Outcome) -> Counter[str]:
-    """How many faults of each kind took effect."""
+    """Count the faults that took effect, by kind."""
     done: Counter[str] = Counter()
     for line in outcome.lines:
         if b'"kind":"fault"' in line:

@@ -1,8 +1,8 @@
-"""A disk in memory that does what disks do when a host dies: it loses or tears what was not synced.
+"""A disk in memory that loses or tears unsynced writes when its host crashes, as real disks do.
 
-A sync that is part of a worker's work takes as long as that work: it is complete when the worker
-says so, by `settle`. Any other sync holds up its host, and so is complete when it returns. A crash
-keeps, loses or tears every write that was not synced by then, as the seed has it.
+A sync within a worker's piece of work takes as long as that work: it is complete when the worker
+calls `settle`. Any other sync blocks its host, and so is complete when it returns. A crash keeps,
+loses or tears every write that was not synced by then, as the seed decides.
 """
 
 import random
@@ -13,40 +13,40 @@ from islands.files.disk import DiskFile
 
 
 class SimulatedFile:
-    """A file of a `SimulatedDisk`, as it was when it was opened."""
+    """An open file of a `SimulatedDisk`, with the content that it had when it was opened."""
 
     def __init__(self, content: bytes, at_bytes: int) -> None:
-        """Read from a place on."""
+        """Begin to read at an offset."""
         self._content = content
         self._at = at_bytes
 
     @property
     def size(self) -> int:
-        """Bytes of the whole file."""
+        """Size of the whole file in bytes."""
         return len(self._content)
 
     def read_into(self, buffer: memoryview) -> int:
-        """Fill a buffer with what comes next."""
+        """Read the next bytes into a buffer; returns how many they are."""
         piece = self._content[self._at : self._at + len(buffer)]
         buffer[: len(piece)] = piece
         self._at += len(piece)
         return len(piece)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, since an open file holds no resources."""
 
 
 class SimulatedDisk:
     """Named files of one host.
 
     Attributes:
-        lost: writes that a crash took back.
-        torn: writes of which a crash left a part.
-        full: whether nothing more can be written.
+        lost: number of writes that crashes lost.
+        torn: number of writes of which crashes left only a part.
+        full: whether every write fails for lack of space.
     """
 
     def __init__(self, rng: random.Random) -> None:
-        """An empty disk; `rng` decides what a crash leaves behind."""
+        """Make an empty disk; `rng` decides what a crash leaves behind."""
         self.lost = 0
         self.torn = 0
         self.full = False
@@ -57,52 +57,52 @@ class SimulatedDisk:
         self._working = False
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
-        """Replace a file's content in the cache."""
+        """Replace a file's content in the cache, which a crash may lose."""
         if self.full:
             raise DiskError(f"{name} cannot be written: no space left on the simulated disk")
         self._cached[name] = b"".join(parts)
 
     def sync(self, name: str) -> None:
-        """Ask for durability: granted at once, unless a worker is at work."""
+        """Make a file durable: at once, or at `settle` while a worker is at work."""
         self._syncing[name] = self._cached[name]
         if not self._working:
             self.settle()
 
     def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
-        """A file as the host sees it now."""
+        """Open a file as the host sees it now; None if there is none."""
         content = self._cached.get(name, self._durable.get(name))
         return None if content is None else SimulatedFile(content, at_bytes)
 
     def close(self) -> None:
-        """Nobody is kept out: it is like a disk over a network that has no locks."""
+        """Do nothing: the disk has no lock to release, like a network file system without locks."""
 
     @property
     def syncing(self) -> bool:
-        """Whether a crash would now find something that was to be synced and is not."""
+        """Whether a sync is under way, which a crash now would interrupt."""
         return bool(self._syncing)
 
     def begin_work(self) -> None:
-        """A worker begins: its syncs are not complete before `settle`."""
+        """Begin a worker's piece of work, whose syncs are complete only at `settle`."""
         self._working = True
 
     def settle(self) -> None:
-        """The device has written everything it was asked to."""
+        """Complete all syncs that are under way."""
         self._durable.update(self._syncing)
         self._syncing.clear()
         self._working = False
 
     def copied(self) -> dict[str, bytes]:
-        """What a copy of the disk holds that somebody makes now."""
+        """Return a copy of all durable files."""
         return dict(self._durable)
 
     def restore(self, copy: dict[str, bytes]) -> None:
-        """Put a copy in the place of all that is there."""
+        """Replace all files by a copy."""
         self._durable = dict(copy)
         self._cached.clear()
         self._syncing.clear()
 
     def crash(self) -> None:
-        """The host died: each write that is not durable is kept, lost or torn."""
+        """Crash the host: each write that is not durable is kept, lost or torn."""
         for name in sorted(self._cached):
             before, written = self._durable.get(name, b""), self._cached[name]
             if before == written:

@@ -1,21 +1,23 @@
 """Faults, and schedules of them drawn from a seed.
 
 ===========  ====================================================================================
-`Kill`       processes die at once (several: together), loudly or as machines without power; the
-             syncer's and the supervisor's disks lose or tear what was not synced
+`Kill`       processes crash at once (several: together), and their links close, or (silently) do
+             not, as after a power loss; the syncer's and the supervisor's disks lose or tear
+             writes that were not synced
 `Leave`      a learner departs on its own will
-`Cut`        nothing passes between two hosts, or in one direction only; after healing, what was
-             held arrives late, possibly after its sender has opened a new link
-`Isolate`    a learner is cut from everybody: it steps on, is evicted, and comes back a zombie
-`Weather`    for a while the network drops, repeats and delays
+`Cut`        a network partition between two hosts, or in one direction only; after healing, the
+             held messages arrive late, possibly after their sender has opened a new link
+`Isolate`    a learner is cut from supervisor and syncer: it goes on stepping, is evicted, and
+             comes back as a zombie
+`Weather`    for a while the network drops, duplicates and delays messages
 `Slow`       for a while a learner's steps take longer
-`Poison`     a learner's weights are not numbers any more
-`Pause`      an operator pauses the run, and lets it go on
-`Drain`      an operator sends a learner away
+`Poison`     a learner's weights become NaN
+`Pause`      an operator pauses the run, and resumes it
+`Drain`      an operator drains a learner
 ===========  ====================================================================================
 
-What was killed or left comes back after a while. Whatever is still wrong at `heal_s` is mended
-then: everything is healed and started, and the run must come to its end.
+Processes that were killed or left are restarted after a while. All faults that remain at `heal_s`
+end then: all is healed and started, and the run must come to its end.
 """
 
 import random
@@ -43,10 +45,9 @@ from messaging.simulation.network import Route
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Processes die; each comes back after so long.
+    """Processes crash at `at_s`; each is restarted after its time of `down_s`.
 
-    `in_write` waits, but not for long, until the syncer's disk has been asked for something that
-    it has not done yet.
+    `in_write` delays the kill for a short time, until a sync of the syncer's disk is under way.
     """
 
     at_s: float
@@ -58,7 +59,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A learner departs, and a new process of its name comes after so long."""
+    """A learner leaves, and a new process of its name starts after `away_s`."""
 
     at_s: float
     name: str
@@ -67,7 +68,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Nothing passes from one host to another, nor back unless `one_way`."""
+    """No message passes from one host to another, nor back unless `one_way`, for `for_s`."""
 
     at_s: float
     source: str
@@ -78,7 +79,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Isolate:
-    """A learner reaches neither supervisor nor syncer."""
+    """A learner reaches neither supervisor nor syncer for `for_s`."""
 
     at_s: float
     name: str
@@ -87,7 +88,7 @@ class Isolate:
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """The whole network is like this."""
+    """The whole network behaves like `route` for `for_s`."""
 
     at_s: float
     route: Route
@@ -96,7 +97,7 @@ class Weather:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A learner's steps take so many times longer."""
+    """A learner's steps take `factor` times as long for `for_s`."""
 
     at_s: float
     name: str
@@ -106,7 +107,7 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class Poison:
-    """A learner's weights are not numbers any more."""
+    """A learner's weights become NaN."""
 
     at_s: float
     name: str
@@ -114,7 +115,7 @@ class Poison:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """An operator pauses the run, and resumes it after so long."""
+    """An operator pauses the run, and resumes it after `for_s`."""
 
     at_s: float
     for_s: float
@@ -122,7 +123,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """An operator sends a learner away; a new process of its name comes after so long."""
+    """An operator drains a learner; a new process of its name starts after `away_s`."""
 
     at_s: float
     name: str
@@ -137,16 +138,16 @@ class Scenario:
     """All that one seed decides.
 
     Attributes:
-        seed: of the world's chance.
-        settings: of the run.
-        hosts: the learners.
-        route: the network when nothing is wrong.
+        seed: seed of the world's randomness.
+        settings: settings of the run.
+        hosts: the learners' machines by name.
+        route: behaviour of the network without faults.
         work_s: least and most seconds that a piece of work takes, a sync of the journal as well.
-        shards: virtual shards per pass.
-        moment_piece_bytes: of the inner moments that a restarted learner takes from a peer.
-        faults: in the order of their times.
-        heal_s: when all is mended.
-        limit_s: by when the run must have ended.
+        shards: number of virtual shards per pass.
+        moment_piece_bytes: most bytes of a piece of the moments that a state donor sends.
+        faults: faults in the order of their times.
+        heal_s: time at which all is healed.
+        limit_s: time by which the run must have ended.
     """
 
     seed: int
@@ -162,9 +163,9 @@ class Scenario:
 
     @property
     def recovery_s(self) -> float:
-        """Within which all are back after healing: found dead, dialled, admitted, set up.
+        """Time within which all recover after healing: detection, dialling, admission and set-up.
 
-        A step that began slow ends slow.
+        A step that began while its learner was slow is still slow to its end.
         """
         timing = self.settings.timing
         waits_s = timing.evict_s + 2 * self.dial_longest_s + 2 * timing.heartbeat_s
@@ -178,10 +179,10 @@ class Scenario:
 
     @property
     def period_s(self) -> float:
-        """A sync period: every fragment has its round; then a second sending of an update.
+        """Time of a round for every fragment, and of the retransmission of an update after it.
 
-        A round waits for the steps before it, or for the syncer's worker: one check per learner,
-        a merge and a record; or for copies to the host.
+        A round waits for the steps before it, or for the syncer's worker, which does one inspection
+        per learner, a merge and a record, or for copies of snapshots to the host.
         """
         settings, hosts = self.settings, self.hosts.values()
         rounds_s = settings.fragments * (len(self.hosts) + 2) * max(self.work_s)
@@ -191,7 +192,7 @@ class Scenario:
 
     @property
     def slowest_step_s(self) -> float:
-        """Mean time of the slowest learner's step."""
+        """Mean step time of the slowest learner."""
         return max(host.step_s for host in self.hosts.values())
 
     @property
@@ -202,13 +203,13 @@ class Scenario:
 
 NARROW = 4.0
 MOMENT_PIECES_BYTES = (300, 1100, 4000)
-"""Sizes of a piece of moments: the toy's are eight pieces, two, or one."""
+"""Sizes of a piece of moments: they cut those of the toy model into eight pieces, two, or one."""
 
 NO_MOMENTUM = 0.1
 """Share of learners whose inner optimizer keeps no moments."""
 
 COPY_STEPS = (0.0, 0.0, 0.0, 0.1, 0.5, 1.5, 5.0)
-"""How long the copy of a snapshot takes, in steps of a fleet of two."""
+"""Durations of the copy of a snapshot, in steps of a fleet of two."""
 
 FLOAT32_BYTES = 4
 
@@ -217,14 +218,14 @@ KINDS = (
     *("cut", "cut", "isolate", "weather"),
     *("slow", "poison"),
 )
-"""How often each kind of fault is drawn, besides what an operator does."""
+"""Kinds of faults, each as often as its weight in the draw; commands are drawn separately."""
 
 PAUSES = 0.6
 """Share of pauses among an operator's commands."""
 
 
 def draw(seed: int) -> Scenario:
-    """The scenario of a seed."""
+    """Draw the scenario of a seed."""
     rng = random.Random(f"scenario {seed}")
     moments = random.Random(f"moments {seed}")
     hosts = _draw_hosts(rng, moments, random.Random(f"copies {seed}"))
@@ -255,9 +256,10 @@ def draw(seed: int) -> Scenario:
 
 
 def _enough(settings: RunSettings, hosts: Mapping[str, LearnerHost]) -> float:
-    """A narrow network, in bytes/s per lane, that carries what has to be carried a few times.
+    """A narrow bandwidth in bytes/s per lane, which is `NARROW` times what the run needs.
 
-    That is the whole model within an interval, and some control messages within a heartbeat.
+    The run needs to send the whole model within an interval, and a control message within a
+    heartbeat.
     """
     interval_s = settings.interval_steps * min(host.step_s for host in hosts.values())
     heartbeat_s = settings.timing.scaled(settings.timing.heartbeat_s)
@@ -339,7 +341,7 @@ def _draw_faults(
 
 
 def _draw_commands(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Fault]:
-    """What an operator does meanwhile: nothing, in half of the runs."""
+    """Draw the commands of an operator, who gives none in half of the runs."""
     commands: list[Fault] = []
     for _ in range(rng.choice((0, 0, 1, 2))):
         at_s, for_s = rng.uniform(0.0, heal_s), rng.choice((0.1, 0.6, 2.0))

@@ -1,4 +1,4 @@
-"""One trial: play a scenario in a world of its own, then have its history judged."""
+"""One trial: play a scenario in a world of its own, then check its history."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ from messaging.simulation.network import Route
 from messaging.simulation.virtual_time import run_virtual
 
 MAILBOX_MOST = 256
-"""Messages that may wait in a mailbox of a simulated world; far fewer do."""
+"""Most messages that may wait in a mailbox of a simulated world; far fewer do in practice."""
 
 LOOK_S = 0.25
 WRITE_WAIT_S = 0.5
@@ -38,7 +38,7 @@ Deed = Callable[[World], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a trial: its tape, and what is wrong with it."""
+    """The result of a trial: its tape, the violations found in it, and its virtual end time."""
 
     scenario: Scenario
     lines: tuple[bytes, ...]
@@ -47,7 +47,7 @@ class Outcome:
 
 
 def play(scenario: Scenario) -> Outcome:
-    """Play a scenario on a virtual clock and judge it."""
+    """Play a scenario on a virtual clock and check its history."""
     tape = MemoryTape()
     ended_s = run_virtual(_live(scenario, tape), limit_s=scenario.limit_s + 100.0)
     lines = tuple(tape.lines)
@@ -55,7 +55,7 @@ def play(scenario: Scenario) -> Outcome:
 
 
 def limits(scenario: Scenario) -> Limits:
-    """What a scenario's run has to keep to."""
+    """Return the limits that a scenario's run must keep."""
     settings = scenario.settings
     sizes = tuple(fragment.size for fragment in _world(scenario, MemoryTape()).layout.fragments)
     return Limits(
@@ -84,7 +84,7 @@ def _world(scenario: Scenario, tape: MemoryTape) -> World:
 
 
 async def _live(scenario: Scenario, tape: MemoryTape) -> float:
-    """Faults, then healing, then the end of the run. Returns when that was."""
+    """Inject the faults, heal, and wait for the end of the run; returns its virtual time."""
     world = _world(scenario, tape)
     loop = asyncio.get_running_loop()
     world.start_all()
@@ -107,7 +107,7 @@ async def _live(scenario: Scenario, tape: MemoryTape) -> float:
 
 
 def _mend(world: World, scenario: Scenario) -> None:
-    """Heal everything, start everything: from now on nothing goes wrong any more."""
+    """Heal the network and start every process; from now on no fault occurs."""
     world.network.route = scenario.route
     world.network.heal_all()
     world.slow.clear()
@@ -117,7 +117,7 @@ def _mend(world: World, scenario: Scenario) -> None:
 
 
 def _bring_back(world: World, scenario: Scenario) -> None:
-    """Who took its time to leave, or was told late, comes back while the run goes on."""
+    """Restart learners that left or were drained later than planned, while the run goes on."""
     syncer = world.syncer_state
     if world.finished is None and syncer is not None and syncer.core.closing is None:
         for fault in scenario.faults:
@@ -126,7 +126,7 @@ def _bring_back(world: World, scenario: Scenario) -> None:
 
 
 async def _resume_at_last(world: World, scenario: Scenario) -> None:
-    """An operator who paused the run lets it go on, whatever became of the word before."""
+    """Resume a run that an operator may have paused, until the supervisor has answered."""
     if not any(isinstance(fault, Pause) for fault in scenario.faults):
         return
     while world.finished is None:
@@ -137,7 +137,7 @@ async def _resume_at_last(world: World, scenario: Scenario) -> None:
 
 
 def _timeline(scenario: Scenario) -> list[tuple[float, Deed]]:
-    """All that is done to the world before healing, in order."""
+    """All actions on the world before it is healed, in order of time."""
     deeds: list[tuple[float, Deed]] = []
     for fault in scenario.faults:
         deeds += _deeds(fault, scenario)
@@ -174,7 +174,7 @@ def _deeds(fault: Fault, scenario: Scenario) -> list[tuple[float, Deed]]:
             return [(at_s, _slow(name, factor)), (at_s + for_s, _slow(name, 1.0))]
 
 
-# --- deeds: each notes on the tape what it did, if it did anything -------------------------------
+# --- deeds: each records its fault on the tape, if it had an effect -------------------------------
 
 
 def _start(name: str) -> Deed:

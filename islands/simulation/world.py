@@ -1,8 +1,8 @@
 """A world of simulated hosts: the production actors on a virtual clock, with NumPy arithmetic.
 
 Every host runs one process at a time. Killing a process takes away its tasks, its links and what
-its disk had not made durable, and nothing else. All chance comes from one seed; one seed gives one
-history, to the byte.
+its disk had not made durable, and nothing else. All randomness comes from one seed; one seed gives
+one history, to the byte.
 """
 
 import asyncio
@@ -53,8 +53,9 @@ RoleProcess = LearnerActor | SyncerActor | SupervisorActor
 class LearnerHost:
     """One learner's machine: mean step time, its relative noise, set-up time, tokens per step.
 
-    `momentum` is of its inner optimizer; without, it neither gives nor takes moments. `copy_s` is
-    the mean time in which one snapshot is copied from device to host, with the noise of a step.
+    `momentum` is that of its inner optimizer; if it is 0, the learner neither gives nor takes
+    moments. `copy_s` is the mean time of copying a snapshot from device to host, with the noise of
+    a step.
     """
 
     step_s: float = 0.1
@@ -65,17 +66,20 @@ class LearnerHost:
     copy_s: float = 0.0
 
     def draw_copy_s(self, rng: random.Random) -> float:
-        """How long the copy of one snapshot takes."""
+        """Draw the time that the copy of one snapshot takes."""
         return self.copy_s * max(0.1, rng.gauss(1.0, self.noise)) if self.copy_s else 0.0
 
     def draw_step_s(self, rng: random.Random) -> float:
-        """How long one step takes."""
+        """Draw the time that one step takes."""
         return self.step_s * max(0.1, rng.gauss(1.0, self.noise))
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Virtual seconds of things that are not steps; the syncer's own, if they differ, by worker."""
+    """Least and most virtual seconds of pieces of work that are not steps, and the network.
+
+    `work_s` holds for all workers; the syncer's workers may have values of their own.
+    """
 
     work_s: tuple[float, float] = (0.0005, 0.004)
     inspect_s: tuple[float, float] | None = None
@@ -88,18 +92,17 @@ class World:
     """All hosts of one run.
 
     Args:
-        settings: of the run.
-        learners: one entry per learner, by name.
-        seed: of everything that is left to chance.
-        tape: where all actors record.
-        costs: times of what is not a step.
-        shards: virtual shards per pass.
+        settings: settings that all members of the run agree on.
+        learners: the learners' machines by name.
+        seed: seed of all randomness in the world.
+        tape: tape of all actors.
+        costs: durations of work that is not a step.
+        shards: number of virtual shards per pass.
         moment_piece_bytes: most bytes of a piece of inner moments.
-        launching: whether the supervisor starts processes again; else the world does.
-        initial: version 0, where no learner is to bring it.
-        trainer: what learners compute with; a test may look into its own kind.
-        figures: receives what learners tell of their steps, with their names; None: they tell
-            nothing.
+        launching: whether the supervisor restarts processes; otherwise the caller does.
+        initial: makes version 0; by default a learner offers it.
+        trainer: trainer class of the learners; a test may pass a subclass to look into.
+        figures: gets the name and the step figures of each learner; if None, learners send none.
     """
 
     def __init__(
@@ -117,7 +120,7 @@ class World:
         trainer: type[NumpyTrainer] = NumpyTrainer,
         figures: Callable[[str, StepFigures], None] | None = None,
     ) -> None:
-        """Machines that are switched off."""
+        """Make the hosts, on which no process runs yet."""
         self.settings = settings
         self.hosts = learners
         self.tape = tape
@@ -154,7 +157,7 @@ class World:
         return self.processes
 
     def _stream(self, name: str) -> random.Random:
-        """An independent source of chance for one purpose."""
+        """An independent random stream for one purpose."""
         return random.Random(f"{self.settings.seed}/{self.rng.getrandbits(32)}/{name}")
 
     def _trainer(self, host: LearnerHost) -> NumpyTrainer:
@@ -176,7 +179,7 @@ class World:
             self.start(name)
 
     def start(self, name: str) -> None:
-        """Start one process; does nothing if it runs."""
+        """Start one process; do nothing if it runs."""
         self.processes.start(name)
 
     def _make(self, name: str) -> "SimulatedProcess":
@@ -197,7 +200,7 @@ class World:
         )
 
     def _make_learner(self, name: str, rng: random.Random) -> LearnerActor:
-        host = self.hosts.setdefault(name, LearnerHost())  # one that is added is an ordinary one
+        host = self.hosts.setdefault(name, LearnerHost())  # an added learner has the defaults
         self.trainers[name] = self._trainer(host)
         compute = InlineCompute(
             self.trainers[name],
@@ -252,14 +255,14 @@ class World:
             self.failures.append((name, end.error))
 
     async def kill(self, name: str, *, silent: bool = False) -> bool:
-        """Kill a process: nothing of it goes on, nobody is told but by its closed links.
+        """Kill a process, which others notice only by its closed links.
 
         Args:
-            name: of the process.
-            silent: its machine vanishes, so that not even closed links tell.
+            name: name of the process.
+            silent: whether its machine vanishes, so that not even its links are closed.
 
         Returns:
-            Whether it ran.
+            Whether the process was running.
         """
         process = self.processes.get(name)
         if isinstance(process, SimulatedProcess):
@@ -267,7 +270,7 @@ class World:
         return await self.processes.killed(name)
 
     def lose_unsynced(self, name: str) -> None:
-        """What a host's disk had not made durable is gone."""
+        """Crash a host's disk, which loses or tears its unsynced writes; record each such fault."""
         disk = self.disks.get(name)
         if disk is None:
             return
@@ -283,11 +286,11 @@ class World:
             await self.kill(name)
 
     def note(self, entry: Entry) -> None:
-        """Write an entry to the tape in the world's own name."""
+        """Write an entry to the tape with the world as its writer."""
         self.tape.write(asyncio.get_running_loop().time(), WORLD, entry)
 
     def _note_final(self, actor: RoleProcess) -> None:
-        """The published values with which the run ended."""
+        """Record the published values with which the run ended."""
         if not isinstance(actor, SyncerActor) or not hasattr(actor, "state"):
             return
         if actor.state.durable.finished is None:
@@ -299,10 +302,10 @@ class World:
         self.note(Final([str(v) for v in versions], digests, finite))
 
     def poison(self, name: str) -> bool:
-        """Make a learner's weights not a number.
+        """Set a learner's weights to NaN.
 
         Returns:
-            Whether it was done; not so if nobody were left from whom a run could begin.
+            Whether it was done; it is not if no healthy learner might be left to offer version 0.
         """
         learner = self.learner(name)
         first = len(self.hosts) > 1 and name == min(self.hosts)
@@ -313,7 +316,7 @@ class World:
         return True
 
     async def command(self, verb: Verb, target: str = "", count: int = 1) -> CommandAnswer | None:
-        """Ask the supervisor for something, as an operator does; None if it does not answer."""
+        """Send an operator's command to the supervisor; None if it does not answer."""
         proof = self._credentials.prove(OPERATOR)
         wish = Command(verb, proof, target, count)
         try:
@@ -326,22 +329,22 @@ class World:
         link.close("answered")
         return answer if isinstance(answer, CommandAnswer) else None
 
-    # --- what one can see ---------------------------------------------------------------------
+    # --- the running actors -------------------------------------------------------------------
 
     @property
     def syncer(self) -> SyncerActor | None:
-        """The running syncer, if any."""
+        """The running syncer; None if it does not run."""
         actor = self._actor(SYNCER)
         return actor if isinstance(actor, SyncerActor) else None
 
     @property
     def syncer_state(self) -> SyncerState | None:
-        """Of the running syncer, once it has begun."""
+        """The running syncer's state; None before it has begun."""
         syncer = self.syncer
         return syncer.state if syncer is not None and hasattr(syncer, "state") else None
 
     def learner(self, name: str) -> LearnerActor | None:
-        """A running learner, if it runs."""
+        """A running learner; None if it does not run."""
         actor = self._actor(name)
         return actor if isinstance(actor, LearnerActor) else None
 
@@ -351,34 +354,34 @@ class World:
 
 
 class SimulatedProcess:
-    """An actor on a host of its own.
+    """A process that runs an actor on a host of its own.
 
     Args:
-        world: of all hosts.
-        name: of the process.
-        actor: that runs.
+        world: the world to which its host belongs.
+        name: name of the process.
+        actor: the actor that it runs.
 
     Attributes:
-        silent: Whether its machine vanishes with it, so that not even closed links tell.
+        silent: Whether a kill takes its machine with it, so that not even its links are closed.
     """
 
     def __init__(self, world: World, name: str, actor: RoleProcess) -> None:
-        """It does not run yet."""
+        """Make the process; `run` starts it."""
         self.actor = actor
         self.silent = False
         self._world = world
         self._name = name
 
     async def run(self) -> None:
-        """Live until it ends by itself."""
+        """Run the actor until it ends by itself."""
         await self.actor.run()
 
     def leave(self, reason: str) -> None:
-        """End in order."""
+        """Ask the actor to leave in order."""
         self.actor.leave(reason)
 
     async def kill(self) -> None:
-        """Take away its links, its tasks and what its disk had not made durable."""
+        """Take away its links, its tasks and the writes that its disk had not made durable."""
         world, name = self._world, self._name
         world.note(ProcessKilled(name, self.silent, *self.most()))
         world.network.crash(name, silent=self.silent)
@@ -386,6 +389,6 @@ class SimulatedProcess:
         world.lose_unsynced(name)
 
     def most(self) -> tuple[int, int | None]:
-        """What it had at most of what is bounded."""
+        """The most events in its mailbox, and, for a syncer, the most bytes that waited."""
         waiting = self.actor.waiting_bytes_most if isinstance(self.actor, SyncerActor) else None
         return self.actor.mailbox.high_water, waiting

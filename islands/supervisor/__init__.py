@@ -1,13 +1,13 @@
-"""The supervisor: owner of membership. It admits, watches heartbeats, evicts, restarts.
+"""The supervisor owns membership: it admits, watches heartbeats, evicts and restarts.
 
 =====================================  ================
-who is admitted, and who has ended     `membership.py`
-who may have a name                    `names.py`
-what syncers are told of it            `view.py`
-when somebody is suspect or evicted    `eviction.py`
-when who stands still is killed        `stalls.py`
-which processes are started            `launching.py`
-how often one is started again         `restarts.py`
+admission, heartbeats, ends of members `membership.py`
+which joiner gets a contested name     `names.py`
+the membership view sent to syncers    `view.py`
+suspect, stalled, evicted: when        `eviction.py`
+when a stalled process is killed       `stalls.py`
+which processes are started, restarted `launching.py`
+how often one process is restarted     `restarts.py`
 what an operator may ask for           `commands.py`
 all decisions together                 `state.py`
 calls into its host                    `hooks.py`

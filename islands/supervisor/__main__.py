@@ -1,4 +1,4 @@
-"""`python -m islands.supervisor`: the owner of membership, apart from the syncer."""
+"""`python -m islands.supervisor` runs the supervisor in a process apart from the syncer."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What a supervisor's state asks of the world, performed in order."""
+"""Actions that a supervisor's state decides on; the actor performs them in order."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ Outgoing = (
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send on a link; a `Joined` gets its credential signed on the way out."""
+    """Send a message on a link; the actor signs the credential of a `Joined` on the way out."""
 
     connection: int
     message: Outgoing
@@ -28,7 +28,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """End a link: what came over it could not be taken in."""
+    """Close a link, since handling a message that came over it failed."""
 
     connection: int
     reason: str
@@ -36,7 +36,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class SendRunSpec:
-    """Tell somebody on a link what the run is."""
+    """Send the run spec on a link; `name` is that of the process that asked."""
 
     connection: int
     name: str
@@ -44,7 +44,7 @@ class SendRunSpec:
 
 @dataclass(frozen=True, slots=True)
 class StartProcess:
-    """Launch the process of this name, after a delay; the name may be a new one."""
+    """Launch the process of this name after a delay; the name may be a new one."""
 
     name: str
     delay_s: float
@@ -52,7 +52,7 @@ class StartProcess:
 
 @dataclass(frozen=True, slots=True)
 class KillProcess:
-    """Kill the process of this name; only processes that we launched."""
+    """Kill the process of this name, which is one that this supervisor launched."""
 
     name: str
     reason: str
@@ -68,7 +68,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class CountFigures:
-    """Add up what the process of a member did."""
+    """Add a member's step figures to those of the run."""
 
     name: str
     figures: StepFigures

@@ -1,4 +1,4 @@
-"""The supervisor's actor: performs what `state.py` decides, and turns the world into events."""
+"""The supervisor's actor: it turns messages and timers into events, and performs the actions."""
 
 from collections import deque
 from collections.abc import Callable
@@ -62,22 +62,22 @@ from messaging.links.link import Lane, Link
 TICKS_PER_HEARTBEAT = 4
 NOTES_EARLY_MAX = 64
 NOTE_EARLY_CHARACTERS_MAX = 1024
-"""Notes that are kept of somebody who has yet to be admitted, and the longest of them."""
+"""Most notes that are buffered on a link before its member is known, and the longest of them."""
 
 
 class SupervisorActor(RoleActor[Event]):
-    """One start of the supervisor.
+    """The actor of one start of the supervisor.
 
     Args:
         name: its name in the run.
-        context: where it lives.
-        disk: where its epoch lies.
-        credentials: to sign admissions, and to know an operator.
-        launched: names of the processes that its host starts; if there are any, it can be asked
-            for more learners.
+        context: settings, layout, network and tape that it shares with its process.
+        disk: storage of its epoch.
+        credentials: the run's key, which signs admissions and verifies proofs.
+        launched: names of the processes that its host starts; if there are any, an operator can
+            add learners.
         syncers: addresses of syncers that are known beforehand.
-        told: what the run is: its spec, and the plan that follows from it, as JSON.
-        hooks: calls into its host.
+        told: the run spec and the run plan as JSON; if None, requests for them are refused.
+        hooks: callbacks into its host.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class SupervisorActor(RoleActor[Event]):
         told: tuple[str, memoryview] | None = None,
         hooks: Hooks | None = None,
     ) -> None:
-        """Prepare; `run` begins."""
+        """Prepare the actor; `run` starts it."""
         super().__init__(name, context)
         self.state: SupervisorState
         self._disk = disk
@@ -109,11 +109,11 @@ class SupervisorActor(RoleActor[Event]):
 
     @property
     def core(self) -> Core | None:
-        """Its memory, once it has begun."""
+        """Its memory; None before `on_start`."""
         return self.state.core if hasattr(self, "state") else None
 
     async def on_start(self) -> None:
-        """Take a new epoch, then let others in."""
+        """Take a new epoch, then accept links."""
         epoch, known = take_epoch(Slots(self._disk))
         listener = self.context.network.listen(self.name, guests=True)
         self.state = SupervisorState(
@@ -138,7 +138,7 @@ class SupervisorActor(RoleActor[Event]):
         self._tick_later()
 
     async def on_message(self, message: Event) -> None:
-        """Handle one event and perform what follows."""
+        """Handle one event and perform the actions that follow."""
         if isinstance(message, Ticked):
             self._tick_later()
         for action in self.state.handle(message, now_s=self.now_s()):
@@ -147,12 +147,12 @@ class SupervisorActor(RoleActor[Event]):
             self._perform(action)
 
     def release(self) -> None:
-        """Let nobody in any more, and close every link."""
+        """Accept no more links, and close all of them."""
         if self._acceptor is not None:
             self._acceptor.close("the supervisor ended")
 
     def process_ended(self, name: str, reason: str) -> None:
-        """A process that was launched has ended; the reason is empty if it ended as it should."""
+        """Report that a launched process has ended; `reason` is empty after an orderly end."""
         self.post(ProcessEnded(name, reason))
 
     def _tick_later(self) -> None:
@@ -205,7 +205,7 @@ class SupervisorActor(RoleActor[Event]):
         self.send(link, RunSpecReply(self.context.settings.run, spec), (plan,), Lane.BULK)
 
     def _tell_share(self, reason: str, connection: int) -> None:
-        """The run is over: hand on what came with the word of its end."""
+        """Hand the syncer's share of the summary, which came with its RunEnded, to the host."""
         if self._hooks.run_ended is not None and connection in self._shares:
             self._hooks.run_ended(reason, self._shares[connection])
 
@@ -252,7 +252,7 @@ class SupervisorActor(RoleActor[Event]):
             case Stop():
                 self.post(StopArrived(body, connection))
             case RunEnded(reason):
-                if self.state.ends_the_run(connection):  # else it is said again: nothing is kept
+                if self.state.ends_the_run(connection):  # else keep nothing: the sender retries
                     self._shares[connection] = b"".join(envelope.payload)
                     self.post(StopArrived(Stop(reason), connection))
             case Note():
@@ -264,7 +264,7 @@ class SupervisorActor(RoleActor[Event]):
                 self.record(Unexpected(type(body).__name__))
 
     def _keep(self, name: str, keep: Callable[[], None]) -> None:
-        """Let the run's folder keep what a member said; if that fails, its session is over."""
+        """Call a hook that keeps what a member said; if it fails, close the member's links."""
         try:
             keep()
         except Exception as error:  # noqa: BLE001  whatever it is, one member must not end the run
@@ -281,7 +281,7 @@ class SupervisorActor(RoleActor[Event]):
         self.post(JoinArrived(join, connection, proven=proven, returns=returns))
 
     def _name(self, connection: int, name: str) -> None:
-        """Whoever is at the other end is this member; what it noted before is its own."""
+        """Note that a link is of this member, and keep the notes that it had sent before."""
         self._names[connection] = name
         link = self._link(connection)
         if link is not None:

@@ -1,15 +1,15 @@
-"""What an operator may ask for: each command is answered by a sentence, and by the view after it.
+"""An operator's commands: each is answered by a sentence, and by the view of members after it.
 
 =======  ==========================================================================================
-status   who is here, of all roles
-drain    a learner answers what it is asked, returns its leases, ends, and is not started again
-add      more learners on this host, if learners are launched here
-pause    learners stop at their next step, and no round opens; nothing is lost
-resume   all go on
-stop     a proper end: closing rounds, a final cut, summary and export
+status   show the members of all roles
+drain    let a learner answer its pulls, return its leases, end, and not be started again
+add      start more learners on this host, if learners are launched here
+pause    let learners stop at their next step, and open no round; nothing is lost
+resume   let all go on
+stop     end the run in order: closing rounds, a final cut, summary and export
 =======  ==========================================================================================
 
-Each is idempotent but for `add`. What a receiver may have missed is said again with its heartbeats.
+All are idempotent but `add`. What a member may have missed is retransmitted at its heartbeats.
 """
 
 from typing import assert_never
@@ -24,18 +24,18 @@ from islands.tape.process_entries import Refused
 
 ADDED_MAX = 64
 NAMES_MAX = 16
-"""Names that one sentence tells."""
+"""Most names in one sentence."""
 PAGE_MEMBERS = 100
-"""Lines of one answer: with names of 64 characters of four bytes it fits a frame."""
+"""Most lines in one answer: with names of 64 characters of four bytes each it fits a frame."""
 
 Answer = tuple[bool, str]
-"""Whether it is done, and the sentence."""
+"""Whether the command was carried out, and the sentence that answers it."""
 
 
 def take_command(
     core: Core, command: Command, connection: int, *, genuine: bool, now_s: float
 ) -> None:
-    """Do what an operator asks for, if it is one, and answer."""
+    """Carry out a command if it is `genuine`, and answer it."""
     wish = command.verb, command.target, command.count
     if not genuine:
         told = "the proof of this command is not made with the run's key: use the key of its folder"
@@ -106,7 +106,7 @@ def _add(core: Core, number: int) -> Answer:
 
 
 def _pause(core: Core, *, paused: bool) -> Answer:
-    if core.paused is paused:  # one that was restarted does not know, and asks the syncer again
+    if core.paused is paused:  # None after a restart: then the syncer is told once more
         return True, "the run is paused already" if paused else "the run is not paused"
     core.paused = paused
     core.view.changed()
@@ -131,7 +131,7 @@ def _stop(core: Core) -> Answer:
 
 
 def _figures(core: Core, now_s: float) -> tuple[MemberFigures, ...]:
-    """A line for each name, those that have ended as well, by role and name."""
+    """A line for each remembered name, ended ones included, ordered by role and name."""
     members = sorted(core.members.values(), key=lambda member: (member.role.value, member.name))
     return tuple(
         MemberFigures(

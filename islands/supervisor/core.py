@@ -1,6 +1,6 @@
 """The supervisor's memory, and the few operations on it that several rules share.
 
-`Core` is plain data plus the list of actions being collected while one event is handled. The rules
+`Core` is plain data, plus the list that collects the actions while one event is handled. The rules
 are functions over it; the package's docstring says where they are.
 """
 
@@ -21,18 +21,19 @@ ENDED_REMEMBERED = 32
 
 @dataclass(slots=True)
 class Core:
-    """All that a supervisor knows.
+    """The memory of a supervisor.
 
     `address` is where others dial it. `launched` are the processes that it starts, and may kill,
-    with their restarts; `stalls` those of them that stood still. `drained` are the learners that an
-    operator sent away, with the reason.
-    `paused` is the operator's last word on it, and `stopping` why an operator wants the run to end.
-    `ticked_s` is the time of the last tick.
+    with their restarts; `stalls` counts the kills of those that were stalled. `drained` are the
+    learners that an operator drained, with the reason. `paused` is the operator's last command to
+    pause (True) or resume (False), and `stopping` why an operator wants the run to end; both are
+    None without such a command. `ticked_s` is the time of the last tick, and `counter` the number
+    of admissions.
 
-    So that no event costs more the more members there are, `here` holds those that have not
-    ended by role, `linked` the names that were heard over each link, and `ended` the names of those
-    that ended and may be forgotten, in the order of their ends. `outlived` are the incarnations of
-    earlier starts of the supervisor that ended and were forgotten.
+    So that the cost of an event does not grow with the number of members, `here` holds the members
+    that have not ended by role, `linked` the names that were last heard over each link, and `ended`
+    the names that have ended and may be forgotten, in the order of their ends. `outlived` are the
+    incarnations that earlier starts of the supervisor admitted, and that ended and were forgotten.
     """
 
     settings: RunSettings
@@ -60,11 +61,11 @@ class Core:
     actions: list[Action] = field(default_factory=list)
 
     def record(self, entry: Entry) -> None:
-        """Put an entry on the event tape."""
+        """Put an entry on the tape."""
         self.actions.append(Record(entry))
 
     def send(self, connection: int, message: Outgoing) -> None:
-        """Send on a link."""
+        """Send a message on a link."""
         self.actions.append(Send(connection, message))
 
     def present(self, role: Role) -> list[MemberRecord]:
@@ -72,7 +73,7 @@ class Core:
         return [member for _, member in sorted(self.here[role].items())]
 
     def addresses(self) -> tuple[SyncerAddress, ...]:
-        """Where syncers are: as they say, or as configured."""
+        """Addresses of syncers: those that live ones announce, else those of the settings."""
         heard = [
             SyncerAddress(member.address) for member in self.present(Role.SYNCER) if member.address
         ]
@@ -81,7 +82,7 @@ class Core:
     # --- members ------------------------------------------------------------------------------
 
     def enter(self, member: MemberRecord) -> None:
-        """A name has a new incarnation, which takes the place of the one before it."""
+        """Enter a name's new incarnation, which replaces the one before it."""
         name, before = member.name, self.members.get(member.name)
         if before is not None:
             self.here[before.role].pop(name, None)
@@ -97,7 +98,7 @@ class Core:
             self.view.forget(name)
 
     def link(self, member: MemberRecord, connection: int) -> None:
-        """A member was heard over a link."""
+        """Note over which link a member was heard last."""
         if member.connection != connection:
             self._unlink(member)
             member.connection = connection
@@ -112,14 +113,14 @@ class Core:
             member.connection = None
 
     def closed(self, connection: int) -> list[MemberRecord]:
-        """A link is gone; returns who was heard over it last."""
+        """Forget a closed link; returns the members that were last heard over it."""
         members = [self.members[name] for name in self.linked.pop(connection, ())]
         for member in members:
             member.connection = None
         return members
 
     def set_status(self, member: MemberRecord, status: Status) -> None:
-        """A member's status changes."""
+        """Change a member's status, in the view as well."""
         member.status = status
         if member.role is Role.LEARNER:
             self.view.changed(member.name)
@@ -130,7 +131,10 @@ class Core:
                 self.ended[member.name] = None
 
     def forget_ended(self) -> None:
-        """Of those that have ended, remember the last ones, and those that may be started again."""
+        """Forget all but the `ENDED_REMEMBERED` members that ended last.
+
+        Launched and drained ones are never forgotten.
+        """
         while len(self.ended) > ENDED_REMEMBERED:
             name = next(iter(self.ended))
             del self.ended[name]
@@ -141,7 +145,7 @@ class Core:
                 self.outlived[name] = member.incarnation
 
     def forgot(self, name: str, incarnation: Incarnation) -> bool:
-        """Whether an incarnation has ended, of a name of which nothing else is remembered."""
+        """Whether an incarnation, of a name that is not in `members`, has ended."""
         outlived = self.outlived.get(name)
         ended = outlived is not None and incarnation <= outlived
         return ended or incarnation.epoch == self.epoch
@@ -149,11 +153,11 @@ class Core:
     # --- the view -----------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """Send syncers what changed since they were told, and an answer to who has asked."""
+        """Send each syncer what changed since its last page; at least one page if one is due."""
         for name, member in self.here[Role.SYNCER].items():
             follower = self.followers.get(name)
             if follower is None or member.connection != follower.connection:
-                continue  # it has not said what it knows
+                continue  # no heartbeat over its present link has said yet what it knows
             if follower.due or follower.told < self.view.number:
                 follower.due = False
                 for page in self.pages(follower.told):
@@ -161,7 +165,7 @@ class Core:
                 follower.told = self.view.number
 
     def pages(self, known: int = 0) -> list[MembershipChanged]:
-        """What there is to tell somebody who knows the view up to a number."""
+        """The pages for a syncer that knows the view up to a number."""
         view = self.view
         return [
             MembershipChanged(

@@ -1,4 +1,4 @@
-"""What can happen to a supervisor. `connection` numbers the link on which a message came."""
+"""Events that a supervisor handles. `connection` numbers the link on which a message came."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,10 @@ from islands.messages.membership import Heartbeat, Join, Leave, RunSpecRequest, 
 
 @dataclass(frozen=True, slots=True)
 class JoinArrived:
-    """Somebody asks for admission.
+    """A process asks for admission.
 
-    `proven` tells whether it has shown that it holds the key, and `returns` whether it has shown
-    that it is the incarnation that it calls its previous one.
+    `proven` tells whether it has proven that it holds the run's key, and `returns` whether it has
+    proven that it is the incarnation that it calls its previous one.
     """
 
     message: Join
@@ -22,7 +22,7 @@ class JoinArrived:
 
 @dataclass(frozen=True, slots=True)
 class RunSpecRequested:
-    """Somebody asks what the run is."""
+    """A process asks for the run spec."""
 
     message: RunSpecRequest
     connection: int
@@ -30,7 +30,7 @@ class RunSpecRequested:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatArrived:
-    """A sign of life; `trusted` tells whether its credential is one of ours."""
+    """A heartbeat arrived; `trusted` tells whether its credential is signed with the run's key."""
 
     message: Heartbeat
     connection: int
@@ -46,7 +46,7 @@ class LeaveArrived:
 
 @dataclass(frozen=True, slots=True)
 class StopArrived:
-    """The run is over, says whoever is at the other end of a link: only a syncer may."""
+    """The other end of a link says that the run is over, which only a syncer may say."""
 
     message: Stop
     connection: int
@@ -54,7 +54,7 @@ class StopArrived:
 
 @dataclass(frozen=True, slots=True)
 class CommandArrived:
-    """An operator's wish; `genuine` tells whether its proof is made with the run's key."""
+    """An operator's command arrived; `genuine` tells whether the run's key made its proof."""
 
     message: Command
     connection: int
@@ -63,7 +63,7 @@ class CommandArrived:
 
 @dataclass(frozen=True, slots=True)
 class FiguresArrived:
-    """Whoever a link is known to be of tells what its process did."""
+    """Step figures arrived over the link of the member `name`."""
 
     name: str
     message: StepFigures
@@ -72,14 +72,14 @@ class FiguresArrived:
 
 @dataclass(frozen=True, slots=True)
 class LinkClosed:
-    """A link is gone."""
+    """A link was closed or lost."""
 
     connection: int
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnded:
-    """A process that we launched has ended; `reason` says how, empty if as it should."""
+    """A launched process has ended; `reason` says how, and is empty after an orderly end."""
 
     name: str
     reason: str
@@ -98,6 +98,6 @@ PeerEvent = (
     | CommandArrived
     | FiguresArrived
 )
-"""What somebody said over a link; it may be a lie."""
+"""Events that the other end of a link causes; what they say may be false."""
 
 Event = PeerEvent | LeaveArrived | LinkClosed | ProcessEnded | Ticked

@@ -1,4 +1,4 @@
-"""When a member is suspect, stalled or evicted. Only the supervisor judges this.
+"""When a member is suspect, stalled or evicted, which only the supervisor judges.
 
 =====================================================  =========
 silent for `suspect_s`, or its link closed              suspect
@@ -8,19 +8,19 @@ no further step for max(`stalled_s`, 5 · its step)      stalled
 silent for `evict_s`                                    evicted
 =====================================================  =========
 
-Nobody knows how long a step takes before one was measured, and the first one may still compile, or
-let devices find one another: so it has the time of a compilation, and is not measured itself. Then
-a learner's step is the longest of the last `STEPS_KEPT`: one in ten may evaluate or save something.
-A learner that compiles in the middle of a step says so with its heartbeats.
+No step time is known before one was measured, and the first step may still compile, or wait while
+devices connect to one another: so it gets the time of a compilation, and is not measured itself.
+After that "its step" is the longest of the last `STEPS_KEPT`: one in ten may evaluate or save
+something. A learner that compiles in the middle of a step says so with its heartbeats.
 
-Being stalled is a word. Who is killed for it, and when, is decided in `stalls.py`.
+Stalled is only a status: `stalls.py` decides which processes are killed for it, and when.
 
 Liveness (is it heard), participation (does it contribute) and staleness (how old is what it holds)
 are three different figures; only the first one evicts.
 
-A supervisor that was paused itself has heard nobody. It sees that from the gap between two ticks
-of its own, and moves everybody's deadlines by the gap before it judges: an overdue timer runs
-before the heartbeats that queued up behind it.
+A supervisor whose own process was suspended has heard nobody. It detects that by the gap between
+two of its ticks, and moves every member's deadlines by the gap before it judges: an overdue timer
+runs before the heartbeats that queued up behind it.
 """
 
 from collections import deque
@@ -36,7 +36,7 @@ STEPS_KEPT = 16
 
 
 class StallPoint(StrEnum):
-    """Where a member may stand still."""
+    """The places at which a member can be stalled."""
 
     COMPILATION = "compilation"
     FIRST_STEPS = "its first steps"
@@ -45,7 +45,7 @@ class StallPoint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """How long a member has been at a place, and from when on it is stalled there."""
+    """How long a member has been at a place, and after how long it counts as stalled there."""
 
     place: StallPoint
     waited_s: float
@@ -54,10 +54,10 @@ class Standstill:
 
 @dataclass(slots=True)
 class MemberRecord:
-    """One name, in its newest incarnation. Times are seconds on the supervisor's clock.
+    """The newest incarnation of one name; times are seconds on the supervisor's clock.
 
-    `steps_s` are the times of its last steps, as far as heartbeats show them. `lines` are those of
-    the name (`names.py`).
+    `connection` is the link over which it was heard last, `steps_s` are the durations of its last
+    steps, as far as heartbeats show them, and `lines` those of the name (`names.py`).
     """
 
     role: Role
@@ -77,7 +77,7 @@ class MemberRecord:
     lines: IncarnationLines = field(default_factory=IncarnationLines)
 
     def heard(self, phase: Phase, step: int, now_s: float) -> None:
-        """A heartbeat arrived."""
+        """Take in a heartbeat's phase and step, and measure the steps since the one before."""
         self.heard_s = now_s
         if phase is not self.phase:
             self.phase, self.phase_since_s, self.stepped_s = phase, now_s, now_s
@@ -88,14 +88,14 @@ class MemberRecord:
         self.step, self.stepped_s, self.stepped = step, now_s, True
 
     def shift(self, gap_s: float) -> None:
-        """We were paused for so long: nothing can have been heard meanwhile."""
+        """Move all times by a gap in which the supervisor was suspended and heard nothing."""
         self.heard_s += gap_s
         self.stepped_s += gap_s
         self.phase_since_s += gap_s
 
 
 def judge(member: MemberRecord, timing: Timing, now_s: float) -> Status:
-    """A member's status now, by the table above. What has ended stays ended."""
+    """A member's status now, by the table above; one that has ended stays ended."""
     if member.status in (Status.EVICTED, Status.LEFT):
         return member.status
     silent_s = now_s - member.heard_s
@@ -108,7 +108,7 @@ def judge(member: MemberRecord, timing: Timing, now_s: float) -> Status:
 
 
 def standstill(member: MemberRecord, timing: Timing, now_s: float) -> Standstill | None:
-    """Since when a member has been where it may be stalled; None where it rests by intention."""
+    """How long a member has been where it can be stalled; None in phases of intended rest."""
     stalled_s, compile_s = timing.scaled(timing.stalled_s), timing.scaled(timing.compile_s)
     if member.phase is Phase.COMPILING:
         return Standstill(StallPoint.COMPILATION, now_s - member.phase_since_s, compile_s)

@@ -1,4 +1,4 @@
-"""What the host of a supervisor does: start processes, keep what members say, hear of ends."""
+"""Calls of a supervisor into its host: start processes, keep what members say, hear of ends."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from islands.messages.control import Note, StepFigures
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Calls of one supervisor into its host; what is None is not done.
+    """Callbacks of one supervisor into its host; a hook that is None is skipped.
 
     Args:
-        start: starts a process after a delay.
-        kill: kills a process at once.
-        noted: called with a member's name, its role, and what the folder is to keep of its tape.
-        figures: called with a member's name and the figures of its process.
-        gave_up: called with the name of a process that is not started again, and with why not.
-        run_ended: called with the reason and the syncer's share of the summary.
-        finished: called with the reason when the run is over.
+        start: starts the process of a name after a delay in seconds.
+        kill: kills the process of a name at once.
+        noted: gets a member's name and role, and an entry of its tape for the run's folder.
+        figures: gets a member's name and the step figures of its process.
+        gave_up: gets the name of a process that is not restarted any more, and the reason.
+        run_ended: gets the reason and the syncer's share of the summary.
+        finished: gets the reason when the run is over.
     """
 
     start: Callable[[str, float], None] | None = None

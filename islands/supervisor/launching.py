@@ -1,6 +1,6 @@
-"""Which processes run on this host: those that were launched, and started again when they end.
+"""Launched processes: those that this supervisor starts, and restarts when they end.
 
-A process that left, or was drained, is not started again; neither is anything once the run is over.
+A process that left or was drained is not restarted, and once the run is over none is.
 """
 
 from itertools import count
@@ -15,7 +15,7 @@ LEARNER_PREFIX = "learner-"
 
 
 def take_end(core: Core, name: str, reason: str, now_s: float) -> None:
-    """A process has ended: start it again after a while, or say why not."""
+    """Restart a process that has ended after a delay, or give up on it and say why."""
     core.record(ProcessEnded(name, reason))
     if core.finished is not None or name not in core.launched or _departed(core, name, reason):
         return
@@ -31,12 +31,12 @@ def take_end(core: Core, name: str, reason: str, now_s: float) -> None:
 
 
 def _words(reason: str) -> str:
-    """What a process said as it ended, if it did: a signal has no words."""
+    """The error message with which a process ended; empty if there is none, as after a signal."""
     return reason.partition(": ")[2]
 
 
 def _departed(core: Core, name: str, reason: str) -> bool:
-    """Whether it is gone because it was to go: drained, or ended as it should after its work."""
+    """Whether a process ended as intended: it was drained, or had left or finished in order."""
     member = core.members.get(name)
     done = member is not None and (
         member.status is Status.LEFT
@@ -46,7 +46,7 @@ def _departed(core: Core, name: str, reason: str) -> bool:
 
 
 def add_learners(core: Core, number: int) -> list[str]:
-    """Launch so many more learners; returns their names."""
+    """Launch `number` more learners under unused names; returns the names."""
     added: list[str] = []
     for index in count():
         if len(added) == number:

@@ -1,14 +1,14 @@
-"""Who is admitted, who is heard, who has ended.
+"""Admission, heartbeats, and ends of members.
 
 An admission gives an incarnation (epoch of this supervisor's start, counter) that is never given
-again. A supervisor that starts anew knows nobody; it rebuilds its view from the heartbeats of
+again. A restarted supervisor has no members; it rebuilds its membership from the heartbeats of
 members whose credentials its predecessor signed, and evicts nobody that it has not heard itself.
 Of two supervisors, the one with the higher epoch goes on.
 
-As many may be present as memory holds. Of those that have ended only the last are remembered, so
-that names that come and go fill no memory; an incarnation of this very start that is not remembered
-has therefore ended. Of earlier starts there were only so many when this one began, and those of
-them that ended are known for good.
+The number of present members is bounded by memory alone. Of those that have ended only the last are
+remembered, so that names that come and go fill no memory; an incarnation that this very start
+admitted and does not remember has therefore ended. The incarnations of earlier starts were of a
+fixed number when this start began, so those of them that ended are remembered for good.
 
 No event but a tick looks at every member.
 """
@@ -40,7 +40,7 @@ from islands.tape import member_entries, process_entries
 
 
 def take_enquiry(core: Core, enquiry: RunSpecRequest, connection: int) -> None:
-    """Tell whoever speaks our protocol what the run is."""
+    """Send the run spec to a process that speaks this protocol; refuse any other."""
     reason = _mismatch(enquiry.protocol)
     if reason is None:
         core.actions.append(SendRunSpec(connection, enquiry.name))
@@ -55,11 +55,11 @@ def take_join(
 
     Args:
         core: the supervisor's memory.
-        join: what it asks for.
-        connection: the link that it asks on.
-        now_s: the time.
-        proven: whether it shows that it holds the run's key.
-        returns: whether it shows that it is the incarnation which it says that it was.
+        join: the request for admission.
+        connection: the link on which the request came, and on which it is answered.
+        now_s: the time on the supervisor's clock.
+        proven: whether the joiner has proven that it holds the run's key.
+        returns: whether the joiner has proven that it is the incarnation `join.previous`.
     """
     reason = _unlike(core, join, proven=proven)
     if reason is not None:
@@ -83,7 +83,7 @@ def take_join(
     elif (
         member is not None and member.status is Status.LEFT and join.previous != member.incarnation
     ):
-        core.drained.pop(join.name, None)  # another process: whoever starts it again means it
+        core.drained.pop(join.name, None)  # a new process of this name was started on purpose
     core.counter += 1
     incarnation = Incarnation(core.epoch, core.counter)
     lines = IncarnationLines() if member is None else member.lines
@@ -144,7 +144,7 @@ def _refuse(core: Core, join: Join, connection: int, reason: str, *, retry: bool
 def take_heartbeat(
     core: Core, beat: Heartbeat, connection: int, *, trusted: bool, now_s: float
 ) -> None:
-    """A member lives, or somebody believes to be one.
+    """Take in a member's heartbeat and answer it; fence an incarnation that has ended.
 
     Raises:
         RefusedError: a supervisor of a higher epoch admitted it; this one must end.
@@ -178,7 +178,7 @@ def take_heartbeat(
 
 
 def take_figures(core: Core, event: FiguresArrived) -> None:
-    """Figures are of the name's own incarnation, and end with it."""
+    """Count step figures that come over the link of the name's incarnation, until it is evicted."""
     member = core.members.get(event.name)
     if member is None or member.status is Status.EVICTED:
         return
@@ -189,7 +189,7 @@ def take_figures(core: Core, event: FiguresArrived) -> None:
 def _follow(
     core: Core, member: MemberRecord, beat: Heartbeat, connection: int, now_s: float
 ) -> None:
-    """Note up to where a syncer knows the view, by its own word on this link."""
+    """Note the change up to which a syncer knows the view, as its heartbeat on this link says."""
     known = core.view.start(beat.view) if beat.view_epoch == core.epoch else 0
     follower = core.followers.get(member.name)
     if follower is None or follower.connection != connection:
@@ -200,7 +200,7 @@ def _follow(
 
 
 def _repeat(core: Core, member: MemberRecord, connection: int) -> None:
-    """Say again what may have been lost, as long as its receiver is here to be told."""
+    """Retransmit Stop or Drain at each heartbeat of a member that should have obeyed it."""
     if core.finished is not None:
         core.send(connection, Stop(core.finished))
     elif member.role is Role.SYNCER and core.stopping is not None:
@@ -210,7 +210,7 @@ def _repeat(core: Core, member: MemberRecord, connection: int) -> None:
 
 
 def _recognise(core: Core, beat: Heartbeat, now_s: float) -> MemberRecord:
-    """A member that an earlier supervisor admitted."""
+    """Enter a member that an earlier start of the supervisor admitted."""
     member = MemberRecord(
         beat.role,
         beat.name,
@@ -229,7 +229,11 @@ def _recognise(core: Core, beat: Heartbeat, now_s: float) -> MemberRecord:
 
 
 def notice_pause(core: Core, now_s: float) -> None:
-    """Before anything is judged; after a pause a closed link may be handled before a tick."""
+    """Move all deadlines if the supervisor's process was suspended.
+
+    This runs at every event, before members are judged: after a suspension a closed link may be
+    handled before a tick.
+    """
     gap_s = now_s - core.ticked_s
     timing = core.settings.timing
     if gap_s >= timing.scaled(timing.heartbeat_s):
@@ -240,13 +244,13 @@ def notice_pause(core: Core, now_s: float) -> None:
 
 
 def close_link(core: Core, connection: int, now_s: float) -> None:
-    """Whoever was heard over a link that is gone is suspect at once."""
+    """Judge the members that were heard over a closed link: they are suspect at once."""
     for member in core.closed(connection):
         _set_status(core, member, judge(member, core.settings.timing, now_s))
 
 
 def judge_all(core: Core, now_s: float) -> None:
-    """Apply the table of `eviction.py` to everybody who has not ended, in the order of roles."""
+    """Apply the table of `eviction.py` to every member that has not ended, in order of roles."""
     for role in Role:
         for member in list(core.here[role].values()):
             _set_status(core, member, judge(member, core.settings.timing, now_s))
@@ -255,7 +259,7 @@ def judge_all(core: Core, now_s: float) -> None:
 
 
 def _kill_stalled(core: Core, member: MemberRecord, now_s: float) -> None:
-    """End a process of ours that stands still, once its time there is over."""
+    """Kill a launched process that is stalled, once its time limit there has passed."""
     found = standstill(member, core.settings.timing, now_s)
     stalls = core.stalls.setdefault(member.name, Stalls())
     reason = None if found is None else stalls.kill_because(found, member.incarnation)
@@ -274,7 +278,7 @@ def _set_status(core: Core, member: MemberRecord, status: Status) -> None:
 
 
 def end(core: Core, member: MemberRecord, status: Status, reason: str) -> None:
-    """An incarnation is over; whoever counts evictions counts these entries, once each."""
+    """End an incarnation; the tape gets exactly one entry, by which evictions are counted."""
     core.set_status(member, status)
     ended = member_entries.Evicted if status is Status.EVICTED else member_entries.Left
     core.record(ended(member.name, str(member.incarnation), reason))
@@ -283,7 +287,7 @@ def end(core: Core, member: MemberRecord, status: Status, reason: str) -> None:
 
 
 def take_leave(core: Core, leave: Leave) -> None:
-    """A member departs on its own will."""
+    """End the incarnation of a member that departs on its own will."""
     member = core.members.get(leave.name)
     known = member is not None and member.incarnation == leave.incarnation
     if member is not None and known and not member.status.ended:

@@ -1,20 +1,20 @@
-"""Who takes a name from somebody who has it.
+"""Contested names: when a joiner takes over a name that another incarnation holds.
 
-Whoever asks for a name may show that it held it before, by the credential of that incarnation; so
-incarnations form lines, each of which began with one that showed nothing.
+A joiner may prove that it held the name before, by the credential of that incarnation. Incarnations
+therefore form lines of descent, each of which began with a joiner that proved nothing.
 
 =====================================================  ============  ============
-who asks for a name that another incarnation has       it is silent  it is live
+a joiner whose name another incarnation holds          it is silent  it is live
 =====================================================  ============  ============
-somebody of another role                               refused       refused
-a syncer, which shows the run's key, from a learner    admitted      admitted
-who shows that incarnation: its memory is intact       admitted      admitted
-who shows one of an older line: it was there before    admitted      admitted
-who shows nothing: a process that was started again    admitted      asks again
+has another role than the holder                       refused       refused
+has another role: a syncer that proves the run's key   admitted      admitted
+proves to be that incarnation: its memory is intact    admitted      admitted
+proves one of an older line: it was there before       admitted      admitted
+proves nothing: its process was started again          admitted      retries
 =====================================================  ============  ============
 
-So a name that somebody took while its owner was away goes back to its owner. Of two processes that
-were both given one name, the older one goes on, and the other one waits for its end.
+So a name that was taken while its owner was away goes back to its owner. Of two processes that were
+both given one name, the older one goes on, and the other one retries until the older one has ended.
 """
 
 from dataclasses import dataclass, field
@@ -22,21 +22,21 @@ from dataclasses import dataclass, field
 from islands.identities import Incarnation, Role
 
 LINES_KEPT = 8
-"""Incarnations of a name whose line is known; an older one counts as a line of its own."""
+"""Number of incarnations per name whose line is kept; an older one counts as its own line."""
 
 
 @dataclass(slots=True)
 class IncarnationLines:
-    """Of one name: with which incarnation the line of each of its newest ones began."""
+    """The lines of one name: the first incarnation of the line, by each of its newest ones."""
 
     begun: dict[Incarnation, Incarnation] = field(default_factory=dict)
 
     def of(self, incarnation: Incarnation) -> Incarnation:
-        """The first incarnation of its line, as far as it is known."""
+        """The first incarnation of an incarnation's line; itself if the line is not known."""
         return self.begun.get(incarnation, incarnation)
 
     def admit(self, incarnation: Incarnation, shown: Incarnation | None) -> None:
-        """A new incarnation, which showed an older one or none."""
+        """Add a new incarnation to the line of the one that it proved; to a new line if None."""
         self.begun[incarnation] = incarnation if shown is None else self.of(shown)
         if len(self.begun) > LINES_KEPT:
             del self.begun[min(self.begun)]
@@ -51,15 +51,15 @@ def taken_because(
     shown: Incarnation | None,
     proven: bool,
 ) -> tuple[str, bool] | None:
-    """Why a name stays with the one who has it, and whether to ask again; None if it does not.
+    """Why a name stays with its holder, and whether the joiner may retry; None if it is given up.
 
     Args:
-        who: name and role that somebody asks for.
-        holder: role and incarnation that has the name, and has not ended.
-        silent: whether it is suspect.
-        lines: of the name.
-        shown: the incarnation that the asker proves to have been; None if it proves none.
-        proven: whether the asker holds the run's key.
+        who: name and role that the joiner asks for.
+        holder: role and incarnation of the name's holder, which has not ended.
+        silent: whether the holder is suspect.
+        lines: lines of descent of the name's incarnations.
+        shown: the incarnation that the joiner proves to have been; None if it proves none.
+        proven: whether the joiner holds the run's key.
     """
     name, role = who
     held_by, incarnation = holder

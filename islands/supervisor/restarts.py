@@ -1,7 +1,7 @@
-"""How often a process that ended is started again: a restart intensity that escalates.
+"""Restarts of a process that ended: a restart intensity that escalates to giving up.
 
-A fault that passes should cost little, and one that stays should cost little too. One window cannot
-do both: with five restarts a minute, a process that dies 13 s after each start is started for ever.
+A transient fault should cost little, and so should a permanent one. One window cannot do both:
+with five restarts a minute, a process that dies 13 s after each start is restarted for ever.
 So restarts are counted in several windows at once:
 
 ========  ==========  =======================  ==================================================
@@ -12,11 +12,11 @@ an hour   20          1.5 with each one in it  what fails after a while: a leak,
 a day     100         not at all               what never stays up for long
 ========  ==========  =======================  ==================================================
 
-The next restart waits for the longest of these delays, at most a minute. Where a window is full,
-the supervisor gives up on the process and says why; the run goes on with the others. So it does
-once a process has ended with the very same words `ALIKE_MAX` times in a row: the line of a task
-that fails at the same record each time is for its author to mend. A process that stayed up for an
-hour has recovered, and all that went before is forgotten.
+The next restart waits for the longest of these delays, at most a minute. When a window is full,
+the supervisor gives up on the process and says why; the run goes on with the others. It also gives
+up once a process has ended with the very same error message `ALIKE_MAX` times in a row: a task that
+fails at the same record each time must be fixed by its author. A process that stayed up for an hour
+has recovered, and its earlier restarts are forgotten.
 
 Reference: the restart intensity of Erlang/OTP supervisors, which has one window.
 """
@@ -32,7 +32,7 @@ ALIKE_MAX = 6
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """At most so many restarts within a span of time; each makes the next delay `growth` longer."""
+    """At most `restarts_max` within `span_s`; each multiplies the next delay by `growth`."""
 
     name: str
     span_s: float
@@ -49,26 +49,29 @@ WINDOWS = (
 
 @dataclass(slots=True)
 class Restarts:
-    """Restarts of one process: `times_s` are when it was started again, delays included."""
+    """Restarts of one process; `times_s` are their times, with their delays included.
+
+    `words` is the error message of its last end, and `alike` how many ends in a row had it.
+    """
 
     times_s: list[float] = field(default_factory=list)
     told: str = ""
-    """Which limit it exceeded, as part of a sentence; empty if none."""
+    """The limit that it exceeded, as part of a sentence; empty if none."""
     words: str = ""
     alike: int = 0
 
     @property
     def given_up(self) -> bool:
-        """Whether it ended too often; this is final."""
+        """Whether the process ended too often to be restarted; this is final."""
         return bool(self.told)
 
     def next_delay_s(self, now_s: float, patience: float, words: str = "") -> float | None:
-        """Seconds to wait before starting it again; None to give up.
+        """Seconds to wait before the next restart; None to give up.
 
         Args:
-            now_s: when it ended.
-            patience: scales all durations, as it scales every timeout of the run.
-            words: with which it ended; "" if it said nothing.
+            now_s: the time at which the process ended.
+            patience: factor on all durations, as on every timeout of the run.
+            words: the error message with which it ended; "" if there was none.
         """
         if self.given_up:
             return None
@@ -91,5 +94,5 @@ class Restarts:
         return delay_s
 
     def _remember(self, at_s: float) -> None:
-        """Note a restart; no window counts more than the last of them needs."""
+        """Record a restart, and keep only as many times as the largest window counts."""
         self.times_s = [*self.times_s, at_s][-max(window.restarts_max for window in WINDOWS) :]

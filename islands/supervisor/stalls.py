@@ -1,14 +1,15 @@
-"""When a launched process that stands still is killed: a limit that grows with each kill.
+"""A launched process that is stalled is killed, after a time limit that doubles with each kill.
 
-No fixed limit is right for every model and machine. Whatever takes longer would be killed at the
-same place at every start, and a compilation begins anew each time: the cache keeps only those that
-were finished. So each kill of a process at a place doubles its limit there, and the circle ends
-with the first start that has time enough. What was learned is kept for the life of the run: a step
-that is long once in an hour, or in a day, such as one with an evaluation, would else be killed each
-time. Beyond `LONGEST_S` no limit grows, so that a device that hangs now and then is always found.
+No fixed limit is right for every model and machine. A process that needs longer than its limit
+would be killed at the same place at every start; a compilation begins anew each time, since the
+cache keeps only finished ones. So each kill of a process at a place doubles its limit there, and
+the crash loop ends with the first start that has enough time. The doubled limits are kept for the
+life of the run: otherwise a step that is long once an hour or once a day, such as one with an
+evaluation, would be killed each time. No limit grows beyond `LONGEST_S`, so that a device that
+hangs now and then is always found.
 
-A process that waits for a device or a peer for ever may well burn its processor while it does, so
-that processor time is no sign of life.
+Processor time is no sign of life: a process that waits for a device or a peer for ever may keep
+its processor busy while it waits.
 """
 
 from dataclasses import dataclass, field
@@ -19,12 +20,12 @@ from islands.supervisor.eviction import StallPoint, Standstill
 GROWTH = 2.0
 
 LONGEST_S = 6 * 3600.0
-"""A process that needs longer somewhere has a limit of its own there from the start."""
+"""No limit is doubled beyond this; a limit that the settings put higher stays as it is."""
 
 
 @dataclass(slots=True)
 class Stalls:
-    """Kills of one process for standing still, by place.
+    """How often one process was killed for being stalled, by place.
 
     `killed` is the incarnation that was killed last.
     """
@@ -33,12 +34,12 @@ class Stalls:
     killed: Incarnation | None = None
 
     def limit_s(self, found: Standstill) -> float:
-        """How long this process may be where it is."""
+        """The longest time that this process may spend where it is now."""
         grown_s = found.limit_s * GROWTH ** self.kills.get(found.place, 0)
         return max(found.limit_s, min(grown_s, LONGEST_S))
 
     def kill_because(self, found: Standstill, incarnation: Incarnation) -> str | None:
-        """Why an incarnation is to be killed now, told once; None if it is not."""
+        """The reason to kill an incarnation now, given once per incarnation; None to spare it."""
         if incarnation == self.killed or found.waited_s < self.limit_s(found):
             return None
         self.killed = incarnation

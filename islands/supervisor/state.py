@@ -1,6 +1,6 @@
-"""The supervisor's decisions: `handle(event, now_s)` returns what is to be done, and does nothing.
+"""The supervisor's decisions: `handle(event, now_s)` returns actions, and performs none itself.
 
-The rules live in the modules that the package's docstring lists; this one applies them.
+The rules are in the modules that the package's docstring lists; this one applies them.
 """
 
 from typing import assert_never
@@ -44,16 +44,16 @@ from islands.tape.round_entries import Finished
 
 
 class SupervisorState:
-    """One start of the supervisor.
+    """The pure state of one start of the supervisor.
 
     Args:
-        settings: of the run.
-        fingerprint: of the layout; a learner with another one is refused.
-        epoch: of this start, higher than all before it.
-        address: where others dial it.
+        settings: what all members of the run agree on.
+        fingerprint: digest of the layout; a member with another one is refused.
+        epoch: number of this start, higher than that of every start before it.
+        address: address at which others dial the supervisor.
         launched: names of the processes that this supervisor starts, and may kill.
-        syncers: addresses known from the settings; heartbeats of syncers add to them.
-        now_s: the time of the start.
+        syncers: addresses from the settings; those that live syncers announce replace them.
+        now_s: time of the start, in seconds on the supervisor's clock.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SupervisorState:
         syncers: tuple[SyncerAddress, ...] = (),
         now_s: float,
     ) -> None:
-        """Know nobody."""
+        """Begin without members."""
         self._core = Core(
             settings=settings,
             fingerprint=fingerprint,
@@ -80,26 +80,26 @@ class SupervisorState:
 
     @property
     def core(self) -> Core:
-        """The memory, to be read by the actor and the tests; never written."""
+        """The memory, which the actor and the tests may read and must not write."""
         return self._core
 
     @property
     def epoch(self) -> int:
-        """Of this start."""
+        """Number of this start of the supervisor."""
         return self._core.epoch
 
     @property
     def members(self) -> dict[str, MemberRecord]:
-        """Everybody who was ever admitted or recognised, by name."""
+        """All members that were admitted or recognised and are not forgotten, by name."""
         return self._core.members
 
     @property
     def finished(self) -> str | None:
-        """Why the run is over, if it is."""
+        """Why the run is over; None while it goes on."""
         return self._core.finished
 
     def handle(self, event: Event, *, now_s: float) -> list[Action]:
-        """Take in one event; returns what is to be done, in order.
+        """Handle one event; returns the actions to perform, in order.
 
         Raises:
             RefusedError: members follow a newer supervisor; this one must end.
@@ -116,7 +116,10 @@ class SupervisorState:
         return core.actions
 
     def _take_from_peer(self, event: PeerEvent, now_s: float) -> None:
-        """What a peer says may end its own session, not this supervisor; the tape says why."""
+        """Handle a peer's event; if that fails, close the peer's link, but keep running.
+
+        The tape gets the reason.
+        """
         try:
             self._take(event, now_s)
         except UNFORESEEN as error:
@@ -152,12 +155,12 @@ class SupervisorState:
                 assert_never(event)
 
     def ends_the_run(self, connection: int) -> bool:
-        """Whether whoever is at the other end of a link may say that the run is over."""
+        """Whether the other end of a link is a syncer, which alone may say that the run is over."""
         core = self._core
         return any(name in core.here[Role.SYNCER] for name in core.linked.get(connection, ()))
 
     def _finish(self, reason: str, connection: int) -> None:
-        """The run is over, says a syncer; nobody else may say that."""
+        """End the run and tell all members, on the word of a syncer; refuse any other sender."""
         core = self._core
         if not self.ends_the_run(connection):
             core.record(Refused("", "only a syncer ends the run"))

@@ -1,31 +1,32 @@
-"""What syncers are told of the learners: what has changed since they were told last.
+"""The membership view: learners' statuses, sent to syncers as numbered changes.
 
-Each change of a learner's status, and each word of an operator that all must know, has a number. A
-syncer's heartbeat says up to which number it knows the view; it is sent what changed since then,
+Each change of a learner's status, and each command of an operator that all must know, has a number.
+A syncer's heartbeat says up to which number it knows the view; it is sent what changed since then,
 in the order of the changes, in pages that fit a frame. The whole view is what changed since 0, so
-a syncer that comes, or missed a page, is told by the same rule. What it costs is what has changed,
-however many learners there are.
+the same rule serves a syncer that is new or missed a page. The cost depends on what has changed,
+not on how many learners there are.
 
-A syncer whose number does not grow is sent again what it lacks, first after `resend_s`, and then
-after twice as long each time: over a slow link the pages, or the word that they came, may still be
-under way. A name that is forgotten (`membership.py`) changes no more, so whoever was told last
-before it ended begins anew.
+To a syncer whose number does not grow, the changes that it lacks are retransmitted, first after
+`resend_s`, and then with exponential backoff: over a slow link the pages, or their acknowledgement,
+may still be under way. A forgotten name (`membership.py`) has no change any more, so a syncer that
+does not know the name's last change yet gets the whole view anew.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 PAGE_MEMBERS = 128
-"""Members of one page: with names of 64 characters of four bytes it fits a frame."""
+"""Most members in one page: with names of 64 characters of four bytes each it fits a frame."""
 
 RESENDS_DOUBLED_MAX = 6
 
 
 @dataclass(slots=True)
 class View:
-    """The numbers of the last changes: `changes` by name, in their order.
+    """The number of each learner's last change.
 
-    `forgotten` is the highest number of a name that was forgotten.
+    `number` is that of the newest change, `changes` maps names to the number of their last change
+    in ascending order, and `forgotten` is the highest number of a name that was forgotten.
     """
 
     number: int = 0
@@ -33,25 +34,28 @@ class View:
     changes: dict[str, int] = field(default_factory=dict)
 
     def changed(self, name: str | None = None) -> None:
-        """Something changed: the status or incarnation of a learner, or what concerns all."""
+        """Count a change: of a learner's status or incarnation, or (no name) one for all."""
         self.number += 1
         if name is not None:
             self.changes.pop(name, None)
             self.changes[name] = self.number
 
     def forget(self, name: str) -> None:
-        """A name is in the view no more."""
+        """Remove a name from the view."""
         self.forgotten = max(self.forgotten, self.changes.pop(name, 0))
 
     def start(self, number: int) -> int:
-        """From where to tell whoever knows the view up to a number: from there, or anew."""
+        """The number from which to send to a syncer that knows the view up to `number`.
+
+        It is `number`, or 0 (the whole view) if a later change was forgotten or it is not ours.
+        """
         return number if self.forgotten <= number <= self.number else 0
 
     def pages(self, after: int) -> Iterator[tuple[int, int, list[str]]]:
-        """What changed after a number: pages of (after, up to, names); one without names if none.
+        """Pages of (after, up to, names) that changed; one page without names if nothing did.
 
         Args:
-            after: what `start` returned.
+            after: the number that `start` returned.
         """
         names: list[str] = []
         for name in reversed(self.changes):
@@ -68,10 +72,11 @@ class View:
 
 @dataclass(slots=True)
 class Follower:
-    """What a syncer was told, on one link, and up to where it has said that it knows it.
+    """A syncer that follows the view over one link.
 
-    `due` says that it is to hear from us even if nothing changed; `waiting_s` is since when it has
-    said the same number, and `repeats` how often it was sent again since.
+    `told` is the change number up to which it was sent the view, and `known` the one that it has
+    acknowledged. `due` says that it gets a page even if nothing changed. `waiting_s` is the time
+    since which it has acknowledged the same number, and `repeats` counts retransmissions since.
     """
 
     connection: int
@@ -82,7 +87,7 @@ class Follower:
     due: bool = True
 
     def hear(self, known: int, now_s: float, resend_s: float) -> None:
-        """Its heartbeat says up to where it knows the view."""
+        """Take in the number that its heartbeat acknowledges; rewind `told` to retransmit."""
         self.due = True
         if known != self.known or known >= self.told:
             self.known, self.waiting_s, self.repeats = known, now_s, 0

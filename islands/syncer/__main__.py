@@ -1,6 +1,6 @@
-"""`python -m islands.syncer`: merges and publishes, on a host without accelerator.
+"""Run a syncer (`python -m islands.syncer`), which merges and publishes; it needs no accelerator.
 
-It hosts the supervisor too, unless it is told where one is.
+The process hosts the supervisor too, unless it is given the address of one.
 """
 
 import sys
@@ -10,7 +10,7 @@ from islands.cli.command import main
 from islands.cli.parsing import Common
 from islands.settings.host import SyncerOptions
 
-if TYPE_CHECKING:  # at run time it is imported with all else that is not needed for --help
+if TYPE_CHECKING:  # at run time, whatever --help does not need is imported later
     from islands.hosting.watchdog import Watchdog
 
 
@@ -41,7 +41,7 @@ def entry(options: SyncerOptions, _: Common) -> int:
 
 
 async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
-    """The supervisor is elsewhere, and tells what the run is."""
+    """Run a syncer whose supervisor is another process; the run spec is fetched from it."""
     from islands.cluster.roles import hooks_of, journal_disk, make_syncer, read_initial
     from islands.cluster.run_claim import require_file, set_aside
     from islands.hosting.fetch_run_spec import Requester, fetch_run_spec
@@ -62,7 +62,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
     network = network_of(connecting, listening, token=token_of(connecting))
     if options.restart:
         require_file(options.file.start_from)
-    disk = journal_disk(options.folder)  # before anybody hears of this start
+    disk = journal_disk(options.folder)  # locked before any peer hears of this start
     try:
         await network.open(listening.host, listening.port, advertise=listening.advertise)
         addresses = options.supervisor_urls
@@ -73,7 +73,7 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         network.allow(limits_of(plan.layout))
         key_file = options.key_file or options.folder / KEY_FILE
         credentials = credentials_of(spec.settings.run, key_file)
-        if options.restart:  # nothing is left that could be refused
+        if options.restart:  # every check that could refuse this start has passed
             disk.close()
             set_aside(options.folder)
             disk = journal_disk(options.folder)

@@ -1,4 +1,4 @@
-"""What a syncer's state asks of the world. Imperatives; the actor performs them in order.
+"""Actions that the syncer's state returns; the actor performs them in order.
 
 The order carries a promise: whatever `WriteJournal` covers is sent only by actions that follow
 the matching `JournalFinished`.
@@ -86,7 +86,7 @@ class BeginMerge:
 
 @dataclass(frozen=True, slots=True)
 class DropContribution:
-    """Payloads of this ticket are not needed any more; of one link only, if it is given."""
+    """Free the payloads of a ticket: of all links, or only of `connection` if it is given."""
 
     ticket: Ticket
     connection: int | None = None
@@ -94,7 +94,7 @@ class DropContribution:
 
 @dataclass(frozen=True, slots=True)
 class InstallSeed:
-    """All fragments of the initial value are here: those with these digests become `version`."""
+    """Install the initial value: the fragments with these digests become `version`."""
 
     version: Version
     digests: tuple[str, ...]
@@ -111,14 +111,14 @@ class WriteJournal:
 
 @dataclass(frozen=True, slots=True)
 class FinishRun:
-    """The final cut is durable: export it, and tell the supervisor until it has heard."""
+    """Export the final cut, which is durable, and tell the supervisor until it has heard."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The supervisor has heard that the run is over, or cannot be told: end this process."""
+    """End this process: the supervisor has heard that the run is over, or cannot be told."""
 
     reason: str
 

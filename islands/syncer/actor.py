@@ -1,6 +1,6 @@
-"""The syncer's actor: performs what `state.py` decides, and turns the world into events.
+"""The syncer's actor: it performs what `state.py` decides, and turns what happens into events.
 
-All heavy work (checks, merges, the journal) goes to workers of its own kind
+All heavy work (checks, merges, the journal) runs on workers, one for each kind
 (`islands.syncer.workers`), so that the loop stays free for heartbeats.
 """
 
@@ -82,24 +82,24 @@ from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
 
 EARLY_MAX = 64
-"""Events that are kept for when the journal is read."""
+"""Events that are buffered until the journal has been read."""
 
 
 class SyncerActor(RoleActor[Event]):
     """One start of the syncer.
 
     Args:
-        name: its name in the run.
-        context: where it lives.
-        disk: where its journal lies; closed when the syncer has ended.
-        workers: for all heavy work; closed when the syncer has ended.
+        name: the syncer's name in the run.
+        context: settings, layout, network and tape.
+        disk: holds the journal; closed when the syncer has ended.
+        workers: do all heavy work; closed when the syncer has ended.
         optimizer: the outer optimizer.
-        credentials: to check learners' admissions.
-        shards: virtual shards of one pass over the data.
-        rng: jitter of its dialling.
+        credentials: verify that peers were admitted by the supervisor.
+        shards: number of virtual shards in one pass over the data.
+        rng: makes the jitter of dialling, and the tag of this start in its epoch proof.
         initial: reads version 0 (one flat value per fragment) on the worker, if there is no
-            journal; None: a learner brings it.
-        hooks: of its host.
+            journal; if it is None, a learner is asked for version 0.
+        hooks: calls into the host, such as exporting the final values.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class SyncerActor(RoleActor[Event]):
         initial: Callable[[], Sequence[NDArray[np.float32]]] | None = None,
         hooks: Hooks | None = None,
     ) -> None:
-        """Prepare; `run` reads the journal and begins."""
+        """Prepare the actor; `run` reads the journal and begins."""
         super().__init__(name, context)
         self.address = name
         self.vault = Vault(context.settings, context.layout, optimizer)
@@ -151,7 +151,7 @@ class SyncerActor(RoleActor[Event]):
         self._due_s = float("inf")
 
     async def on_start(self) -> None:
-        """Take up the journal under a new epoch; heartbeats say meanwhile that it is healing."""
+        """Recover the journal under a new epoch; meanwhile heartbeats report *healing*."""
         context, name = self.context, LearnerName(self.name)
         facts = (context.settings.run, Role.SYNCER, name, context.layout.fingerprint)
         self._membership = MembershipClient(
@@ -166,7 +166,7 @@ class SyncerActor(RoleActor[Event]):
         self._writer.take_over(self._recovered)
 
     def _recovered(self, recovered: Recovered | None) -> None:
-        """The journal is read."""
+        """Begin with what was recovered, unless the actor was stopped meanwhile."""
         if self.ref.stopped:
             return
         try:
@@ -175,7 +175,7 @@ class SyncerActor(RoleActor[Event]):
             self.fail("the journal", error)
 
     def _begin(self, recovered: Recovered | None) -> None:
-        """Let others in; what was asked before that is done now."""
+        """Restore the state, accept links, and post the events buffered during recovery."""
         assert self._membership is not None, "it asks to be admitted from its start on"
         begins = recovered is None and self._initial is not None
         self.state = self._restored(recovered, initial=begins)
@@ -197,7 +197,7 @@ class SyncerActor(RoleActor[Event]):
             self.post(event)
         self._early.clear()
         if self._membership.membership.incarnation is not None:
-            self._membership.beat()  # others may dial it from now on
+            self._membership.beat()  # it tells the supervisor the address to dial
         self._handle(Ticked())
         if begins:
             self._read_initial()
@@ -205,7 +205,7 @@ class SyncerActor(RoleActor[Event]):
             self._hooks.ready()
 
     def _read_initial(self) -> None:
-        """On the worker; what is wrong with it is the user's to mend, and ends this process."""
+        """Read version 0 on the worker; an error is the user's to mend, and ends this process."""
 
         def read() -> tuple[str, ...] | IslandsError:
             assert self._initial is not None, "asked for only if there is one"
@@ -252,9 +252,9 @@ class SyncerActor(RoleActor[Event]):
         )
 
     async def on_message(self, message: Event) -> None:
-        """Handle one event and perform what follows."""
+        """Handle one event and perform the actions that follow."""
         if not self.begun:
-            if len(self._early) < EARLY_MAX:  # what the supervisor says, it says again
+            if len(self._early) < EARLY_MAX:  # the supervisor resends what is lost here
                 self._early.append(message)
             return
         if isinstance(message, JournalFinished):
@@ -262,7 +262,7 @@ class SyncerActor(RoleActor[Event]):
         self._handle(message)
 
     def release(self) -> None:
-        """Let nobody in any more, close every link, end the worker."""
+        """Stop accepting links, and close every link, the workers and the disk."""
         if self._beating is not None:
             self._beating.cancel()
         if self._acceptor is not None:
@@ -282,7 +282,7 @@ class SyncerActor(RoleActor[Event]):
         actions = self.state.handle(event, now_s=now_s)
         for action in actions:
             self._perform(action)
-        for action in actions:  # after all else: a record holds everything that this event decided
+        for action in actions:  # last, since a record holds everything that this event decided
             if isinstance(action, WriteJournal):
                 entry = round_entries.Journal(action.sequence, action.fragment, str(action.version))
                 self.record(entry)
@@ -322,9 +322,9 @@ class SyncerActor(RoleActor[Event]):
                 assert_never(action)
 
     def _send_value(self, connection: int, message: FragmentUpdate) -> None:
-        """Send a version, unless this link is still sending it: it may take longer than a repeat.
+        """Send a version, unless the link is still sending it: that may outlast a resend interval.
 
-        A newer one goes out behind it, in the place of any that waits.
+        A newer version is queued behind it, and replaces any that is still queued.
         """
         link, topic = self._link(connection), f"update-{message.fragment}"
         if link is None:
@@ -342,7 +342,7 @@ class SyncerActor(RoleActor[Event]):
             self.record(Overloaded(found.told, **asdict(found)))
 
     def _write_journal(self, action: WriteJournal) -> None:
-        """Metadata is taken now, with everything that this record promises."""
+        """Queue a record; its metadata is encoded now, with all that the record promises."""
         metadata = encode(self.state.durable)
         fragment, version = action.fragment, action.version
         held = self.vault.journal_arrays
@@ -350,7 +350,7 @@ class SyncerActor(RoleActor[Event]):
         self._writer.write((action.sequence, metadata, fragment, version, arrays))
 
     def _finish(self, reason: str) -> None:
-        """The final cut is durable: it is exported, then told with every heartbeat until heard."""
+        """Export the durable final cut, then report the end with every heartbeat until heard."""
         if self._hooks.export is None:
             self._tell_finished(reason)
             return
@@ -359,12 +359,12 @@ class SyncerActor(RoleActor[Event]):
         self._writer.attempt(lambda: export(*held), lambda: self._tell_finished(reason))
 
     def _published(self, reason: str) -> tuple[list[NDArray[np.float32]], Cut] | None:
-        """What is published now, and what that is; None before everything has a version."""
+        """Return the published values and their cut; None before every fragment has a version."""
         cut = self.state.cut(reason) if self.begun else None
         return None if cut is None else (self.vault.published(list(cut.versions)), cut)
 
     async def on_stop(self, reason: str) -> None:
-        """End; what is published then is left behind as a file."""
+        """End; before the end of the run, the hook `stopped` is given what is published."""
         held = self._published(f"stopped: {reason}") if self._end is None else None
         await super().on_stop(reason)
         if held is not None and self._hooks.stopped is not None:
@@ -385,7 +385,7 @@ class SyncerActor(RoleActor[Event]):
     # --- the supervisor -----------------------------------------------------------------------
 
     def _heartbeat_content(self) -> HeartbeatContent:
-        """While the journal is read, nothing is known but that it heals."""
+        """Return what heartbeats carry: until the journal is read, only the phase *healing*."""
         if not self.begun:
             return HeartbeatContent(Phase.HEALING)
         return self.state.heartbeat_content(self.address)
@@ -405,7 +405,7 @@ class SyncerActor(RoleActor[Event]):
                     self.fail("supervisor", RefusedError(reason))
 
     def _beat(self) -> None:
-        """Every heartbeat: to the supervisor, and to every peer so that it can tell we live."""
+        """Send a heartbeat to the supervisor and, so that they see we are alive, to all peers."""
         if self.ref.stopped:
             return
         self._writer.look()
@@ -461,12 +461,12 @@ class SyncerActor(RoleActor[Event]):
                 self.record(Unexpected(type(body).__name__))
 
     def _relay(self, connection: int, envelope: Envelope) -> None:
-        """Pass a word between peers on, under the name of the link that it came over."""
+        """Forward a message between peers, under the name that its link said hello with."""
         sender, recipient = self._callers.names[connection], envelope.recipient
         target = route(self.state.core, connection, sender, recipient)
         link = None if target is None else self._link(target)
         if link is not None:
-            self._envelopes += 1  # numbers are given once per sender, and on this link that is us
+            self._envelopes += 1  # ids are counted per sender, and on this link we are the sender
             passed = replace(envelope, sender=sender, id=self._envelopes)
             link.send(passed, Lane.BULK if envelope.payload else Lane.CONTROL)
         elif connection not in self._undelivered:
@@ -474,7 +474,7 @@ class SyncerActor(RoleActor[Event]):
             self.record(Undelivered(sender, recipient))
 
     def _hello(self, connection: int, hello: Hello) -> None:
-        """A new session of a peer replaces its earlier ones."""
+        """Handle a peer's hello; its new session replaces the earlier one."""
         genuine = self._credentials.genuine(
             hello.name, hello.incarnation, hello.credential, hello.role
         )
@@ -482,11 +482,11 @@ class SyncerActor(RoleActor[Event]):
         own = core.durable.epoch, core.epoch_proof
         fenced = genuine and self._credentials.another_start(seen, own)
         self.post(LinkOpened(hello, connection, trusted=genuine, fenced=fenced))
-        if fenced:  # the next start on this journal comes after that one, or is told so once more
+        if fenced:  # the next start then gets a higher epoch; if this fails, it is fenced again
             with suppress(JournalError):
                 self._journal.begin_epoch(hello.epoch_seen)
         if not genuine:
-            return  # it is dismissed, and whatever it says until then is not heard
+            return  # it is dismissed, and no message of it is accepted until then
         if (link := self._link(connection)) is not None:
             link.admit()
         earlier = self._callers.greet(connection, hello.name)

@@ -1,6 +1,6 @@
-"""Whether a contribution that arrived is admitted to its round, and if not, why.
+"""Admission: whether a contribution that arrived enters its round, and if not, why.
 
-What became of its tokens is counted in `ledger.py`.
+The fate of its tokens is counted in `ledger.py`.
 
 The checks of SPEC §6, in this order; the first that fails decides:
 
@@ -17,20 +17,21 @@ not finite                             rejected   yes
 norm per step, when its round closes   rejected   yes
 =====================================  =========  ======
 
-The norm is judged last, by `NormGauge.judge`, when the round closes: against the median over
-learners of each one's own median, so that nobody has more than one voice, however often it answers.
-If more than half of those that contributed lately exceed the limit, the regime has changed; then
-contributions are scaled down to the limit, not refused. What was merged enters, as it was scaled,
-and nothing else: a norm that was refused moves nothing.
+The norm is judged last, by `NormGauge.judge`, when the round closes. It is compared with the median
+over learners of each one's own median, so that each has one voice, however often it answers. If
+more than half of those that contributed lately exceed the limit, the regime has changed; then
+contributions are scaled down to the limit, not refused. Only what was merged enters the medians, as
+it was scaled: a refused norm changes nothing.
 
-Deviation: SPEC §6 lets every finite norm enter, and clips if half of a round exceeds. One of two,
-or one that was alone in its round, was so never refused, and entered until it passed whole. Of two
-learners nobody can tell which one is right where they part slowly; of three a liar is alone.
+Deviation: SPEC §6 lets every finite norm enter the medians, and clips if half of a round exceeds.
+So one contributor of two, or one alone in its round, was never refused, and its norms entered until
+they passed unclipped. If two learners drift apart slowly, nobody can tell which one is right; among
+three a liar is alone.
 
 Deviation: SPEC §6 divides the norm by steps × learning rate. Local progress grows between √steps
-(noise) and steps (drift), so that rate of a learner with one step (slow, or just back) is up to
-√H times the others' and an honest learner is refused for H > 100. Dividing by √steps instead never
-makes few steps look large, and a contribution with 1000 times its norm is as visible.
+(noise) and steps (drift), so the rate of a learner with one step (slow, or just back) is up to √H
+times that of the others, and an honest learner is refused for H > 100. Dividing by √steps instead
+never makes few steps look large, and a contribution with 1000 times its norm stands out as clearly.
 """
 
 from dataclasses import dataclass
@@ -39,19 +40,19 @@ from statistics import median
 from islands.identities import Fate
 
 NORM_SAMPLES_MIN = 8
-"""Norms that were merged before any is refused."""
+"""Norms that must have been merged before any is refused."""
 
 NORMS_KEPT = 8
 NORM_LEARNERS_KEPT = 64
-"""Newest norms of a learner, and learners that contributed last, by which norms are judged."""
+"""Newest norms per learner, and number of learners (the last contributors), that are kept."""
 
 LATELY = 16
-"""Newest contributions to a fragment, by which it is seen whether a regime has changed."""
+"""Newest contributions to a fragment, which show whether the regime has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What the actor measured on the payload: facts, no judgement.
+    """What a worker measured on the payload, without any judgement.
 
     `norm` is the Euclidean norm of the contribution in float32 units; it is not finite if any
     value is not.
@@ -80,12 +81,12 @@ def refusal(
     ticket_open: bool,
     stale: str | None,
 ) -> Refusal | None:
-    """The first failing check of the table above, less the norm; None admits.
+    """Return the first failing check of the table above except the norm; None admits.
 
     Args:
         check: what was measured on the payload.
         untrue: why its steps or tokens cannot be true (`claims.py`), if they cannot.
-        fenced: why nothing of its sender is taken, if so.
+        fenced: why nothing is accepted from its sender, if that is so.
         ticket_open: whether its round asked for it and still collects.
         stale: why its base is too old, if it is.
     """
@@ -108,25 +109,25 @@ def refusal(
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Of the contributors to a round: by how many times those to refuse exceed, and the scales."""
+    """By contributor: the multiple of the limit of those to refuse, the scale of the others."""
 
     refused: dict[str, float]
     scales: dict[str, float]
 
 
 class NormGauge:
-    """What norm/(√steps·learning rate) is usual for one fragment, by what was merged of it.
+    """The usual norm/(√steps·learning rate) of one fragment, estimated from what was merged.
 
     Args:
-        limit: how many times the usual is allowed.
+        limit: the largest allowed multiple of the usual rate.
     """
 
     def __init__(self, limit: float) -> None:
-        """Nothing is known."""
+        """Start without samples."""
         self._limit = limit
         self._kept: dict[
             str, tuple[float, ...]
-        ] = {}  # newest rates, who contributed last at the end
+        ] = {}  # newest rates; the last contributor comes last
         self._medians: dict[str, float] = {}
         self._lately: list[tuple[str, bool]] = []  # who contributed, and whether it was too long
 
@@ -138,14 +139,14 @@ class NormGauge:
 
     @property
     def known(self) -> tuple[int, int]:
-        """How many learners and contributions are remembered."""
+        """The number of learners and the number of contributions that are remembered."""
         return len(self._kept), len(self._lately)
 
     def judge(self, rates: dict[str, float]) -> Judgement:
-        """Judge the contributions of a closing round, of which some may be alone in it.
+        """Judge the contributions of a closing round; one may be the only one in it.
 
         Args:
-            rates: by contributor.
+            rates: norm/(√steps·learning rate) of each contribution, by contributor.
         """
         allowed = self._limit * self.usual
         excesses = {name: rate / allowed if allowed > 0 else 0.0 for name, rate in rates.items()}
@@ -158,7 +159,7 @@ class NormGauge:
         return Judgement(over, {name: 1.0 for name in excesses if name not in over})
 
     def merged(self, name: str, rate: float) -> None:
-        """Take in what is merged, as it was scaled."""
+        """Take in the rate of a contribution that is merged, as it was scaled."""
         rates = (*self._kept.pop(name, ()), rate)[-NORMS_KEPT:]
         self._kept[name], self._medians[name] = rates, median(rates)
         if len(self._kept) > NORM_LEARNERS_KEPT:

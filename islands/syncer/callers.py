@@ -1,24 +1,24 @@
-"""Who is at the other end of which link, so that neither is looked for among all."""
+"""An index of peers by link and of links by peer, so that neither is searched for among all."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class Callers:
-    """Names of peers that said hello, by connection, and each one's newest connection by name."""
+    """The names of peers that said hello, by connection, and their newest connections, by name."""
 
     names: dict[int, str] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)
 
     def greet(self, connection: int, name: str) -> int | None:
-        """A peer said hello; returns its earlier connection, which this one replaces."""
+        """Note that a peer said hello; return its earlier connection, which this one replaces."""
         self.forget(connection)
         earlier = self.newest.get(name)
         self.names[connection], self.newest[name] = name, connection
         return earlier
 
     def forget(self, connection: int) -> str | None:
-        """A link is gone; returns who was at its other end."""
+        """Note that a link is gone; return the name of its peer."""
         name = self.names.pop(connection, None)
         if name is not None and self.newest.get(name) == connection:
             del self.newest[name]

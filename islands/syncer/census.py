@@ -1,15 +1,15 @@
-"""What several rules ask of all learners at once, kept instead of counted anew for every event.
+"""Totals over all learners, updated incrementally instead of counted anew for every event.
 
-`Census` owns the sorted names of all that are known, which of them are learners, which of those
-read data, and who may best give its inner moments to another (`state_donors.py`). Who is ready is
-kept by `pace.py`, with its rank. A learner that changed is named to `Core.touch`, and taken in
-before anybody asks. `tests/syncer/recount.py` holds all of it against a count from scratch, after
-every event of the syncer's tests and of random histories.
+`Census` owns the sorted names of all known peers, which of them are learners, which of those read
+data, and the best donor of inner moments (`state_donors.py`). `pace.py` keeps which learners are
+ready, with their ranks. A rule that changes a learner calls `Core.touch`, and the census takes the
+learner in before it is next read. `tests/syncer/recount.py` compares all of it with a count from
+scratch, after every event of the syncer's tests and of random histories.
 
 `Witness` answers "is there a learner that …?" for a condition that is asked after every event and
-seldom changes: it asks the one first of whom it was true last. Only when it is not true any more
-are the others asked, from that one onwards, so that a condition which ends for one learner after
-the other costs one visit each.
+seldom changes: it first checks the learner for which the condition held last. Only if it no longer
+holds there are the others checked, from that learner onwards, so that a condition which ends for
+one learner after the other costs one visit each.
 """
 
 from bisect import bisect_left, insort
@@ -24,10 +24,10 @@ DonorRank = tuple[int, LearnerName]
 
 @dataclass(slots=True)
 class Census:
-    """Who is known: `names` sorted, `learners` without observers, `readers` with a batch.
+    """Known peers: `names` sorted, `learners` without observers, `readers` with a batch.
 
-    `donor` is the best one (None if nobody may donate), if `donor_known`: it is not known from when
-    the best one has left until somebody asks.
+    `donor` is the best donor, or None if nobody may donate. It is valid while `donor_known` is
+    true: after the best one has left or changed, the next one is searched for only on demand.
     """
 
     names: list[LearnerName] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Census:
     donor_known: bool = True
 
     def take_in(self, name: LearnerName, learner: LearnerRecord | None) -> None:
-        """Count a learner as it is now; None if it is not known any more."""
+        """Update the totals with a learner as it is now; None if it is not known any more."""
         if (learner is not None) != (name in self.known):
             if learner is not None:
                 self.known.add(name)
@@ -56,32 +56,33 @@ class Census:
         best = self.donor_rank
         if self.donor_known and rank is not None and (best is None or rank <= best):
             self.donor, self.donor_rank = name, rank
-        elif name == self.donor:  # it may be another one now
+        elif name == self.donor:  # another one may be the best now
             self.donor, self.donor_rank, self.donor_known = None, None, False
 
     def look_for_donor(self, learners: Mapping[LearnerName, LearnerRecord]) -> None:
-        """Ask everybody."""
+        """Find the best donor among all learners."""
         self.donor, self.donor_known = best_donor(learners), True
         self.donor_rank = None if self.donor is None else donor_rank(learners[self.donor])
 
 
 def may_donate(learner: LearnerRecord) -> bool:
-    """Whether it is here, well, and has stepped from what it adopted."""
+    """Return whether a learner is connected, live, not quarantined and stepping from its base."""
     present = learner.connection is not None and learner.status is Status.LIVE
     trains = learner.role is Role.LEARNER and learner.phase is Phase.STEPPING and learner.whole
     return present and trains and not learner.quarantined and learner.progress.steps > 0
 
 
 def donor_rank(learner: LearnerRecord) -> DonorRank:
-    """The least is the best: most tokens, then the first by name.
+    """Return the rank of a donor; the smallest is the best: most tokens, then first by name.
 
-    Tokens were granted, and steps are its own word: a liar would be everybody's donor.
+    Tokens are bounded by what was granted. Steps are only a learner's claim: ranked by them, a
+    liar would become everybody's donor.
     """
     return -learner.progress.tokens, learner.name
 
 
 def best_donor(learners: Mapping[LearnerName, LearnerRecord]) -> LearnerName | None:
-    """Of these, who has most tokens in its incarnation: its moments have seen most."""
+    """Return the donor with most tokens in its incarnation, whose moments have seen most."""
     able = (donor_rank(learner) for learner in learners.values() if may_donate(learner))
     best = min(able, default=None)
     return None if best is None else best[1]
@@ -96,16 +97,16 @@ def _keep(names: set[LearnerName], name: LearnerName, belongs: bool) -> None:  #
 
 @dataclass(slots=True)
 class Witness:
-    """The last learner of whom a condition was true."""
+    """The last learner for which a condition was true."""
 
     name: LearnerName | None = None
 
     def found(self, names: Sequence[LearnerName], true_of: Callable[[LearnerName], bool]) -> bool:
-        """Whether a condition is true of any learner.
+        """Return whether a condition is true of any learner.
 
         Args:
-            names: of all known learners, sorted.
-            true_of: the condition; false of a name that is not known.
+            names: all known names, sorted.
+            true_of: the condition; it must be false for a name that is not known.
         """
         if self.name is not None and true_of(self.name):
             return True

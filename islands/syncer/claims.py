@@ -1,27 +1,27 @@
-"""What a learner claims in numbers, and what it may repeat, held against what the syncer knows.
+"""Checks of the numbers that a learner claims, and of repeated answers.
 
-A number of a peer enters a weight, a pace, a timeout or a grant only within bounds that the syncer
+A peer's number enters a weight, a pace, a timeout or a grant only within bounds that the syncer
 knows itself:
 
 ======================  ========================================================================
 number                  bound
 ======================  ========================================================================
-tokens                  of the incarnation: granted; of a contribution: processed, and not yet
-                        applied or discarded (`ledger.py`)
+tokens                  of an incarnation: what it was granted; of a contribution: what was
+                        processed, and not yet applied or discarded (`ledger.py`)
 steps of a report       at least one token each, and at least one where there are tokens
-steps since a base       at least 0, and at least one token each
+steps since a base      at least 0, and at least one token each
 steps of a contribution what its sender reported around that boundary, less what it reported when
                         it adopted the base (`wrong_steps`)
 step time               twice what this syncer's clock has seen for a step, and a heartbeat
                         (`believed_step_s`)
-tokens of a batch       `BATCHES_DIFFER` times its own mean (`believed_batch`); before its first
-                        step it gets no more of the budget's rest than others (`leases.py`)
+tokens of a batch       `BATCHES_DIFFER` times the learner's own mean (`believed_batch`); before its
+                        first step it gets no more of the remaining budget than others (`leases.py`)
 credits of the pace     one round and one report (`pace.py`)
 repeated answers        `COPIES_MAX` over one link (`Answers`)
 ======================  ========================================================================
 
-What stays a matter of trust: a learner that invents all of its numbers so that they agree with each
-other is one with other batches.
+One thing stays a matter of trust: a learner that invents all of its numbers so that they agree with
+each other cannot be told from one with other batches.
 """
 
 from collections import deque
@@ -31,19 +31,19 @@ from dataclasses import dataclass, field
 from islands.messages.training import Contribution, Progress
 
 BATCHES_DIFFER = 4
-"""Batches of one learner differ by less than this, in the mean over a contribution."""
+"""The mean batch of a contribution differs from its learner's mean by less than this factor."""
 
 MARKS_KEPT = 32
-"""Reports per learner by which the steps of a contribution are told."""
+"""Reports that are kept per learner, to check the steps of its contributions."""
 
 COPIES_MAX = 2
-"""A link may deliver an answer twice; it is sent once over each link."""
+"""An answer is sent once over each link, and a link may deliver it twice."""
 
 ANSWERS_KEPT = 64
-"""Tickets per learner whose repeated answers are known again."""
+"""Tickets that are kept per learner, to recognize repeated answers."""
 
 STEP_TIME_SLACK = 2.0
-"""By how many times a step may be longer than the mean of those between two reports."""
+"""A step may be this many times longer than the mean step between two reports."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class ReportedTotals:
             self.kept.append((steps, tokens))
 
     def steps_at(self, tokens: int) -> tuple[int, int]:
-        """The least and the most steps at a boundary with so many tokens: each has at least one."""
+        """Return the fewest and the most steps in so many tokens: each step has at least one."""
         before = max((mark for mark in self.kept if mark[1] <= tokens), default=(0, 0))
         after = min((mark for mark in self.kept if mark[1] >= tokens), default=None)
         least = before[0] + (before[1] < tokens)
@@ -70,17 +70,17 @@ class ReportedTotals:
 
 @dataclass(slots=True)
 class Answers:
-    """The newest tickets that a learner answered: over which link last, and how often over that.
+    """The newest tickets that a learner answered, each with its last link and copies over that.
 
     An answer that was taken in waits for its merge or has its fate, and neither changes when its
-    link breaks: another one for the same ticket is a repetition, over whatever link it comes. Only
-    the copies of one link can be a fault of their sender.
+    link breaks: another one for the same ticket is a duplicate, over whatever link it comes. Only
+    several copies over one link can be a fault of their sender.
     """
 
     given: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
     def count(self, epoch: int, round_: int, connection: int) -> int:
-        """Take in an answer; returns how many copies of it have come over this link."""
+        """Take in an answer; return how many copies of it have come over this link."""
         key = epoch, round_
         before, copies = self.given.get(key, (connection, 0))
         copies = copies + 1 if before == connection else 1
@@ -90,15 +90,15 @@ class Answers:
         return copies
 
     def has(self, epoch: int, round_: int) -> bool:
-        """Whether an answer to a ticket was taken in before."""
+        """Return whether an answer to a ticket was taken in before."""
         return (epoch, round_) in self.given
 
 
 def news_of(before: Progress | None, told: Progress) -> list[int]:
-    """The fragments of which a report says something else than the last one of its incarnation.
+    """Return the fragments for which a report differs from the last one of its incarnation.
 
-    A learner has adopted something, or knows more of what it was in doubt about. What has not
-    changed was found possible before, and the totals only grow: it still is.
+    There the learner has adopted a version, or learnt more of what it was in doubt about. What has
+    not changed was found possible before and, since the totals only grow, still is.
     """
     if before is None:
         return list(range(len(told.fragments)))
@@ -107,12 +107,12 @@ def news_of(before: Progress | None, told: Progress) -> list[int]:
 
 
 def wrong_report(before: Progress | None, told: Progress, news: Iterable[int]) -> str | None:
-    """Why the counts of a report cannot be true; None if they can.
+    """Return why the counts of a report cannot be true; None if they can.
 
     Args:
         before: the last report of the same incarnation, if there is one.
-        told: the report.
-        news: the fragments of which it says something else (`news_of`).
+        told: the report to check.
+        news: the fragments for which the two differ (`news_of`).
     """
     if min(told.steps, told.tokens, told.batch_tokens) < 0:
         return "a count below 0"
@@ -132,19 +132,19 @@ def wrong_report(before: Progress | None, told: Progress, news: Iterable[int]) -
 
 
 def age_steps(contribution: Contribution, told: Progress) -> float:
-    """How many steps its sender had done, by its last report, beyond those in a contribution."""
+    """Return how many steps after those in a contribution its sender's last report counts."""
     later = told.tokens - contribution.processed_tokens
     return max(0.0, told.steps * later / told.tokens) if told.tokens > 0 else 0.0
 
 
 def wrong_steps(contribution: Contribution, told: Progress, marks: ReportedTotals) -> str | None:
-    """Why the steps of a contribution cannot be true; None if they can.
+    """Return why the steps of a contribution cannot be true; None if they can.
 
     Args:
-        contribution: its steps and tokens are since its base, `processed_tokens` since the
+        contribution: its steps and tokens count since its base, its `processed_tokens` since the
             incarnation began.
         told: the newest report of its sender.
-        marks: its reports before.
+        marks: the totals of the sender's newest reports.
     """
     steps, tokens = contribution.steps, contribution.tokens
     if not 1 <= steps <= tokens:
@@ -166,19 +166,19 @@ def wrong_steps(contribution: Contribution, told: Progress, marks: ReportedTotal
 
 
 def believed_step_s(claimed_s: float, *, steps: int, elapsed_s: float, slack_s: float) -> float:
-    """A step time, as far as this syncer has seen time for it.
+    """Return a claimed step time, limited by the time that this syncer's clock saw for it.
 
     Args:
-        claimed_s: by the learner, of its last step.
-        steps: done since an earlier report.
-        elapsed_s: since that report arrived, on this syncer's clock.
-        slack_s: by which reports may be early or late.
+        claimed_s: the learner's claim for its last step.
+        steps: steps done since an earlier report.
+        elapsed_s: time since that report arrived, on this syncer's clock.
+        slack_s: how much reports may be early or late.
     """
     return min(claimed_s, STEP_TIME_SLACK * elapsed_s / max(1, steps) + slack_s)
 
 
 def believed_batch(told: Progress) -> int:
-    """Tokens of one batch of a learner, as far as its own steps bear out what it says."""
+    """Return a learner's claimed tokens per batch, limited by what its own steps bear out."""
     if told.steps < 1:
         return told.batch_tokens
     return min(told.batch_tokens, max(1, BATCHES_DIFFER * told.tokens // told.steps))

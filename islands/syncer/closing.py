@@ -1,4 +1,4 @@
-"""How a run ends: every token that can still count does.
+"""How a run ends, so that every token that can still be merged is merged.
 
     draining ──all have stopped──▶ rounds ──one per fragment──▶ adopting ──▶ cutting
                                                                                  │
@@ -6,20 +6,20 @@
 
 1. *Draining*: nothing is granted any more; learners use up their quota, or are told to stop. Once
    all have stopped, a round that is still open gets K = all as well: nobody else will answer.
-2. *Rounds*: one closing round per fragment, with K = all. Who cannot be reached is not waited for;
-   who has yet to adopt its own merged contribution is.
+2. *Rounds*: one closing round per fragment, with K = all. Skip unreachable learners; wait for every
+   learner that has not adopted the merge it contributed to.
 3. *Adopting*: learners report the last versions, so that the ledger has nothing pending.
-4. *Cutting*: who cannot be reached, or has something left all the same, is ended, so that its
+4. *Cutting*: a learner that cannot be reached, or still has pending tokens, is ended, so that its
    tokens have a fate; the final state is journalled; then it is exported.
-5. *Finished*: the supervisor is told until it answers; that it has heard is journalled, so that a
-   run that is over is known to be. Who still dials in is told to stop.
+5. *Finished*: the supervisor is told until it answers; its answer is journalled, so that a restart
+   knows that the run is over. A peer that still dials in is told to stop.
 
-In 1 to 3 it waits as long as something goes forward: each learner that stops, each answer and
-merge, and after 1 each adoption gives it as much time again as the longest step and exchange of
-those who can be reached may take (`timeouts.py`). Whoever does not answer within that time is not
-asked any more, and the others go on; whoever was left out before has this one chance more. All of
-it together is bounded when the end begins, so that no peer can postpone it for ever. `final_s` is
-the least of it, and bounds the time in 5 for which the supervisor cannot be reached.
+In 1 to 3 progress restarts the wait: after each learner that stops, each answer, each merge and,
+after 1, each adoption it lasts as long again as the longest step and exchange of the reachable
+learners may take (`timeouts.py`). A learner that does not answer within that time is not asked any
+more, and the others go on; a learner that was left out before gets this one more chance. The total
+is bounded when the end begins, so that no peer can postpone it for ever. `final_s` is the shortest
+wait; in 5 it also bounds how long an unreachable supervisor is waited for.
 """
 
 from islands.identities import LearnerName, Phase, Role, Status
@@ -37,7 +37,7 @@ from islands.tape import round_entries
 
 
 def advance_closing(core: Core, now_s: float) -> None:
-    """Begin the end when it is due, and take it one stage further if possible."""
+    """Begin the end of the run when it is due, and advance it by a stage if possible."""
     if core.closing is None:
         reason = _due(core)
         if reason is None:
@@ -68,7 +68,7 @@ def advance_closing(core: Core, now_s: float) -> None:
 
 
 def _overdue(closing: Closing, now_s: float) -> bool:
-    """Whether nothing went forward for as long as the end waits."""
+    """Return whether the deadline has passed; progress since the last call moves it on first."""
     if closing.forward:
         closing.forward = False
         until_s = min(now_s + closing.patience_s, closing.latest_s)
@@ -82,7 +82,7 @@ def _go_on(closing: Closing, stage: ClosingStage, now_s: float) -> None:
 
 
 def take_supervisor_link(core: Core, *, up: bool, now_s: float) -> None:
-    """Once the run is over, this says whether anybody can be told so."""
+    """Note whether the supervisor can be reached; once the run is over, restart the wait for it."""
     core.supervised = up
     if core.closing is not None and core.closing.stage is ClosingStage.FINISHED:
         _wait_for_supervisor(core, core.closing, now_s)
@@ -99,7 +99,7 @@ def _wait_for_supervisor(core: Core, closing: Closing, now_s: float) -> None:
 
 
 def take_end_heard(core: Core) -> None:
-    """The supervisor knows that the run is over; the journal is to say so."""
+    """Note that the supervisor knows that the run is over, and have that journalled."""
     over = core.closing is not None and core.closing.stage is ClosingStage.FINISHED
     if over and not core.durable.reported:
         core.durable.reported = True
@@ -107,7 +107,7 @@ def take_end_heard(core: Core) -> None:
 
 
 def resume_end(core: Core, now_s: float) -> None:
-    """A run that was over before this start: nothing is left but to have it heard."""
+    """Resume a run that was over before this start: only its end has yet to be reported."""
     assert core.durable.finished is not None, "the final cut is durable"
     core.closing = Closing(core.durable.finished, now_s, now_s, [], ClosingStage.CUTTING)
 
@@ -124,9 +124,10 @@ def _due(core: Core) -> str | None:
 
 
 def tokens_used_up(core: Core) -> bool:
-    """Whether nobody can do one more batch with the budget, or with what it holds of it.
+    """Return whether nobody can do one more batch with its quota or with the rest of the budget.
 
-    That is asked after every event, so whoever showed last that it is not so is asked first.
+    This is asked after every event, so the reader and holder that last showed that tokens are left
+    (`Core.unspent`) are checked first.
     """
     leases = core.durable.leases
     if leases.remaining_tokens is None:
@@ -156,7 +157,7 @@ def tokens_used_up(core: Core) -> bool:
 
 
 def _can_spend(core: Core, reader: LearnerName, holder: LearnerName | None) -> bool:
-    """Whether a reader's batch fits into what a holder has left, or (None) the budget has."""
+    """Return whether a reader's batch fits into a holder's unused quota, or (None) the budget."""
     leases, learner = core.durable.leases, core.learners.get(reader)
     if learner is None or learner.progress.batch_tokens <= 0:
         return False
@@ -170,7 +171,7 @@ def _can_spend(core: Core, reader: LearnerName, holder: LearnerName | None) -> b
 
 
 def _starved(core: Core, name: LearnerName) -> bool:
-    """Whether a learner knows its whole quota and has nothing that it could do with it."""
+    """Return whether a learner knows its whole quota and cannot step with what is left of it."""
     learner, holder = core.learners.get(name), core.durable.leases.holders[name]
     return (
         learner is not None
@@ -211,7 +212,7 @@ def begin_closing(core: Core, reason: str, now_s: float) -> None:
 
 
 def _all_measured(core: Core) -> bool:
-    """Whether everybody with an account can be reached, and its exchange is known."""
+    """Return whether each learner with an account can be reached and its exchange is known."""
 
     def measured(name: LearnerName) -> bool:
         learner = core.learners.get(name)
@@ -229,7 +230,7 @@ def _ask_no_more(core: Core) -> None:
 
 
 def _all_stopped(core: Core) -> bool:
-    """Nobody who could still contribute is stepping, or has yet to come back to this start."""
+    """Return whether no learner that could contribute still steps, or has yet to reconnect."""
     if len(core.durable.ledger.books) > core.learner_count:
         return False
     return not core.any_learner("stepping", _steps)
@@ -245,7 +246,7 @@ def _steps(learner: LearnerRecord) -> bool:
 
 
 def _closing_rounds(core: Core, closing: Closing, now_s: float, *, overdue: bool) -> None:
-    """One round for each fragment on which somebody has something left."""
+    """Open one round for each fragment on which a learner has something left to contribute."""
     limit = core.settings.open_rounds_max(core.fragments)
     for fragment in list(closing.left):
         if overdue:
@@ -265,7 +266,7 @@ def _closing_rounds(core: Core, closing: Closing, now_s: float, *, overdue: bool
 
 
 def _hurry(core: Core, now_s: float) -> None:
-    """The time is up: merge what has arrived."""
+    """Excuse all learners still waited for, since the time is up; merge what has arrived."""
     for fragment in sorted(core.rounds):
         round_ = core.rounds[fragment]
         if round_.stage is Stage.COLLECTING:
@@ -278,7 +279,7 @@ def _hurry(core: Core, now_s: float) -> None:
 
 
 def _awaited(core: Core, fragment: int) -> bool:
-    """Whether somebody who can be reached will have something left, but not just now.
+    """Return whether a reachable learner may have something to contribute later, but not now.
 
     It has yet to answer other pulls, or to adopt the version with its own contribution.
     """
@@ -296,7 +297,7 @@ def _awaited(core: Core, fragment: int) -> bool:
 
 
 def _adopted(core: Core) -> bool:
-    """Every learner that can be reached holds the last version of every fragment."""
+    """Return whether every ready learner holds the last version of every fragment."""
 
     def behind(learner: LearnerRecord) -> bool:
         wanted = range(core.fragments)

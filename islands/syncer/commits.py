@@ -1,4 +1,4 @@
-"""New versions: after a merge, journal first, then send. And where version 0 comes from."""
+"""Commits of new versions: journal first, then send. Version 0 comes from a learner or a file."""
 
 from islands.identities import (
     Fate,
@@ -20,14 +20,15 @@ from islands.tape import round_entries
 
 SEED_ROUND = -1
 SEED_REPEATS = 5
-"""Repetitions without anything new, each after twice as long, before another learner is asked."""
+"""Repeated requests without a new fragment, each after twice the wait, before another learner is
+asked."""
 
 BELATED_INTERVALS = 2
 """What a closing round merges beyond so many intervals was in no value that anybody trained on."""
 
 
 def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s: float) -> None:
-    """A fragment's next value is computed: account for it, and make both durable at once."""
+    """Account for a merge that was computed; the value and the accounts become durable together."""
     round_ = core.rounds[fragment]
     assert round_.number == number, "a fragment has one round at a time"
     durable = core.durable
@@ -65,10 +66,11 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
 
 
 def _look_for_swings(core: Core, fragment: int, facts: MergeFacts, now_s: float) -> None:
-    """Tell a run whose merged directions undo one another that its outer step is too long.
+    """Warn that the outer step is too long if merged directions undo one another.
 
-    Where several learners train and each merge is of one of them, its direction goes from where the
-    last one was to where this one is: that undoes the last one, however long the step.
+    Where several learners train and a merge holds one contribution, nothing is concluded: its
+    direction leads from where the last learner was to where this one is, which undoes the last
+    merge, however long the step.
     """
     if len(facts.weights) == 1 < core.learner_count:
         return
@@ -116,7 +118,7 @@ def _apply(core: Core, round_: Round, name: LearnerName, version: Version) -> No
 
 
 def take_journalled(core: Core, sequence: int, now_s: float) -> None:
-    """Records up to `sequence` are durable: commit what they hold, and tell everybody."""
+    """Commit what the records up to `sequence` hold, now that they are durable, and send it."""
     while core.journalling and core.journalling[0][0] <= sequence:
         _, fragment = core.journalling.popleft()
         if fragment is not None and core.seeded:
@@ -127,7 +129,7 @@ def take_journalled(core: Core, sequence: int, now_s: float) -> None:
 
 
 def _send_grants(core: Core, sequence: int) -> None:
-    """Send the newest grants that records up to `sequence` hold, whatever was added since."""
+    """Send the newest grants that records up to `sequence` hold; later ones are not durable yet."""
     durable: dict[LearnerName, LeaseGranted] = {}
     while core.written_grants and core.written_grants[0][0] <= sequence:
         durable.update(core.written_grants.popleft()[1])
@@ -161,9 +163,9 @@ def _send_to_all(core: Core, fragments: list[int], now_s: float) -> None:
 
 
 def request_seed(core: Core, now_s: float) -> None:
-    """Without a version 0, ask the first learner (by name) that has one to offer.
+    """Ask the first learner (by name) that can offer a version 0 for it, if the run has none.
 
-    One whose offer was refused is asked again only after the others.
+    A learner whose offer was refused is asked again only after the others.
     """
     if core.seeded or core.seeding is not None or core.initial:
         return
@@ -176,7 +178,7 @@ def request_seed(core: Core, now_s: float) -> None:
 
 
 def _may_seed(learner: LearnerRecord) -> bool:
-    """Whether it has a value to offer, and can be asked."""
+    """Return whether a learner has an initial value to offer and can be reached."""
     return learner.role is Role.LEARNER and learner.phase is Phase.HEALING and learner.reachable
 
 
@@ -199,10 +201,10 @@ def ask_for_seed(core: Core, now_s: float) -> None:
 
 
 def give_up_late_seed(core: Core, seeding: Seeding) -> None:
-    """Who was asked often enough and sent nothing new makes place for another that is able.
+    """Give up a learner that was asked often and sent nothing new, if another one is able.
 
-    A large seed takes long over a slow link, and the next one's link may be as slow: whoever was
-    given up is asked once more often when its turn comes again, so for about twice as long.
+    A large seed takes long over a slow link, and the next learner's link may be as slow. So a
+    learner that was given up is asked once more often in its next turn, for about twice as long.
     """
     if seeding.journalled is not None or seeding.refused:
         return
@@ -222,7 +224,7 @@ def give_up_late_seed(core: Core, seeding: Seeding) -> None:
 
 
 def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
-    """One fragment of the initial value; when all are here, they become version 0 together."""
+    """Take in a fragment of the initial value; once all are here, they become version 0 at once."""
     seeding = core.seeding
     if seeding is None or seeding.journalled is not None:
         return
@@ -242,7 +244,7 @@ def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
 
 
 def take_initial(core: Core, digests: tuple[str, ...], now_s: float) -> None:
-    """Version 0 was read from a file: no learner has to be asked."""
+    """Install a version 0 that was read from a file, so that no learner has to be asked."""
     if core.seeded or not core.initial:
         return
     core.initial = False
@@ -269,7 +271,7 @@ def _journal_next(core: Core, seeding: Seeding) -> None:
 
 
 def _journal_seed(core: Core, seeding: Seeding, now_s: float) -> None:
-    """One fragment of version 0 is durable: the next one, or all are committed together."""
+    """Journal the next fragment of version 0; when all are durable, commit them together."""
     assert seeding.journalled is not None, "the seed is complete"
     seeding.journalled += 1
     if seeding.journalled < core.fragments:

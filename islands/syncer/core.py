@@ -1,8 +1,8 @@
 """The syncer's memory, and the few operations on it that several rules share.
 
 `Core` is plain data plus the list of actions being collected while one event is handled. The rules
-are functions over it: `sessions.py` (who is here), `scheduling.py` (rounds), `commits.py` (new
-versions), `closing.py` (the end). `Durable` is the part that the journal keeps.
+are functions over it: `sessions.py` (membership), `scheduling.py` (rounds), `commits.py` (new
+versions), `closing.py` (the end of the run). `Durable` is the part that the journal keeps.
 """
 
 from collections import deque
@@ -47,13 +47,13 @@ class Published:
 class Durable:
     """What a restarted syncer must know: exactly the metadata of a journal record.
 
-    `published` is what the record's sequence number makes durable. `fence` knows the ended
-    incarnations. `stopping` is why the run is closing: an end that was begun is
-    begun again after a restart. `finished` is why it is over, `reported` that the supervisor has
-    heard so. `belated_tokens` were merged at the end only, although rounds before it should have
-    (`commits.py`). `elapsed_s` is the time that counts against the budget (`pausing.py`). `clock`
-    is the fleet's, from which learning rates follow: it goes on where it was under
-    another H or P.
+    `published` holds the versions that the record with number `sequence` makes durable. `fence`
+    knows the ended incarnations. `stopping` is the reason why the run is closing; a restarted
+    syncer begins that closing again. `finished` is the reason why the run is over, and `reported`
+    tells whether the supervisor has heard so. `belated_tokens` counts tokens that closing rounds
+    merged although earlier rounds should have (`commits.py`). `elapsed_s` is the time that counts
+    against the budget (`pausing.py`). `clock` is the fleet's learning-rate clock; it continues
+    from its value if H or P change.
     """
 
     epoch: int
@@ -80,7 +80,7 @@ class Durable:
 
 
 class ClosingStage(StrEnum):
-    """How far the end of the run is."""
+    """Stages of the end of the run, in order (`closing.py`)."""
 
     DRAINING = "draining"
     ROUNDS = "rounds"
@@ -94,10 +94,10 @@ class ClosingStage(StrEnum):
 class Closing:
     """The end of the run; `left` are the fragments whose closing round is still to come.
 
-    `deadline_s` bounds the waiting for learners, and once finished that for the supervisor. While
-    the end goes `forward`, it moves on by `patience_s`, to `latest_s` at most, which nothing moves.
-    `stopped` are those who reported so, and `silent` those who did not answer in time: they are
-    neither asked any more nor waited for.
+    `deadline_s` bounds the wait for learners and, once finished, the wait for the supervisor. When
+    something went `forward`, the deadline moves to `patience_s` from then, up to the fixed limit
+    `latest_s`. `stopped` holds the learners that reported so, and `silent` those that did not
+    answer in time: they are neither asked any more nor waited for.
     """
 
     reason: str
@@ -113,7 +113,7 @@ class Closing:
 
 @dataclass(slots=True)
 class Adoption:
-    """Waiting for the K-th report of adoption of a version, to measure ξ_sync."""
+    """A wait for the K-th report that a version was adopted, by which ξ_sync is measured."""
 
     version: Version
     closed_s: float
@@ -123,13 +123,13 @@ class Adoption:
 
 @dataclass(slots=True)
 class Seeding:
-    """Version 0 is being fetched from one learner; digests of what has arrived, by fragment.
+    """The fetch of version 0 from one learner, with the digests of arrived fragments by index.
 
-    If it came from elsewhere, there is no such learner, and nothing is missing.
+    A version 0 that was read from a file has no such learner, and is complete from the start.
 
-    Once complete, the fragments are `journalled` one after the other: a record names no version
-    whose value an earlier record, or itself, does not hold. `times` is how often it was asked since
-    it `had` sent so many.
+    Once complete, the fragments are journalled one after the other, since a record names no version
+    whose value neither it nor an earlier record holds; `journalled` is the index of the one being
+    written. `times` counts the requests repeated since the learner `had` sent so many fragments.
     """
 
     name: LearnerName
@@ -146,21 +146,21 @@ class Seeding:
 class Core:
     """All that a syncer knows.
 
-    `counted_s` is the time up to which `Durable.elapsed_s` counts, `swept_s` that of the last
-    repetitions. `epoch_proof` is given to peers with every Welcome. `initial` tells that version 0
-    is being read, so that no learner is asked for it; `supervised` that the link to the supervisor
-    is up. `wrongs` are the times at which a name said what cannot be true.
+    `counted_s` is the time up to which `Durable.elapsed_s` counts, `swept_s` that of the last sweep
+    (`retries.py`). Every Welcome gives `epoch_proof` to a peer. `initial` tells whether version 0
+    is being read from a file, so that no learner is asked for it; `supervised` whether the link to
+    the supervisor is up. `wrongs` holds, by name, the times of reports that cannot be true.
 
-    `grants` are those not durable yet, with the record that holds them, if it is written;
-    `written_grants` are what each such record holds, oldest first: a grant may be renewed before it
-    is durable, again and again, and what is durable is sent.
+    `grants` holds the grants that are not durable yet, each with the sequence number of its record
+    once that is written. `written_grants` holds the content of each such record, oldest first: a
+    grant may be renewed repeatedly before it is durable, and only what is durable is sent.
 
-    No rule may look at all learners after every event: a run has thousands of each. Who changed is
-    named to `touch`; `changed` are those that the census and the pace have yet to take in,
-    `touched` those of the event that is being handled, and `ungranted` those who may need tokens
-    or data since the last grants; `hungry` could not be given a whole batch. `barren` is the number
-    of the next round if nobody was eligible for it, `unspent` shows that tokens are left
-    (`closing.py`), `witnesses` are those of `any_learner`.
+    No rule may look at all learners after every event: a run has thousands of each. A rule that
+    changes a learner calls `touch`. `changed` holds the learners that the census and the pace have
+    yet to take in, `touched` those of the event being handled, `ungranted` those that may need
+    tokens or data since the last grants, and `hungry` those that could not be given a whole batch.
+    `barren` is the number of the next round if nobody was eligible for it, `unspent` shows that
+    tokens are left (`closing.py`), and `witnesses` are those of `any_learner`.
     """
 
     settings: RunSettings
@@ -208,7 +208,7 @@ class Core:
 
     @property
     def fragments(self) -> int:
-        """P: fragments in the plan."""
+        """P, the number of fragments."""
         return len(self.published)
 
     @property
@@ -222,14 +222,14 @@ class Core:
         return self.published[-1] is not None
 
     def version(self, fragment: int) -> Version:
-        """The committed version of a fragment of a seeded run."""
+        """Return the committed version of a fragment of a seeded run."""
         published = self.published[fragment]
         assert published is not None, "the run has no version 0 yet"
         return published.version
 
     @property
     def overlap_steps(self) -> int:
-        """τ, as it is set, or as measured times say."""
+        """τ, as it is set or, if it is `auto`, as it follows from measured times."""
         told = self.settings.overlap_steps
         if told is not Automatic.AUTO:
             return told
@@ -242,7 +242,7 @@ class Core:
         return self.durations.step_s.value or 0.0
 
     def answer_timeout_s(self, learner: LearnerRecord) -> float:
-        """How long this learner's answer is waited for (`timeouts.py`)."""
+        """Return how long a round waits for this learner's answer (`timeouts.py`)."""
         step_s = max(self.step_s, learner.step_s)
         return answer_timeout_s(
             self.settings.timing,
@@ -252,7 +252,7 @@ class Core:
         )
 
     def went_forward(self, learner: LearnerRecord | None = None) -> None:
-        """Something happened for which the end of the run waits."""
+        """Note progress of the closing, which moves its deadline on."""
         if self.closing is not None:
             self.closing.forward = True
             if learner is not None:
@@ -260,18 +260,18 @@ class Core:
                 self.closing.patience_s = max(self.closing.patience_s, patience_s)
 
     def has_adopted(self, learner: LearnerRecord) -> None:
-        """A learner holds a version; the end waits for that once all have stopped."""
+        """Note that a learner adopted a version: progress once every learner has stopped."""
         if self.closing is not None and self.closing.stage is not ClosingStage.DRAINING:
             self.went_forward(learner)
 
     def has_stopped(self, learner: LearnerRecord) -> None:
-        """A learner steps no more; that brings the end forward once."""
+        """Note that a learner stopped stepping: progress of the closing, once per learner."""
         if self.closing is not None and learner.name not in self.closing.stopped:
             self.closing.stopped.add(learner.name)
             self.went_forward(learner)
 
     def final_patience_s(self, learner: LearnerRecord) -> float:
-        """How long the end waits for this learner (`timeouts.py`)."""
+        """Return how long the end of the run waits for this learner (`timeouts.py`)."""
         timing, exchange = self.settings.timing, learner.exchange
         answer_s = exchange.measured_s(learner.step_s) or 0.0
         patience_s = final_patience_s(
@@ -285,17 +285,17 @@ class Core:
         return max(patience_s, timing.scaled(timing.compile_s)) if unknown else patience_s
 
     def touch(self, name: LearnerName) -> None:
-        """A learner came, went, reported or was judged: whatever is kept about it follows."""
+        """Mark a learner that joined, left, reported or was judged, so that indexes are updated."""
         self.touch_answers(name)
         self.ungranted[name] = None
 
     def touch_answers(self, name: LearnerName) -> None:
-        """A learner answered a pull: what it needs next does not follow from that."""
+        """Mark a learner that answered a pull; that does not change which grant it needs."""
         self.changed[name] = None
         self.touched[name] = None
 
     def take_in(self) -> None:
-        """Bring the census and the ranking up to date with who changed."""
+        """Update the census and the pace ranking with the learners that changed."""
         while self.changed:
             name, _ = self.changed.popitem()
             learner = self.learners.get(name)
@@ -311,21 +311,21 @@ class Core:
         return self.ineligible(name, number % self.fragments) is None
 
     def names(self) -> list[LearnerName]:
-        """All known names, in the one order that decides anything."""
+        """Return all known names, sorted: no decision depends on any other order."""
         self.take_in()
         return list(self.census.names)
 
     @property
     def learner_count(self) -> int:
-        """Learners that are known here; observers only read, so they count for nothing."""
+        """The number of known learners; observers only read, so they are not counted."""
         self.take_in()
         return len(self.census.learners)
 
     def any_learner(self, what: str, true_of: Callable[[LearnerRecord], bool]) -> bool:
-        """Whether a condition is true of anybody who is known (`census.py`).
+        """Return whether a condition is true of any known peer (`census.py`).
 
         Args:
-            what: names the condition; one that depends on something has one name for each.
+            what: unique name of the condition; one with a parameter has a name for each value.
             true_of: the condition.
         """
         self.take_in()
@@ -337,22 +337,22 @@ class Core:
         return self.witnesses.setdefault(what, Witness()).found(self.census.names, known)
 
     def pace_setter(self) -> LearnerName | None:
-        """The learner that sets the pace now."""
+        """Return the learner that sets the pace now."""
         self.take_in()
         return self.pace.setter()
 
     def pace_allows(self) -> bool:
-        """Whether compute has earned one more round."""
+        """Return whether enough steps were done for one more round (`pace.py`)."""
         self.take_in()
         return self.pace.ready()
 
     def merged_version(self, name: LearnerName, fragment: int) -> Version | None:
-        """The version that contains the learner's last merged contribution."""
+        """Return the version that contains the learner's last merged contribution."""
         book = self.durable.ledger.books.get(name)
         return None if book is None else book.accounts[fragment].merged_version
 
     def ineligible(self, name: LearnerName, fragment: int) -> str | None:
-        """Why a learner may not be asked for a fragment (`eligibility.py`); None if it may."""
+        """Return why a learner may not be asked for a fragment (`eligibility.py`), or None."""
         return ineligible_because(
             self.learners[name],
             fragment,
@@ -361,14 +361,14 @@ class Core:
         )
 
     def eligible(self, fragment: int) -> list[LearnerName]:
-        """Learners that may be asked for a fragment, by name."""
+        """Return the learners that may be asked for a fragment, by name."""
         return [name for name in self.names() if self.ineligible(name, fragment) is None]
 
     def publish(self, fragment: int, published: Published) -> None:
-        """A version is committed: it is durable, and the newest of those kept.
+        """Commit a version, which must be durable, as the newest of those kept.
 
         Raises:
-            InvariantError: it is not durable: a bug.
+            InvariantError: the version is not durable, which is a bug.
         """
         durable = self.durable.published[fragment]
         if durable is None or published.version > durable.version:
@@ -382,7 +382,7 @@ class Core:
         self.actions.append(Record(entry))
 
     def send_update(self, learner: LearnerRecord, fragment: int, now_s: float) -> None:
-        """Send the committed version of a fragment, with what it contains of the receiver."""
+        """Send a fragment's committed version, and which of the receiver's work it contains."""
         published = self.published[fragment]
         if published is None or learner.connection is None:
             return
@@ -399,7 +399,7 @@ class Core:
         self.actions.append(SendValue(learner.connection, message))
 
     def merged_into(self, name: LearnerName, fragment: int, version: Version) -> Merged | None:
-        """A learner's newest contribution that a version contains, directly or through others."""
+        """Return a learner's last merged contribution if a version contains it, else None."""
         book = self.durable.ledger.books.get(name)
         if book is None:
             return None
@@ -423,24 +423,24 @@ class Core:
 
     @property
     def all_durable(self) -> bool:
-        """Whether nothing is being written, or waits to be (`records.py`)."""
+        """Whether no record is being written or waits to be written (`records.py`)."""
         return not self.journalling and self.records.due_s is None
 
     def next_record_s(self) -> float | None:
-        """When the next record without a fragment may be written, as far as that is known."""
+        """Return when the next record without a fragment may be written; None if none is known."""
         if any(fragment is None for _, fragment in self.journalling):
-            return None  # when the one under way is durable
+            return None  # the time is known once the one under way is durable
         return self.records.at_s(len(self.durable.ledger.books) * self.fragments)
 
     def write_due(self, now_s: float) -> None:
-        """Write what has waited for a record long enough."""
+        """Write a record without a fragment if one is due."""
         at_s = self.next_record_s()
         if at_s is not None and at_s <= now_s:
             self.records.written_s = now_s
             self._write(None, None)
 
     def write_fragment(self, fragment: int) -> None:
-        """Make a fragment's newest value durable, with all metadata."""
+        """Write a fragment's newest value and all metadata to the journal."""
         newest = self.durable.published[fragment]
         assert newest is not None, "a fragment is journalled with its version"
         self._write(fragment, newest.version)

@@ -1,16 +1,16 @@
-"""When a run has diverged: from the published values nobody gets anywhere any more.
+"""When a run has diverged: no learner can train from the published values any more.
 
 A learner whose loss is not a finite number leaves its incarnation and begins again: from the
-published values, with fresh moments. That heals one that was broken alone. It cannot heal a run
-whose published values or whose learning rate are at fault, and would go on for ever. So:
+published values, with fresh moments. That repairs a learner that was broken alone. It cannot repair
+a run whose published values or learning rate are at fault, where it would go on for ever. So:
 
 - each such end counts for its learner, until an incarnation of it trains well
   (`RunSettings.well_steps`);
-- a run of which every learner has `DIVERGED_MAX` of them in a row is closed, with a sentence.
+- a run is closed, with a sentence, once every learner has `DIVERGED_MAX` such ends in a row.
 
-A learner that is away counts as one that trains well for as long as a compilation may take, and as
-long as its account is open, unless it left: another one whose device is broken must not end the run
-before the killed one is back, nor before the others have dialled a syncer that was restarted.
+A learner that is away still counts as one that trains well, for as long as a compilation may take
+and as long as its account is open, unless it left: one learner whose device is broken must not end
+the run before a killed one is back, nor before the others have dialled a restarted syncer.
 """
 
 from collections.abc import Iterable
@@ -20,14 +20,14 @@ from islands.identities import Incarnation, LearnerName
 from islands.settings.run import RunSettings
 
 DIVERGED = "training has diverged"
-"""How the reason of an end begins that nobody wanted."""
+"""The reason of an end that nobody wanted begins with this."""
 
 DIVERGED_MAX = 3
 
 
 @dataclass(slots=True)
 class Streak:
-    """Ends of one learner in a row; `ended` is the last incarnation that counted."""
+    """Consecutive diverged incarnations of one learner; `ended` is the last that was counted."""
 
     heard_s: float
     times: int = 0
@@ -36,12 +36,12 @@ class Streak:
 
 @dataclass(slots=True)
 class Divergences:
-    """Of all learners that were heard lately, the one that was silent longest first."""
+    """The streaks of all learners that were heard lately; the one silent longest comes first."""
 
     streaks: dict[LearnerName, Streak] = field(default_factory=dict)
 
     def heard(self, name: LearnerName, steps: int, now_s: float, settings: RunSettings) -> None:
-        """A learner reports so many steps of its incarnation, all with a finite loss."""
+        """Take in a learner's report of `steps` in its incarnation, all with a finite loss."""
         streak = self._refresh(name, now_s, settings)
         if steps >= settings.well_steps:
             streak.times = 0
@@ -49,9 +49,10 @@ class Divergences:
     def diverged(
         self, name: LearnerName, incarnation: Incarnation, now_s: float, settings: RunSettings
     ) -> int:
-        """The loss of a learner is not finite; returns how often in a row. Said twice counts once.
+        """Count a learner's end by a loss that is not finite; return how many it has in a row.
 
-        A link may deliver the word once more, and the supervisor's view may come before it.
+        An incarnation counts once: a link may deliver its message twice, and the supervisor's view
+        may come before it.
         """
         streak = self._refresh(name, now_s, settings)
         if streak.ended is None or streak.ended < incarnation:
@@ -59,14 +60,14 @@ class Divergences:
         return streak.times
 
     def left(self, name: LearnerName) -> None:
-        """A learner departed by its own will: nobody waits for it."""
+        """Forget a learner that departed of its own accord: nobody waits for it."""
         self.streaks.pop(name, None)
 
     def of_everyone(self, members: Iterable[LearnerName]) -> bool:
-        """Whether every learner has diverged too often.
+        """Return whether every learner has diverged too often.
 
         Args:
-            members: those with an open account, whether or not they were heard since this start.
+            members: learners with an open account, whether or not they were heard since this start.
         """
         often = {name for name, streak in self.streaks.items() if streak.times >= DIVERGED_MAX}
         return often.issuperset(self.streaks) and often.issuperset(members)
@@ -76,7 +77,7 @@ class Divergences:
         streak.heard_s = now_s
         self.streaks[name] = streak
         kept_s = settings.timing.scaled(settings.timing.compile_s)
-        while True:  # until the first one was heard lately; the one above was just now
+        while True:  # ends at the first one heard lately; the one above was just now
             oldest = next(iter(self.streaks))
             if now_s - self.streaks[oldest].heard_s < kept_s:
                 return streak
@@ -84,7 +85,7 @@ class Divergences:
 
 
 def end_reason(settings: RunSettings) -> str:
-    """The sentence with which such a run ends."""
+    """Return the sentence with which a diverged run ends."""
     return (
         f"{DIVERGED}: {DIVERGED_MAX} times in a row the loss of every learner was not a finite "
         "number, although each had begun again from the published values with fresh moments; "

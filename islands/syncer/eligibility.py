@@ -1,13 +1,13 @@
-"""Who may contribute to a round.
+"""Eligibility: which learners may be asked to contribute to a round.
 
 A learner is **ready** when nothing about it as a whole speaks against asking it:
 
 1. it is a learner, not quarantined, and live in the supervisor's view: not suspect, not stalled;
 2. its link to this syncer is up;
-3. it is stepping (or has used up its tokens, or pauses): not compiling, not healing;
+3. it is stepping, starved, paused or finished: not joining, not compiling, not healing;
 4. it has adopted a committed version of every fragment, so a fresh learner never contributes;
-5. it has fewer than two unanswered pulls, so a learner that does not keep up is left alone, and
-   is not left out because it did not answer within its time (`timeouts.py`).
+5. it has fewer than two unanswered pulls, so that a learner that does not keep up is left alone,
+   and it is not being left out for not answering within its timeout (`timeouts.py`).
 
 A ready learner is **eligible** for a fragment when also
 
@@ -29,7 +29,7 @@ SILENT = "has not answered in time, and is left out for a while"
 
 
 def unready_because(learner: LearnerRecord) -> str | None:
-    """The first reason of 1 to 5 that speaks against a learner; None if it is ready."""
+    """Return the first of the reasons 1 to 5 against asking a learner; None if it is ready."""
     if learner.role is not Role.LEARNER:
         return "does not contribute"
     if learner.quarantined:
@@ -56,10 +56,10 @@ def ineligible_because(
     kept: Collection[Version],
     merged: Version | None,
 ) -> str | None:
-    """The first reason of 1 to 8 against asking a learner for a fragment; None if eligible.
+    """Return the first of the reasons 1 to 8 against asking a learner for a fragment, or None.
 
     Args:
-        learner: what is known of it.
+        learner: the record of the learner.
         fragment: index of the fragment.
         kept: the fragment's newest versions, whose values the syncer keeps.
         merged: the version that contains the learner's last merged contribution, if any.
@@ -76,7 +76,7 @@ def ineligible_because(
 def stale_because(
     base: Version | None, *, kept: Collection[Version], merged: Version | None
 ) -> str | None:
-    """Why a base is too old to contribute from; None if it is fresh."""
+    """Return why a base is too old to contribute from; None if it is fresh."""
     if base is None:
         return "has no base"
     if merged is not None and base < merged:

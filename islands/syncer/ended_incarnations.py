@@ -1,6 +1,6 @@
-"""The end of an incarnation: it is fenced, its accounts are closed, what it held is free again.
+"""The end of an incarnation: it is fenced, its accounts are closed, its leases become free again.
 
-The supervisor decides that it has (`supervisor/eviction.py`); the end of a run is `closing.py`.
+The supervisor decides on evictions (`supervisor/eviction.py`); the end of a run is `closing.py`.
 """
 
 from islands.identities import LearnerName, Role
@@ -19,9 +19,10 @@ def retire(
 
     Args:
         core: the syncer's memory.
-        name: whose incarnation.
-        reason: for the tape, and for the learner.
-        notice: last word to the learner; by default that it may come back as another one.
+        name: the learner whose incarnation ends.
+        reason: told to the tape and to the learner.
+        notice: last message to the learner; by default `Evicted`, after which it may come back
+            under another incarnation.
     """
     learner = core.learners.pop(name)
     core.touch(name)
@@ -37,14 +38,14 @@ def retire(
 
 
 def forget_seed(core: Core, name: LearnerName) -> None:
-    """Who was to bring version 0 is gone; ask another, unless all of it is here."""
+    """Stop fetching version 0 from a learner that is gone, unless all of it has arrived."""
     seeding = core.seeding
     if seeding is not None and seeding.name == name and seeding.journalled is None:
         core.seeding = None
 
 
 def end_unsettled(core: Core, reason: str) -> None:
-    """The run ends: what those who are not here, or are not done, did not get merged is lost."""
+    """At the run's end, end incarnations that are absent or have pending tokens, which are lost."""
     books = core.durable.ledger.books
     for name in sorted(books):
         learner = core.learners.get(name)
@@ -55,7 +56,7 @@ def end_unsettled(core: Core, reason: str) -> None:
 
 
 def close_accounts(core: Core, name: LearnerName) -> None:
-    """What has no fate yet is lost; quota and leases go back; nothing of it is taken any more."""
+    """Fence an incarnation; its pending tokens are lost, its quota and its leases go back."""
     durable = core.durable
     book = durable.ledger.books[name]
     durable.fence.end(name, book.incarnation)
@@ -65,7 +66,7 @@ def close_accounts(core: Core, name: LearnerName) -> None:
     core.grants.pop(name, None)
     core.absent.pop(name, None)
     core.hungry.pop(name, None)
-    core.ungranted.update(core.hungry)  # what it did not use may be theirs
+    core.ungranted.update(core.hungry)  # its unused quota may be granted to them
     incarnation = str(book.incarnation)
     core.record(BookClosed(name, incarnation, book.processed))
     for lease in returned:

@@ -1,4 +1,4 @@
-"""What can happen to a syncer. Events are past facts; each is handled once, in order."""
+"""Events that the syncer's state handles. They are past facts; each is handled once, in order."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,8 @@ from islands.syncer.admission import Check
 class LinkOpened:
     """A peer said Hello on a new link; `trusted` tells whether its credential is genuine.
 
-    `fenced` tells that it proves another start of the syncer, whose epoch is not below this one's.
+    `fenced` tells whether the peer proves that there is another start of the syncer, with an epoch
+    that is not below this one's.
     """
 
     hello: Hello
@@ -36,14 +37,14 @@ class LinkClosed:
 
 @dataclass(frozen=True, slots=True)
 class MembershipArrived:
-    """The supervisor's view."""
+    """A page of the supervisor's membership view arrived."""
 
     message: MembershipChanged
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressArrived:
-    """A learner's cumulative report, on a given link."""
+    """A peer's cumulative report arrived over the link `connection`."""
 
     progress: Progress
     connection: int
@@ -51,7 +52,7 @@ class ProgressArrived:
 
 @dataclass(frozen=True, slots=True)
 class ContributionArrived:
-    """A contribution, with what was measured on its payload."""
+    """A contribution arrived, and its payload was measured with the result `check`."""
 
     contribution: Contribution
     check: Check
@@ -67,7 +68,7 @@ class PullDeclined:
 
 @dataclass(frozen=True, slots=True)
 class SeedArrived:
-    """One fragment of the initial value; `intact` tells whether length and digest match."""
+    """A fragment of the initial value arrived; `intact` tells whether `Vault.take_seed` took it."""
 
     seed: FragmentSeed
     intact: bool
@@ -75,21 +76,21 @@ class SeedArrived:
 
 @dataclass(frozen=True, slots=True)
 class InitialRead:
-    """Version 0 came from elsewhere than a learner; digests by fragment."""
+    """Version 0 was read from a file, not fetched from a learner; digests by fragment."""
 
     digests: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveArrived:
-    """A learner departs on its own will."""
+    """A learner departs of its own accord."""
 
     message: Leave
 
 
 @dataclass(frozen=True, slots=True)
 class MergeFacts:
-    """What a merge came to; `digest` is of the new published value. Lists by sorted name."""
+    """Measurements of a merge; `digest` is of the new published value. Tuples are in name order."""
 
     digest: str
     weights: tuple[float, ...]
@@ -121,7 +122,7 @@ class Ticked:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody with the right to do so wants the run to end properly."""
+    """Somebody with the right to do so asked for a proper end of the run."""
 
     reason: str
 
@@ -141,7 +142,7 @@ class EndHeard:
 PeerEvent = (
     LinkOpened | ProgressArrived | ContributionArrived | PullDeclined | SeedArrived | LeaveArrived
 )
-"""What a peer said; it may be a lie."""
+"""Events that come from a peer, whose content may be false."""
 
 Event = (
     PeerEvent

@@ -1,9 +1,9 @@
-"""Which incarnations have ended: none of them is ever let in again.
+"""The fence: it remembers which incarnations have ended, and none of them is admitted again.
 
 The highest ended incarnation of each name is remembered, also across restarts. Names come and go
-for weeks, and all of this is in every journal record, so only the newest `NAMES_KEPT` are kept one
-by one. Incarnations are given in order, so for all that were forgotten one number is enough: the
-highest of them, `floor`. Whatever is not above it and has no open account has ended.
+for weeks, and every journal record holds the whole fence, so only the newest `NAMES_KEPT` are kept
+one by one. Incarnations are numbered in order, so one number suffices for all forgotten names: the
+highest of them, `floor`. An incarnation that is not above it and has no open account has ended.
 """
 
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from islands.identities import Incarnation, LearnerName
 
 NAMES_KEPT = 4096
-"""About 200 KB of a record. Beyond these, a name that comes back is not counted as a rejoin."""
+"""These take about 200 KB of a record. A forgotten name that returns is not counted as a rejoin."""
 
 NAMES_OVER = NAMES_KEPT // 4
-"""Names are forgotten so many at a time: each time, all are put in order."""
+"""Names are forgotten this many at a time, since each time all of them must be sorted."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Fence:
     floor: Incarnation | None = None
 
     def end(self, name: LearnerName, incarnation: Incarnation) -> None:
-        """An incarnation has ended, and with it all before it of that name."""
+        """Mark an incarnation as ended, and with it all earlier ones of that name."""
         self.names[name] = max(incarnation, self.names.get(name, incarnation))
         if len(self.names) <= NAMES_KEPT + NAMES_OVER:
             return
@@ -36,16 +36,17 @@ class Fence:
         self.names = dict(kept)
 
     def knows(self, name: LearnerName) -> bool:
-        """Whether an incarnation of this name has ended, as far as it is remembered."""
+        """Return whether an ended incarnation of this name is remembered."""
         return name in self.names
 
     def ended(self, name: LearnerName, incarnation: Incarnation, *, open_account: bool) -> bool:
-        """Whether an incarnation has ended.
+        """Return whether an incarnation has ended.
 
         Args:
-            name: of the learner.
-            incarnation: of it.
-            open_account: whether the ledger has an open book of this very incarnation.
+            name: the learner's name.
+            incarnation: the learner's incarnation.
+            open_account: whether the ledger has an open book of this very incarnation, which shows
+                that it has not ended although it is not above `floor`.
         """
         known = self.names.get(name)
         if known is not None and incarnation <= known:

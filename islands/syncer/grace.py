@@ -1,7 +1,7 @@
 """How long a round waits for stragglers after its quorum is complete.
 
-The time that τ overlapped steps hide, less what the exchange needs anyway, is free: nobody waits
-for an update that arrives within it. A share γ of it is spent on waiting, at most one step:
+The time that τ overlapped steps hide, less what the exchange itself takes, is free: no learner
+waits for an update that arrives within it. A share γ of it is spent on waiting, at most one step:
 
     grace = min(ξ_step, γ · max(0, τ·ξ_step − ξ_quorum − ξ_sync))
 
@@ -44,12 +44,12 @@ class Durations:
 
     @classmethod
     def unknown(cls) -> "Durations":
-        """Nothing measured yet."""
+        """Return durations of which none is measured yet."""
         return cls(MovingAverage(), MovingAverage(), MovingAverage())
 
 
 def overlap_needed(durations: Durations) -> int | None:
-    """τ that hides an exchange; None while that is unknown."""
+    """Return the τ that hides an exchange; None while its times are unknown."""
     step_s, quorum_s = durations.step_s.value, durations.quorum_s.value
     sync_s = durations.sync_s.value
     if not step_s or quorum_s is None or sync_s is None:
@@ -58,7 +58,7 @@ def overlap_needed(durations: Durations) -> int | None:
 
 
 def grace_s(durations: Durations, *, overlap_steps: int, safety: float) -> float:
-    """Seconds to wait after the K-th arrival (see the module's docstring)."""
+    """Return the seconds to wait after the K-th arrival (see the module's docstring)."""
     step_s = durations.step_s.value
     quorum_s = durations.quorum_s.value
     sync_s = durations.sync_s.value
@@ -70,7 +70,7 @@ def grace_s(durations: Durations, *, overlap_steps: int, safety: float) -> float
 
 @dataclass(frozen=True, slots=True)
 class OverlapShortfall:
-    """The exchange takes longer than the overlapped steps hide; so many steps would hide it."""
+    """The exchange takes longer than the overlapped steps hide; `steps_needed` would hide it."""
 
     exchange_s: float
     hidden_s: float
@@ -79,10 +79,10 @@ class OverlapShortfall:
 
 @dataclass(slots=True)
 class GraceWatch:
-    """Notices that nobody is waited for because the exchange takes longer than τ steps.
+    """Watches for a grace that stays 0 because the exchange takes longer than τ steps.
 
-    Then only the K fastest are merged: whoever runs this should know, and may choose a larger τ or
-    a better network.
+    Then only the K fastest answers are merged: the operator should know, and may choose a larger τ
+    or a better network.
     """
 
     since_s: float | None = None
@@ -91,9 +91,9 @@ class GraceWatch:
     def look(
         self, durations: Durations, *, overlap_steps: int, patient_s: float, now_s: float
     ) -> OverlapShortfall | None:
-        """What is lacking, if it has been so for `patient_s`; at most once a minute.
+        """Return the shortfall, if it has lasted for `patient_s`; at most once a minute.
 
-        Without overlap there is never a grace, and nothing to warn of.
+        Without overlap there is never a grace, and so nothing to warn of.
         """
         needed = overlap_needed(durations)
         if needed is None or overlap_steps == 0:

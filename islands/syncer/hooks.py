@@ -1,4 +1,4 @@
-"""What the host of a syncer does at its turning points."""
+"""Callbacks of a syncer into its host: when it is ready, exports, is stopped or has finished."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ Export = Callable[[list[NDArray[np.float32]], Cut], None]
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Calls of one syncer into its host; what is None is not done.
+    """Callbacks of one syncer; one that is None is not called.
 
     Args:
-        ready: called when it has read its journal and listens.
+        ready: called when the syncer has read its journal and listens.
         export: given the final values on the worker, before anybody hears that the run is over.
-        stopped: given what is published, on a thread, when it is stopped before the end of the run.
+        stopped: given what is published, on a thread, if the syncer is stopped before the run ends.
         finished: called with the reason when the final cut is durable and exported.
-        report: its share of the run's summary, as JSON, asked for then.
+        report: called just before `finished`; returns the syncer's share of the summary as JSON.
     """
 
     ready: Callable[[], object] | None = None

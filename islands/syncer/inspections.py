@@ -1,4 +1,4 @@
-"""Payloads that arrived and are being measured on a worker; the state hears of them afterwards."""
+"""Payloads that arrived and are measured on a worker; each becomes an event once it is measured."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,18 +18,18 @@ from islands.tape.entry import Entry
 from islands.tape.round_entries import Closed, Opened
 
 INSPECTIONS_MAX = 4
-"""Contributions of one learner that may wait for the worker: two pulls, each answered again."""
+"""Contributions of one learner that may wait for the worker: answers to two pulls, each twice."""
 
 
 class Inspections:
-    """What waits for the worker, by sender.
+    """The payloads that wait for the inspecting worker, bounded for each sender.
 
     Attributes:
-        load: what rounds lack on account of it.
+        load: counts the contributions that rounds lack because they wait here.
 
     Args:
-        vault: measures, and keeps what is finite.
-        worker: does it.
+        vault: measures payloads, and keeps contributions that are finite.
+        worker: runs the measurements.
         post: given the event for each payload that was measured.
     """
 
@@ -39,7 +39,7 @@ class Inspections:
         worker: Worker,
         post: Callable[[ContributionArrived | SeedArrived], object],
     ) -> None:
-        """Nothing waits."""
+        """Start with nothing waiting."""
         self._vault = vault
         self._worker = worker
         self._post = post
@@ -51,7 +51,7 @@ class Inspections:
     def take_contribution(
         self, connection: int, message: Contribution, payload: tuple[memoryview, ...]
     ) -> None:
-        """Measure it; one too many is lost, and asked for again if it was wanted."""
+        """Measure a contribution; one too many is dropped, and pulled again if it is needed."""
         name = str(message.ticket.name)
         if self._waiting[name] >= INSPECTIONS_MAX:
             return
@@ -71,7 +71,7 @@ class Inspections:
         self._worker.submit(lambda: self._vault.inspect(message, payload), arrive)
 
     def take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...], at_most: int) -> None:
-        """Check a fragment of an initial value, of which its sender has so many at most."""
+        """Check a fragment of an initial value; at most `at_most` payloads of a sender may wait."""
         name = str(seed.name)
         if self._waiting[name] >= at_most:
             return
@@ -84,7 +84,7 @@ class Inspections:
         self._worker.submit(lambda: self._vault.take_seed(seed, payload), arrive)
 
     def note(self, entry: Entry) -> Entry:
-        """Count what rounds lack as it waits here; returns the entry with what is known of it."""
+        """Count what a round lacks because it waits here; return the entry with the names added."""
         if isinstance(entry, Opened):
             left_out = entry.left_out
             held_up = [name for name in left_out if left_out[name] == BUSY and self._waiting[name]]
@@ -96,7 +96,7 @@ class Inspections:
         return entry
 
     def _uninspected(self, fragment: int, number: int, arrived: list[LearnerName]) -> list[str]:
-        """Whose contributions to a round are here and not measured yet, by name."""
+        """Return whose contributions to a round have arrived and are not measured yet, by name."""
         found = [
             str(ticket.name)
             for index, ticket in self._tickets.values()

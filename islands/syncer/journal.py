@@ -2,15 +2,15 @@
 
 There are two slots per fragment and two for records without a fragment (`slots.py`), so a torn
 write costs the record that was being written and never the one before it. Every record carries the
-whole durable metadata (epoch, versions, ledger, leases); with a fragment's record goes its value
+whole durable metadata (epoch, versions, ledger, leases); a fragment's record also carries its value
 and its optimizer's state. Recovery takes the metadata of the highest sequence number, and for every
 fragment the slot with the version that this metadata names. Records are written in order, one at a
-time, so that is a state that was committed.
+time, so what is recovered is a state that was committed.
 
 The epoch is a record of its own, raised before a syncer does anything else. A writer whose epoch
-is not the newest on the disk is fenced: it finds that out before every write and writes nothing.
+is not the newest on the disk is fenced: it checks this before every write, and then writes nothing.
 
-Disk use is bounded: 2 · (value + optimizer state) and two small files.
+Disk use is bounded: it is 2 · (value + optimizer state) and two small files.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from islands.syncer.core import Durable
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a journal holds: the metadata, and per fragment its arrays (`value` and the state)."""
+    """What was read: the metadata, and each fragment's arrays (`value` and optimizer state)."""
 
     durable: Durable
     fragments: tuple[dict[str, NDArray[np.generic]], ...]
@@ -39,11 +39,11 @@ class Journal:
     """One syncer's journal on one disk.
 
     Args:
-        disk: where it lies.
-        fragments: P of the plan.
+        disk: holds the journal's files.
+        fragments: P, the number of fragments.
 
     Attributes:
-        damaged: Files that were found missing or not whole, for whoever starts to name them.
+        damaged: Files that were found missing or not whole, to be named at the start.
     """
 
     def __init__(self, disk: Disk, fragments: int) -> None:
@@ -59,7 +59,7 @@ class Journal:
         """Take a new epoch, which fences an older syncer, then read what was committed.
 
         Raises:
-            JournalError: as of `recover`; after a DiskError it may be tried again.
+            JournalError: as in `recover`; after a DiskError, it may be called again.
         """
         other = self._slots.other_format([EPOCH, "metadata", *self._names])
         if other is not None:
@@ -69,12 +69,12 @@ class Journal:
         recovered = self.recover()
         if recovered is not None and recovered.durable.epoch >= self.epoch:
             self.begin_epoch(recovered.durable.epoch + 1)  # the files of the epoch were lost
-        for file in self._torn:  # of no use to anybody, and named once
+        for file in self._torn:  # nobody can use them, and they are named only once
             self._slots.void(file)
         return recovered
 
     def _begin_first(self) -> None:
-        """Take this start's epoch, unless what it would begin with is gone."""
+        """Take this start's epoch, unless the journal that it would resume is gone."""
         known = known_epochs(self._slots)
         names = ["metadata", *self._names]
         if known.gone and not any(self._slots.look(name).there for name in names):
@@ -85,14 +85,14 @@ class Journal:
         if known.epochs or not known.damaged:
             self.begin_epoch(1)
             return
-        recovered = self.recover()  # the records tell of the last start that wrote one
+        recovered = self.recover()  # records hold the epoch of the last start that wrote one
         self.begin_epoch(1 if recovered is None else recovered.durable.epoch + 2)
 
     def recover(self) -> Recovered | None:
         """Read what was committed; None if the run has no complete version yet.
 
-        `sequence` is then that of the newest record, also if it is of no use: what is written
-        from now on must be newer.
+        `sequence` becomes that of the newest record, even if that record is of no use: what is
+        written from now on must be newer.
 
         Raises:
             DamagedError: a fragment's committed version is in neither of its slots, or nothing is
@@ -121,7 +121,7 @@ class Journal:
                 f"the journal is of another run: it has {len(durable.published)} fragments, "
                 f"not {len(self._names)}; choose another folder"
             )
-        for name, own in heads.items():  # so far, none but the newest is needed
+        for name, own in heads.items():  # so far, only the newest is needed
             self._slots.keep(name, newest if newest in own else None)
         fragments: list[dict[str, NDArray[np.generic]]] = []
         for name, published in zip(self._names, durable.published, strict=True):
@@ -135,11 +135,11 @@ class Journal:
         return Recovered(durable, tuple(fragments))
 
     def give_up(self) -> None:
-        """Recovery on another thread is to end soon, with a JournalError."""
+        """Make a recovery on another thread end soon, with a JournalError."""
         self._slots.give_up()
 
     def _newest(self, heads: list[Head]) -> tuple[Head, Record] | None:
-        """The newest record that is whole; what lies beside it is not read."""
+        """Return the newest record that is whole, without reading older ones."""
         for head in sorted(heads, key=lambda head: head.sequence, reverse=True):
             record = self._load(head)
             if record is not None:
@@ -153,9 +153,10 @@ class Journal:
         return record
 
     def _require_new(self) -> None:
-        """No complete version is there: a run that never had one has torn one record at most.
+        """Check that a journal without a complete version is of a new run.
 
-        The first record of a name makes both of its slots.
+        A run that never had one has torn one record at most. Torn files are counted by name, since
+        the first record of a name makes both of its slots.
         """
         names = {file.rpartition(".")[0] for file in self._torn}
         if len(names) > 1:
@@ -195,10 +196,10 @@ class Journal:
         """Make a record durable.
 
         Args:
-            sequence: of the record; grows by one.
+            sequence: number of the record, one above the last record's.
             metadata: `encode(durable)`.
-            fragment: whose value goes with it; None for none.
-            version: of that value.
+            fragment: the fragment whose value goes with it; None for none.
+            version: version of that value.
             arrays: `value` and the optimizer's state.
 
         Raises:
@@ -210,7 +211,7 @@ class Journal:
         self._slots.write(name, sequence, metadata, version, arrays)
 
     def check_owner(self) -> None:
-        """See whether the journal is still this syncer's.
+        """Check that this syncer still owns the journal.
 
         Raises:
             FencedError: a syncer of a higher epoch owns it.
@@ -225,7 +226,7 @@ class Journal:
 
 
 def encode(durable: Durable) -> bytes:
-    """The metadata of a record, as it stands now."""
+    """Return the metadata of a record, as the durable state is now."""
     return msgspec.json.encode(durable)
 
 

@@ -1,17 +1,17 @@
-"""The journal as the syncer's actor uses it: on a worker, one record after the other.
+"""The journal writer: it recovers and writes the journal on a worker, record after record.
 
 Recovery comes first, and takes seconds for each gigabyte of state; the loop goes on meanwhile.
 
 =====================================  ==========================================================
 recovery, or a write, finds            then
 =====================================  ==========================================================
-a disk that is full, or fails          it is tried again every `DISK_RETRY_S`: nobody hears of what
-                                       the record holds, and learners go on stepping
+a disk that is full, or fails          it is retried every `DISK_RETRY_S`: what the record holds
+                                       is not sent meanwhile, and learners go on stepping
 a newer syncer's epoch                 this syncer ends
 anything else                          this syncer ends
 =====================================  ==========================================================
 
-A syncer that has nothing to write would not learn of a newer one, so it looks now and then.
+A syncer that writes nothing would not learn of a newer one, so it looks with each heartbeat.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ DISK_RETRY_S = 2.0
 
 
 class JournalWriter:
-    """Writes records in order; a record that is durable says that all before it are.
+    """Writes records in order, so that once a record is durable, all before it are.
 
     Args:
-        journal: where to.
-        worker: writes them.
+        journal: the journal to recover and to write to.
+        worker: runs recovery and writes.
         written: called with a record's sequence number once it is durable.
         delayed: called each time the disk fails.
         failed: called once with the reason why nothing can be written any more.
@@ -54,7 +54,7 @@ class JournalWriter:
         failed: Callable[[JournalError], object],
         damaged: Callable[[list[str]], object],
     ) -> None:
-        """Nothing is written yet."""
+        """Start with no record to write."""
         self._journal = journal
         self._worker = worker
         self._written = written
@@ -70,7 +70,7 @@ class JournalWriter:
         """Own the journal from now on, and read what was committed; nothing is written before.
 
         Args:
-            done: called with it.
+            done: called with what was recovered, or None.
         """
 
         def work() -> Recovered | JournalError | None:
@@ -103,7 +103,7 @@ class JournalWriter:
             self._write_first()
 
     def attempt(self, work: Callable[[], object], done: Callable[[], object]) -> None:
-        """Write something else; a disk that is full is tried again, as with a record.
+        """Write something else; it is retried like a record if the disk is full or fails.
 
         Args:
             work: writes it; raises a DiskError if it cannot.
@@ -125,12 +125,12 @@ class JournalWriter:
         self._worker.submit(lambda: _attempt(work), arrive)
 
     def look(self) -> None:
-        """Learn of a newer syncer; whoever has something to write learns of it by that."""
+        """Check for a newer syncer unless a record waits: its write checks that anyway."""
         if self._owned and not self._unwritten and not self._closed:
             self._worker.submit(lambda: _attempt(self._journal.check_owner), self._looked)
 
     def close(self) -> None:
-        """Read and write nothing any more."""
+        """Stop reading and writing."""
         self._closed = True
         self._journal.give_up()
         if self._retry is not None:
@@ -156,7 +156,7 @@ class JournalWriter:
             self._written(sequence)
 
     def _looked(self, error: JournalError | None) -> None:
-        """A disk that fails now is told of by the next write."""
+        """End if a newer syncer owns the journal; if the disk fails, the next write reports it."""
         if error is not None and not isinstance(error, DiskError) and not self._closed:
             self._fail(error)
 

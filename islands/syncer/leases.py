@@ -1,8 +1,8 @@
-"""Who may read which records, and how many tokens each learner may still process.
+"""Data leases and token quotas: what each learner may read, and how much it may still process.
 
 The corpus is cut into a fixed number of virtual shards. A shard of a pass is leased to one learner
 at a time; when its incarnation ends, the lease goes back with the last position it reported, and
-whoever is next goes on from there. So no record is skipped, and only the tail that nobody reported
+the next holder goes on from there. So no record is skipped, and only the tail that nobody reported
 is read twice.
 
 The token budget is given out as quotas. A quota is journalled before it is sent, and what a dead
@@ -40,17 +40,17 @@ It gets more if what is left of an ordinary grant needs more shards.
 """
 
 LEASES_HELD_MAX = 256
-"""All of them travel with every report and every grant, which are one frame each."""
+"""Every report and every grant holds all leases of a learner, and must fit into one frame."""
 
 QUOTA_TOKENS_MAX = 2**62
-"""Of one incarnation, also where there is no budget: what a report claims must fit into a grant."""
+"""Quota of one incarnation, also without a budget: what a report claims must fit into a grant."""
 
 
 class Holder(msgspec.Struct, array_like=True, gc=False):
     """What one incarnation was given; `finished` counts the shards it read to their ends.
 
     `read_records` is by how much its positions advanced: never by more than its tokens, since a
-    record has one token at least. So a position that is a lie stays within what its sender did.
+    record has at least one token. So a false position stays within what its sender processed.
     """
 
     incarnation: Incarnation
@@ -63,7 +63,7 @@ class Holder(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def unused_tokens(self) -> int:
-        """What is left of its quota."""
+        """The tokens that are left of the quota."""
         return self.quota_tokens - self.used_tokens
 
 
@@ -91,17 +91,17 @@ class LeaseBook:
 
     @property
     def remaining_tokens(self) -> int | None:
-        """Budget that nobody holds; None without a budget."""
+        """The part of the budget that nobody holds; None without a budget."""
         if self.budget_tokens is None:
             return None
         return self.budget_tokens - self.closed_tokens - self.granted_tokens
 
     def open(self, name: LearnerName, incarnation: Incarnation) -> None:
-        """An incarnation begins, with nothing."""
+        """Begin an incarnation, without a quota or leases."""
         self.holders[name] = Holder(incarnation)
 
     def close(self, name: LearnerName, processed_tokens: int) -> list[Lease]:
-        """An incarnation ended: its unused quota and its unfinished leases go back.
+        """End an incarnation: its unused quota and its unfinished leases go back.
 
         Returns:
             The leases that went back, with the positions from which they go on.
@@ -138,12 +138,12 @@ class LeaseBook:
         """Give a learner what it will need next.
 
         Args:
-            name: of the learner.
+            name: the learner's name.
             batch_tokens: tokens of one of its steps.
             members: learners among whom the rest of the budget is to be shared.
             chunk_steps: size of an ordinary grant to it (`grant_steps`).
-            proven: whether its batch has been seen; if it is only claimed, it gets no more of the
-                rest than its share, however large it says that one batch is.
+            proven: whether its batch has been seen; if its batch is only claimed, it gets no more
+                of the rest than its share, however large it says that one batch is.
 
         Returns:
             Whether anything changed, so that a grant must be journalled and sent.
@@ -167,7 +167,7 @@ class LeaseBook:
         return changed or amount > 0
 
     def _leases_wanted(self, holder: Holder, ahead_steps: int, members: int) -> int:
-        """Shards for so many steps, but never more than half of a fair share of a pass."""
+        """Return the shards for so many steps: at most half of a fair share of a pass, or two."""
         steps = max(1, holder.steps)
         ahead = 1 + ceil(ahead_steps * holder.finished / steps)
         share = self.shards // (2 * max(1, members))
@@ -192,10 +192,10 @@ class LeaseBook:
         return lease
 
     def exhausted(self, batch_tokens: int, starved: Collection[LearnerName] = ()) -> bool:
-        """Whether the budget is too small for one more batch and every quota is used up.
+        """Return whether the budget is too small for one more batch and every quota is used up.
 
         Args:
-            batch_tokens: of the smallest batch in the fleet.
+            batch_tokens: tokens of the smallest batch in the fleet.
             starved: learners that have all of their quota and cannot step with what is left of
                 it: batches may differ in tokens, from host to host and from step to step.
         """
@@ -209,7 +209,7 @@ class LeaseBook:
 
 
 def _advanced(holder: Holder, held: Lease, told: Lease) -> Lease:
-    """A lease as far as its holder's tokens bear out what it tells."""
+    """Return a lease, advanced as far as its holder's tokens bear out the reported position."""
     newer = max(held, told)
     records = min(newer.position - held.position, holder.used_tokens - holder.read_records)
     holder.read_records += records
@@ -217,12 +217,12 @@ def _advanced(holder: Holder, held: Lease, told: Lease) -> Lease:
 
 
 def ordinary_grant_steps(settings: RunSettings) -> int:
-    """The least size of an ordinary grant, in steps."""
+    """Return the least size of an ordinary grant, in steps."""
     return max(8, GRANT_INTERVALS * settings.interval_steps)
 
 
 def grant_steps(least: int, step_time_s: float) -> int:
-    """Steps of an ordinary grant: at least `least`, and half of it is left after `OUTAGE_S`."""
+    """Return an ordinary grant's steps: `least` at least, and half of it outlasts `OUTAGE_S`."""
     if step_time_s <= 0:
         return least
     return max(least, ceil(2 * OUTAGE_S / max(step_time_s, STEP_TIME_MIN_S)))

@@ -1,15 +1,15 @@
-"""What became of every token, per fragment.
+"""The token ledger: what became of every token, per fragment.
 
 Every inner step trains all fragments, so each fragment has its own complete account of all tokens:
 
     processed = applied + rejected + late + stale + overwritten + lost + pending
 
 The two sides are kept by different actors. A learner counts what it processed, what its adoptions
-discarded (`overwritten_tokens`) and of how many it knows the fate (`settled_tokens`): the others
-are pending. The syncer counts what it applied and the fate of what it did not. `Account.imbalance`
-compares the two: it is zero at every report, or there is a bug. What a learner says of a fragment
-changes only with an adoption, and a merge alone does not disturb the balance, so a report is
-compared where it says something new.
+discarded (`overwritten_tokens`) and how many tokens it knows the fate of (`settled_tokens`): the
+others are pending. The syncer counts what it applied and the fate of what it did not.
+`Account.imbalance` compares the two: it is zero at every report, or there is a bug. A learner's
+counts of a fragment change only with an adoption, and a merge alone does not disturb the balance,
+so a report is compared only where it differs from the last one.
 
 Three rules decide where a token goes:
 
@@ -67,7 +67,7 @@ class Claim(msgspec.Struct, array_like=True, gc=False):
 
 
 class Account(msgspec.Struct, array_like=True, gc=False):
-    """One fragment of one incarnation, as its syncer and its learner know it."""
+    """The account of one fragment of one incarnation: the syncer's counts, the learner's report."""
 
     applied: int = 0
     merged: Merged | None = None
@@ -86,17 +86,17 @@ class Account(msgspec.Struct, array_like=True, gc=False):
         return self.difference(self.told)
 
     def difference(self, told: FragmentProgress) -> int:
-        """By how many tokens a report would differ from what the syncer knows."""
+        """Return by how many tokens a report differs from what the syncer knows."""
         applied = self.applied - self.unsettled_at(told.version)
         return told.settled_tokens - applied - told.overwritten_tokens
 
     def newer_than(self, held: Version | None) -> bool:
-        """Whether the learner has told of a newer version than this one."""
+        """Return whether the learner has reported a newer version than this one."""
         known = self.told.version
         return known is not None and (held is None or held < known)
 
     def unsettled_at(self, held: Version | None) -> int:
-        """The same for a learner that holds this version."""
+        """Return what `unsettled` is for a learner that holds this version."""
         if self.merged is None or self.merged_version is None:
             return 0
         settled = held is not None and held >= self.merged_version
@@ -111,14 +111,14 @@ class Book(msgspec.Struct, array_like=True, gc=False):
     accounts: list[Account] = msgspec.field(default_factory=list)
 
     def pending(self, fragment: int) -> int:
-        """Tokens that have no fate yet."""
+        """Return the tokens of a fragment that have no fate yet."""
         account = self.accounts[fragment]
         return self.processed - account.told.settled_tokens - account.unsettled
 
 
 @dataclass(slots=True)
 class Ledger:
-    """The syncer's ledger. `books` holds live incarnations; closed ones live on in the totals."""
+    """The syncer's ledger. `books` holds live incarnations; `totals` include closed ones too."""
 
     totals: list[Totals]
     closed_processed: int = 0
@@ -126,7 +126,7 @@ class Ledger:
 
     @classmethod
     def of(cls, fragments: int) -> "Ledger":
-        """An empty ledger for so many fragments."""
+        """Return an empty ledger for so many fragments."""
         return cls(totals=[Totals() for _ in range(fragments)])
 
     def open(self, name: LearnerName, incarnation: Incarnation) -> None:
@@ -144,12 +144,12 @@ class Ledger:
             totals.lost += book.processed - account.applied - account.told.overwritten_tokens
 
     def forgot(self, progress: Progress) -> bool:
-        """Whether a report of a known incarnation holds less than was known of it."""
+        """Return whether a report holds an older version than its incarnation had reported."""
         accounts = zip(self.books[progress.name].accounts, progress.fragments, strict=True)
         return any(account.newer_than(told.version) for account, told in accounts)
 
     def difference(self, progress: Progress) -> str | None:
-        """Why a report cannot be true beside what is known of its sender; None if it can.
+        """Return why a report contradicts the sender's book; None if it does not.
 
         A sender without a book has done nothing yet.
         """
@@ -170,10 +170,10 @@ class Ledger:
     def can_hold(
         self, name: LearnerName, fragment: int, contribution: Contribution, granted: int
     ) -> bool:
-        """Whether a contribution's tokens can be what its sender says, of those granted to it.
+        """Return whether a contribution can hold the tokens that its sender says.
 
-        They were processed, and neither applied nor discarded before. A report may have overtaken
-        the contribution; what it counts beyond it does not speak against it.
+        They must be among those granted and processed, and neither applied nor discarded before. A
+        report may have overtaken the contribution; what it counts beyond is not held against it.
         """
         book = self.books[name]
         account = book.accounts[fragment]
@@ -215,7 +215,7 @@ class Ledger:
         self.totals[index].overwritten += discarded - claimed
 
     def attest(self, name: LearnerName, processed_tokens: int) -> None:
-        """A contribution proves that its sender processed at least so much."""
+        """Raise a sender's processed tokens to the number that its contribution proves."""
         book = self.books[name]
         book.processed = max(book.processed, processed_tokens)
 
@@ -227,10 +227,10 @@ class Ledger:
         merged: Merged,
         version: Version,
     ) -> None:
-        """A contribution is part of `version`.
+        """Account for a contribution that is part of `version`.
 
-        Its sender's book may have been closed while the merge was computed; then its tokens had
-        been counted as lost, and are not.
+        Its sender's book may have been closed while the merge was computed; then its tokens were
+        counted as lost, which is corrected.
 
         Raises:
             InvariantError: the sender has not adopted its previous merged contribution.
@@ -251,11 +251,11 @@ class Ledger:
         account.claim = None
 
     def claim(self, name: LearnerName, fragment: int, fate: Fate, tokens: int) -> None:
-        """A contribution was not merged; its tokens are charged when their sender discards them."""
+        """Note that a contribution was not merged; it is charged once its sender discards it."""
         self.books[name].accounts[fragment].claim = Claim(fate, tokens)
 
     def row(self, fragment: int) -> Row:
-        """The account of one fragment."""
+        """Return the account of one fragment over all incarnations."""
         totals = self.totals[fragment]
         return Row(
             processed=self.processed,

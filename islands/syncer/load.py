@@ -1,14 +1,14 @@
-"""When rounds wait for the syncer's own workers, and not for learners.
+"""Overload: when rounds wait for the syncer's own workers, and not for learners.
 
-Contributions are measured, merges computed and records written by a worker each. One that has more
-to do than it can falls behind, and rounds lack contributions: those that have arrived and are not
-measured when the grace is over, and those of learners that are not asked, since their earlier
-answers still wait. Or versions are published late. So:
+One worker each measures contributions, computes merges and writes records. A worker with more to do
+than it can falls behind, and then versions are published late, or rounds lack contributions: those
+that have arrived and are not measured when the grace is over, and those of learners that are not
+asked, since their earlier answers still wait. So:
 
 - a worker is *full* when it was busy for `FULL_SHARE` of the last `WINDOW_S`; the one that measures
-  also at `BUSY_SHARE`, if most rounds of that time lacked contributions on its account;
-- the run hears when a worker becomes full, again every `TOLD_EVERY_S` while one is, and when none
-  is any more.
+  also at `BUSY_SHARE`, if most rounds of that time lacked contributions because of it;
+- an entry is recorded when a worker becomes full, again every `TOLD_EVERY_S` while one is, and when
+  none is any more.
 
 A piece of work counts when it is complete.
 """
@@ -34,7 +34,7 @@ MENDED = {
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """What a worker has done since its start, on so many places at once, and what waits for it."""
+    """A worker's busy time since its start, its number of threads, and the work that waits."""
 
     busy_s: float
     places: int
@@ -43,13 +43,13 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """Which worker is full; "" if none is any more.
+    """A report of the worker that is full, or that none is any more.
 
     Attributes:
-        worker: its name.
-        share: of the last `WINDOW_S` for which it was busy.
+        worker: name of the worker that is full; "" if none is any more.
+        share: share of the last `WINDOW_S` for which it was busy.
         waiting: pieces of work that it has not begun.
-        rounds: how many lacked contributions on its account, since a run last heard of it.
+        rounds: how many rounds lacked contributions because of it, since the last report.
         left_out: how many contributions those were.
     """
 
@@ -61,7 +61,7 @@ class Overload:
 
     @property
     def told(self) -> str:
-        """In a sentence, with what can be done about it."""
+        """The report in a sentence, with what can be done about the load."""
         if not self.worker:
             return "the syncer keeps up again"
         effect = "versions are published late"
@@ -75,7 +75,7 @@ class Overload:
 
 @dataclass(slots=True)
 class LoadWatch:
-    """Notices workers that are full; `full` is whether the run believes that one is."""
+    """Watches for workers that are full; `full` tells whether the last report named one."""
 
     full: bool = False
     told_s: float = 0.0
@@ -87,19 +87,19 @@ class LoadWatch:
     _lately: dict[int, None] = field(default_factory=dict)
 
     def opened(self, number: int, held_up: int) -> None:
-        """A round opened without so many learners whose earlier answers wait to be measured."""
+        """Count a round that opened without learners whose earlier answers wait to be measured."""
         self._opened += 1
         self.lacks(number, held_up)
 
     def lacks(self, number: int, left_out: int) -> None:
-        """A round goes without so many contributions, since they wait to be measured."""
+        """Count the contributions that a round lacks since they wait to be measured."""
         if left_out:
             self._lacking += number not in self._lately
             self._lately[number] = None
             self._left_out += left_out
 
     def look(self, workers: Mapping[str, Busy], now_s: float) -> Overload | None:
-        """Judge the time since the last look, if it was long enough; returns what is to be told."""
+        """Judge the time since the last look, if it was long enough; return what to report."""
         if self._since_s is not None and now_s - self._since_s < WINDOW_S:
             return None
         found = None if self._since_s is None else self._judge(workers, now_s - self._since_s)
@@ -120,7 +120,7 @@ class LoadWatch:
         return found
 
     def _judge(self, workers: Mapping[str, Busy], for_s: float) -> Overload | None:
-        """The fullest worker, if it is full."""
+        """Return the worker with the largest busy share, if it is full."""
         shares = {
             name: min(1.0, (worker.busy_s - self._before_s[name]) / (for_s * worker.places))
             for name, worker in workers.items()

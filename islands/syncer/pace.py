@@ -23,7 +23,7 @@ from islands.settings.run import REPORTS_PER_ROUND, PaceBy
 CREDIT_FLOOR_STEPS = -1.0
 
 Rank = tuple[float, LearnerName]
-"""Largest credit first, equal ones by name."""
+"""Ranks sort the largest credit first, and equal credits by name."""
 
 
 @dataclass(slots=True)
@@ -47,30 +47,30 @@ class Pace:
         return interval * (1 + 1 / REPORTS_PER_ROUND) if interval > 1 else 1.0
 
     def progressed(self, name: LearnerName, steps: int) -> None:
-        """A learner reported so many more steps."""
+        """Add the steps that a learner reported to its credit."""
         self.credits[name] = min(self.cap_steps, self.credits.get(name, 0.0) + steps)
         self._rerank(name)
 
     def forget(self, name: LearnerName) -> None:
-        """An incarnation ended."""
+        """Forget the credit of an incarnation that ended."""
         self.credits.pop(name, None)
         self._rerank(name)
 
     def enter(self, name: LearnerName) -> None:
-        """A learner is ready; it may set the pace."""
+        """Rank a learner that is ready, so that it may set the pace."""
         if name not in self.ranked:
             rank = self._rank(name)
             self.ranked[name] = rank
             insort(self.ranking, rank)
 
     def leave(self, name: LearnerName) -> None:
-        """A learner is not ready any more, or not known."""
+        """Remove a learner that is not ready any more, or not known, from the ranking."""
         rank = self.ranked.pop(name, None)
         if rank is not None:
             del self.ranking[bisect_left(self.ranking, rank)]
 
     def setter(self) -> LearnerName | None:
-        """The learner that sets the pace among the ready; None if none is."""
+        """Return the learner that sets the pace among the ready ones; None if none is ready."""
         if not self.ranking:
             return None
         match self.by:
@@ -83,14 +83,14 @@ class Pace:
         return self.ranking[place][1]
 
     def ready(self) -> bool:
-        """Whether the pace-setting learner has stepped enough for one more round."""
+        """Return whether the pace-setting learner has stepped enough for one more round."""
         setter = self.setter()
         if setter is None:
             return False
         return self.credits.get(setter, 0.0) >= self.round_interval_steps
 
     def opened(self) -> None:
-        """A round opened: everybody pays for it."""
+        """Take the price of an opened round from every learner's credit."""
         for name in self.credits:
             paid = self.credits[name] - self.round_interval_steps
             self.credits[name] = max(CREDIT_FLOOR_STEPS, paid)

@@ -1,16 +1,16 @@
-"""A run that stands still by the will of an operator, and the time that counts.
+"""How an operator pauses a run, and which time counts against the time budget.
 
 While a run is paused no round opens and nothing is granted; learners stop at their next boundary
-and keep what they have. A round that is open ends as ever: by its contributions, or by its timeout,
-and then its tokens are still in the local values of their senders. So no token is lost, and none is
-counted twice, however long it lasts.
+and keep what they have. A round that is open ends as usual: by its contributions, or by its
+timeout, and then its tokens are still in the local values of their senders. So no token is lost,
+and none is counted twice, however long the pause lasts.
 
-The pause is journalled: a restarted syncer goes on pausing. Who missed the word is told again, as
-long as its reported phase shows it.
+The pause is journalled, so a restarted syncer stays paused. The command is sent again to a learner
+as long as its reported phase shows that it missed it.
 
 Time counts against `budget_s` from version 0 on, while the run neither is paused nor closes, and
-over all starts of the syncer: a budget is of work, not of waiting. What passed since the last
-journal record of a syncer that died does not count.
+over all starts of the syncer: the budget is one of work, not of waiting. The time between the last
+journal record of a syncer and its crash does not count.
 """
 
 from islands.identities import LearnerName, Phase, Role
@@ -21,7 +21,7 @@ from islands.tape import member_entries
 
 
 def set_paused(core: Core, *, paused: bool) -> None:
-    """Pause the run, or let it go on; does nothing if it is so already."""
+    """Pause or resume the run; do nothing if it is so already."""
     if core.durable.paused is paused:
         return
     core.durable.paused = paused
@@ -41,13 +41,13 @@ def tell_paused(core: Core, name: LearnerName) -> None:
 
 
 def missed_pause(core: Core, name: LearnerName) -> bool:
-    """Whether a learner steps although the run is paused, or the other way round."""
+    """Return whether a learner steps although the run is paused, or the other way round."""
     phase = core.learners[name].phase
     return phase is (Phase.STEPPING if core.durable.paused else Phase.PAUSED)
 
 
 def count_time(core: Core, now_s: float) -> None:
-    """Count the time since the last event against the budget, if it is time that counts."""
+    """Count the time since the last event against the budget, if the run was at work in it."""
     if core.seeded and core.closing is None and not core.durable.paused:
         core.durable.elapsed_s += now_s - core.counted_s
     core.counted_s = now_s

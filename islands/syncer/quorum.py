@@ -1,13 +1,13 @@
-"""How many answers a round waits for where K is `auto`, by how long learners took to answer before.
+"""The quorum where K is `auto`: how many answers are worth their wait, by past answer times.
 
-A learner that has answered goes on, and loses under `overwrite` what it does until it adopts the
-result: each answer that is waited for costs those that came before it. A round that n learners
-answer, the slowest of them after a_n seconds, brings about
+A learner that has answered goes on stepping and, under `overwrite`, loses what it does until it
+adopts the result: waiting for one more answer costs all those who answered before. A round that n
+learners answer, the slowest of them after a_n seconds, yields about
 
     n · (1 − a_n / (H · ξ_step))
 
-intervals of work; K is the n for which that is largest. Two learners that answer 10 ms apart are
-waited for with steps of 1 ms, and one that is ten times slower than seven others is not.
+intervals of work; K is the n for which that is largest. With steps of 1 ms, two learners that
+answer 10 ms apart are both waited for; one that is ten times slower than seven others is not.
 
 Deviation: the paper sets K by hand (K = 1 and a grace); this rule is ours.
 """
@@ -26,12 +26,12 @@ class QuorumTarget:
 
 
 def worth_waiting(answers_s: Sequence[float | None], interval_s: float) -> QuorumTarget:
-    """The answers that are worth their wait.
+    """Return how many answers are worth their wait, and by when they are expected.
 
     Args:
-        answers_s: the longest that each of those who are asked took lately, in seconds; None if it
-            has not answered yet, and then nobody waits for it.
-        interval_s: H steps, in seconds; 0 if they are unknown.
+        answers_s: the longest that each learner to be asked took lately to answer, in seconds; None
+            for a learner that has not answered yet, which is then not waited for.
+        interval_s: duration of H steps, in seconds; 0 if it is unknown.
     """
     known = sorted(answer_s for answer_s in answers_s if answer_s is not None)
     if not known or interval_s <= 0:

@@ -1,10 +1,11 @@
-"""What a learner tells of itself: taken into the books if it can be true.
+"""Reports of learners: each is checked, and taken into the books if it can be true.
 
-A report that cannot be true ends its sender's incarnation, not the syncer. Its process keeps its
-memory and its moments, asks the supervisor for another incarnation and begins a new account: after
-the journal was restored from a copy, every honest learner is ahead of the books. What it did that
-the books do not know is on the tape, and no token of them. Who is wrong `WRONGS_MAX` times within
-`STRIKE_WINDOW_S` is refused for good. An `InvariantError` would be a bug of ours.
+A report that cannot be true ends its sender's incarnation, not the syncer. The sender's process
+keeps its memory and its moments, asks the supervisor for another incarnation and begins a new
+account, since it may be honest: after the journal was restored from a copy, every honest learner is
+ahead of the books. Tokens that the books do not know are noted on the tape, and in no book. A name
+that is wrong `WRONGS_MAX` times within `STRIKE_WINDOW_S` is refused for good. An `InvariantError`
+would be a bug of ours.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,11 +34,11 @@ WRONGS_MAX = 3
 """Reports of one name that cannot be true, within `STRIKE_WINDOW_S`, before it is refused."""
 
 STEP_TIME_MAX_S = 7 * 86400.0
-"""No step takes longer; what the syncer repeats, and how long it waits, follows from step times."""
+"""No step takes longer. The syncer's timeouts and resend intervals follow from step times."""
 
 
 def take_progress(core: Core, progress: Progress, connection: int, now_s: float) -> None:
-    """A learner's report; one on an old link or of another incarnation is ignored."""
+    """Handle a report; one on an old link or of another incarnation is ignored."""
     learner = core.learners.get(progress.name)
     if learner is None or learner.connection != connection:
         return
@@ -77,12 +78,12 @@ def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -
 
 
 def goes_back(before: Progress, progress: Progress, news: Iterable[int]) -> bool:
-    """Whether a report is older than the last one: a link may deliver it once more.
+    """Return whether a report is older than the last one: a link may deliver one twice.
 
     Args:
-        before: the last one.
-        progress: the report.
-        news: the fragments of which it says something else (`news_of`).
+        before: the sender's last report.
+        progress: the report to check.
+        news: the fragments for which the two differ (`news_of`).
     """
     if before.incarnation != progress.incarnation:
         return False
@@ -98,7 +99,7 @@ def goes_back(before: Progress, progress: Progress, news: Iterable[int]) -> bool
 
 
 def dismiss_wrong(core: Core, learner: LearnerRecord, wrong: str, now_s: float) -> None:
-    """What it said cannot be true: its incarnation is over, and it may come back as another."""
+    """End the incarnation of a learner whose report cannot be true; it may come back as another."""
     word = last_word(core, learner.name, learner.incarnation, wrong, now_s)
     retire(core, learner.name, word.reason, word)
 
@@ -112,15 +113,15 @@ def last_word(
     *,
     untold_tokens: int = 0,
 ) -> Evicted | Refused:
-    """What to tell whose report cannot be true: come back as another, or never again.
+    """Return the last message to the sender of a false report: come back as another, or never.
 
     Args:
         core: the syncer's memory.
-        name: of the sender.
-        incarnation: of the sender.
+        name: the sender's name.
+        incarnation: the sender's incarnation.
         wrong: why its report cannot be true.
         now_s: the time.
-        untold_tokens: that it says to have processed, and that are in no book.
+        untold_tokens: tokens that it says it processed, and that are in no book.
     """
     core.record(WrongReport(name, wrong, untold_tokens))
     reason = f"its report cannot be true: {wrong}"
@@ -136,7 +137,7 @@ def last_word(
 
 
 def end_peer(core: Core, event: PeerEvent, wrong: str, now_s: float) -> None:
-    """A peer said what we could not take in: its incarnation, or at least its link, is over."""
+    """End the incarnation, or at least the link, of a peer whose message could not be taken in."""
     connection: int | None = None
     match event:
         case LinkOpened():
@@ -165,15 +166,15 @@ def end_peer(core: Core, event: PeerEvent, wrong: str, now_s: float) -> None:
 def wrong_because(
     core: Core, progress: Progress, before: Progress | None, news: Sequence[int]
 ) -> str | None:
-    """Why a learner's report cannot be true; None if it can.
+    """Return why a learner's report cannot be true; None if it can.
 
-    Its book and its quota are those of its incarnation, or it has none yet and did nothing.
+    It is compared with the book and the quota of its incarnation; one without these did nothing.
 
     Args:
         core: the syncer's memory.
-        progress: what it reports.
+        progress: the report to check.
         before: its last report in this incarnation, if there is one.
-        news: the fragments of which it says something else (`news_of`).
+        news: the fragments for which the two differ (`news_of`).
     """
     if not 0 <= progress.step_time_s <= STEP_TIME_MAX_S:
         return f"a step time of {progress.step_time_s} s"
@@ -191,7 +192,7 @@ def wrong_because(
 
 
 def take_report(core: Core, learner: LearnerRecord, progress: Progress) -> None:
-    """A report that can be true goes into the books."""
+    """Take a report that can be true into the books."""
     learner.report(progress)
     core.touch(learner.name)
     if learner.role is Role.LEARNER:
@@ -225,7 +226,7 @@ def _count_adoptions(
 
 
 def _send_all(core: Core, learner: LearnerRecord, now_s: float) -> None:
-    """It has compiled: now it can adopt what was not worth sending before."""
+    """Send a learner that has compiled the versions it lacks, which it could not adopt before."""
     for index, published in enumerate(core.published):
         if published is not None and learner.holds(index) != published.version:
             core.send_update(learner, index, now_s)

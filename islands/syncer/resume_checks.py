@@ -1,18 +1,18 @@
-"""Whether a journal may be gone on with: after a crash, or to give a run that has ended more.
+"""Whether a journal may be resumed: after a crash, or to extend a run that has ended.
 
-What is read of it, and how, is `journal.py`.
+How the journal is read is in `journal.py`.
 
 ======================================  =======================================================
 the journal is of another run           refused
 the token budget is smaller             refused
-it is larger, or there is none now      taken up; an end that had begun, or was reached, is undone
-it is the same, the run goes on         taken up, also in the middle of its end
+it is larger, or there is none now      resumed; an end that had begun, or was reached, is undone
+it is the same, the run goes on         resumed, also in the middle of its end
 it is the same, the run is over
   and the supervisor has heard so       refused, unless time ended it and there is more time now
-  and nobody has heard so               taken up: nothing is left but to have it heard
+  and the supervisor has not            resumed: only its end has yet to be reported
 ======================================  =======================================================
 
-What is refused is told in a sentence that says how to go on.
+The error of a refusal says in a sentence how to go on.
 """
 
 from islands.errors import JournalError
@@ -31,7 +31,7 @@ def take_up(durable: Durable, settings: RunSettings, fingerprint: str) -> Extend
         An entry for the tape if the run was given more; None if it only goes on.
 
     Raises:
-        JournalError: it cannot go on with these settings; the sentence says why.
+        JournalError: the run cannot go on with these settings; its text says why, and what to do.
     """
     for what, held, wanted in (
         ("run", durable.run, settings.run),

@@ -1,8 +1,8 @@
-"""What may have been lost is said again: pulls, updates, grants, the word of a pause, seeds.
+"""Retransmission of what was not acknowledged: pulls, values, grants, pauses, requests for seeds.
 
-A link may be narrow: what is repeated may still be on its way. So nothing is repeated before it
-took longer than it did lately (`timeouts.py`); a value, and the wish for a seed, wait twice as long
-after each repetition, and a value replaces an older one that waits to be sent; all else is small.
+Over a narrow link, the first transmission may still be on its way. So nothing is sent again before
+it took longer than it did lately (`timeouts.py`). The wait for a value, and for a seed, doubles
+after each repetition, and a value replaces an older one that is still queued; all else is small.
 """
 
 from islands.identities import LearnerName, Phase, Role, Status
@@ -21,7 +21,7 @@ SWEEPS_PER_RESEND = 2
 
 
 def sweep(core: Core, now_s: float) -> None:
-    """Repeat what is due, forget old pulls, and say what is wrong for long."""
+    """Retransmit what is due, expire old pulls, and warn of what has been wrong for long."""
     interval_s = resend_s(core)
     if now_s < core.swept_s + interval_s / SWEEPS_PER_RESEND:
         return
@@ -61,7 +61,7 @@ def _repeat_wish_for_seed(core: Core, now_s: float, interval_s: float) -> None:
 
 
 def _forget_old_pulls(core: Core, learner: LearnerRecord, now_s: float) -> None:
-    """Who does not answer is left alone for a while, and then asked again."""
+    """Expire old pulls; a learner that let one expire is left out for a while, then asked again."""
     expiry_s = core.answer_timeout_s(learner)
     expired = [r for r, at_s in learner.unanswered.items() if now_s - at_s >= expiry_s]
     for number in expired:
@@ -72,12 +72,12 @@ def _forget_old_pulls(core: Core, learner: LearnerRecord, now_s: float) -> None:
 
 
 def next_sweep_s(core: Core, now_s: float) -> float:
-    """When to look again."""
+    """Return when the next sweep is due."""
     return max(now_s, core.swept_s + resend_s(core) / SWEEPS_PER_RESEND)
 
 
 def resend_s(core: Core, adoption_s: float | None = None) -> float:
-    """After which what was not answered, or not adopted, is said again (`timeouts.py`)."""
+    """Return how long to wait before a pull or a value is sent again (`timeouts.py`)."""
     return timeouts.resend_s(
         core.settings.timing,
         overlap_steps=core.overlap_steps,
@@ -109,7 +109,7 @@ def _repeat_to(core: Core, name: LearnerName, now_s: float) -> None:
 
 
 def _patience_s(core: Core) -> float:
-    """How long something is watched before anybody is warned."""
+    """Return how long something must have been wrong before a warning is recorded."""
     settings = core.settings
     reachable = [one.exchange for one in core.learners.values() if one.reachable]
     return warning_patience_s(
@@ -140,7 +140,7 @@ def _look_at_grace(core: Core, now_s: float) -> None:
 
 
 def _look_at_merges(core: Core, now_s: float) -> None:
-    """Say so if learners step and nothing is merged (`standstill.py`)."""
+    """Record a warning if learners step and nothing is merged (`standstill.py`)."""
     watch, awaits = core.merge_watch, core.seeded and not core.durable.paused
     expected = awaits and core.closing is None and core.any_learner("at work", _at_work)
     for_s = watch.stands_still_s(core.durable.merges, now_s, expected=expected)

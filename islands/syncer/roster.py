@@ -15,7 +15,7 @@ STRIKE_WINDOW_S = 600.0
 class Sent:
     """The version of a fragment that was sent last; `times` counts its repetitions too.
 
-    `first_s` is when it was sent first.
+    `first_s` is when it was sent first, `at_s` when it was sent last.
     """
 
     version: Version
@@ -24,13 +24,13 @@ class Sent:
     times: int = 1
 
     def due_s(self, interval_s: float) -> float:
-        """When to send it again: over a narrow link it may be under way for long."""
+        """Return when to send it again: over a narrow link it may be under way for long."""
         return self.at_s + doubled_s(interval_s, self.times - 1)
 
 
 @dataclass(slots=True)
 class LearnerRecord:
-    """One incarnation. `connection` numbers its link; None while the link is down.
+    """The record of one incarnation. `connection` is its link's number; None while that is down.
 
     `stepped_s` is when it last reported steps, or opened its link; `step_s` is how long a step
     takes, as far as that can be believed, 0 while it is unknown.
@@ -61,7 +61,7 @@ class LearnerRecord:
     def report(self, progress: Progress) -> None:
         """Take in a report; `whole` tells whether it holds a version of every fragment.
 
-        An incarnation does not go back to holding none.
+        An incarnation never goes back to lacking one.
         """
         self.progress = progress
         self.marks.add(progress.steps, progress.tokens)
@@ -69,7 +69,7 @@ class LearnerRecord:
 
     @property
     def phase(self) -> Phase:
-        """What it said it is doing."""
+        """The phase that it reported last."""
         return self.progress.phase
 
     @property
@@ -79,15 +79,15 @@ class LearnerRecord:
 
     @property
     def adopting(self) -> bool:
-        """Whether to send it updates: while it compiles, it would only pile them up."""
+        """Whether to send it updates: while it compiles, they would only pile up."""
         return self.reachable and self.phase not in (Phase.JOINING, Phase.COMPILING)
 
     def holds(self, fragment: int) -> Version | None:
-        """The version of a fragment that it reported as its base."""
+        """Return the version of a fragment that it reported as its base."""
         return self.progress.fragments[fragment].version
 
     def sending(self, fragment: int, version: Version, now_s: float) -> None:
-        """A version is sent to it, for the first time or again."""
+        """Note that a version is sent to it, for the first time or again."""
         before = self.sent.get(fragment)
         again = before is not None and before.version == version
         if again and before is not None:

@@ -17,7 +17,7 @@ from islands.messages.training import Contribution
 
 
 class Stage(StrEnum):
-    """Where a round is in its life."""
+    """The stages of a round, in order."""
 
     COLLECTING = "collecting"
     MERGING = "merging"
@@ -26,9 +26,9 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A contribution that passed its checks; `rate` is what `NormGauge` judges of its norm.
+    """A contribution that passed its checks, and the `connection` over which it came.
 
-    It came over the link `connection`.
+    `rate` is its norm/(√steps·learning rate), which `NormGauge` judges.
     """
 
     contribution: Contribution
@@ -38,11 +38,11 @@ class Admitted:
 
 @dataclass(slots=True)
 class Round:
-    """State of one open round. `quorum` is K; None stands for everyone who was asked.
+    """The state of one open round. `quorum` is K; None stands for everyone who was asked.
 
-    Where K is measured it is `expected_s` by when so many answer; then one answer suffices.
-    Whoever has arrived or is excused was asked, and is never both. `searched` tells that nobody is
-    awaited and that everybody was looked at since: then only those can be asked who changed.
+    Where K is `auto`, so many answers are expected by `expected_s`; after that, one answer is
+    enough. `arrived` and `excused` are disjoint subsets of `asked`. `searched` tells that nobody is
+    awaited and every learner was examined since: only those that changed can be asked then.
     """
 
     number: int
@@ -68,7 +68,7 @@ class Round:
 
     @property
     def waiting(self) -> list[LearnerName]:
-        """Asked, neither arrived nor excused."""
+        """The learners that were asked and have neither arrived nor been excused."""
         return [n for n in self.asked if n not in self.arrived and n not in self.excused]
 
     @property
@@ -79,7 +79,7 @@ class Round:
         return len(self.arrived) >= self.quorum
 
     def may_close(self, now_s: float, grace_s: float) -> bool:
-        """Whether to close now: the quorum is complete and nobody is worth waiting for."""
+        """Return whether to close now: the quorum is complete and nobody is worth waiting for."""
         if self.stage is not Stage.COLLECTING or not self.quorum_complete:
             return False
         if not self.awaited or self.quorum_s is None:
@@ -87,15 +87,15 @@ class Round:
         return now_s >= self.quorum_s + grace_s
 
     def relax(self, now_s: float) -> None:
-        """Not all who were expected have answered in time: whoever has is enough."""
+        """Lower the quorum to one answer if the expected answers did not all arrive in time."""
         if now_s >= self.expected_s and self.quorum is not None:
             self.quorum, self.expected_s = 1, inf
 
     def wait_until(self, until_s: float) -> None:
-        """Somebody was asked whose answer may take until then."""
+        """Extend the timeout: a learner was asked whose answer may take until then."""
         self.timeout_s = max(self.timeout_s, until_s - self.opened_s)
 
     def timed_out(self, now_s: float) -> bool:
-        """Whether to abandon it: below its quorum for too long."""
+        """Return whether to abandon the round: it was below its quorum for too long."""
         collecting = self.stage is Stage.COLLECTING
         return collecting and now_s >= self.opened_s + self.timeout_s

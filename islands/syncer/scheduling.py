@@ -25,10 +25,10 @@ from islands.syncer.timeouts import resend_s
 from islands.tape import member_entries, round_entries
 
 ABANDONED_KEPT = 64
-"""Rounds of which one still tells by how much an answer missed them."""
+"""Abandoned rounds that are kept, to measure by how much a late answer missed its round."""
 
 LEARNING_RATE_MIN = 1e-12
-"""Norms are compared per unit of learning rate, which a schedule may end at 0."""
+"""Norms are divided by the learning rate, or by this, since a schedule may end at 0."""
 
 
 def open_rounds(core: Core, now_s: float) -> None:
@@ -50,7 +50,7 @@ def open_rounds(core: Core, now_s: float) -> None:
 
 
 def _expected(core: Core, names: list[LearnerName]) -> QuorumTarget:
-    """How many answers a round needs to close."""
+    """Return how many answers a round needs to close, and by when they are expected."""
     quorum = core.settings.quorum
     if quorum is not Automatic.AUTO:
         return QuorumTarget(quorum)
@@ -105,13 +105,13 @@ def _patience_s(core: Core, learner: LearnerRecord) -> float:
 
 
 def excuse(round_: Round, name: LearnerName, reason: str) -> None:
-    """Wait for a learner no longer; what has arrived from it stays."""
+    """Stop waiting for a learner; what has arrived from it stays."""
     if name in round_.asked and name not in round_.arrived:
         round_.excused[name] = reason
 
 
 def withdraw(core: Core, name: LearnerName) -> None:
-    """An incarnation ended: open rounds forget it, so that its successor may be asked anew.
+    """Remove an ended incarnation from open rounds, so that its successor may be asked anew.
 
     What it contributed to a round that is still collecting is fenced; a round that has closed was
     decided before the end.
@@ -130,7 +130,7 @@ def withdraw(core: Core, name: LearnerName) -> None:
 
 
 def take_decline(core: Core, ticket: Ticket, fragment: int, reason: str) -> None:
-    """A learner has nothing for this pull."""
+    """Excuse a learner that has nothing to answer this pull with."""
     learner = core.learners.get(ticket.name)
     if learner is not None and learner.incarnation == ticket.incarnation:
         learner.unanswered.pop(ticket.round, None)
@@ -144,12 +144,12 @@ def take_decline(core: Core, ticket: Ticket, fragment: int, reason: str) -> None
 def take_contribution(
     core: Core, contribution: Contribution, check: Check, connection: int, now_s: float
 ) -> None:
-    """Admit a contribution to its round or give it its other fate (`admission.py`).
+    """Admit a contribution to its round, or give it another fate (`admission.py`).
 
-    The first answer to a ticket stands, over whatever link others come. None is taken from an
-    incarnation that has ended, for its accounts are closed, nor from an observer, which has none.
-    One that comes over a link that is gone is void, as its sender takes it to be: it decides
-    nothing, and the pull, which is asked again over the next link, is still to be answered.
+    The first answer to a ticket stands, whatever link others come over. No answer is taken from an
+    incarnation that has ended, since its accounts are closed, nor from an observer, which has none.
+    An answer over a link that is gone is void, as its sender assumes: it decides nothing, and the
+    pull, which is sent again over the next link, is still to be answered.
     """
     ticket = contribution.ticket
     learner = core.learners.get(ticket.name)
@@ -263,7 +263,7 @@ def refuse(
 
 
 def strike(core: Core, learner: LearnerRecord, reason: str, connection: int, now_s: float) -> None:
-    """Count what no honest learner does; the third within a while quarantines it."""
+    """Count a strike for what no honest learner does; the third within a while quarantines it."""
     if learner.strike(now_s):
         core.touch(learner.name)
         notice = Quarantined(learner.name, learner.incarnation, f"third strike: {reason}")
@@ -272,10 +272,10 @@ def strike(core: Core, learner: LearnerRecord, reason: str, connection: int, now
 
 
 def _discarded(core: Core, contribution: Contribution) -> bool:
-    """Whether its sender has already reported that it discarded these tokens.
+    """Return whether the sender has already reported that it discarded these tokens.
 
-    A report may overtake a contribution: if it tells of a version that decided the ticket, the
-    tokens were counted as overwritten then.
+    A report may overtake a contribution: if it holds a version that decided the ticket, the tokens
+    were counted as overwritten then.
     """
     ticket, fragment = contribution.ticket, contribution.fragment
     held, published = core.learners[ticket.name].holds(fragment), core.published[fragment]
@@ -285,7 +285,7 @@ def _discarded(core: Core, contribution: Contribution) -> bool:
 
 
 def close_rounds(core: Core, now_s: float) -> None:
-    """Close every round that waits for nobody worth waiting for; abandon those in vain."""
+    """Close every round that need not wait any longer; abandon those that wait in vain."""
     waited_s = current_grace_s(core)
     for fragment in sorted(core.rounds):
         round_ = core.rounds[fragment]
@@ -301,7 +301,7 @@ def close_rounds(core: Core, now_s: float) -> None:
 
 
 def _give_up(core: Core, round_: Round, now_s: float) -> None:
-    """Time is up: with K = all whoever has not answered is excused, below K nothing is merged."""
+    """End a round's wait: with K = all, excuse silent learners; below K, abandon the round."""
     silent = round_.waiting
     for name in silent:
         core.learners[name].exchange.given_up(round_.number, now_s)
@@ -318,15 +318,15 @@ def _give_up(core: Core, round_: Round, now_s: float) -> None:
 
 
 def current_grace_s(core: Core) -> float:
-    """Seconds that a round waits after its quorum now (`grace.py`)."""
+    """Return the seconds that a round now waits after its quorum (`grace.py`)."""
     settings = core.settings
     return grace_s(core.durations, overlap_steps=core.overlap_steps, safety=settings.grace_safety)
 
 
 def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
-    """Ask who was not asked yet, and after a while again who had nothing to answer with.
+    """Ask learners not asked yet and, after a while, again those that had nothing to contribute.
 
-    Everybody is looked at once, and then with every sweep; in between only who changed.
+    All learners are examined once, and again with every sweep; in between only those that changed.
     """
     among = sorted(core.touched) if round_.searched else core.names()
     round_.searched = True
@@ -342,7 +342,7 @@ def _ask_newly_eligible(core: Core, round_: Round, now_s: float) -> None:
 
 
 def resend_after_s(core: Core, learner: LearnerRecord) -> float:
-    """After which this learner is asked again (`timeouts.py`)."""
+    """Return how long to wait before this learner is asked again (`timeouts.py`)."""
     return resend_s(
         core.settings.timing,
         overlap_steps=core.overlap_steps,
@@ -352,7 +352,7 @@ def resend_after_s(core: Core, learner: LearnerRecord) -> float:
 
 
 def abandon(core: Core, round_: Round, now_s: float, reason: str) -> None:
-    """Below its quorum for too long: its contributions are late, their tokens still pending."""
+    """Abandon a round below its quorum: its contributions are late, their tokens still pending."""
     del core.rounds[round_.fragment]
     core.abandoned_s[round_.number] = now_s
     if len(core.abandoned_s) > ABANDONED_KEPT:
@@ -375,9 +375,9 @@ def abandon(core: Core, round_: Round, now_s: float, reason: str) -> None:
 
 
 def _admitted(core: Core, ticket: Ticket) -> Admitted | None:
-    """The answer to a ticket that waits for its merge, whatever its sender says next.
+    """Return the answer to a ticket that waits for its merge, whatever its sender says next.
 
-    Once its round is merged its payload is gone; what comes then is nothing that is still needed.
+    Once its round is merged, its payload is gone, and an answer that comes then is not needed.
     """
     for round_ in core.rounds.values():
         if round_.stage is Stage.JOURNALLING:
@@ -389,14 +389,14 @@ def _admitted(core: Core, ticket: Ticket) -> Admitted | None:
 
 
 def _drop(core: Core, ticket: Ticket, connection: int) -> None:
-    """Forget the payload of an answer that has just come; one that waits for its merge stays."""
+    """Free the payload of an answer that has just come; one that waits for its merge stays."""
     held = _admitted(core, ticket)
     if held is None or held.connection != connection:
         core.actions.append(DropContribution(ticket, None if held is None else connection))
 
 
 def _fence(core: Core, contribution: Contribution) -> None:
-    """An admitted contribution whose sender's incarnation ended before the round closed."""
+    """Reject an admitted contribution whose sender's incarnation ended before the round closed."""
     ticket = contribution.ticket
     core.actions.append(DropContribution(ticket))
     core.record(
@@ -411,7 +411,7 @@ def _fence(core: Core, contribution: Contribution) -> None:
 
 
 def _close(core: Core, round_: Round, now_s: float) -> None:
-    """Judge norms, then merge what is left."""
+    """Judge norms, then merge what is left, or go on collecting if that is below the quorum."""
     admitted = _still_admitted(core, round_, now_s)
     if len(admitted) < (round_.quorum or 1):
         round_.quorum_s = None
@@ -438,7 +438,7 @@ def _close(core: Core, round_: Round, now_s: float) -> None:
 
 
 def _still_admitted(core: Core, round_: Round, now_s: float) -> list[tuple[Admitted, float]]:
-    """What is merged, by name, each with the factor that clips its norm."""
+    """Return the contributions to merge, by name, each with the factor that clips its norm."""
     rates = {str(name): round_.arrived[name].rate for name in sorted(round_.arrived)}
     judged = core.gauges[round_.fragment].judge(rates)
     for text, excess in judged.refused.items():

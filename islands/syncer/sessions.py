@@ -1,4 +1,4 @@
-"""Who is here: links, and the supervisor's view.
+"""Membership: the links of peers, and the supervisor's view of them.
 
 Fencing: an incarnation that ended never comes back. The syncer learns of its end from the
 supervisor, or by meeting a higher incarnation of the same name, and remembers it in the journal.
@@ -110,7 +110,7 @@ def _refusal(core: Core, hello: Hello, now_s: float, *, trusted: bool) -> Refuse
 
 
 def _part(core: Core, hello: Hello, wrong: str, now_s: float) -> Refused | Evicted:
-    """Its books and ours differ: what it did beyond ours is told, and in no book."""
+    """Return the last message to a peer whose books differ from ours; the excess is in no book."""
     book = core.durable.ledger.books.get(hello.name)
     same = book is not None and book.incarnation == hello.incarnation
     untold = hello.progress.tokens - (book.processed if book is not None and same else 0)
@@ -123,12 +123,12 @@ def _wrong_because(core: Core, hello: Hello) -> str | None:
     before = known.progress if known is not None and same else None
     news = news_of(before, told)
     if before is not None and goes_back(before, told, news):
-        return None  # an old one, delivered once more: it is not taken
+        return None  # an old report, delivered once more, is not taken in
     return wrong_because(core, told, before, news)
 
 
 def _fenced(core: Core, hello: Hello) -> bool:
-    """Whether this incarnation has ended, or a newer one of its name is known, or it forgot.
+    """Return whether an incarnation has ended, is followed by a newer one, or is another process.
 
     A process that holds less than its incarnation was known to hold is another one: a supervisor
     that lost its folder gives incarnations that were given before.
@@ -175,7 +175,7 @@ def _send_what_differs(core: Core, learner: LearnerRecord, hello: Hello, now_s: 
 
 
 def _ask_again(core: Core, learner: LearnerRecord, now_s: float) -> None:
-    """A link came back: its excuse is over, and what it has not answered is asked again."""
+    """Ask a learner whose link came back for what it has not answered; its excuse is over."""
     for round_ in core.rounds.values():
         collecting = round_.stage is Stage.COLLECTING
         if collecting and learner.name in round_.asked and learner.name not in round_.arrived:
@@ -189,9 +189,9 @@ def _ask_again(core: Core, learner: LearnerRecord, now_s: float) -> None:
 
 
 def close_link(core: Core, name: LearnerName, connection: int) -> None:
-    """A link is gone; a newer link of the same peer is left alone.
+    """Handle the end of a link; a newer link of the same peer is left alone.
 
-    Whoever only reads has no account to come back to, so it is forgotten with its link.
+    An observer has no account to come back to, so it is forgotten with its link.
     """
     learner = core.learners.get(name)
     if learner is None or learner.connection != connection:
@@ -215,7 +215,7 @@ def _excuse_everywhere(core: Core, name: LearnerName, reason: str) -> None:
 
 
 def take_leave(core: Core, leave: Leave, now_s: float) -> None:
-    """An incarnation ends by its learner's own word; if that is true of too many, the run ends."""
+    """End the incarnation of a learner that leaves, and the run once every learner has diverged."""
     learner = core.learners.get(leave.name)
     current = learner is not None and learner.incarnation == leave.incarnation
     if current:
@@ -233,7 +233,7 @@ def take_leave(core: Core, leave: Leave, now_s: float) -> None:
 
 
 def take_membership(core: Core, page: MembershipChanged, now_s: float) -> None:
-    """Follow the supervisor's view, page by page; an older supervisor is ignored."""
+    """Apply a page of the supervisor's view; a page of an older supervisor is ignored."""
     if not core.view.take(page):
         return
     if page.paused is not None:
@@ -255,7 +255,7 @@ def take_membership(core: Core, page: MembershipChanged, now_s: float) -> None:
 
 
 def _fence_older(core: Core, member: Member) -> None:
-    """End what the view ended or replaced where no link tells: in the journal, or never seen."""
+    """End what the view ended or replaced: linked, known from the journal only, or never seen."""
     name, ended = member.name, member.status.ended
     learner = core.learners.get(name)
     if learner is not None and learner.incarnation >= member.incarnation:
@@ -274,12 +274,13 @@ def _fence_older(core: Core, member: Member) -> None:
 
 
 def _end_absent(core: Core, now_s: float) -> None:
-    """End incarnations that nobody can end any more.
+    """End incarnations that the supervisor does not know, and so can never evict.
 
-    A supervisor that starts anew knows only those whose heartbeats it hears. Who died together
-    with its predecessor is in no view, and would keep its quota and its shards for ever. Here the
-    view decides as well: not in it, and no link, for twice the time to an eviction. The supervisor
-    answers every heartbeat, so it is looked at once per heartbeat, and only if all of it is held.
+    A restarted supervisor knows only members whose heartbeats it hears. A learner that died
+    together with its predecessor is in no view, and would keep its quota and its shards for ever.
+    So an incarnation is ended if it was neither in the view nor linked for twice the time to an
+    eviction. The supervisor answers every heartbeat, so the view is examined once per heartbeat,
+    and only if it is complete.
     """
     view, timing = core.view, core.settings.timing
     if not view.complete or now_s - view.looked_s < timing.scaled(timing.heartbeat_s):

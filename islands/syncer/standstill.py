@@ -1,9 +1,9 @@
-"""A run that merges nothing says so, and why.
+"""Standstill: the warning that a run merges nothing, and why.
 
 While learners step and no version is committed for several intervals, the tape gets an entry
-`nothing_merged`: for how long, what became of the rounds meanwhile, and of each learner why it was
-not asked, since when its answer is awaited, or by how much its last one came too late. The log and
-the screen show it. It is repeated while it stays true, at most once a minute.
+`nothing_merged`. It tells for how long, what became of the rounds meanwhile, and for each learner
+why it was not asked, how long its answer has been awaited, or by how much its last one was late.
+The log and the screen show it. It is repeated while it stays true, at most once a minute.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from islands.identities import LearnerName
 from islands.syncer.timeouts import WARN_EVERY_S
 
 NAMED_MOST = 8
-"""Learners whose reason is given; of thousands, these tell enough."""
+"""Number of learners whose reason is given; of thousands, these tell enough."""
 
 
 @dataclass(slots=True)
 class MergeWatch:
-    """When something was merged last; `since_s` is None while nothing needs to be."""
+    """Watches for how long nothing is merged; `since_s` is None while no merge is expected."""
 
     merges: int = 0
     since_s: float | None = None
@@ -25,12 +25,12 @@ class MergeWatch:
     abandoned: int = 0
 
     def stands_still_s(self, merges: int, now_s: float, *, expected: bool) -> float:
-        """For how long nothing was merged although learners stepped.
+        """Return for how long nothing was merged although learners stepped.
 
         Args:
-            merges: of the whole run.
+            merges: number of merges in the whole run so far.
             now_s: the time.
-            expected: whether somebody steps, and the run neither pauses nor ends.
+            expected: whether a learner steps, and the run is neither paused nor ending.
         """
         if not expected:
             self.since_s = None
@@ -39,7 +39,7 @@ class MergeWatch:
         return 0.0 if self.since_s is None else now_s - self.since_s
 
     def due(self, now_s: float) -> bool:
-        """Whether to say so now; at most once a minute."""
+        """Return whether to warn now, which is at most once a minute."""
         if self.warned_s is not None and now_s - self.warned_s < WARN_EVERY_S:
             return False
         self.warned_s = now_s
@@ -49,11 +49,11 @@ class MergeWatch:
 def why(
     left_out: dict[LearnerName, str], waiting_s: dict[LearnerName, float], late_s: dict[str, float]
 ) -> dict[str, str]:
-    """A sentence for each learner, the first few by name.
+    """Return a sentence for each of the first few learners by name.
 
     Args:
         left_out: why a learner is not asked for the next fragment.
-        waiting_s: since when the answer of one that was asked is awaited.
+        waiting_s: for how long the answer of a learner that was asked has been awaited.
         late_s: by how much the last answer missed its round.
     """
     told: dict[str, str] = {}

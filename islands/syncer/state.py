@@ -1,10 +1,10 @@
-"""The syncer's decisions: `handle(event, now_s)` returns what is to be done, and does nothing.
+"""The syncer's pure state machine: `handle(event, now_s)` returns actions and performs none.
 
 The rules live in the modules that the package's docstring lists; this one applies them. After each
 event the rules run to a fixed point: closing a round frees a place in which the next one may open.
 
-Time enters only as `now_s`, seconds on any clock that never goes back. `deadline_s` tells by when
-the state wants to be asked again; asking earlier, or more often, is harmless.
+Time enters only as `now_s`, seconds on any monotonic clock. `deadline_s` returns the time by which
+the state needs its next `Ticked`; ticking earlier, or more often, is harmless.
 """
 
 from collections import deque
@@ -75,7 +75,7 @@ FIXED_POINT_LIMIT = 1000
 
 
 def fresh(settings: RunSettings, *, fragments: int, shards: int, epoch: int) -> Durable:
-    """The durable state of a run that has not begun."""
+    """Return the durable state of a run that has not begun."""
     return Durable(
         epoch=epoch,
         sequence=0,
@@ -92,12 +92,14 @@ class SyncerState:
     """One start of the syncer.
 
     Args:
-        settings: of the run.
-        fingerprint: of the layout; peers must have the same.
-        durable: from the journal with a higher epoch, or `fresh`.
+        settings: the run's settings.
+        fingerprint: the layout's; a peer with another one is refused.
+        durable: the state recovered from the journal, under a higher epoch, or that of `fresh`.
         now_s: the time of the start.
-        initial: whether version 0 is being read, if there is none: then no learner is asked for it.
-        epoch_proof: what peers may show to another start (`credentials.py`).
+        initial: whether version 0, if there is none yet, is being read from a file; no learner is
+            asked for it then.
+        epoch_proof: proof of this start's epoch, which peers may show to another start of the
+            syncer (`credentials.py`).
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class SyncerState:
         initial: bool = False,
         epoch_proof: str = "",
     ) -> None:
-        """Take up the run where the durable state left it."""
+        """Resume the run from the durable state."""
         fragments = len(durable.published)
         complete = all(published is not None for published in durable.published)
         published: list[Published | None] = list(durable.published) if complete else []
@@ -135,17 +137,17 @@ class SyncerState:
 
     @property
     def core(self) -> Core:
-        """The memory, to be read by the actor, the tests and the summary; never written."""
+        """The state's memory; the actor, the tests and the summary read it and never write it."""
         return self._core
 
     @property
     def durable(self) -> Durable:
-        """What a journal record holds besides a fragment's value."""
+        """The metadata of a journal record: what it holds besides a fragment's value."""
         return self._core.durable
 
     @property
     def phase(self) -> Phase:
-        """What this syncer is doing."""
+        """The phase that this syncer reports to the supervisor."""
         if self.durable.finished is not None:
             return Phase.FINISHED
         if self.durable.paused:
@@ -153,7 +155,7 @@ class SyncerState:
         return Phase.MERGING if self._core.seeded else Phase.HEALING
 
     def heartbeat_content(self, address: str) -> HeartbeatContent:
-        """What each heartbeat tells the supervisor; others may dial `address`."""
+        """Return the content of a heartbeat to the supervisor; peers may dial `address`."""
         durable, view = self.durable, self._core.view
         return HeartbeatContent(
             phase=self.phase,
@@ -165,25 +167,25 @@ class SyncerState:
         )
 
     def ledger_rows(self) -> list[Row]:
-        """The account of every fragment."""
+        """Return the token account of every fragment."""
         return [self.durable.ledger.row(index) for index in range(self._core.fragments)]
 
     def version(self, fragment: int) -> Version | None:
-        """The committed version of a fragment, if there is one."""
+        """Return the committed version of a fragment, if there is one."""
         published = self._core.published[fragment]
         return None if published is None else published.version
 
     def cut(self, reason: str) -> Cut | None:
-        """What is published now; None before every fragment has a version."""
+        """Return the versions that are published now; None before every fragment has one."""
         versions = [each.version for each in self._core.published if each is not None]
         whole = len(versions) == len(self._core.published)
         return Cut(reason, self.durable.ledger.processed, tuple(versions)) if whole else None
 
     def handle(self, event: Event, *, now_s: float) -> list[Action]:
-        """Take in one event.
+        """Handle one event and return the actions that follow from it.
 
         Raises:
-            InvariantError: a bug; the actor must end, so that its supervisor restarts it.
+            InvariantError: there is a bug; the actor must end, so that its supervisor restarts it.
         """
         core = self._core
         core.actions = []
@@ -205,7 +207,7 @@ class SyncerState:
         return closing is not None and closing.stage in (ClosingStage.FINISHED, ClosingStage.ENDED)
 
     def _take_late(self, event: Event, now_s: float) -> None:
-        """The run is over: its books are closed, and whoever comes is told."""
+        """Handle an event after the run is over: the ledger is closed, new peers are dismissed."""
         core = self._core
         match event:
             case LinkOpened(_, connection, trusted):
@@ -224,10 +226,11 @@ class SyncerState:
                 pass
 
     def _take_from_peer(self, event: PeerEvent, now_s: float) -> None:
-        """What a peer says may end its own session, not this syncer.
+        """Handle a peer's event; an unforeseen error ends that peer's session, not this syncer.
 
-        What it says is checked before it is taken in. If something was missed, its sender is ended
-        and the tape says why; an `InvariantError` or a failed assertion is ours, and ends us.
+        Rules check a message before they take it in. Where a check was forgotten, the sender is
+        ended and the tape says why; an `InvariantError` or a failed assertion is a bug of this
+        syncer, and ends it.
         """
         try:
             self._take(event, now_s)
@@ -267,14 +270,14 @@ class SyncerState:
             case SupervisorLinkChanged(up):
                 take_supervisor_link(core, up=up, now_s=now_s)
             case EndHeard():
-                pass  # it is told when the run is over, not before
+                pass  # the supervisor is told once the run is over, not before
             case _:
                 assert_never(event)
 
     def _advance(self, now_s: float) -> None:
         """Apply the rules until none of them changes anything more.
 
-        A rule may change what another one looks at, and ask for no action itself.
+        A rule that emits no action may still change what another rule reads.
         """
         core = self._core
         for _ in range(FIXED_POINT_LIMIT):
@@ -292,10 +295,10 @@ class SyncerState:
         raise InvariantError(message)
 
     def _grant(self, now_s: float) -> None:
-        """Give learners the data and tokens they will need next; journalled before it is sent.
+        """Grant learners the data and tokens they need next; a grant is journalled, then sent.
 
-        Looked at are those that something happened to since the last grants: what a learner needs
-        follows from its own reports.
+        Only learners that events concerned since the last grants are examined: what a learner
+        needs follows from its own reports.
         """
         core = self._core
         core.take_in()
@@ -327,15 +330,15 @@ class SyncerState:
         if granted:
             _record_grant(core, name)
             lasts_s = progress.step_time_s * unused_tokens / max(1, batch)
-            short = lasts_s < OUTAGE_S / 2  # the syncer may be gone the next moment
+            short = lasts_s < OUTAGE_S / 2  # the syncer may crash the next moment
             needed = holder.leases is not held or name in core.grants or short
             core.records.want(now_s if needed else now_s + min(lasts_s, resend_s(core)) / 2)
             core.grants[name] = None
 
     def deadline_s(self, now_s: float) -> float:
-        """By when to send `Ticked`: the end of a grace, a timeout, or the next sweep.
+        """Return by when to send `Ticked`: the end of a grace, a timeout, or the next sweep.
 
-        What was due before has been acted upon by the last event, so only the sweep can be overdue.
+        The last event acted upon every deadline before it, so only the sweep can be overdue.
         """
         core = self._core
         timing = core.settings.timing
@@ -356,7 +359,7 @@ class SyncerState:
         return min([sweep_s, *(at_s for at_s in due if at_s > now_s)])
 
     def _assert_invariants(self) -> None:
-        """Cheap invariants, after every event."""
+        """Check invariants that are cheap enough to be checked after every event."""
         core = self._core
         if core.closing is None and len(core.rounds) > core.settings.open_rounds_max(
             core.fragments
@@ -370,9 +373,9 @@ def _has_read(learner: LearnerRecord) -> bool:
 
 
 def _fingerprint(core: Core) -> tuple[object, ...]:
-    """What the rules change: actions that they ask for, rounds, the seed, how far the end is.
+    """Return what the rules change: emitted actions, rounds, seeding, progress of the closing.
 
-    All else that they change they change together with an action.
+    A rule that changes anything else emits an action with it.
     """
     closing = core.closing
     end = None

@@ -1,8 +1,8 @@
-"""Whose inner moments a restarted learner may ask for, and the way that peers' words take.
+"""State donors: whose inner moments a restarted learner may ask for; routing between peers.
 
-The syncer only names a donor, and passes on what peers say to one another: it neither reads nor
-keeps it. Nobody is believed about who it is: the sender of what is passed on is the name that its
-link was admitted under.
+The syncer only names a donor, and forwards messages between peers, which it neither reads nor
+keeps. No peer is believed about its own name: the sender of a forwarded message is the name that
+its link was admitted under.
 
 Source: SPEC §3.2 (a fresh or unhealed learner never donates) and §8.
 """
@@ -14,9 +14,10 @@ from islands.syncer.core import Core
 
 
 def donor_for(core: Core, hello: Hello) -> LearnerName | None:
-    """The healthiest other learner, for one that holds nothing while the run goes on.
+    """Return the healthiest other learner for one that holds nothing while the run goes on.
 
-    It is the one with most tokens in its incarnation: its moments have seen most; ties by name.
+    That is the one with most tokens in its incarnation, whose moments have seen most; ties are
+    broken by name.
     """
     holds_nothing = all(told.version is None for told in hello.progress.fragments)
     if hello.role is not Role.LEARNER or not holds_nothing:
@@ -34,13 +35,13 @@ def donor_for(core: Core, hello: Hello) -> LearnerName | None:
 
 
 def route(core: Core, connection: int, sender: str, recipient: str) -> int | None:
-    """The connection over which a word between peers goes on; None if there is none.
+    """Return the connection over which to forward a message between peers, or None.
 
     Args:
-        core: who is here.
-        connection: over which it came.
+        core: the syncer's memory.
+        connection: the connection over which it came.
         sender: name under which that connection said hello.
-        recipient: whom the envelope names.
+        recipient: the name that the envelope is addressed to.
     """
     source = core.learners.get(LearnerName(sender))
     target = core.learners.get(LearnerName(recipient))

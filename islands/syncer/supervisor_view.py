@@ -1,8 +1,8 @@
-"""What this syncer holds of the supervisor's view of the learners.
+"""The syncer's copy of the supervisor's membership view.
 
-It comes in pages, each of what changed after a number (`islands/supervisor/view.py`). A page is
-taken in if nothing between what is held and the page is missing; the syncer's heartbeats say up to
-which number it holds the view, and what is missing is sent again.
+The view comes in pages, each of what changed after a change number (`islands/supervisor/view.py`).
+A page is taken in if no change between the copy and the page is missing; the syncer's heartbeats
+acknowledge the number up to which it holds the view, and what is missing is sent again.
 """
 
 from dataclasses import dataclass, field
@@ -14,9 +14,10 @@ from islands.messages.membership import MembershipChanged
 
 @dataclass(slots=True)
 class SupervisorView:
-    """The view up to a change number, of the supervisor with this epoch.
+    """The view up to change `number`, of the supervisor with this epoch.
 
-    `listed` are those that have not ended. `looked_s` is when it was last asked who is in it.
+    `listed` are the members that have not ended. `looked_s` is when it was last compared with the
+    open accounts (`sessions.py`).
     """
 
     epoch: int = 0

@@ -1,13 +1,13 @@
-"""When merged directions turn back on those before them: the outer step is too long.
+"""Swings (oscillation): merged directions undo those before them, so the outer step is too long.
 
 Each merge measures the cosine between its direction and the momentum, which at μ = 0 is the merged
-direction before it. Steps that get somewhere agree with those before (above 0), chance is 0 on
+direction before it. Steps that make progress agree with those before (above 0), chance gives 0 on
 average, and steps that swing about an optimum undo one another (below 0). So:
 
 - a fragment swings once all of its last `WINDOW` cosines are below 0, and their mean is below
   `SWINGS_BELOW`, many times what chance and rounding leave of a fragment of 64 KiB;
-- it does not any more once that mean is back at 0; in between it is what it was;
-- the run hears of it when a fragment begins to swing, when more do than it was told of, and when
+- it stops swinging once that mean is back at 0; in between, its state does not change;
+- an entry is recorded when a fragment begins to swing, when more do than were reported, and when
   none does any more; at most once in `TOLD_EVERY_S`.
 
 Reference: the limit of stability that is exceeded, in `islands.numerics.stability`.
@@ -23,7 +23,7 @@ TOLD_EVERY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Swinging:
-    """How many fragments swing, and the lowest mean cosine of them; none if that is over."""
+    """The number of fragments that swing, 0 if that is over, and their lowest mean cosine."""
 
     fragments: int
     cosine: float
@@ -51,14 +51,14 @@ class _Swing:
 
 @dataclass(slots=True)
 class SwingWatch:
-    """Notices fragments that swing; the run has heard of `told` of them, at `told_s`."""
+    """Watches for fragments that swing; `told` of them were reported, at `told_s`."""
 
     told: int = 0
     told_s: float | None = None
     _fragments: dict[int, _Swing] = field(default_factory=dict)
 
     def merged(self, fragment: int, cosine: float, now_s: float) -> Swinging | None:
-        """Take in a merge's cosine; returns what the run is to hear, if it is time for it."""
+        """Take in a merge's cosine; return what to report, if it is time for a report."""
         self._fragments.setdefault(fragment, _Swing()).merged(cosine)
         means = [swing.mean for swing in self._fragments.values() if swing.swings]
         news = len(means) > self.told or (self.told > 0 and not means)

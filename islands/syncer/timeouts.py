@@ -1,4 +1,4 @@
-"""How long the syncer waits for what: every timeout, each from times that it has measured.
+"""Every timeout of the syncer, each derived from times that it has measured.
 
 =======================  =====================================================  =================
 what is waited for       how long                                               settings
@@ -7,11 +7,11 @@ a round's quorum         4 · max(P steps, longest exchange of those asked)     
 one learner's answer     4 · its exchange, or 4 · P steps                       at least `round_s`
 before asking again      its exchange, or τ steps; values twice as long         at least `resend_s`
                          after each repetition
-news at the end          4 · (longest step + exchange) of who can be reached,   at least `final_s`
-                         again after everything that went forward
+progress at the end      4 · (longest step + exchange) of reachable learners,   at least `final_s`
+                         restarted by each progress
 the whole end            that, for each stage and each wave of closing rounds;  at least `final_s`
                          `compile_s` for it while somebody is not measured
-whoever did not answer   is left out for 4, 16, 64 ... times as long as it      at most 4 hours
+a silent learner         is left out for 4, 16, 64 ... times as long as it      at most 4 hours
                          was waited for, until it answers
 before warning           4 · (step + exchange), or 3 intervals                  at least `round_s`
 =======================  =====================================================  =================
@@ -19,17 +19,18 @@ before warning           4 · (step + exchange), or 3 intervals                 
 The **exchange** of a learner is the time from a pull to its answer, on this syncer's clock: the way
 there, the copy to the host or the step that it waits for, and the transfer of the fragment back at
 the rate that the link has. It is measured for every answer, also for one that comes too late: so a
-timeout that was too short teaches what it should have been. Until there is an answer, the time from
-sending a value to the report of its adoption stands for it (the same bytes go the other way) and
-the steps that a copy may take.
+timeout that was too short shows what it should have been. Until there is an answer, the time from
+sending a value to the report of its adoption stands in for it (the same bytes go the other way),
+with the steps added that a copy may take.
 
-Nobody is waited for longer because it did not answer: a learner that never does would stop a run
-with K = all, and its end. It is left out for a while instead, and its answer, late as it is, both
-ends that and tells how long to wait for the next one.
+No learner is waited for longer because it did not answer: one that never does would stop a run with
+K = all, and its end. It is left out for a while instead, and its answer, late as it is, both ends
+that and tells how long to wait for the next one.
 
-Four times: what was measured varies (a link that is shared, a step that compiles), and waiting too
-short costs a whole exchange, while waiting too long costs little: a round that lacks its quorum
-asks whoever becomes eligible, and an absent learner is excused by liveness, not by these timeouts.
+The margin is four times because measured times vary (a link is shared, a step compiles), and since
+waiting too short costs a whole exchange, while waiting too long costs little: a round that lacks
+its quorum asks each learner that becomes eligible, and an absent learner is excused by liveness,
+not by these timeouts.
 
 Source: SPEC §7, "the rest derive from measured step and transfer times".
 Deviation: SPEC §3.4 has 4·P·ξ_step alone, with which no round closes where the network is slower.
@@ -40,10 +41,10 @@ from dataclasses import dataclass, field
 from islands.settings.run import Timing
 
 MARGIN = 4
-"""How many times longer than it ever took lately something may take."""
+"""Something may take this many times longer than it took at most lately."""
 
 TIME_MAX_S = 4 * 3600.0
-"""No exchange is waited for longer, nor anybody left out: 1 GB at 1 Mbit/s takes 2.3 hours."""
+"""Longest wait for an exchange, and longest time left out: 1 GB at 1 Mbit/s takes 2.3 hours."""
 
 CLOSING_STAGES = 3
 """Stages of the end that wait for learners (`closing.py`)."""
@@ -55,13 +56,14 @@ UNMEASURED_STEPS = 8
 """Steps that an answer may wait for: the one that runs, and a copy that takes several."""
 
 SAMPLES_LEAST = 8
-"""Samples after which the longest one may be forgotten; with P fragments of unlike sizes, P."""
+"""Samples after which the longest one may be forgotten, or P if that is more: fragments may differ
+in size."""
 
 ASKED_KEPT = 16
 """Pulls per learner whose time is kept, so that late answers tell how long they took."""
 
 INTERVALS_SILENT = 3
-"""Intervals without a merge after which a run says so."""
+"""Intervals without a merge after which a warning is recorded."""
 
 WARN_EVERY_S = 60.0
 """A warning that stays true is repeated at most so often."""
@@ -77,7 +79,7 @@ class Longest:
 
     @property
     def value(self) -> float | None:
-        """None until there is a sample."""
+        """The longest sample, None until there is one."""
         return max(self.current, self.before) or None
 
     def add(self, sample_s: float, window: int) -> None:
@@ -93,11 +95,11 @@ class Exchange:
     """Times of one incarnation, measured on the syncer's clock.
 
     `answers_s` are from a pull to its answer, `adoptions_s` from sending a value to the report that
-    it is adopted. `ages_s` are of what was sent: since the step with which it ends, so that a copy
-    to the host, and those before it, took as long. `asked` tells when rounds asked first, over the
-    link that is open, `late_s` by how much its last answer missed its round. `left_out_until_s`
-    tells until when nobody asks who was given up, and `in_vain_s` for how long it was left out
-    last, 0 once it has answered.
+    it is adopted. `ages_s` are the ages of contributions, from the step with which each ends: its
+    copy to the host, and those before it, took as long. `asked` tells when each round first asked,
+    over the link that is open, `late_s` by how much the last answer missed its round. A learner
+    that was given up is left out until `left_out_until_s`; `in_vain_s` is for how long it was left
+    out last, 0 once it has answered.
     """
 
     answers_s: Longest = field(default_factory=Longest)
@@ -109,25 +111,25 @@ class Exchange:
     left_out_until_s: float | None = None
 
     def ask(self, round_: int, now_s: float) -> None:
-        """A pull is sent; a repetition changes nothing."""
+        """Note when a pull is sent; a repetition changes nothing."""
         self.asked.setdefault(round_, now_s)
         if len(self.asked) > ASKED_KEPT:
             del self.asked[min(self.asked)]
 
     def answer(self, round_: int, now_s: float, window: int) -> None:
-        """An answer is here, in time or late."""
+        """Measure an answer that arrived, in time or late."""
         asked_s = self.asked.get(round_)
         if asked_s is not None:
             self.declined(round_)
             self.answers_s.add(now_s - asked_s, window)
 
     def declined(self, round_: int) -> None:
-        """It has spoken, if with nothing to contribute: it may be asked again."""
+        """Take in any answer to a pull, also an empty one: the learner may be asked again."""
         if self.asked.pop(round_, None) is not None:
             self.in_vain_s, self.left_out_until_s = 0.0, None
 
     def given_up(self, round_: int, now_s: float) -> None:
-        """Nobody waits for this answer any more; each time in a row it is left out for longer."""
+        """Stop waiting for an answer; each time in a row the learner is left out for longer."""
         asked_s = self.asked.get(round_)
         if asked_s is not None and self.left_out_until_s is None:
             longest_s = max(self.in_vain_s, now_s - asked_s)
@@ -135,17 +137,17 @@ class Exchange:
             self.left_out_until_s = now_s + self.in_vain_s
 
     def take_back(self, now_s: float) -> bool:
-        """Whether it was left out for long enough, so that it may be asked again."""
+        """Return whether its time of being left out is over now, so that it may be asked again."""
         if self.left_out_until_s is None or now_s < self.left_out_until_s:
             return False
         self.left_out_until_s = None
         return True
 
     def measured_s(self, step_s: float) -> float | None:
-        """How long an answer takes, by what was measured; None if nothing was.
+        """Return how long an answer takes, by what was measured; None if nothing was.
 
         Args:
-            step_s: of this learner, or of the fleet.
+            step_s: step time of this learner, or of the fleet.
         """
         if self.answers_s.value is not None:
             return self.answers_s.value
@@ -157,13 +159,13 @@ class Exchange:
 def answer_timeout_s(
     timing: Timing, *, fragments: int, step_s: float, exchange_s: float | None
 ) -> float:
-    """How long one learner's answer is waited for: below a quorum, or with all, or if it is busy.
+    """Return how long one learner's answer is waited for, and how long it may count as busy.
 
     Args:
-        timing: of the run.
-        fragments: P.
+        timing: the run's timing settings.
+        fragments: P, the number of fragments.
         step_s: ξ_step, 0 while it is unknown.
-        exchange_s: of the learner, None while nothing tells.
+        exchange_s: the learner's exchange, None while it is unknown.
     """
     steps = max(fragments, UNMEASURED_STEPS) if exchange_s is None else fragments
     answer_s = min(MARGIN * (exchange_s or 0.0), TIME_MAX_S)
@@ -173,24 +175,24 @@ def answer_timeout_s(
 def resend_s(
     timing: Timing, *, overlap_steps: int, step_s: float, exchange_s: float | None
 ) -> float:
-    """After which an unanswered pull or an unadopted value is sent again."""
+    """Return how long to wait before an unanswered pull or an unadopted value is sent again."""
     longest_s = max(overlap_steps * step_s, exchange_s or 0.0)
     return max(timing.scaled(timing.resend_s), longest_s)
 
 
 def doubled_s(interval_s: float, repetitions: int) -> float:
-    """How long to wait after a repetition of what may still be under way."""
+    """Return how long to wait after so many repetitions of what may still be under way."""
     return min(interval_s * float(2 ** min(repetitions, DOUBLED_MAX)), TIME_MAX_S)
 
 
 def final_patience_s(timing: Timing, *, step_s: float, exchange_s: float) -> float:
-    """How long the end waits while nothing goes forward.
+    """Return how long the end of the run waits without progress.
 
     Args:
-        timing: of the run.
-        step_s: the longest of those who can be reached.
-        exchange_s: the longest of those who can be reached, to an answer from its last step, or to
-            an adoption.
+        timing: the run's timing settings.
+        step_s: longest step time of the learners waited for.
+        exchange_s: longest exchange of the learners waited for, with the age of what it brings, or
+            longest adoption of a value.
     """
     answer_s = min(MARGIN * exchange_s, TIME_MAX_S)
     return max(timing.scaled(timing.final_s), MARGIN * step_s + answer_s)
@@ -199,14 +201,14 @@ def final_patience_s(timing: Timing, *, step_s: float, exchange_s: float) -> flo
 def end_at_most_s(
     timing: Timing, *, patience_s: float, fragments: int, at_once: int, measured: bool
 ) -> float:
-    """How long the whole end waits for learners, whatever goes forward.
+    """Return how long the whole end waits for learners, whatever the progress.
 
     Args:
-        timing: of the run.
-        patience_s: of one stage, the longest of those who can be reached.
-        fragments: P, one closing round each.
+        timing: the run's timing settings.
+        patience_s: longest wait of one stage for any reachable learner.
+        fragments: P; each fragment has one closing round.
         at_once: closing rounds that may be open at the same time.
-        measured: whether everybody with an account can be reached and was measured.
+        measured: whether every learner with an account can be reached and was measured.
     """
     waves = -(-fragments // at_once)
     each_s = patience_s if measured else max(patience_s, timing.scaled(timing.compile_s))
@@ -216,13 +218,13 @@ def end_at_most_s(
 def warning_patience_s(
     timing: Timing, *, interval_steps: float, step_s: float, exchange_s: float
 ) -> float:
-    """How long nothing merges before a run says so.
+    """Return how long nothing is merged before a warning is recorded.
 
     Args:
-        timing: of the run.
+        timing: the run's timing settings.
         interval_steps: H/P.
         step_s: ξ_step.
-        exchange_s: the longest of those who can be reached.
+        exchange_s: longest exchange of the reachable learners.
     """
     intervals_s = INTERVALS_SILENT * interval_steps * step_s
     return max(timing.scaled(timing.round_s), intervals_s, MARGIN * (step_s + exchange_s))

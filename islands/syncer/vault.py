@@ -28,7 +28,7 @@ from messaging.codec.tensors import as_buffer, digest
 
 @dataclass(slots=True)
 class _FragmentValues:
-    """One fragment: its newest versions by number, and the optimizer's state of the newest."""
+    """One fragment: the values of its newest versions, and the optimizer's state of the newest."""
 
     values: dict[Version, NDArray[np.float32]]
     state: OuterState
@@ -46,8 +46,8 @@ class Vault:
     """All arrays of one syncer.
 
     Args:
-        settings: of the run.
-        layout: of the model; lengths and merge units come from here, never from a message.
+        settings: the run's settings.
+        layout: the model's layout; lengths and merge units come from here, never from a message.
         optimizer: the outer optimizer.
 
     Attributes:
@@ -55,7 +55,7 @@ class Vault:
     """
 
     def __init__(self, settings: RunSettings, layout: Layout, optimizer: OuterOptimizer) -> None:
-        """Empty shelves."""
+        """Start without values."""
         self._settings = settings
         self._layout = layout
         self._optimizer = optimizer
@@ -75,7 +75,7 @@ class Vault:
     def restore(
         self, fragment: int, version: Version, arrays: dict[str, NDArray[np.generic]]
     ) -> None:
-        """Put a journalled fragment on its shelf: `value` and the optimizer's state."""
+        """Install a journalled fragment: its `value` and the optimizer's state."""
         state = {name: array for name, array in arrays.items() if name != "value"}
         value = np.asarray(arrays["value"], np.float32)
         self._shelves[fragment] = _FragmentValues({version: value}, state)
@@ -109,7 +109,7 @@ class Vault:
             self.waiting_bytes += measured.values.nbytes
 
     def drop(self, ticket: Ticket, connection: int | None = None) -> None:
-        """Forget what came for a ticket, or what came over one link only."""
+        """Free what came for a ticket, or what came over one link only."""
         held = self._waiting.pop(ticket, {})
         left = {link: one for link, one in held.items() if connection not in (None, link)}
         self.waiting_bytes -= sum(held[link].values.nbytes for link in held.keys() - left.keys())
@@ -119,10 +119,10 @@ class Vault:
     # --- version 0 ----------------------------------------------------------------------------
 
     def take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> bool:
-        """Keep one fragment of the initial value; False if it is not what it says.
+        """Keep one fragment of the initial value; return False if it is not what it says.
 
-        One is kept per fragment and sender: the first of its newest incarnation. Another value is
-        refused, as the first one may be what is being installed.
+        One value is kept per fragment and sender: the first of its newest incarnation. Another one
+        is refused, as the first may be what is being installed.
         """
         if not 0 <= seed.fragment < len(self._shelves) or len(payload) != 1:
             return False
@@ -139,10 +139,10 @@ class Vault:
         return self._seeds.setdefault(offered, _Seed(seed.digest, value)).digest == seed.digest
 
     def take_initial(self, values: Sequence[NDArray[np.float32]]) -> tuple[str, ...]:
-        """Keep a whole initial value that came from elsewhere; returns its digests by fragment.
+        """Keep a whole initial value that no learner sent; return its digests by fragment.
 
         Raises:
-            UserError: it does not fit the layout, or is not finite; says where.
+            UserError: it does not fit the layout, or is not finite; the text says where.
         """
         fragments = self._layout.fragments
         if len(values) != len(fragments):
@@ -165,7 +165,7 @@ class Vault:
         return tuple(digests)
 
     def install_seed(self, version: Version, digests: tuple[str, ...]) -> None:
-        """Of what was offered, also by others before, the values with these digests are taken."""
+        """Install the offered values with these digests; earlier senders' offers count as well."""
         offered = {(key[0], seed.digest): seed.value for key, seed in self._seeds.items()}
         values = [offered[index, computed] for index, computed in enumerate(digests)]
         self._seeds.clear()
@@ -213,21 +213,21 @@ class Vault:
         value: NDArray[np.float32],
         state: OuterState,
     ) -> None:
-        """Add the newest version; keep as many as the state calls kept, and the one before them."""
+        """Add the newest version; keep those of `Core.kept`, and the one before them."""
         shelf.values[version] = value
         shelf.state = state
         for old in sorted(shelf.values)[: -(self._settings.staleness_max + 2)]:
             del shelf.values[old]
 
     def value(self, fragment: int, version: Version) -> NDArray[np.float32]:
-        """A kept version's published value."""
+        """Return the published value of a version that is kept."""
         return self._shelves[fragment].values[version]
 
     def journal_arrays(self, fragment: int, version: Version) -> dict[str, NDArray[np.generic]]:
-        """What a journal record of a fragment holds."""
+        """Return the arrays that a fragment's journal record holds."""
         shelf = self._shelves[fragment]
         return {"value": shelf.values[version], **shelf.state}
 
     def published(self, versions: list[Version]) -> list[NDArray[np.float32]]:
-        """The values of one version per fragment, in order."""
+        """Return the values of one version per fragment, in order."""
         return [self.value(index, version) for index, version in enumerate(versions)]

@@ -1,4 +1,4 @@
-"""The syncer's workers: what is heavy has a place of its own, so that none waits for another.
+"""The syncer's workers: each kind of heavy work has its own, so that none waits for another.
 
 ==========  ===================================  ==================================================
 worker      does                                 order
@@ -9,7 +9,7 @@ writing     the journal, recovery, the export    by sequence number, each after 
 ==========  ===================================  ==================================================
 
 A fragment's next merge begins after its last one is durable: its next round is not opened before.
-So no record is written from arrays that change, though merging and writing go on side by side.
+So no record is written from arrays that change, although merging and writing run concurrently.
 """
 
 import os
@@ -21,7 +21,7 @@ from islands.actors.ports import ThreadWorker, Worker
 from islands.syncer.load import INSPECTING, MERGING, WRITING, Busy
 
 INSPECTORS_MAX = 8
-"""More threads than this find the memory busy, not the cores."""
+"""More threads than this are limited by the memory, not by the cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class SyncerWorkers:
 
     @classmethod
     def of(cls, worker: Worker) -> Self:
-        """One worker for everything, in order."""
+        """Use one worker for everything, in order."""
         return cls(worker, worker, worker)
 
     def busy(self) -> dict[str, Busy]:
-        """What each has done, by name."""
+        """Return what each worker has done, by its name."""
         named = {INSPECTING: self.inspecting, MERGING: self.merging, WRITING: self.writing}
         return {
             name: Busy(worker.busy_s, worker.places, worker.waiting)
@@ -46,18 +46,18 @@ class SyncerWorkers:
         }
 
     def close(self) -> None:
-        """Take no more; what writes files is waited for."""
+        """Take no more work; writes of files that were begun are waited for."""
         self.inspecting.close()
         self.merging.close()
         self.writing.close()
 
 
 def worker_threads(name: str, failed: Callable[[BaseException], object]) -> SyncerWorkers:
-    """Threads on this host.
+    """Return workers that are threads of this host.
 
     Args:
-        name: of the syncer.
-        failed: called on the loop with a failure of the work.
+        name: the syncer's name, with which the threads' names begin.
+        failed: called on the loop with an exception that the work, or its `done`, raised.
     """
     cores = len(os.sched_getaffinity(0))
     return SyncerWorkers(

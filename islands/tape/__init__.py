@@ -1,19 +1,19 @@
-"""The tape: what every actor decided and did, one line after the other, the same in every run.
+"""The tape: the log of all decisions and acts of actors, the same in all simulations of a seed.
 
-It is what the history checker judges, what a run's folder shows, and what one reads first when
+The history checker judges it, a run's folder shows it, and it is the first thing to read when
 something went wrong. Its format is public: `docs/tape.md` lists every kind of entry.
 
 Where to find what:
 
 =========================================  =========================
-an entry, its stamp, its one form          `entry.py`
-every kind there is; a tape read back      `kinds.py`
-where entries are written                  `writing.py`
-how many of them peers can cause           `entry_limit.py`
-of processes, and of who talks to them     `process_entries.py`
-of members: who is here, who was ended     `member_entries.py`
-of rounds, versions, tokens, the journal   `round_entries.py`
-of learners                                `learner_entries.py`
-of a simulated world                       `simulation_entries.py`
+an entry, its stamp, its encoding          `entry.py`
+all kinds of entries; reading a tape       `kinds.py`
+writing a tape                             `writing.py`
+rate limit of entries that peers cause     `entry_limit.py`
+entries of processes and their peers       `process_entries.py`
+entries of membership and sessions         `member_entries.py`
+entries of rounds, tokens, the journal     `round_entries.py`
+entries of learners                        `learner_entries.py`
+entries of a simulated world               `simulation_entries.py`
 =========================================  =========================
 """

@@ -1,8 +1,8 @@
-"""What every entry of a tape is: a kind with its fields, stamped with its time and its writer.
+"""Entries of a tape: a kind with its fields, stamped with the time and the writer.
 
-The class is the kind: its name in small letters, with underscores, is the `kind` of a line, unless
-that word means something else in the code. A field that is None unless its writer sets it does not
-stand on the line at all.
+Each class is a kind: its name in snake case is the `kind` of a line, unless the class sets a `tag`,
+since that name means something else in the code. A field whose default is None is left out of the
+line unless its writer sets it.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 VERSION = 1
-"""Of the format: raised when a kind is added, or a kind or field is renamed or goes."""
+"""Version of the format, raised when a kind is added, or a kind or field renamed or removed."""
 
 
 def _kind(name: str) -> str:
@@ -28,20 +28,20 @@ class Entry(
     tag_field="kind",
     tag=_kind,
 ):
-    """What one line of a tape tells; a pure state makes it, an actor stamps and writes it."""
+    """The content of one line of a tape; a pure state makes it, an actor stamps and writes it."""
 
     @property
     def kind(self) -> str:
-        """The word for it on the tape."""
+        """The name of its kind on the tape."""
         return kind_of(type(self))
 
 
 class Notable(Entry, frozen=True):
-    """An entry that goes to the run's folder, whichever process it comes from."""
+    """An entry that is also kept in the run's folder, whichever process writes it."""
 
 
 class Logged(Notable, frozen=True):
-    """An entry that a person wants to know about."""
+    """An entry that is also written to `run.log`, for people to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ class Record:
 
 
 class Line(NamedTuple):
-    """An entry as it stands on a tape.
+    """A stamped entry of a tape.
 
     Attributes:
-        at_s: on the writer's own monotonic clock, from the start of the run; never compared
-            between hosts.
-        actor: who wrote it.
-        entry: what it tells.
+        at_s: seconds since the start of the run on the writer's own monotonic clock; never
+            compare those of two hosts.
+        actor: name of the writer.
+        entry: the content.
     """
 
     at_s: float
@@ -67,7 +67,7 @@ class Line(NamedTuple):
 
 
 class Stamp(msgspec.Struct):
-    """With what every line begins."""
+    """The fields with which every line begins."""
 
     at_s: float
     actor: str
@@ -77,11 +77,11 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def kind_of(entry: type[Entry]) -> str:
-    """The word on the tape for a type of entry."""
+    """The name on the tape of a type of entry."""
     return str(entry.__struct_config__.tag)
 
 
 def encode_entry(at_s: float, actor: str, entry: Entry) -> bytes:
-    """One line in its one form: time, actor and kind first, then the fields in their order."""
+    """Encode a line canonically: time, actor and kind first, then the fields in their order."""
     stamp = _ENCODER.encode(Stamp(round(at_s, 6), actor))
     return b"%b,%b" % (stamp[:-1], _ENCODER.encode(entry)[1:])

@@ -1,36 +1,36 @@
-"""How many entries of a tape peers can cause: so many a second, and a count of the rest.
+"""Rate limit of the entries that peers can cause; the entries beyond it are only counted.
 
-A refusal is worth an entry; ten thousand a second fill a disk and hide what else is on the tape.
+One refusal is worth an entry; ten thousand a second would fill a disk and hide everything else.
 """
 
 from islands.tape.process_entries import Impostor, Refused, Unexpected
 from islands.tape.round_entries import KeptOut, Void
 
 CAUSED_BY_PEERS = (Refused, Unexpected, Impostor, KeptOut, Void)
-"""Entries that anybody who holds the token can cause at will."""
+"""Entries that any peer with the token can cause at will."""
 
 ENTRIES_PER_S = 20
 
 
 class EntryLimit:
-    """Of one actor's tape.
+    """Rate limit of one actor's tape.
 
     Args:
-        per_s: entries in one second.
+        per_s: most entries in one second.
     """
 
     def __init__(self, per_s: int = ENTRIES_PER_S) -> None:
-        """Nothing was written."""
+        """Begin with no entries counted."""
         self._per_s = per_s
         self._second = float("-inf")
         self._written = 0
         self._left_out = 0
 
     def left_out(self, now_s: float) -> int | None:
-        """Ask whether one more entry is written.
+        """Decide whether one more entry may be written.
 
         Returns:
-            How many were not written before it; None if it is not written either.
+            How many entries were left out since the last written one; None to leave this one out.
         """
         if now_s - self._second >= 1.0:
             self._second, self._written = now_s, 0

@@ -1,6 +1,6 @@
-"""All kinds of entries, and a tape's lines read back into them.
+"""All kinds of entries, and the decoding of a tape's lines into them.
 
-The union is every class that the modules of entries declare: none is listed twice.
+The union is collected from the modules that declare entries, so that no kind is listed twice.
 """
 
 from collections.abc import Iterable
@@ -22,11 +22,11 @@ from islands.tape.entry import VERSION, Entry, Line, Logged, Notable, Stamp, kin
 from islands.tape.process_entries import TapeBegan
 
 MODULES = (process_entries, member_entries, round_entries, learner_entries, simulation_entries)
-"""Where entries are declared, in the order of the docs."""
+"""Modules that declare entries, in the order of the docs."""
 
 
 def _entries_of(module: ModuleType) -> list[type[Entry]]:
-    """The entries that a module declares itself, in its order."""
+    """The types of entries that a module declares itself, in order of declaration."""
     found = [one for one in vars(module).values() if isinstance(one, type)]
     return [one for one in found if issubclass(one, Entry) and one.__module__ == module.__name__]
 
@@ -36,32 +36,32 @@ ENTRIES = tuple(entry for module in MODULES for entry in _entries_of(module))
 
 
 def kinds_of(*entries: type[Entry]) -> frozenset[str]:
-    """The words on the tape for these types."""
+    """The names on the tape of these types."""
     return frozenset(map(kind_of, entries))
 
 
 LOGGED = kinds_of(*(entry for entry in ENTRIES if issubclass(entry, Logged)))
-"""Kinds of entries that a person wants to know about."""
+"""Kinds of entries that are also written to `run.log`."""
 
 NOTABLE = kinds_of(*(entry for entry in ENTRIES if issubclass(entry, Notable)))
-"""Kinds of entries that go to the run's folder, whichever process they come from."""
+"""Kinds of entries that are also kept in the run's folder, whichever process writes them."""
 
 _BY_KIND = {kind_of(entry): entry for entry in ENTRIES}
 
 if TYPE_CHECKING:
     AnyEntry = Entry
 else:
-    AnyEntry = Union[ENTRIES]  # noqa: UP007  of types that are counted, not written out
+    AnyEntry = Union[ENTRIES]  # noqa: UP007  the types are collected, not written out
 
 _STAMP = msgspec.json.Decoder(Stamp)
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(AnyEntry)
 
 
 def read(lines: Iterable[bytes]) -> list[Line]:
-    """A tape, in order.
+    """Decode the lines of a tape, in order.
 
     Raises:
-        TapeError: it is of another version, or a line is no entry.
+        TapeError: the tape has another version, or a line is no entry.
     """
     found: list[Line] = []
     for number, line in enumerate(lines, start=1):
@@ -90,10 +90,10 @@ def _decoder(kind: str) -> msgspec.json.Decoder[Entry]:
 
 
 def decode_fields(kind: str, fields: str) -> Entry:
-    """An entry of a known kind, from its fields as a JSON object; what it does not know is gone.
+    """Decode an entry of a known kind from its fields as a JSON object; ignore unknown fields.
 
     Raises:
-        msgspec.MsgspecError: a field is missing or of another type, or it is no JSON at all.
-        RecursionError: it is nested without end.
+        msgspec.MsgspecError: a field is missing or has another type, or the text is no JSON.
+        RecursionError: the text is nested too deeply.
     """
     return _decoder(kind).decode(fields)

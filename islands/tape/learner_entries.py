@@ -1,4 +1,4 @@
-"""What a learner records: what it holds, what it answered, and whose inner moments it has."""
+"""Entries of learners: reports, adoptions, contributions, and the origin of inner moments."""
 
 from islands.identities import Phase
 from islands.tape.entry import Entry, Logged
@@ -6,7 +6,7 @@ from islands.tape.round_entries import Leases
 
 
 class Reported(Entry, frozen=True, tag="progress"):
-    """A learner's report: tokens of its incarnation, and the positions it has reached."""
+    """A learner reported its incarnation's tokens, and the position reached in each lease."""
 
     incarnation: str
     phase: Phase
@@ -16,7 +16,7 @@ class Reported(Entry, frozen=True, tag="progress"):
 
 
 class Adopted(Entry, frozen=True):
-    """A learner holds a version from a boundary at which its incarnation had done `tokens`."""
+    """A learner adopted a version at a step boundary, where its incarnation had done `tokens`."""
 
     incarnation: str
     fragment: int
@@ -26,7 +26,7 @@ class Adopted(Entry, frozen=True):
 
 
 class Contributed(Entry, frozen=True, tag="contribute"):
-    """A learner answered a pull with the last `tokens` of the `processed` ones."""
+    """A learner answered a pull with the last `tokens` of its incarnation's `processed` tokens."""
 
     ticket: str
     fragment: int
@@ -37,7 +37,7 @@ class Contributed(Entry, frozen=True, tag="contribute"):
 
 
 class MomentsTaken(Logged, frozen=True, kw_only=True, rename={"donor": "from"}):
-    """A learner's process begins with a peer's inner moments, or ("disk") with its own."""
+    """A learner's process began with inner moments `from` a state donor, or its own from "disk"."""
 
     donor: str
     pieces: int
@@ -47,24 +47,24 @@ class MomentsTaken(Logged, frozen=True, kw_only=True, rename={"donor": "from"}):
 
 
 class MomentsFresh(Logged, frozen=True):
-    """A learner's process begins with fresh inner moments."""
+    """A learner's process began with fresh inner moments; `reason` says why."""
 
     reason: str
     waited_s: float
 
 
 class MomentsGiven(Entry, frozen=True):
-    """A learner sent a piece of its inner moments to a peer."""
+    """A state donor sent a piece of its inner moments to another learner."""
 
     to: str
     piece: int
 
 
 class MomentsKept(Entry, frozen=True):
-    """A learner left its inner moments on disk, or could not."""
+    """A learner saved its inner moments to disk; a non-empty `error` says why it could not."""
 
     error: str
 
 
 class MomentsReset(Logged, frozen=True):
-    """A learner threw its inner moments away."""
+    """A learner discarded its inner moments."""

@@ -1,4 +1,4 @@
-"""What supervisor and syncer record of members: who is here, who was ended, and why."""
+"""Entries of supervisor and syncer about members: admissions, statuses, ends and their reasons."""
 
 from islands.identities import Role, Status
 from islands.messages.control import Verb
@@ -8,7 +8,7 @@ from islands.tape.entry import Entry, Logged
 
 
 class Admitted(Logged, frozen=True):
-    """A supervisor gave an incarnation."""
+    """A supervisor admitted a process under a new incarnation."""
 
     name: str
     role: Role
@@ -16,21 +16,21 @@ class Admitted(Logged, frozen=True):
 
 
 class Recognised(Logged, frozen=True):
-    """A supervisor heard a member that an earlier start of it had admitted."""
+    """A supervisor heard a member that an earlier start of the supervisor had admitted."""
 
     name: str
     incarnation: str
 
 
 class StatusChanged(Logged, frozen=True, tag="status"):
-    """A member is heard, silent or stalled; also a syncer says so once it has been told."""
+    """A member became live, suspect or stalled; a syncer that learns of it records it as well."""
 
     name: str
     status: Status
 
 
 class Evicted(Logged, frozen=True):
-    """An incarnation was ended against its will."""
+    """A supervisor evicted an incarnation."""
 
     name: str
     incarnation: str
@@ -38,7 +38,7 @@ class Evicted(Logged, frozen=True):
 
 
 class Left(Logged, frozen=True):
-    """An incarnation ended on its own will."""
+    """An incarnation left on its own will."""
 
     name: str
     incarnation: str
@@ -46,15 +46,16 @@ class Left(Logged, frozen=True):
 
 
 class ProcessStarted(Logged, frozen=True):
-    """A process began that runs as a task beside the others."""
+    """A process started that runs as a task in the same event loop as others."""
 
     name: str
 
 
 class ProcessEnded(Logged, frozen=True):
-    """A process ended by itself, as a supervisor takes it (`reason`), or its host (`error`).
+    """A process ended by itself: a supervisor records the `reason`, a host of tasks the `error`.
 
-    It is empty if the process meant to end. A simulated one tells the most that waited in it.
+    Either is empty after an orderly end. For a simulated process the entry also has the most events
+    in its mailbox and, for a syncer, the most bytes of contributions that waited.
     """
 
     name: str
@@ -65,21 +66,21 @@ class ProcessEnded(Logged, frozen=True):
 
 
 class Killed(Logged, frozen=True):
-    """A process stood still, and its supervisor ended it; without a reason, a demo did."""
+    """A supervisor killed a stalled process; if the reason is empty, a demo killed it."""
 
     name: str
     reason: str = ""
 
 
 class GaveUp(Logged, frozen=True):
-    """A process ended too often and is not started again."""
+    """A process ended too often, and its supervisor gave up restarting it."""
 
     name: str
     reason: str
 
 
 class Commanded(Logged, frozen=True):
-    """An operator asked for something; `told` is the answer."""
+    """A supervisor handled an operator's command; `told` is the answer."""
 
     done: bool
     told: str
@@ -89,37 +90,37 @@ class Commanded(Logged, frozen=True):
 
 
 class StoodStill(Logged, frozen=True):
-    """A supervisor's host was busy, or asleep: nobody is judged by the time that it missed."""
+    """A supervisor's process was suspended or blocked; all deadlines move by the gap."""
 
     gap_s: float
 
 
 class Paused(Logged, frozen=True):
-    """The run stands still by an operator's will."""
+    """The run was paused by an operator."""
 
 
 class Resumed(Logged, frozen=True):
-    """The run goes on."""
+    """The run was resumed by an operator."""
 
 
 # --- the syncer's sessions ------------------------------------------------------------------------
 
 
 class Linked(Entry, frozen=True):
-    """A member said hello to the syncer, and was let in."""
+    """A member opened a session with the syncer."""
 
     name: str
     incarnation: str
 
 
 class Unlinked(Entry, frozen=True):
-    """A member's link to the syncer is gone."""
+    """A member's link to the syncer was lost or closed."""
 
     name: str
 
 
 class Retired(Logged, frozen=True):
-    """The syncer ended an incarnation: nothing more is taken from it."""
+    """The syncer ended an incarnation, and accepts nothing more from it."""
 
     name: str
     incarnation: str
@@ -127,14 +128,14 @@ class Retired(Logged, frozen=True):
 
 
 class Quarantined(Logged, frozen=True):
-    """A learner did three times what no honest one does."""
+    """The syncer put a learner into quarantine after three strikes."""
 
     name: str
     reason: str
 
 
 class WrongReport(Logged, frozen=True):
-    """A learner said what cannot be true; tokens that it says it did and no book knows."""
+    """A learner's report cannot be true; it claims `untold_tokens` that are in no account."""
 
     name: str
     reason: str
@@ -142,7 +143,7 @@ class WrongReport(Logged, frozen=True):
 
 
 class Diverged(Logged, frozen=True):
-    """A learner's loss was not finite: it begins again, for the time number `times`."""
+    """A learner's loss was not finite and its incarnation ended, for the time number `times`."""
 
     name: str
     incarnation: str
@@ -150,7 +151,7 @@ class Diverged(Logged, frozen=True):
 
 
 class Overloaded(Logged, frozen=True):
-    """A worker of the syncer is full, or ("") none is any more."""
+    """A worker of the syncer is overloaded; an empty `worker` says that none is any more."""
 
     told: str
     worker: str

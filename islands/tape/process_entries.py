@@ -1,17 +1,17 @@
-"""What any process records of itself, and of whoever talks to it."""
+"""Entries of every process about itself, and about the peers that send to it."""
 
 from islands.messages.control import Verb
 from islands.tape.entry import Entry, Logged
 
 
 class TapeBegan(Entry, frozen=True, tag="tape"):
-    """A tape begins here, or is continued; what follows is of this version."""
+    """A tape begins or is continued here; the entries that follow have this format version."""
 
     version: int
 
 
 class ProcessBegan(Entry, frozen=True):
-    """A process began; what its clocks showed then."""
+    """A process began; the entry has its wall clock and its loop's clock at that moment."""
 
     pid: int
     wall_s: float
@@ -19,7 +19,7 @@ class ProcessBegan(Entry, frozen=True):
 
 
 class Started(Logged, frozen=True):
-    """A start of a supervisor, or of a syncer, which alone has a journal to resume from."""
+    """A supervisor or syncer started; only a syncer tells whether it `resumed` from its journal."""
 
     epoch: int
     resumed: bool | None = None
@@ -27,58 +27,58 @@ class Started(Logged, frozen=True):
 
 
 class Waits(Entry, frozen=True):
-    """A learner may not go on yet, and tries again."""
+    """A learner has to wait, and retries later."""
 
     reason: str
 
 
 class Exit(Entry, frozen=True):
-    """A learner's process ends; it failed if somebody has to do something."""
+    """A learner's process ends; `failed` says that it needs the attention of a person."""
 
     reason: str
     failed: bool
 
 
 class Failed(Logged, frozen=True):
-    """An actor ends with an error."""
+    """An actor ended with an error."""
 
     error: str
     detail: str | None = None
 
 
 class Unsendable(Logged, frozen=True):
-    """An actor ends, since it has a message that no wire takes."""
+    """An actor ended, since it had to send a message that cannot be encoded."""
 
     error: str
 
 
 class Disk(Logged, frozen=True):
-    """A disk is full or fails just now; what was to be written waits."""
+    """A disk is full or fails at present; what is to be written waits."""
 
     error: str
 
 
 class Damaged(Logged, frozen=True):
-    """Files that should be there are damaged or missing; the run goes on without them."""
+    """Files that should exist are damaged or missing; the run goes on without them."""
 
     files: list[str]
 
 
 class EntriesLost(Entry, frozen=True):
-    """So many entries before this one could not be written."""
+    """The writer could not write this number of entries before this one."""
 
     entries: int
 
 
 class NotesDropped(Logged, frozen=True):
-    """So many notes of a member were not kept: it sent more than it may."""
+    """The hub dropped this number of notes of a member that exceeded its rate limit."""
 
     name: str
     notes: int
 
 
 class Refused(Logged, frozen=True):
-    """A peer was refused, or a command of an operator; `left_out` such entries came before."""
+    """A peer or an operator's command was refused; `left_out` entries before it were not kept."""
 
     name: str
     reason: str
@@ -89,7 +89,7 @@ class Refused(Logged, frozen=True):
 
 
 class Impostor(Entry, frozen=True):
-    """A link spoke in another's name, and was dropped; `left_out` such entries came before."""
+    """A link spoke for another name and was closed; `left_out` entries before it were not kept."""
 
     name: str | None
     body: str
@@ -97,14 +97,14 @@ class Impostor(Entry, frozen=True):
 
 
 class Unexpected(Entry, frozen=True):
-    """A message came that nobody sends here; `left_out` such entries came before."""
+    """A message of an unexpected type arrived; `left_out` entries before it were not kept."""
 
     body: str
     left_out: int | None = None
 
 
 class Undelivered(Entry, frozen=True):
-    """A word between peers whose receiver cannot be reached; the first over its sender's link."""
+    """A message between learners had no reachable receiver; only a link's first one is recorded."""
 
     sender: str
     recipient: str | None
@@ -118,7 +118,7 @@ class Evaluation(Entry, frozen=True):
 
 
 class EvaluationFailed(Logged, frozen=True):
-    """An evaluation raised; the next one comes as ever."""
+    """An evaluation raised an error; the next one takes place as usual."""
 
     error: str
     detail: str

@@ -1,6 +1,6 @@
-"""What a syncer records of rounds, contributions, versions, tokens and its journal.
+"""Entries of a syncer about rounds, contributions, versions, tokens and its journal.
 
-Versions stand on a tape as ``epoch.number``, incarnations as ``epoch.counter``, tickets as
+A tape has versions as ``epoch.number``, incarnations as ``epoch.counter``, tickets as
 ``name/incarnation@epoch:round``, leases as (pass, shard, position).
 """
 
@@ -15,7 +15,7 @@ Leases = list[tuple[int, int, int]]
 
 
 class Journal(Entry, frozen=True):
-    """A syncer began to write a record: it holds everything decided so far."""
+    """A syncer began to write a journal record, which holds everything decided so far."""
 
     sequence: int
     fragment: int | None
@@ -23,20 +23,20 @@ class Journal(Entry, frozen=True):
 
 
 class Journalled(Entry, frozen=True):
-    """A record is durable."""
+    """A journal record is durable."""
 
     sequence: int
 
 
 class Seeded(Logged, frozen=True):
-    """All fragments of version 0 have arrived."""
+    """All fragments of version 0 have arrived from the learner `name` (empty: from a file)."""
 
     name: str
     version: str
 
 
 class SeedLate(Logged, frozen=True):
-    """A learner did not send version 0, however often it was asked: another one is."""
+    """A learner did not send version 0 after repeated requests; another one is asked."""
 
     name: str
     asked: int
@@ -45,14 +45,14 @@ class SeedLate(Logged, frozen=True):
 
 
 class SeedRefused(Entry, frozen=True):
-    """A fragment of version 0 came damaged, or is not finite."""
+    """A fragment of version 0 was refused, since it is damaged or not finite."""
 
     name: str
     fragment: int
 
 
 class Extended(Logged, frozen=True):
-    """A run that had ended, or was about to, was given more."""
+    """A run that had ended, or was closing, was extended by a larger budget."""
 
     budget_tokens: int | None
     before: int | None
@@ -60,14 +60,14 @@ class Extended(Logged, frozen=True):
 
 
 class Closing(Logged, frozen=True):
-    """The run is ending: rounds merge whatever arrives."""
+    """The run is closing: the last rounds merge whatever arrives."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The account of one fragment over the whole run; all fields in tokens."""
+    """One fragment's row of the ledger, over the whole run; all fields are in tokens."""
 
     processed: int
     applied: int
@@ -80,13 +80,13 @@ class Row:
 
     @property
     def imbalance(self) -> int:
-        """Processed minus all fates: 0."""
+        """Processed tokens minus those of all fates; 0 if the ledger balances."""
         fates = self.applied + self.rejected + self.late + self.stale
         return self.processed - (fates + self.overwritten + self.lost + self.pending)
 
 
 class Finished(Logged, frozen=True):
-    """A run is over. A syncer adds its ledger, and tokens per ``name/incarnation`` still open."""
+    """The run is over. A syncer adds its ledger, and tokens by ``name/incarnation`` still open."""
 
     reason: str
     ledger: list[Row] | None = None
@@ -97,7 +97,7 @@ class Finished(Logged, frozen=True):
 
 
 class Opened(Entry, frozen=True):
-    """A round began: whom it asked, and why not the others."""
+    """A round opened: the learners that it asked, and the reasons why others were left out."""
 
     round: int
     fragment: int
@@ -106,7 +106,7 @@ class Opened(Entry, frozen=True):
 
 
 class Closed(Entry, frozen=True):
-    """A round waits no longer; `uninspected` came in time and are not measured yet."""
+    """A round closed; the `uninspected` contributions came in time but are not measured yet."""
 
     round: int
     fragment: int
@@ -119,7 +119,7 @@ class Closed(Entry, frozen=True):
 
 
 class Abandoned(Logged, frozen=True):
-    """A round stayed below its quorum for too long; the first few of whom it asked."""
+    """A round stayed below its quorum for too long; the lists have only the first few learners."""
 
     round: int
     fragment: int
@@ -131,7 +131,7 @@ class Abandoned(Logged, frozen=True):
 
 
 class Merged(Notable, frozen=True):
-    """A fragment's next value is computed. What is not finite stands on the tape as null."""
+    """A fragment's next value is computed; numbers that are not finite are null on the tape."""
 
     round: int
     fragment: int
@@ -154,7 +154,7 @@ class Merged(Notable, frozen=True):
 
 
 class Committed(Entry, frozen=True):
-    """A version is durable, and is sent."""
+    """A version is durable, and is sent to the members."""
 
     fragment: int
     version: str
@@ -162,7 +162,7 @@ class Committed(Entry, frozen=True):
 
 
 class Swinging(Logged, frozen=True):
-    """Merged directions of `fragments` out of `of` undo one another; or of none any more."""
+    """Merged directions of `fragments` out of `of` fragments undo one another; 0: none any more."""
 
     told: str
     fragments: int
@@ -182,7 +182,7 @@ class GraceZero(Logged, frozen=True):
 
 
 class NothingMerged(Logged, frozen=True):
-    """Learners step and no version was committed for long; why, by learner."""
+    """Learners step but no version was committed for `for_s`; `because` has reasons by learner."""
 
     for_s: float
     rounds_open: int
@@ -202,7 +202,7 @@ class Arrived(Entry, frozen=True):
 
 
 class FateTold(Entry, frozen=True, kw_only=True, tag="fate"):
-    """A contribution has its fate: a reason if it is not merged, else the version it is in."""
+    """A contribution got its fate, with the version that it is merged into, or else a reason."""
 
     ticket: str
     fragment: int
@@ -213,7 +213,7 @@ class FateTold(Entry, frozen=True, kw_only=True, tag="fate"):
 
 
 class KeptOut(Entry, frozen=True):
-    """A contribution of an incarnation that has ended; `left_out` such entries came before."""
+    """An ended incarnation's contribution came; `left_out` entries before it were not kept."""
 
     ticket: str
     reason: str
@@ -221,7 +221,7 @@ class KeptOut(Entry, frozen=True):
 
 
 class Void(Entry, frozen=True):
-    """A contribution over a link that is gone; `left_out` such entries came before."""
+    """A contribution came over a closed link; `left_out` entries before it were not kept."""
 
     ticket: str
     reason: str
@@ -229,14 +229,14 @@ class Void(Entry, frozen=True):
 
 
 class Duplicate(Entry, frozen=True):
-    """An answer to a pull that was answered before, over its sender's link so many times."""
+    """An answer to an answered pull came; it is number `copies` over its sender's link."""
 
     ticket: str
     copies: int
 
 
 class Granted(Entry, frozen=True):
-    """Quota and leases that an incarnation holds from now on."""
+    """An incarnation was granted a quota and leases, which replace its earlier ones."""
 
     name: str
     incarnation: str
@@ -245,7 +245,7 @@ class Granted(Entry, frozen=True):
 
 
 class LeaseReturned(Entry, frozen=True):
-    """A shard went back with the position from which the next holder goes on."""
+    """A lease was returned, with the position from which the shard's next holder goes on."""
 
     name: str
     pass_index: int
@@ -254,7 +254,7 @@ class LeaseReturned(Entry, frozen=True):
 
 
 class BookClosed(Entry, frozen=True):
-    """An incarnation is over, having processed so many tokens as far as the syncer knows."""
+    """An ended incarnation's account was closed, with the tokens that the syncer knows of."""
 
     name: str
     incarnation: str

@@ -1,10 +1,10 @@
-"""What a simulated world records: faults, which processes it killed, and with what a run ended."""
+"""Entries of a simulated world: faults, killed processes, and the final published values."""
 
 from islands.tape.entry import Entry
 
 
 class ProcessKilled(Entry, frozen=True):
-    """A simulated process was killed; silently, if its machine vanished with it."""
+    """A simulated process was killed; if `silent`, its machine vanished and no link was closed."""
 
     name: str
     silent: bool
@@ -13,20 +13,20 @@ class ProcessKilled(Entry, frozen=True):
 
 
 class LeftOver(Entry, frozen=True):
-    """A simulated process still ran when the run was over, or should have been."""
+    """A simulated process still ran when the run was over, or should have been over."""
 
     name: str
 
 
 class Fault(Entry, frozen=True):
-    """Something was done to the world."""
+    """A fault was injected into the world, or happened in it by chance."""
 
     fault: str
     names: list[str]
 
 
 class Healed(Entry, frozen=True):
-    """Faults have stopped: the system may take `recovery_s`; then `period_s` bounds its lag."""
+    """Faults have stopped; the system may take `recovery_s`, and then `period_s` bounds its lag."""
 
     recovery_s: float
     period_s: float

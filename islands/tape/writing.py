@@ -1,6 +1,6 @@
-"""Where entries are written: in memory, or in a file, one JSON object per line.
+"""Writers of tapes, in memory or to a file, with one JSON object per line.
 
-A tape begins with its version (`HEAD`): each file, and each stretch of it that a process writes.
+Each file begins with its version (`HEAD`), and so does each part of it that a process appends.
 """
 
 from collections import deque
@@ -17,17 +17,17 @@ HEAD = encode_entry(0.0, "tape", TapeBegan(VERSION))
 
 
 class Tape(Protocol):
-    """Somewhere to write entries to."""
+    """A destination for entries."""
 
     def write(self, at_s: float, actor: str, entry: Entry) -> None:
         """Write one entry."""
 
 
 class MemoryTape:
-    """Keeps entries, as the bytes that a file would hold; the newest `limit` of them."""
+    """Keeps the newest `limit` entries in memory, as the bytes that a file would hold."""
 
     def __init__(self, limit: int | None = None) -> None:
-        """Nothing is on the tape but its version."""
+        """Begin the tape with its version alone."""
         self.lines: deque[bytes] = deque([HEAD], maxlen=limit)
 
     def write(self, at_s: float, actor: str, entry: Entry) -> None:
@@ -36,24 +36,25 @@ class MemoryTape:
 
 
 class FileTape:
-    """Appends entries to a file; turns it over when it grows past a limit.
+    """Appends entries to a file, and rotates it when it grows past a limit.
 
-    No disk is waited for. How many entries could not be written is noted as soon as some can.
+    Writing never waits for the disk. If entries are lost, their number is written as soon as the
+    disk works again.
 
     Args:
-        path: of the tape.
-        spool: writes it.
-        limit_bytes: at which the file is turned over.
+        path: path of the tape's file.
+        spool: writer thread that appends to the file.
+        limit_bytes: size at which the file is rotated.
     """
 
     def __init__(self, path: Path, spool: Spool, *, limit_bytes: int = LIMIT_BYTES) -> None:
-        """The file is opened with the first entry."""
+        """Prepare the tape; its file is opened with the first entry."""
         self._spool = spool
         self._inlet = spool.inlet(RotatingFile(path, limit_bytes, HEAD + b"\n"))
         self._noted = 0
 
     def write(self, at_s: float, actor: str, entry: Entry) -> None:
-        """Append one entry; a process that is killed has written all but the last moment's."""
+        """Queue one entry; a process that is killed loses only the entries of its last moment."""
         lost = self._inlet.dropped - self._noted
         if lost and not self._inlet.error:
             told = encode_entry(at_s, actor, EntriesLost(lost)) + b"\n"
@@ -61,5 +62,5 @@ class FileTape:
         self._inlet.add(encode_entry(at_s, actor, entry) + b"\n")
 
     def close(self) -> None:
-        """Write what waits for this file and for all others of its spool."""
+        """Write all that is queued for this file and for the other files of its spool."""
         self._spool.close()

@@ -1,1 +1,1 @@
-"""Models joined to data, ready to be named in the settings."""
+"""Tasks that come with the package and can be named in the settings: models joined to data."""

@@ -22,12 +22,12 @@ _VALIDATION_SHARE = 6  # one image in this many is for validation
 
 
 class DigitBatch(NamedTuple):
-    """Images and what they show.
+    """Images and their labels.
 
     Attributes:
         images: float32[rows, 64], from 0 to 1.
-        labels: int32[rows].
-        weight: float32[rows], 1 for a record, 0 for a row that only fills up.
+        labels: int32[rows], the digits shown.
+        weight: float32[rows], 1 for a record, 0 for a padding row.
     """
 
     images: NDArray[np.float32]
@@ -41,9 +41,9 @@ class Digits(Task[DigitBatch]):
 
     Attributes:
         hidden: Width of the hidden layer.
-        rows: Images per batch; a host's own choice.
+        rows: Images per batch; each host may choose its own.
         shard_count: Virtual shards of one pass.
-        seed: Of the order of the data.
+        seed: Seed of the order of the data.
     """
 
     hidden: int = 128
@@ -53,11 +53,11 @@ class Digits(Task[DigitBatch]):
 
     @property
     def shards(self) -> int:
-        """Virtual shards of one pass over the data."""
+        """Number of virtual shards in one pass over the data."""
         return self.shard_count
 
     def init(self, key: PRNGKeyArray) -> TaskState:
-        """Two dense layers."""
+        """Return the initial parameters of two dense layers."""
         one, other = jax.random.split(key)
         params = {
             "hidden": _dense(one, _PIXELS, self.hidden),
@@ -68,17 +68,17 @@ class Digits(Task[DigitBatch]):
     def loss(
         self, params: PyTree, state: PyTree, batch: DigitBatch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree]:
-        """Cross-entropy in nats per image."""
+        """Compute the cross-entropy in nats per image."""
         scores = _scores(params, jnp.asarray(batch.images))
         rows = optax.softmax_cross_entropy_with_integer_labels(scores, batch.labels)
         return jnp.sum(rows * batch.weight) / jnp.sum(batch.weight), state
 
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
-        """AdamW."""
+        """Return AdamW."""
         return optax.adamw(learning_rate)
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[DigitBatch, int]]:
-        """Batches of a shard; a position counts images."""
+        """Yield the batches of a shard; a position counts images."""
         images, labels = _load()[0]
         plan = ShardPlan(len(images), self.shard_count, self.seed)
         for members, after in plan.groups(shard, position, self.rows):
@@ -88,11 +88,11 @@ class Digits(Task[DigitBatch]):
             yield DigitBatch(images[fill], labels[fill], weight), after
 
     def tokens(self, batch: DigitBatch) -> int:
-        """Images that count."""
+        """Return the number of images, without padding rows."""
         return int(batch.weight.sum())
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
-        """Share of unseen images that are recognised."""
+        """Return the share of unseen images that are recognised."""
         images, labels = _load()[1]
         found = np.argmax(_scores_jitted(params, images), axis=-1)
         return {"val_accuracy": float(np.mean(found == labels))}
@@ -100,7 +100,7 @@ class Digits(Task[DigitBatch]):
 
 @cache
 def _load() -> tuple[tuple[NDArray[np.float32], NDArray[np.int32]], ...]:
-    """Training and validation images with their labels.
+    """Load the training and validation images with their labels.
 
     Raises:
         DataError: scikit-learn is not installed.

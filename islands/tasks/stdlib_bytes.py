@@ -19,15 +19,15 @@ from islands.training.task import Task, TaskState
 
 @dataclass(frozen=True)
 class StdlibBytes(Task[ByteBatch]):
-    """Next-byte prediction.
+    """Next-byte prediction on standard-library source.
 
     Attributes:
         decoder: Shape of the model.
         length: Bytes predicted per window.
-        rows: Windows per batch; a host's own choice.
+        rows: Windows per batch; each host may choose its own.
         shard_count: Virtual shards of one pass.
-        seed: Of the order of the data.
-        validation_windows: Windows an evaluation reads.
+        seed: Seed of the order of the data.
+        validation_windows: Largest number of windows that an evaluation reads.
     """
 
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
@@ -39,39 +39,39 @@ class StdlibBytes(Task[ByteBatch]):
 
     @property
     def shards(self) -> int:
-        """Virtual shards of one pass over the data."""
+        """Number of virtual shards in one pass over the data."""
         return self.shard_count
 
     def init(self, key: PRNGKeyArray) -> TaskState:
-        """The decoder's initial parameters."""
+        """Return the decoder's initial parameters."""
         return TaskState(initial(self.decoder, key))
 
     def loss(
         self, params: PyTree, state: PyTree, batch: ByteBatch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree]:
-        """Cross-entropy in nats per byte."""
+        """Compute the cross-entropy in nats per byte."""
         tokens, weight = jnp.asarray(batch.tokens), jnp.asarray(batch.weight)
         return nats(self.decoder, params, tokens, weight), state
 
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
-        """AdamW after a clip by global norm."""
+        """Return AdamW after a clip by global norm."""
         adamw = optax.adamw(learning_rate, b1=0.9, b2=0.99, weight_decay=0.1)
         return optax.chain(optax.clip_by_global_norm(1.0), adamw)
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[ByteBatch, int]]:
-        """Batches of a shard; a position counts windows."""
+        """Yield the batches of a shard; a position counts windows."""
         return _training(self).batches(shard, position)
 
     def tokens(self, batch: ByteBatch) -> int:
-        """Bytes predicted."""
+        """Return the number of bytes predicted."""
         return batch.predicted
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
-        """Bits per byte on files that were never trained on."""
+        """Return the bits per byte on files that were never trained on."""
         return {"val_bits_per_byte": bits_per_byte(self.decoder, params, _validation(self))}
 
     def labels(self) -> Mapping[str, str]:
-        """What every host must share beside the shapes."""
+        """Return the facts that all hosts must share besides the shapes."""
         shuffle = f"windows of {self.length}, {self.shard_count} shards, seed {self.seed}"
         return {
             "tokenizer": "bytes",
@@ -81,7 +81,7 @@ class StdlibBytes(Task[ByteBatch]):
         }
 
     def sample(self, params: PyTree, prompt: bytes, count: int) -> bytes:
-        """The prompt and `count` bytes that the model adds to it."""
+        """Return the prompt and the `count` bytes that the model adds to it."""
         return sample(self.decoder, params, prompt, count, context=self.length)
 
 

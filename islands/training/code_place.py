@@ -1,6 +1,6 @@
-"""Where in a user's own files something happened: the file and line that a sentence begins with.
+"""Find the line of a user's own file that an error comes from; error messages begin with it.
 
-What a task raises has passed through frames of JAX, of this package and of the standard library.
+An error raised by a task passes through frames of JAX, of this package and of the standard library.
 Its place is the innermost frame that is none of these: first outside of all installed packages,
 and where there is none (the task is itself installed), outside of the libraries known here.
 """
@@ -22,12 +22,12 @@ LIBRARIES = frozenset(
         *("beartype", "numpy", "ml_dtypes", "msgspec", "safetensors", "uvloop", "numba"),
     )
 )
-"""Installed packages that are nobody's own code."""
+"""Installed packages that are never the user's own code."""
 
 HINTS = {
     "TraceContextError": "in NNX, work on a copy: nnx.merge(graphdef, params, state, copy=True)",
 }
-"""How to mend what libraries say in words of their own."""
+"""Advice on errors of libraries whose messages do not say what to do."""
 
 PACKAGES = ("site-packages", "dist-packages")
 FRAMES_MAX = 12
@@ -53,7 +53,7 @@ class CodePlace:
 
 
 def place_of(error: BaseException) -> CodePlace | None:
-    """Where the user's code raised this, or called what raised it; None if it did neither."""
+    """Find where the user's code raised an error or called what raised it; None if it did not."""
     for each in _chain(error):
         frames = [_frame(*pair) for pair in traceback.walk_tb(each.__traceback__)]
         found = innermost(frames)
@@ -65,7 +65,7 @@ def place_of(error: BaseException) -> CodePlace | None:
 
 
 def innermost(frames: list[CodePlace]) -> CodePlace | None:
-    """The last of these frames that is the user's, the outermost coming first."""
+    """Return the innermost frame that is the user's, given frames from the outermost on."""
     for is_theirs in (_outside_of_packages, _outside_of_libraries):
         theirs = [frame for frame in frames if is_theirs(frame.file)]
         if theirs:
@@ -74,12 +74,12 @@ def innermost(frames: list[CodePlace]) -> CodePlace | None:
 
 
 def place_in_traceback(found: TracebackType | None) -> CodePlace | None:
-    """As `place_of`, for a traceback that belongs to no error."""
+    """Find the place of a traceback that belongs to no error, as `place_of` does."""
     return innermost([_frame(*pair) for pair in traceback.walk_tb(found)])
 
 
 def place_of_return(function: Callable[..., object]) -> CodePlace | None:
-    """The last line on which a function returns; None if its code is not known."""
+    """Find the last line on which a function returns; None if its code is not known."""
     code = _code(function)
     if code is None:
         return None
@@ -92,7 +92,7 @@ def place_of_return(function: Callable[..., object]) -> CodePlace | None:
 
 
 def place_of_yield(iterator: Iterator[object], function: Callable[..., object]) -> CodePlace | None:
-    """The line at which a generator stands; where it is none, that on which `function` returns."""
+    """Find the line where a generator is suspended, or of another iterator, `function`'s return."""
     if inspect.isgenerator(iterator) and iterator.gi_frame is not None:
         frame = iterator.gi_frame
         return CodePlace(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
@@ -100,18 +100,18 @@ def place_of_yield(iterator: Iterator[object], function: Callable[..., object]) 
 
 
 def said(error: BaseException) -> str:
-    """An error's type and the first line of what it says."""
+    """Return an error's type and the first line of its message."""
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def told_as(place: CodePlace | None, sentence: str) -> str:
-    """A sentence that begins with its place, if there is one."""
+    """Put the place, if there is one, in front of a sentence."""
     return sentence if place is None else f"{place}: {sentence}"
 
 
 def user_frames(error: BaseException) -> str:
-    """The traceback without the frames of libraries; empty if nothing else is in it."""
+    """Format the traceback without the frames of libraries; empty if no other frame is in it."""
     theirs: list[traceback.FrameSummary] = []
     for each in _chain(error):
         theirs = [x for x in traceback.extract_tb(each.__traceback__) if _is_theirs(x.filename)]
@@ -120,17 +120,17 @@ def user_frames(error: BaseException) -> str:
     if not theirs:
         return ""
     plain = traceback.TracebackException(type(error), error, None)
-    plain.__notes__ = None  # JAX's own on how it shortens tracebacks
+    plain.__notes__ = None  # JAX adds notes on how it shortens tracebacks
     shown = [*traceback.format_list(theirs[-FRAMES_MAX:]), *plain.format_exception_only()]
     return "Traceback (most recent call last), without frames of libraries:\n" + "".join(shown)
 
 
 def mistake(error: Exception, what: str) -> IslandsError:
-    """What the user has to mend in the task, as one sentence that begins with the place.
+    """Make the error that tells the user what to correct, in one sentence that names the place.
 
     Args:
-        error: that the task's code raised; what is already a sentence of ours stays as it is.
-        what: that failed, as the end of the sentence.
+        error: error that the task's code raised; an `IslandsError` is returned unchanged.
+        what: clause that says what failed, for the end of the sentence.
     """
     if isinstance(error, IslandsError):
         return error
@@ -143,11 +143,12 @@ def mistake(error: Exception, what: str) -> IslandsError:
 
 
 def failure(error: Exception, what: str) -> Exception:
-    """As `mistake`, for what may succeed the next time; an error of no user's code stays as it is.
+    """Make an error as `mistake` does, for a failure that may succeed when it is retried.
 
     Args:
-        error: that was raised.
-        what: that failed, as the end of the sentence.
+        error: error that was raised; it is returned unchanged if it is an `IslandsError`, or has
+            no frame of the user's code.
+        what: clause that says what failed, for the end of the sentence.
     """
     place = place_of(error)
     if isinstance(error, IslandsError) or place is None:
@@ -159,7 +160,7 @@ def failure(error: Exception, what: str) -> Exception:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it was raised from, each once."""
+    """Yield an error and the errors it was raised from, each once."""
     seen: set[int] = set()
     following: BaseException | None = error
     while following is not None and id(following) not in seen:

@@ -1,13 +1,13 @@
 """The compiled functions of one task under one layout, shared by all trainers of a process.
 
 Functions are compiled ahead of time, under a lock: three learners that start together compile
-once, and a step never finds itself compiling because another thread was first. What a function
-donates is written beside it.
+once, and a step never finds itself compiling because another thread was first. The docstring of a
+function says what it donates.
 
-Parameters and state are handled as flat tuples: the *local* leaves, which are those of the layout
-(trainable parameters, then the leaves of the state that are merged), the frozen parameters, and
-what of the state is only carried along. Where an optimizer needs a tree it gets the task's own,
-with `None` in the place of frozen leaves.
+Parameters and state are handled as flat tuples of leaves. The *local* leaves are those of the
+layout: trainable parameters, then the leaves of the state that are merged. The *frozen* leaves are
+parameters that are not trained. The *carried* leaves are those of the state that are not merged. An
+optimizer that needs a tree gets the task's own, with `None` in the place of frozen leaves.
 """
 
 import threading
@@ -40,8 +40,8 @@ class CompiledSteps:
     """Shapes, layout and compiled functions of a task.
 
     Args:
-        task: What is trained.
-        count: Fragments asked for.
+        task: The task to train.
+        count: Number of fragments asked for.
         pattern: How leaves are spread over fragments.
         min_piece_bytes: Least size of a fragment's largest piece.
 
@@ -84,7 +84,7 @@ class CompiledSteps:
 
     @cached_property
     def moments(self) -> MomentPlan:
-        """How the inner optimizer's state, and what is carried, are cut into pieces; by shapes."""
+        """How the inner optimizer's state and the carried leaves are cut into pieces, by shapes."""
 
         def held(params: PyTree, state: PyTree) -> PyTree:
             moments = self.optimizer_state(self.split(params)[0])
@@ -93,7 +93,7 @@ class CompiledSteps:
         return plan_moments(jax.eval_shape(held, *self._shapes), MOMENT_PIECE_BYTES)
 
     def init(self, key: PRNGKeyArray) -> tuple[Leaves, Leaves, Leaves]:
-        """Local leaves, frozen leaves and carried ones, each in a buffer of its own."""
+        """Compute the initial local, frozen and carried leaves, each in a buffer of its own."""
         params, state = _copied(_tree(self.task.init(key)))
         trainable, frozen = self.split(params)
         averaged, carried = self.split_state(state)
@@ -105,51 +105,51 @@ class CompiledSteps:
         return not all(self._trains)
 
     def split(self, params: PyTree) -> tuple[Leaves, Leaves]:
-        """A tree of parameters as trainable and frozen leaves."""
+        """Split a tree of parameters into trainable and frozen leaves."""
         pairs = list(zip(jax.tree.leaves(params), self._trains, strict=True))
         return tuple(x for x, trains in pairs if trains), tuple(x for x, t in pairs if not t)
 
     def join(self, trainable: Sequence[PyTree], frozen: Sequence[PyTree]) -> PyTree:
-        """The tree of parameters that `split` took apart, of arrays or of what stands for them."""
+        """Rebuild the tree that `split` took apart, from arrays or from placeholders for them."""
         one, other = iter(trainable), iter(frozen)
         leaves = [next(one if trains else other) for trains in self._trains]
         return jax.tree.unflatten(self._treedef, leaves)
 
     @property
     def carries(self) -> bool:
-        """Whether some of the state is carried along without being merged."""
+        """Whether some leaves of the state are carried along without being merged."""
         return not all(self._averages)
 
     def split_state(self, state: PyTree) -> tuple[Leaves, Leaves]:
-        """A state as leaves that are merged, and leaves that are only carried."""
+        """Split a state into leaves that are merged and leaves that are only carried."""
         pairs = list(zip(jax.tree.leaves(state), self._averages, strict=True))
         return tuple(x for x, merged in pairs if merged), tuple(x for x, m in pairs if not m)
 
     def join_state(self, averaged: Sequence[PyTree], carried: Sequence[PyTree]) -> PyTree:
-        """The state that `split_state` took apart."""
+        """Rebuild the state that `split_state` took apart."""
         one, other = iter(averaged), iter(carried)
         leaves = [next(one if merged else other) for merged in self._averages]
         return jax.tree.unflatten(self._state_treedef, leaves)
 
     def tree(self, local: Sequence[PyTree], frozen: Sequence[PyTree]) -> PyTree:
-        """The tree of parameters, of which local leaves are a part."""
+        """Build the tree of parameters from the local and the frozen leaves."""
         return self.join(local[: self._trained], frozen)
 
     def state_tree(self, local: Sequence[PyTree], carried: Sequence[PyTree]) -> PyTree:
-        """The state, of which local leaves are a part."""
+        """Build the state from the local and the carried leaves."""
         return self.join_state(local[self._trained :], carried)
 
     def carried(self, key: PRNGKeyArray) -> Leaves:
-        """What is carried, initially; traced, so that nobody computes the parameters for it."""
+        """Compute the initial carried leaves. It is traced, so unused parameters are dropped."""
         return self.split_state(_copied(_tree(self.task.init(key))[1]))[1]
 
     @property
     def compiling(self) -> bool:
-        """Whether a function is being compiled, by any thread."""
+        """Whether any thread is compiling a function."""
         return self._lock.locked()
 
     def compiled(self, key: object) -> Compiled | None:
-        """A function that was compiled; asked without the lock, so no step waits for another."""
+        """Return a compiled function, if there is one; without the lock, so that no step waits."""
         return self._compiled.get(key)
 
     def compile(
@@ -160,14 +160,14 @@ class CompiledSteps:
         results: PyTree | None = None,
         donate: tuple[int, ...] = (),
     ) -> Compiled:
-        """The function compiled for arguments of these shapes; at most once for a key.
+        """Compile a function for arguments of these shapes, at most once for a key.
 
         Args:
-            key: What names it.
-            function: What is compiled.
-            arguments: That it will be called with, or their likes.
-            results: Where its results live; where JAX puts them when None.
-            donate: Which arguments it may overwrite.
+            key: Key under which the compiled function is kept.
+            function: The function to compile.
+            arguments: Arguments like those of later calls, or their shapes.
+            results: Shardings of its results; None: JAX chooses.
+            donate: Indices of the arguments that it may overwrite.
         """
         with self._lock:
             if key not in self._compiled:
@@ -177,7 +177,7 @@ class CompiledSteps:
             return self._compiled[key]
 
     def optimizer_state(self, local: Leaves) -> PyTree:
-        """A fresh state of the inner optimizer. Nothing is donated."""
+        """Make a fresh state of the inner optimizer. Nothing is donated."""
         with _optax_promotion():
             optimizer = checked_optimizer(self.task, 0.0)
             return optimizer.init(self._trainable_tree(local[: self._trained]))
@@ -193,7 +193,7 @@ class CompiledSteps:
         count: UInt[Array, ""],
         learning_rate: Float[Array, ""],
     ) -> tuple[Leaves, PyTree, Leaves, Float[Array, ""]]:
-        """One inner step. The first three arguments are donated."""
+        """Take one inner step. The first three arguments are donated."""
         key = jax.random.fold_in(key, count)
         state = self.state_tree(local, carried)
         trainable = local[: self._trained]
@@ -220,7 +220,7 @@ class CompiledSteps:
 def program_for(
     task: Task[PyTree], count: int, pattern: Pattern, min_piece_bytes: int
 ) -> CompiledSteps:
-    """The one program of this process for a task and a plan; a new one for an unhashable task."""
+    """Return this process's `CompiledSteps` of a task; a task without a hash gets its own."""
     if type(task).__hash__ is None:
         return CompiledSteps(task, count, pattern, min_piece_bytes)
     with _PROGRAMS_LOCK:
@@ -232,24 +232,24 @@ _program = lru_cache(maxsize=8)(CompiledSteps)
 
 
 def _optax_promotion() -> AbstractContextManager[object]:
-    """JAX's ordinary promotion, which Optax relies on, also where a host asks for a strict one."""
+    """Use JAX's standard promotion, which Optax relies on, even where a host set a strict one."""
     promotion: AbstractContextManager[object] = jax.numpy_dtype_promotion("standard")
     return promotion
 
 
 @jax.jit
 def _copied(tree: PyTree) -> PyTree:
-    """The leaves as arrays in new buffers: what a task hands out twice could not be donated."""
+    """Copy the leaves into new buffers: an array that a task returns twice cannot be donated."""
     return jax.tree.map(lambda x: jnp.array(x, dtype=x.dtype, copy=True), tree)
 
 
 def copied_words(leaf: Array) -> Array:
-    """A leaf in a new buffer; random keys as the words they are made of."""
+    """Copy a leaf into a new buffer, a random key as the words it is made of."""
     return jnp.copy(words_of(leaf))
 
 
 def _merges(task: Task[PyTree], path: str, leaf: jax.ShapeDtypeStruct) -> bool:
-    """Whether a leaf of the state is merged: only what has an average can be."""
+    """Whether a leaf of the state is merged: only a floating leaf has an average."""
     return bool(jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size and task.averaged(path))
 
 

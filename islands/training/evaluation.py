@@ -1,6 +1,6 @@
-"""An evaluation by the user's own code: its figures, or the sentence that says why there are none.
+"""Run an evaluation by the user's own code: return its figures, or the error if it fails.
 
-A run does not end because an evaluation fails: what is trained is not touched by it.
+A failed evaluation does not end a run, because an evaluation does not change what is trained.
 """
 
 import inspect
@@ -19,14 +19,14 @@ EvaluateValues = Callable[[Sequence[NDArray[np.float32]]], Figures]
 def attempt(
     evaluate: EvaluateValues, values: Sequence[NDArray[np.float32]]
 ) -> Figures | IslandsError:
-    """Evaluate a model.
+    """Evaluate a model, and return an error instead of raising it.
 
     Args:
-        evaluate: the task's own.
+        evaluate: evaluates flat values with the task's own code.
         values: one flat value per fragment.
 
     Returns:
-        The figures, or what the user has to mend.
+        The figures, or an error that says what the user has to correct.
     """
     try:
         return evaluate(values)
@@ -35,15 +35,15 @@ def attempt(
 
 
 def evaluated(evaluate: Callable[..., object], params: object, state: object) -> Figures:
-    """The figures of a task's own evaluation, as plain numbers.
+    """Call a task's own evaluation and return its figures as plain numbers.
 
     Args:
-        evaluate: the task's own; it may leave `state` out.
-        params: that are evaluated.
-        state: that goes with them.
+        evaluate: the task's method; it may have no `state` argument.
+        params: the task's tree of parameters, of the published values.
+        state: the task's state that belongs to these parameters.
 
     Raises:
-        TaskError: it is no dictionary, or one of its values is no number; names the value.
+        TaskError: the result is no dictionary, or one of its values is no number; names the value.
     """
     alone = len(inspect.signature(evaluate).parameters) == 1
     found = evaluate(params) if alone else evaluate(params, state)

@@ -1,12 +1,12 @@
-"""A run's parameters as one file: tensors by their paths, and beside them what they are.
+"""A run's parameters as one file: tensors by their paths, and metadata that describes the run.
 
     params = islands.load("runs/mine", like=task.init(key).params)   # a tree as the task's own
     arrays = islands.load("runs/mine/final.safetensors")             # or simply arrays by path
     islands.described("runs/mine")["tokens"]
 
-The file is written when a run ends, and when it is stopped before that. Its metadata are texts, as
-the format wants them: `run`, `task`, `tokens` and `reason` plain, `task_settings`, `settings` and
-`versions` as JSON.
+The file is written when a run ends, and when it is stopped before that. Its metadata are strings,
+as the format requires: `run`, `task`, `tokens` and `reason` are plain, `task_settings`, `settings`
+and `versions` are JSON.
 """
 
 import json
@@ -32,20 +32,20 @@ AS_JSON = frozenset(("task_settings", "settings", "versions", "tokens"))
 
 
 class _Tensors(Protocol):
-    """A file of tensors that is open."""
+    """An open file of tensors."""
 
     def metadata(self) -> dict[str, str] | None:
-        """Texts by name."""
+        """Return the metadata, strings by name."""
 
     def keys(self) -> list[str]:
-        """Paths of the tensors."""
+        """Return the paths of the tensors."""
 
     def get_tensor(self, name: str) -> NDArray[np.generic]:
-        """One of them."""
+        """Read the tensor at a path."""
 
 
 def metadata_of(spec: RunSpec, layout: Layout, cut: Cut) -> dict[str, str]:
-    """What a file of parameters says of itself."""
+    """Make the metadata of a file of parameters."""
     settings = msgspec.to_builtins(spec.settings)
     return {
         "format": "np",
@@ -63,10 +63,10 @@ def metadata_of(spec: RunSpec, layout: Layout, cut: Cut) -> dict[str, str]:
 def write_model(
     path: Path, layout: Layout, values: list[NDArray[np.float32]], metadata: dict[str, str]
 ) -> None:
-    """Replace a file by these values, float32 tensors by their paths.
+    """Replace a file by one that holds these values as float32 tensors by their paths.
 
     Raises:
-        DiskError: the disk is full or broken; what was there stays.
+        DiskError: the disk is full or broken; the old file stays.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -80,10 +80,10 @@ def write_model(
 
 
 def described(path: Path | str) -> dict[str, object]:
-    """What a file of parameters says of itself.
+    """Return the metadata of a file of parameters, with JSON decoded.
 
     Args:
-        path: of the file, or of the folder of a run.
+        path: the file, or the folder of a run.
 
     Raises:
         UserError: there is no such file, or it cannot be read.
@@ -94,17 +94,17 @@ def described(path: Path | str) -> dict[str, object]:
 
 
 def load_model(path: Path | str, like: "PyTree" = None) -> "PyTree":
-    """The parameters of a file.
+    """Load the parameters of a file.
 
     Args:
-        path: of the file, or of the folder of a run.
+        path: the file, or the folder of a run.
         like: a tree of parameters, or of their shapes, as the task's `init` gives it; or a whole
             `TaskState`. Leaves that the file lacks, since they are frozen or each learner's own,
-            are kept. None: a dictionary by path.
+            are kept. None: a dictionary by path is returned.
 
     Returns:
-        Arrays of the types of `like`, in a tree as `like` is; without it, float32 arrays by path,
-        those of the state after `state:`.
+        Arrays with the types of `like`, in the same tree; without it, float32 arrays by path, where
+        the paths of the state's leaves begin with `state:`.
 
     Raises:
         UserError: there is no such file, or it is of another model; names the first difference.
@@ -157,7 +157,7 @@ def _file(path: Path | str) -> Path:
 
 @contextmanager
 def _opened(path: Path | str) -> "Iterator[_Tensors]":
-    """A file of tensors; what is wrong with it is a sentence."""
+    """Open a file of tensors; if that or reading fails, raise an error of one sentence."""
     from safetensors import SafetensorError, safe_open
 
     place = _file(path)

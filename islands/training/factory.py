@@ -1,4 +1,4 @@
-"""Calls what a run names as `package.module:factory`. Knows nothing of what it makes."""
+"""Import and call the factory that a run names as `package.module:factory`, whatever it makes."""
 
 import importlib
 
@@ -7,10 +7,10 @@ from islands.training.code_place import mistake, place_of
 
 
 def make(name: str, settings: dict[str, object]) -> object:
-    """Call the factory `package.module:factory`.
+    """Import and call the factory `package.module:factory` with these settings.
 
     Raises:
-        TaskError: the name is malformed, nothing is there, or it refuses its settings.
+        TaskError: the name is malformed, the factory does not exist, or it refuses its settings.
     """
     module_name, _, factory_name = name.partition(":")
     if not module_name or not factory_name:
@@ -18,7 +18,7 @@ def make(name: str, settings: dict[str, object]) -> object:
     try:
         factory = getattr(importlib.import_module(module_name), factory_name)
     except (ImportError, AttributeError) as error:
-        if place_of(error) is not None:  # the file was found, and has the mistake
+        if place_of(error) is not None:  # the file was found, and the mistake is in it
             raise mistake(error, f"task {name!r} fails as it is imported") from error
         raise TaskError(
             f"task {name!r} cannot be loaded on this host: {error}; install it here, or start "

@@ -1,4 +1,4 @@
-"""How much memory this host has for a process, and how much a piece of work takes of it."""
+"""Measure the memory that this host has for processes, and the peak that a block of code takes."""
 
 from pathlib import Path
 
@@ -10,11 +10,11 @@ GROUPS = (
 
 
 def host_memory_bytes(machine: Path = MACHINE, groups: tuple[Path, ...] = GROUPS) -> int | None:
-    """Bytes that processes of this host may take together; None where the system does not say.
+    """Return the bytes that this host's processes may take together; None if that is not known.
 
     Args:
-        machine: file in which Linux tells what the machine has.
-        groups: files in which it tells what a container may take.
+        machine: file in which Linux reports the memory of the machine.
+        groups: files in which it reports the limit of a container (control group).
     """
     told = [_of_status(machine, "MemTotal"), *(_limit(group) for group in groups)]
     return min((each for each in told if each is not None), default=None)
@@ -29,10 +29,10 @@ def _limit(path: Path) -> int | None:
 
 
 class PeakMemory:
-    """Measures by how much this process grows at most while a block runs.
+    """Measures the peak growth of this process's memory while a block runs.
 
     Attributes:
-        grown_bytes: Known when the block has ended; None where the system does not say.
+        grown_bytes: The growth, set when the block has ended; None if the system does not say.
     """
 
     def __init__(self, status: Path = Path("/proc/self/status")) -> None:
@@ -41,7 +41,7 @@ class PeakMemory:
         self._before: int | None = None
 
     def __enter__(self) -> "PeakMemory":  # noqa: PYI034  Self would hide the class from readers
-        """Forget earlier peaks."""
+        """Reset the peak that the system keeps for this process."""
         try:
             self._status.with_name("clear_refs").write_text("5")
         except OSError:
@@ -50,7 +50,7 @@ class PeakMemory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Look at the peak since then."""
+        """Read the peak since the block began."""
         peak = _of_status(self._status, "VmHWM")
         if self._before is not None and peak is not None:
             self.grown_bytes = max(0, peak - self._before)

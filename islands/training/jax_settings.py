@@ -3,7 +3,7 @@
 Threads: on CPU, XLA runs all computations of a process on one pool, whose size is `PJRT_NPROC`,
 or else `NPROC`, or else the number of cores, read when JAX is first used. A pool of one thread
 keeps a process to one core. Several learners in one process need a thread each: with fewer, some
-are starved, for a thread that ends a step takes the next one of the same learner. (The flag
+starve, because a thread that ends a step takes the next step of the same learner. (The flag
 `--xla_cpu_multi_thread_eigen=false` limits neither: it leaves the pool as it is.)
 """
 
@@ -12,18 +12,18 @@ from pathlib import Path
 
 
 def cpu_environment(learners: int, observers: int = 0, devices: int = 1) -> dict[str, str]:
-    """Environment variables for a process on CPU, to be set before JAX is imported.
+    """Return the environment variables of a process on CPU, to be set before JAX is imported.
 
     Args:
         learners: Learners this process hosts; each gets one thread.
         observers: Others that compute, such as an evaluation; one thread each.
-        devices: Of each learner, where a CPU is made to look like several; one thread each.
+        devices: Devices of each learner, where a CPU is made to look like several; one thread each.
     """
     return {"PJRT_NPROC": str(max(1, learners * devices + observers))}
 
 
 def divide_cpu(devices: int) -> None:
-    """Make the CPU look like several devices, to try a mesh where there is no accelerator.
+    """Make the CPU look like several devices, to try a mesh without an accelerator.
 
     Call it before JAX computes anything; it imports JAX.
     """
@@ -31,7 +31,7 @@ def divide_cpu(devices: int) -> None:
 
 
 def enable_compilation_cache(folder: Path) -> None:
-    """Keep compiled functions in a folder, however small, so that a restart compiles nothing.
+    """Cache compiled functions in a folder, however small, so that a restart compiles nothing.
 
     Call it before the first compilation; it imports JAX.
     """
@@ -41,7 +41,7 @@ def enable_compilation_cache(folder: Path) -> None:
     _set("jax_compilation_cache_dir", os.fspath(folder))
     _set("jax_persistent_cache_min_compile_time_secs", 0.0)
     _set("jax_persistent_cache_min_entry_size_bytes", -1)
-    # A process that compiled before asked for no cache, and JAX remembers the answer.
+    # If this process compiled before, JAX found no cache then and remembers that.
     from jax.experimental.compilation_cache import compilation_cache
 
     compilation_cache.reset_cache()

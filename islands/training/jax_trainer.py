@@ -1,9 +1,9 @@
 """A `Trainer` that trains a `Task` with JAX, on one device or on a mesh (`islands.layout.mesh`).
 
-Donation: the parameters, the optimizer's and the task's state are donated to every step, and the
-leaves of a fragment to every adoption, so a learner holds its model once. What leaves the device
-(a snapshot, a value) is therefore always a new buffer, which nothing donates: copying a buffer to
-the host that the next step consumes would fail, and a NumPy view of a live buffer would silently
+Donation: the parameters, the optimizer's state and the task's state are donated to every step, and
+the leaves of a fragment to every adoption, so a learner holds its model once. A snapshot or a value
+that leaves the device is therefore always a new buffer, which nothing donates: copying to the host
+a buffer that the next step consumes would fail, and a NumPy view of a live buffer would silently
 turn its donation into a copy. The base is kept as one flat float32 buffer per fragment.
 
 Trainers of equal tasks in one process share their compiled functions (`compiled_steps.py`).
@@ -59,7 +59,7 @@ class JaxStep:
         return float(self.array)
 
     def ready(self) -> bool:
-        """Whether the loss is there."""
+        """Whether the device has computed the loss."""
         return _is_ready(self.array)
 
 
@@ -71,7 +71,7 @@ class JaxSnapshot:
     size: int
 
     def buffer(self) -> memoryview:
-        """Wait for the bytes; they stay valid as long as the view is held."""
+        """Wait for the bytes and return them; they stay valid as long as the view is held."""
         return np.asarray(self.array)[: self.size].view(np.uint8).data.toreadonly()
 
     def ready(self) -> bool:
@@ -81,7 +81,7 @@ class JaxSnapshot:
 
 @dataclass(slots=True)
 class _Model:
-    """What lives on the device."""
+    """The arrays of a learner on the device."""
 
     local: Leaves
     optimizer_state: PyTree
@@ -94,16 +94,16 @@ class JaxTrainer:
     """One learner's arithmetic.
 
     Args:
-        task: What is trained.
-        fragments: P asked for.
+        task: The task to train.
+        fragments: P, the number of fragments asked for.
         pattern: How leaves are spread over fragments.
-        seed: Of the run: the initial parameters.
-        learner_seed: Of this learner: the randomness inside its losses.
-        device: Where it lives; JAX's first device when None.
-        devices: Where it lives when there are several.
-        model_parallel: Over how many of the devices the parameters are cut; a divisor of their
-            number. The rest share the rows of each batch.
-        precision: The wire's, so that `setup` compiles the snapshots that will be asked for.
+        seed: Seed of the run, for the initial parameters.
+        learner_seed: Seed of this learner, for the randomness inside its losses.
+        device: The device it computes on; None: JAX's first.
+        devices: The devices it computes on when there are several.
+        model_parallel: Number of devices over which the parameters are cut; it divides the number
+            of all. The rest share the rows of each batch.
+        precision: Precision on the wire, so that `setup` compiles the snapshots needed later.
         carries: Whether values will be adopted by `carry_on`, so that `setup` compiles it.
         min_piece_bytes: Least size of a fragment's largest piece.
 
@@ -147,7 +147,7 @@ class JaxTrainer:
         self._steps = 0
 
     def setup(self) -> None:
-        """Initialise the model and compile all that steps and boundaries need.
+        """Initialise the model and compile all functions that steps and boundaries need.
 
         Raises:
             TaskError: The rows of the task's first batch cannot be shared by the devices.
@@ -165,7 +165,7 @@ class JaxTrainer:
             self._overwrite(model, fragment, base)
             for sent in (None, base) if self._carries else ():
                 self._shift(model, fragment, base, sent)
-        self._first_carried()  # as a reset of the moments will call it
+        self._first_carried()  # a reset of the moments will call what this compiles
         self._moment_likes = [
             jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)  # type: ignore[no-untyped-call]
             for x in jax.tree.leaves((model.optimizer_state, model.carried))
@@ -173,21 +173,21 @@ class JaxTrainer:
 
     @property
     def compiling(self) -> bool:
-        """Whether this trainer, or one that shares its functions, compiles at this moment."""
+        """Whether this trainer, or one that shares its functions, is compiling now."""
         return self._program.compiling
 
     def prepare_giving(self) -> None:
-        """Compile what `read_moments` will call."""
+        """Compile the functions that `read_moments` will call."""
         for parts in self._program.moments.pieces:
             for part in parts:
                 self._copy(self._moment_likes[part.leaf], part)
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
-        """Batches of a shard from a position, each with the position after it."""
+        """Yield the batches of a shard from a position on, each with the position after it."""
         return self._task.batches(shard, position)
 
     def tokens(self, batch: object) -> int:
-        """Tokens that a step on this batch counts as processed."""
+        """Return how many tokens a step on this batch counts as processed."""
         return self._task.tokens(batch)
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
@@ -199,7 +199,7 @@ class JaxTrainer:
         return JaxStep(loss)
 
     def compiled_step(self, batch: object) -> Compiled | None:
-        """The step for a batch like this one, if it has been compiled."""
+        """Return the compiled step for a batch of these shapes, or None if there is none yet."""
         return self._program.compiled((self._step_name(batch), self._place.key))
 
     def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
@@ -210,7 +210,7 @@ class JaxTrainer:
         return JaxSnapshot(array, self.layout.fragments[fragment].size)
 
     def value(self, fragment: int) -> NDArray[np.float32]:
-        """The local value of a fragment, on the host."""
+        """Copy the local value of a fragment to the host."""
         size = self.layout.fragments[fragment].size
         return np.array(np.asarray(self._gather(self._ready().local, fragment))[:size])
 
@@ -228,7 +228,7 @@ class JaxTrainer:
         self._take_over(fragment, base, self._shift(model, fragment, base, taken))
 
     def _upload(self, fragment: int, value: NDArray[np.float32]) -> Array:
-        """A flat value on the devices, in memory of its own: the caller's buffer is free again."""
+        """Copy a flat value to the devices, so that the caller may reuse its buffer at once."""
         size = self.layout.fragments[fragment].size
         if value.shape != (size,) or value.dtype != np.float32:
             raise InvariantError(f"fragment {fragment} is float32[{size}], not {value.dtype}")
@@ -238,7 +238,7 @@ class JaxTrainer:
         return uploaded
 
     def _take_over(self, fragment: int, base: Array, call: _Call) -> None:
-        """Replace a fragment's leaves by what is computed, and its base."""
+        """Replace a fragment's leaves by the results of a call, and its base by the new base."""
         model, (compiled, arguments) = self._ready(), call
         local = list(model.local)
         for leaf, array in zip(self._touched[fragment], compiled(*arguments), strict=True):
@@ -253,7 +253,7 @@ class JaxTrainer:
         return bool(self._compile("finite", all_finite, (tree,))(tree))
 
     def reset_moments(self) -> None:
-        """Dispatch a fresh state of the inner optimizer, and of what is carried: as broken."""
+        """Dispatch a fresh optimizer state and fresh carried leaves: both may be broken by then."""
         model = self._ready()
         model.optimizer_state = self._fresh_moments(model.local)
         model.carried = self._first_carried()
@@ -296,15 +296,15 @@ class JaxTrainer:
         model.optimizer_state, model.carried = jax.tree.unflatten(tree, arrays)
 
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
-        """The task's figures of merit for a whole model; needs no `setup`."""
+        """Return the task's figures of merit for a whole model; this needs no `setup`."""
         return evaluated(self._task.evaluate, *self._trees(values))
 
     def params_of(self, values: Sequence[NDArray[np.float32]]) -> PyTree:
-        """The task's tree of parameters for a whole model, one flat value per fragment."""
+        """Return the task's tree of parameters for a whole model, one flat value per fragment."""
         return self._trees(values)[0]
 
     def state_of(self, values: Sequence[NDArray[np.float32]]) -> PyTree:
-        """The task's state for a whole model; what is not merged is as it is in the beginning."""
+        """Return the task's state for a whole model; unmerged leaves have their initial values."""
         return self._trees(values)[1]
 
     def _trees(self, values: Sequence[NDArray[np.float32]]) -> tuple[PyTree, PyTree]:
@@ -320,7 +320,7 @@ class JaxTrainer:
         return self._program.tree(local, frozen), self._program.state_tree(local, carried)
 
     def _first_carried(self) -> Leaves:
-        """What is carried along, as it is in the beginning; computed only if there is something."""
+        """Compute the initial values of the carried leaves, if there are any."""
         if not self._program.carries:
             return ()
         key = jax.device_put(jax.random.key(self._seed), self._place.whole)
@@ -342,7 +342,7 @@ class JaxTrainer:
         return self._model
 
     def _start(self) -> tuple[Leaves, Leaves, Leaves]:
-        """Initial local leaves, frozen and carried ones, where they live."""
+        """Compute the initial local, frozen and carried leaves, each on its own devices."""
         with jax.default_device(self._place.birthplace):
             start = self._program.init(jax.random.key(self._seed))
         local, frozen, carried = self._place.put(start)
@@ -397,13 +397,13 @@ class JaxTrainer:
     def _pieces(
         self, local: Leaves, fragment: int
     ) -> tuple[tuple[FragmentShape, object], tuple[Leaves, NDArray[np.int32]]]:
-        """What names the functions of a fragment, and the arguments that all of them take."""
+        """Return the name of a fragment's functions, and the arguments that all of them take."""
         leaves = tuple(local[leaf] for leaf in self._touched[fragment])
         shapes = tuple((x.shape, str(x.dtype)) for x in leaves)
         return (self._shapes[fragment], shapes), (leaves, self._first_rows[fragment])
 
     def _copy(self, leaf: Array | jax.ShapeDtypeStruct, part: Part) -> _Call:
-        """A part of the optimizer's state, to be copied into a new buffer."""
+        """Return the call that copies a part of the optimizer's state into a new buffer."""
         name = (part.rows, part.leaf_rows, leaf.shape, str(leaf.dtype))
         if part.whole:
             return self._compile(("copy", name), copied_words, (leaf,)), (leaf,)
@@ -423,16 +423,16 @@ class JaxTrainer:
         batch: int | None = None,
         parts_to: Sharding | tuple[Sharding, ...] | None = None,
     ) -> Callable[..., PyTree]:
-        """A function for arguments of these shapes, at most once compiled for a name.
+        """Return a function compiled for these shapes, compiling at most once for a name.
 
         Args:
-            name: Of the function; together with the devices it says what is compiled.
-            function: What is compiled.
-            arguments: That it will be called with, or their likes.
-            donate: Which of them it may overwrite.
-            batch: Which of them is a batch.
-            parts_to: Where the results live of a function that runs on each device's parts; one
-                of whole arrays puts each result where a tensor of its shape lives.
+            name: Name of the function; it and the devices are the key of the compiled function.
+            function: The function to compile.
+            arguments: Arguments like those of later calls, or their shapes.
+            donate: Indices of the arguments that it may overwrite.
+            batch: Index of the argument that is a batch, if one is.
+            parts_to: For a function of each device's parts: the shardings of its results. None: it
+                is one of whole arrays, whose results live where tensors of their shapes do.
         """
         key = (name, self._place.key)
         compiled = self._program.compiled(key)
@@ -448,5 +448,5 @@ def _is_ready(array: Array) -> bool:
 
 
 def _keeps_the_contract(trainer: JaxTrainer) -> Trainer:
-    """A `JaxTrainer` is a `Trainer`; mypy proves it here."""
+    """Let mypy prove that a `JaxTrainer` is a `Trainer`."""
     return trainer

@@ -1,4 +1,4 @@
-"""A `Task` as a workload: trained with JAX."""
+"""A workload that trains a `Task` with JAX."""
 
 import zlib
 from collections.abc import Callable, Sequence
@@ -30,14 +30,14 @@ if TYPE_CHECKING:  # at run time it is imported where a check is asked for
 
 
 class JaxWorkload(Workload):
-    """What a task's processes need.
+    """The workload of a task.
 
     Args:
-        task: what is trained.
-        name: of the task, for the sentence that refuses what is none.
+        task: the task to train.
+        name: name of the task in the error message if it is none.
 
     Raises:
-        TaskError: `task` is no task.
+        TaskError: `task` is not a `Task`.
     """
 
     def __init__(self, task: object, name: str = "the task") -> None:
@@ -47,11 +47,11 @@ class JaxWorkload(Workload):
         self._evaluator = cache(self._make)
 
     def keep_compiled(self, folder: Path) -> None:
-        """Let JAX keep its compiled functions there."""
+        """Let JAX keep its compiled functions in a folder."""
         enable_compilation_cache(folder)
 
     def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
-        """Parameters, base, moments and gradients, by their shapes."""
+        """Compute the sizes of parameters, base, moments and gradients from their shapes."""
         program = program_for(self.task, settings.fragments, "balanced", MIN_PIECE_BYTES)
         local, frozen, carried = jax.eval_shape(program.init, jax.random.key(0))
         moments = jax.eval_shape(program.optimizer_state, local)
@@ -72,13 +72,13 @@ class JaxWorkload(Workload):
         room_bytes: int | None,
         told: Callable[[str], object] = lambda _: None,
     ) -> "TaskReport":
-        """Find out whether the task keeps its contract.
+        """Check whether the task keeps its contract.
 
         Args:
-            settings: of the run.
-            values: whether steps and evaluation are computed; None: where the model is small.
+            settings: settings of the run; its fragments and learning rate are used.
+            values: whether steps and evaluation are computed; None: only if the model is small.
             room_bytes: memory that a learner may take; None if that is not known.
-            told: called with each part when it begins.
+            told: called with the name of each part of the check when it begins.
         """
         from islands.training.task_check import TaskCheck
 
@@ -93,21 +93,21 @@ class JaxWorkload(Workload):
         ).run()
 
     def plan(self, settings: RunSettings) -> RunPlan:
-        """The layout by shapes alone."""
+        """Return the layout, planned by shapes alone, and the number of shards."""
         return RunPlan(self._evaluator(settings).layout, self.task.shards)
 
     def trainer(self, settings: RunSettings, place: Place) -> Trainer:
-        """One learner on its devices."""
+        """Make one learner's trainer on its devices."""
         return self._make(settings, place)
 
     def evaluate(
         self, settings: RunSettings, values: Sequence[NDArray[np.float32]]
     ) -> dict[str, float]:
-        """The task's own figures."""
+        """Return the figures of the task's own evaluation."""
         return self._evaluator(settings).evaluate(values)
 
     def params_of(self, settings: RunSettings, values: Sequence[NDArray[np.float32]]) -> PyTree:
-        """The task's tree of parameters for a whole model."""
+        """Return the task's tree of parameters for a whole model."""
         return self._evaluator(settings).params_of(values)
 
     def _make(self, settings: RunSettings, place: Place | None = None) -> JaxTrainer:

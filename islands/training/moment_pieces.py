@@ -1,9 +1,9 @@
-"""The inner optimizer's state as pieces of bytes, for a peer that lost its own.
+"""The inner optimizer's state as pieces of bytes, to send to a peer that lost its own.
 
 The bytes of all leaves follow one another in the order of the optimizer's tree. A leaf that fits
-into a piece is never cut; a larger one is cut between rows. Where the pieces lie follows from
-paths, dtypes and shapes alone, so two learners whose schemas are equal agree on them, whatever
-devices they have.
+into a piece is never cut; a larger one is cut between rows. The pieces follow from paths, dtypes
+and shapes alone, so two learners whose schemas are equal agree on them, whatever devices they
+have.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from islands.training.task import path_of
 
 @dataclass(frozen=True, slots=True)
 class MomentLeaf:
-    """One array of the optimizer's state; a random key is the words it is made of."""
+    """One array of the optimizer's state; a random key counts as the words it is made of."""
 
     path: str
     dtype: np.dtype[np.generic]
@@ -32,13 +32,13 @@ class MomentLeaf:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole leaf."""
+        """Number of bytes of the whole leaf."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A leaf or some rows of it."""
+    """A leaf or a range of its rows."""
 
     leaf: int
     leaf_rows: int
@@ -48,13 +48,13 @@ class Part:
 
     @property
     def whole(self) -> bool:
-        """Whether it is all of its leaf."""
+        """Whether the part is a whole leaf."""
         return self.rows == self.leaf_rows
 
 
 @dataclass(frozen=True, slots=True)
 class MomentPlan:
-    """Leaves, the pieces they form, and a digest of the leaves; `""` when there are none."""
+    """The leaves, the pieces they form, and a digest of the leaves (`""` if there are none)."""
 
     leaves: tuple[MomentLeaf, ...]
     pieces: tuple[tuple[Part, ...], ...]
@@ -68,13 +68,13 @@ class MomentSnapshot:
     arrays: tuple[Array, ...]
 
     def buffer(self) -> memoryview:
-        """Wait for the bytes; they stay valid as long as the view is held."""
+        """Wait for the bytes and return them; they stay valid as long as the view is held."""
         parts = [np.asarray(each).reshape(-1).view(np.uint8) for each in self.arrays]
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
         return whole.data.toreadonly()
 
     def finite(self) -> bool:
-        """Wait for the parts; whether all their floating numbers are finite."""
+        """Wait for the parts, and return whether all their floating numbers are finite."""
         floating = [x for x in self.arrays if jnp.issubdtype(x.dtype, jnp.floating)]
         return all(bool(np.isfinite(np.asarray(x)).all()) for x in floating)
 
@@ -84,11 +84,11 @@ class MomentSnapshot:
 
 
 def plan_moments(state: PyTree, most_bytes: int) -> MomentPlan:
-    """Cut a state into pieces.
+    """Plan how a state is cut into pieces.
 
     Args:
-        state: Arrays or their shapes; keys as words (`words_of`).
-        most_bytes: Of a piece; one element is never cut.
+        state: Arrays or their shapes, with random keys as words (`words_of`).
+        most_bytes: Largest size of a piece; a single element is never cut, however large.
     """
     flat = jax.tree_util.tree_leaves_with_path(state)
     leaves = tuple(MomentLeaf(path_of(keys), np.dtype(x.dtype), tuple(x.shape)) for keys, x in flat)
@@ -108,10 +108,10 @@ def plan_moments(state: PyTree, most_bytes: int) -> MomentPlan:
 
 
 def joined(plan: MomentPlan, pieces: Sequence[memoryview]) -> list[NDArray[np.generic]]:
-    """The leaves, copied out of all the pieces.
+    """Copy the leaves out of all the pieces.
 
     Raises:
-        InvariantError: The pieces are not those of the plan.
+        InvariantError: The number or the lengths of the pieces are not those of the plan.
     """
     wanted = [sum(part.size_bytes for part in piece) for piece in plan.pieces]
     if (given := [piece.nbytes for piece in pieces]) != wanted:
@@ -130,7 +130,7 @@ def joined(plan: MomentPlan, pieces: Sequence[memoryview]) -> list[NDArray[np.ge
 
 
 def words_of(state: PyTree) -> PyTree:
-    """A state with each random key as the words it is made of. Works on shapes under a trace."""
+    """Replace each random key of a state by the words it is made of; works under a trace, too."""
     return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, state)
 
 
@@ -140,7 +140,7 @@ def is_key(x: Array) -> bool:
 
 
 def _cut(leaf: MomentLeaf, index: int, most_bytes: int) -> list[Part]:
-    """A leaf that fits is one part; another is cut along as few leading axes as will do."""
+    """Cut a leaf along as few leading axes as will do; a leaf that fits is a single part."""
     if not leaf.size_bytes:
         return []
     axes = next(

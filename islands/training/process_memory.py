@@ -1,25 +1,25 @@
-"""How much of a host's memory each process of a run takes at its peak, by what it holds.
+"""Estimate how much of a host's memory each process of a run takes at its peak.
 
 V is the whole published value (float32), F its largest fragment, w a contribution's share of a
 value (1, or 1/2 in bfloat16), M learners, R rounds open at once, s the oldest version that may be a
-base. What a step on CPU makes and gives back is what XLA says of the compiled step; what an
-evaluation takes is measured by one, where the dry run makes one:
+base. The temporary memory of a step on CPU is what XLA reports of the compiled step; the memory of
+an evaluation is measured where the dry run makes one:
 
 =========  ============================================================================
 syncer     (s + 2)·V kept versions, V outer state, at a merge the new version and the new state
            of a fragment (2·F), M·R·F contributions that wait or are being merged
 learner    what its trainer holds, a fragment that arrives (F), and contributions (w·F each): one
            of every fragment that is asked for or due next, R + 2 at most, and one on its way to
-           the host, which may need an older base yet (F/2: between nothing and F were seen); with
-           more fragments than one a buffer for the next to arrive (F, if it is small enough to be
-           kept); where it brings version 0, V of that
+           the host, which may still need an older base (F/2: between nothing and F were seen);
+           with more fragments than one, a buffer for the next to arrive (F, if it is small enough
+           to be kept); V instead of these where it provides version 0 and that is more
 hub        V published, which it evaluates, and 2·F: one that arrives, and one that is held until
-           the evaluation has seen it; a buffer for the next, as a learner; at the end V as it lies
-           in the file and V by fragments besides; with JAX 7·V that evaluations take
+           the evaluation has seen it; a buffer for the next, as in a learner; at the end V as it
+           lies in the file and V by fragments besides; with JAX 7·V that evaluations take
 =========  ============================================================================
 
-To this comes the program itself, and what the allocator and XLA keep besides, as they were measured
-(Linux, CPython 3.11, x86-64; XLA at 27M and 52M parameters on CPU).
+The program itself, and the memory that the allocator and XLA retain, are added as they were
+measured (Linux, CPython 3.11, x86-64; XLA at 27M and 52M parameters on CPU).
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from islands.settings.run import Precision, RunSettings
 from messaging.codec.tensors import POOL_BYTES
 
 ADAM_MOMENTS = 2
-"""Of each parameter, where nothing is known of the inner optimizer."""
+"""Moments per parameter, assumed where the inner optimizer is not known."""
 
 SLOW_DISK_BYTES_PER_S = 50e6
 
@@ -38,7 +38,7 @@ SYNCER_PROGRAM = 200_000_000
 LEARNER_PROGRAM = 75_000_000
 JAX_AT_THE_HUB = 330_000_000
 JAX_AT_A_LEARNER = 450_000_000
-"""What JAX takes besides: its code, and functions that it compiles."""
+"""Further memory that JAX takes for its code and for functions that it compiles."""
 
 VERSIONS_BESIDES_STALE = 2
 FRAGMENTS_AT_A_MERGE = 2
@@ -46,22 +46,22 @@ FRAGMENTS_DUE = 2
 FRAGMENTS_AT_THE_HUB = 2
 WHOLE_VALUES_AT_THE_END = 3
 WHOLE_VALUES_EVALUATED = 7
-"""Parameters assembled, cast and put on the device, and what is not given back of earlier ones."""
+"""Evaluations take this multiple of V: assembled, cast, on the device, and freed but retained."""
 
 WHOLE_VALUES_OF_XLA = 4
-"""Of steps on CPU: temporary ones beside gradients, and what was freed and is not given back."""
+"""Steps on CPU take this multiple of V: temporaries beside gradients, and freed but retained."""
 
 WHOLE_VALUES_NOT_GIVEN_BACK = 3
-"""The second part of these alone, where XLA has told what is temporary."""
+"""Steps retain this multiple of V; it applies alone where XLA has reported the temporaries."""
 
 HEAP_BYTES_MAX = 1 << 25
-"""Arrays below this lie in the heap, of which parts stay unused."""
+"""Arrays below this size lie in the heap, parts of which stay unused."""
 
 HEAP_SHARE = 1.15
 
 
 def slow_write_s(layout: Layout) -> float:
-    """How long a process may take to leave all values of a model behind on a slow disk."""
+    """Estimate how long a process takes to write all values of a model to a slow disk."""
     return VALUE_BYTES * layout.size / SLOW_DISK_BYTES_PER_S
 
 
@@ -70,14 +70,15 @@ class TrainerMemory:
     """Bytes that a trainer holds, by shapes alone.
 
     Args:
-        parameters: trainable and frozen, in the model's own precision.
-        base: the published value held last, float32.
-        moments: the inner optimizer's state.
-        gradients: of one step.
-        on_host: whether all that is in the host's memory.
-        jax: whether it computes with JAX.
-        temporaries: of a step, gradients and activations among them; None if they are not known.
-        evaluation: that an evaluation takes beside the parameters, as far as it is known.
+        parameters: trainable and frozen parameters, in the model's own precision.
+        base: the published value adopted last, float32.
+        moments: the inner optimizer's state, and leaves of the task's state that are not merged.
+        gradients: the gradients of one step.
+        on_host: whether all of these are in the host's memory.
+        jax: whether the trainer computes with JAX.
+        temporaries: temporary arrays of a step, such as gradients and activations; None if they
+            are not known.
+        evaluation: bytes that an evaluation takes beside the parameters, as far as is known.
     """
 
     parameters: int
@@ -91,24 +92,24 @@ class TrainerMemory:
 
     @property
     def of_a_step(self) -> int:
-        """What a step makes and gives back; of gradients alone, if no more is known."""
+        """Bytes that a step allocates and frees; only its gradients, if no more is known."""
         return max(self.gradients, self.temporaries or 0)
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Bytes of everything but an evaluation."""
         return self.parameters + self.base + self.moments + self.of_a_step
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """The most of a host's memory that each process takes.
+    """The peak of a host's memory that each process takes, in bytes.
 
     Args:
-        hub: with the supervisor, and whoever evaluates.
-        syncer: alone.
-        learner: each.
-        learners: how many.
+        hub: the process of the supervisor and of the evaluation.
+        syncer: the syncer's own process.
+        learner: each learner's process.
+        learners: number of learners.
     """
 
     hub: int
@@ -118,20 +119,20 @@ class Processes:
 
     @property
     def total(self) -> int:
-        """Of a run whose processes are all on one machine."""
+        """Bytes of a run whose processes are all on one machine."""
         return self.hub + self.syncer + self.learners * self.learner
 
 
 def processes(
     layout: Layout, settings: RunSettings, trainer: TrainerMemory, *, learners: int
 ) -> Processes:
-    """What each process of a run takes.
+    """Estimate the memory of each process of a run.
 
     Args:
-        layout: of the model.
-        settings: of the run.
-        trainer: of each learner.
-        learners: that take part.
+        layout: sizes of the model and of its fragments.
+        settings: settings of the run, which bound open rounds and kept versions.
+        trainer: memory of one learner's trainer.
+        learners: number of learners that take part.
     """
     sizes = sorted(VALUE_BYTES * fragment.size for fragment in layout.fragments)
     whole, largest = sum(sizes), sizes[-1]
@@ -152,7 +153,7 @@ def processes(
 
 
 def syncer_bytes(sizes: list[int], settings: RunSettings, learners: int) -> int:
-    """What a syncer holds of fragments of these sizes, smallest first."""
+    """Return the bytes that a syncer holds, given the fragments' sizes, smallest first."""
     whole = sum(sizes)
     at_once = sum(sizes[-settings.open_rounds_max(len(sizes)) :])
     kept = (settings.staleness_max + VERSIONS_BESIDES_STALE) * whole
@@ -161,7 +162,7 @@ def syncer_bytes(sizes: list[int], settings: RunSettings, learners: int) -> int:
 
 
 def learner_bytes(sizes: list[int], settings: RunSettings, trainer: TrainerMemory) -> int:
-    """What a learner holds in its host's memory, of fragments of these sizes, smallest first."""
+    """Return a learner's bytes in host memory, given the fragments' sizes, smallest first."""
     largest, fragments = sizes[-1], len(sizes)
     sent = largest // 2 if settings.precision is Precision.BFLOAT16 else largest
     contributions = min(fragments, settings.open_rounds_max(fragments) + FRAGMENTS_DUE) + 1
@@ -174,5 +175,5 @@ def learner_bytes(sizes: list[int], settings: RunSettings, trainer: TrainerMemor
 
 
 def buffer_bytes(sizes: list[int]) -> int:
-    """What is kept for the next fragment to arrive, of fragments of these sizes, smallest first."""
+    """Return the bytes kept for the next fragment to arrive, given the sizes, smallest first."""
     return sizes[-1] if len(sizes) > 1 and sizes[-1] <= POOL_BYTES else 0

@@ -1,19 +1,19 @@
-"""Whether a task keeps its contract, found out before a run: `islands check`, and the dry run.
+"""Check before a run whether a task keeps its contract: for `islands check` and the dry run.
 
 =============  =================================================================================
 checked        by
 =============  =================================================================================
-init           its shapes; what it gives twice for one key; whether it is finite
-memory         what a learner of these shapes takes, against what this host has
-batches        the first of a shard: its leaves, its tokens; the positions; a resume at each
-loss           its trace with the first batch: a scalar, and the state that it was given
-optimizer      the trace of a whole step
+init           its shapes; whether two calls with one key agree; whether its values are finite
+memory         the memory that a learner of these shapes takes, compared with this host's
+batches        the first of a shard: their leaves, tokens and positions; a resume at each
+loss           a trace with the first batch: a scalar, and a next state like the one given
+optimizer      a trace of a whole step
 step           two steps that are taken, if `values`: their losses are finite
 evaluate       the figures of the initial parameters; if not `values`, its trace as far as it goes
 =============  =================================================================================
 
-Each fault is one sentence that begins with the user's file and line. What depends on a part that
-is at fault is passed over; everything else is still checked.
+Each fault is one sentence that begins with the user's file and line. Checks that depend on a faulty
+part are skipped; all others are still made.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,27 +43,27 @@ from islands.training.task_trace import check_batch, place_of_equation, place_of
 BATCHES_READ = 3
 STEPS_TAKEN = 2
 VALUES_ELEMENTS_MAX = 1 << 24
-"""Parameters up to which a dry run computes values; more of them are only traced."""
+"""Largest number of parameters for which a dry run computes values; a larger model is traced."""
 
 COMPILATION_BYTES = 130_000_000
-"""Of what a first evaluation takes, what XLA takes to compile it, which is counted apart."""
+"""XLA's share of the memory of a first evaluation, for compiling; it is counted apart."""
 
 NOT_TRACEABLE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
-"""What an evaluation meets that leaves JAX for NumPy or Python, as most do in the end."""
+"""Errors of a traced evaluation that leaves JAX for NumPy or Python, as most do in the end."""
 
 Batches = list[tuple[PyTree, PyTree, CodePlace | None]]
-"""Batch, position after it (whatever the task gave), and the line that yielded both."""
+"""The batch, the position after it (of whatever type the task gave), and the yielding line."""
 
 
 @dataclass(slots=True)
 class TaskReport:
-    """What was found.
+    """The result of a check.
 
     Args:
-        passed: parts that are as they should be, each with a remark.
-        faults: what the user has to mend.
-        skipped: parts that nothing is known of, each with the reason.
-        temporaries: bytes that a step makes and gives back, as XLA says; None if not known.
+        passed: parts without a fault, each with a remark.
+        faults: errors that the user has to correct.
+        skipped: parts that were not checked, each with the reason.
+        temporaries: bytes that a step allocates and frees, from XLA's analysis; None if not known.
         evaluation: bytes that an evaluation took at its peak; None if none was made.
     """
 
@@ -78,14 +78,14 @@ class TaskCheck:
     """One check of a task.
 
     Args:
-        task: what is checked.
-        fragments: asked for.
-        learning_rate: of the steps that are taken.
+        task: the task to check.
+        fragments: number of fragments asked for.
+        learning_rate: learning rate of the steps that are taken.
         values: whether steps and evaluation are computed, not only traced; None: if the model is
             small.
         room_bytes: memory of this host that a learner may take; None if that is not known.
-        needed_bytes: what a learner takes; asked when `init` is sound.
-        told: called with each part when it begins, as one may take long.
+        needed_bytes: returns the bytes that a learner takes; called after `init` passed.
+        told: called with the name of each part when it begins, since a part may take long.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class TaskCheck:
         needed_bytes: Callable[[], int],
         told: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """Nothing is checked yet."""
+        """Prepare the check, with an empty report."""
         self.report = TaskReport()
         self._task = task
         self._fragments = fragments
@@ -132,12 +132,12 @@ class TaskCheck:
 
     @property
     def _computes(self) -> bool:
-        """Whether values are wanted, or are cheap where nobody says."""
+        """Whether values are computed: as `values` says, or else if the model is small."""
         small = self._program.layout.size <= VALUES_ELEMENTS_MAX
         return small if self._wanted is None else self._wanted
 
     def _part(self, name: str, check: Callable[[], str]) -> bool:
-        """Whether a part is as it should be; what the user's code raises is the user's to mend."""
+        """Check a part; return whether it passed. Any error of the user's code is a fault."""
         self._told(name)
         try:
             remark = check()
@@ -159,7 +159,7 @@ class TaskCheck:
         return program.layout.told
 
     def _check_values(self) -> str:
-        """The initial values are finite."""
+        """Check that the initial values are finite."""
         local, frozen, carried = self._program.init(_key())
         tree = {
             "params": self._program.tree(local, frozen),
@@ -210,7 +210,7 @@ class TaskCheck:
         raise TaskError(told_as(place, what))
 
     def _read(self, shard: ShardKey, position: int) -> Batches:
-        """Some batches from a position on, each with the line that yielded it."""
+        """Read a few batches from a position on, each with the line that yielded it."""
         iterator: Iterator[object] = iter(self._task.batches(shard, position))
         found: Batches = []
         for given in islice(iterator, BATCHES_READ):
@@ -245,7 +245,7 @@ class TaskCheck:
             )
 
     def _check_resumes(self, shard: ShardKey, found: Batches) -> None:
-        """From the position after a batch on come those that followed it."""
+        """Check that reading from the position after a batch begins with the batch that follows."""
         for start, position in enumerate([0, *(each[1] for each in found[:-1])]):
             again = self._read(shard, position)
             if not again or not _same(again[0], found[start]):
@@ -283,7 +283,7 @@ class TaskCheck:
         return shapes
 
     def _compile_step(self) -> str:
-        """Ask XLA what a step takes that nobody takes; it allocates nothing."""
+        """Compile a step without running it and note its temporary memory; nothing is allocated."""
         compiled = jax.jit(self._program.step, donate_argnums=(0, 1, 2)).lower(*self._arguments())
         return self._note_temporaries(compiled.compile())
 
@@ -295,7 +295,7 @@ class TaskCheck:
         return size(self.report.temporaries)
 
     def _arguments(self) -> tuple[PyTree, ...]:
-        """Of a step, by their shapes."""
+        """Return the arguments of a step, by their shapes where they are large."""
         local, frozen, carried = self._shapes()
         moments = jax.eval_shape(self._program.optimizer_state, local)
         return (
@@ -337,22 +337,22 @@ class TaskCheck:
         try:
             evaluated(self._task.evaluate, params, state)
         except TaskError as error:
-            if isinstance(error.__cause__, NOT_TRACEABLE):  # a figure, which has no value yet
+            if isinstance(error.__cause__, NOT_TRACEABLE):  # a figure without a value, as traced
                 raise error.__cause__ from None
             raise
         return 0
 
     def _trees(self, leaves: tuple[PyTree, PyTree, PyTree]) -> tuple[PyTree, PyTree]:
-        """Parameters and state, from local, frozen and carried leaves."""
+        """Build parameters and state from local, frozen and carried leaves."""
         local, frozen, carried = leaves
         return self._program.tree(local, frozen), self._program.state_tree(local, carried)
 
 
 def refuse_chance(task: Task[PyTree]) -> None:
-    """Refuse an `init` that gives two things for one key, by what it is traced to.
+    """Refuse an `init` whose two traces with the same key differ.
 
     Raises:
-        TaskError: with the line from which on they differ.
+        TaskError: names the line at which the traces begin to differ.
     """
     one, other = _traced_init(task), _traced_init(task)
     changed = {
@@ -386,7 +386,7 @@ def _touched(variables: list[object], changed: set[int]) -> bool:
 
 
 def _alike(mine: object, theirs: object) -> bool:
-    """Whether two equations do the same with the same literals."""
+    """Whether two equations have the same operation, parameters and literals."""
     if (mine.primitive, str(mine.params)) != (theirs.primitive, str(theirs.params)):  # type: ignore[attr-defined]
         return False
     pairs = zip(mine.invars, theirs.invars, strict=False)  # type: ignore[attr-defined]
@@ -418,7 +418,7 @@ def _key() -> Array:
 
 
 def _largest(traced: ClosedJaxpr) -> tuple[CodePlace | None, str]:
-    """The line that makes the largest array, and what that is."""
+    """Find the line that makes the largest array, and describe that array."""
     made = [
         (variable.aval.size * variable.aval.dtype.itemsize, equation, variable)
         for equation in traced.jaxpr.eqns

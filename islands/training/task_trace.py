@@ -1,8 +1,8 @@
-"""A task's functions traced by shapes alone: what they give is checked, with the line that made it.
+"""Trace a task's functions by shapes alone and check their outputs, naming the faulty line.
 
-What XLA or a later step would refuse in words of its own is refused here in those of the task: a
-leaf that is no array, a loss that is no scalar, a state that another step could not take. The
-sentence names the path of the output, and begins with the line of the user's file that made it.
+Mistakes that XLA or a later step would report in internal terms are reported here in the task's own
+terms: a leaf that is no array, a loss that is no scalar, a state that the next step could not use.
+The message names the path of the output, and begins with the line of the user's file that made it.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,10 +28,10 @@ FIXED_KEY = 0
 
 
 def start_of(task: Task[PyTree]) -> tuple[PyTree, PyTree]:
-    """Shapes of the initial parameters and of the state.
+    """Return the shapes of the initial parameters and of the state.
 
     Raises:
-        TaskError: `init` fails, or gives what is no tree of arrays.
+        TaskError: `init` fails, or returns anything but trees of arrays in a `TaskState`.
     """
     try:
         shapes: tuple[PyTree, PyTree] = jax.eval_shape(
@@ -45,10 +45,10 @@ def start_of(task: Task[PyTree]) -> tuple[PyTree, PyTree]:
 def refuse_integers(
     task: Task[PyTree], paths: Sequence[str], leaves: Sequence[jax.ShapeDtypeStruct]
 ) -> None:
-    """Refuse a trainable leaf that has no gradient.
+    """Refuse trainable leaves that have no gradient because they are not floating.
 
     Raises:
-        TaskError: the first of them, with its line.
+        TaskError: names the first such leaf, with its line.
     """
     for path, leaf in zip(paths, leaves, strict=True):
         if not jnp.issubdtype(leaf.dtype, jnp.floating) and task.trainable(path):
@@ -65,10 +65,10 @@ def refuse_integers(
 def checked_loss(
     task: Task[PyTree], params: PyTree, state: PyTree, batch: PyTree, key: Array
 ) -> tuple[Float[Array, ""], PyTree]:
-    """The task's loss and next state, refused where a step could not use them. To be traced.
+    """Compute the task's loss and next state under a trace; refuse those that a step cannot use.
 
     Raises:
-        TaskError: the loss is no floating scalar, or the state is not as it was.
+        TaskError: the loss is no floating scalar, or the state has other leaves, shapes or types.
     """
     arguments = (params, state, batch, key)
     given: object = task.loss(*arguments)
@@ -95,10 +95,10 @@ def _kind_of(given: object) -> str:
 def checked_optimizer(
     task: Task[PyTree], learning_rate: Float[Array, ""] | float
 ) -> optax.GradientTransformationExtraArgs:
-    """The task's inner optimizer.
+    """Return the task's inner optimizer.
 
     Raises:
-        TaskError: it is none of optax.
+        TaskError: it is not an optimizer of optax.
     """
     given: object = task.optimizer(learning_rate)
     if not isinstance(given, optax.GradientTransformation):
@@ -114,11 +114,11 @@ def check_batch(batch: PyTree, place: CodePlace | None) -> None:
     """Refuse a batch that holds anything but numbers.
 
     Args:
-        batch: one of the task's.
-        place: where it was yielded.
+        batch: a batch that the task yielded.
+        place: the line that yielded it.
 
     Raises:
-        TaskError: the path of the first leaf that is none, with its line.
+        TaskError: names the path of the first leaf that holds no numbers, with its line.
     """
     flat = jax.tree_util.tree_leaves_with_path(batch)
     if not flat:
@@ -139,13 +139,13 @@ def place_of_output(
     path: str,
     named: Callable[..., object],
 ) -> CodePlace | None:
-    """The line that made the output at a path; that on which `named` returns if none made it.
+    """Find the line that made the output at a path, or else the line on which `named` returns.
 
     Args:
-        function: is traced.
-        arguments: arrays or their shapes.
-        path: of the output.
-        named: the task's own method.
+        function: the function to trace.
+        arguments: its arguments, as arrays or as their shapes.
+        path: path of the output in the function's result.
+        named: the task's own method, whose return is the place if no line made the output.
     """
     shapes = jax.tree.map(_shape, arguments)
     try:
@@ -160,7 +160,7 @@ def place_of_output(
 
 
 def maker_of(closed: ClosedJaxpr, variable: Var | Literal) -> CodePlace | None:
-    """The user's line that made a variable."""
+    """Find the user's line that made a variable."""
     for equation in reversed(closed.jaxpr.eqns):
         if any(made is variable for made in equation.outvars):
             return place_of_equation(equation)
@@ -168,7 +168,7 @@ def maker_of(closed: ClosedJaxpr, variable: Var | Literal) -> CodePlace | None:
 
 
 def place_of_equation(equation: JaxprEqn) -> CodePlace | None:
-    """The user's line that an equation comes from."""
+    """Find the user's line that an equation comes from."""
     found: object = equation.source_info.traceback
     as_python = getattr(found, "as_python_traceback", None)
     return None if as_python is None else place_in_traceback(as_python())
@@ -204,7 +204,7 @@ def _init_of(task: Task[PyTree]) -> tuple[Callable[..., PyTree], tuple[PyTree, .
 
 
 def _check_state(task: Task[PyTree], arguments: tuple[PyTree, ...], following: PyTree) -> None:
-    """The next step takes the state that this one gives."""
+    """Check that the next step can take the state that this one returns."""
     before = _described(arguments[1])
     after = _described(following)
     for path in sorted(before.keys() | after.keys()):

@@ -1,12 +1,12 @@
-"""Learners without JAX: cheap arithmetic for simulations, and a step that only sleeps.
+"""Trainers without JAX: cheap arithmetic for simulations, and steps that only sleep.
 
 `NumpyTrainer` minimises `½‖w − (target + noise)‖²`, where the noise belongs to the batch, by SGD
 with momentum. Its optimum is the target, the same for all learners; a step costs microseconds
 and repeats to the bit. So thousands of simulated learners run real rounds with real arithmetic.
 
-`SleepingTrainer` behaves like an accelerator: steps queue up behind one another, and whoever waits
-for one sleeps. Its arithmetic is that of `NumpyTrainer`. `toy_workload.py` has one without
-arithmetic, which holds no more memory than a learner must: for models of any size.
+`SleepingTrainer` behaves like an accelerator: steps queue up behind one another, and a caller that
+waits for one sleeps. Its arithmetic is that of `NumpyTrainer`. `toy_workload.py` has a trainer
+without arithmetic for models of any size: it holds no more memory than a learner must.
 """
 
 import time
@@ -34,7 +34,7 @@ from messaging.clock import Clock, MonotonicClock
 from messaging.codec.tensors import digest
 
 NOISES = 61
-"""Different batches; a prime, so that shards of any number differ."""
+"""Number of different noise vectors; a prime, so that shards differ whatever their number."""
 
 TOY_SHAPES: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("embedding", (16, 8)),
@@ -48,7 +48,7 @@ TOY_SHAPES: tuple[tuple[str, tuple[int, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ToyBatch:
-    """One batch: only its identity matters, the noise follows from it."""
+    """One batch; its seed selects the noise."""
 
     seed: int
     tokens: int
@@ -56,7 +56,7 @@ class ToyBatch:
 
 @dataclass(frozen=True, slots=True)
 class ToyStep:
-    """A step that was done at once."""
+    """A step that finished when it was dispatched."""
 
     value: float
 
@@ -65,7 +65,7 @@ class ToyStep:
         return self.value
 
     def ready(self) -> bool:
-        """Always."""
+        """Return True: there is nothing to wait for."""
         return True
 
 
@@ -76,22 +76,22 @@ class ToySnapshot:
     array: NDArray[np.generic]
 
     def buffer(self) -> memoryview:
-        """The bytes, read-only."""
+        """Return the bytes, read-only."""
         return self.array.view(np.uint8).data.toreadonly()
 
     def ready(self) -> bool:
-        """Always."""
+        """Return True: there is nothing to wait for."""
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class ToyMoments(ToySnapshot):
-    """A piece of the momentum, and whether the whole of that is finite."""
+    """A piece of the momentum, and whether the whole momentum is finite."""
 
     sound: bool
 
     def finite(self) -> bool:
-        """As it was when the piece was copied: a piece may be cut within a number."""
+        """Whether the whole momentum was finite at the copy: a piece may be cut within a number."""
         return self.sound
 
 
@@ -99,8 +99,8 @@ class ToyTask:
     """Fragments, shards and batches of a toy, whatever computes on them.
 
     Args:
-        fragments: P asked for.
-        seed: Of the data.
+        fragments: P, the number of fragments asked for.
+        seed: Seed of the order of the batches.
         shapes: The leaves, as (path, shape).
         min_piece_bytes: Least size of a fragment's largest piece; small, as the model is small.
         batch_tokens: Tokens that one step counts.
@@ -131,23 +131,23 @@ class ToyTask:
         self._batch_tokens = batch_tokens
 
     def setup(self) -> None:
-        """Nothing to compile."""
+        """Do nothing: there is nothing to compile."""
 
     @property
     def compiling(self) -> bool:
-        """Never: there is nothing to compile."""
+        """Always False: there is nothing to compile."""
         return False
 
     def prepare_giving(self) -> None:
-        """Nothing to compile."""
+        """Do nothing: there is nothing to compile."""
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
-        """Batches of a shard from a position, each with the position after it."""
+        """Yield the batches of a shard from a position on, each with the position after it."""
         for record, after in self._plan.groups(shard, position, 1):
             yield ToyBatch(int(record[0]), self._batch_tokens), after
 
     def tokens(self, batch: object) -> int:
-        """Tokens that a step on this batch counts as processed."""
+        """Return how many tokens a step on this batch counts as processed."""
         return _toy(batch).tokens
 
 
@@ -155,17 +155,18 @@ class NumpyTrainer(ToyTask):
     """A learner of a noisy quadratic, deterministic and without JAX.
 
     Args:
-        fragments: As of `ToyTask`.
-        seed: Of the initial value, the target and the noise.
-        shapes: As of `ToyTask`.
-        min_piece_bytes: As of `ToyTask`.
-        batch_tokens: As of `ToyTask`.
-        shards: As of `ToyTask`.
-        batches_per_shard: As of `ToyTask`.
+        fragments: See `ToyTask`.
+        seed: Seed of the initial value, the target, the noise and the order of the batches.
+        shapes: See `ToyTask`.
+        min_piece_bytes: See `ToyTask`.
+        batch_tokens: See `ToyTask`.
+        shards: See `ToyTask`.
+        batches_per_shard: See `ToyTask`.
         noise: Standard deviation of a batch's target around the true one.
-        momentum: Of the inner SGD, so that there are moments to keep or lose; 0 has none.
-        noises: Different targets that batches have.
-        moment_piece_bytes: Most bytes of a piece of moments; small ones make several.
+        momentum: Momentum of the inner SGD, so that there are moments to keep or lose; at 0 there
+            are none.
+        noises: Number of different targets that batches have.
+        moment_piece_bytes: Largest size of a piece of moments; a small limit makes several pieces.
     """
 
     def __init__(
@@ -218,24 +219,24 @@ class NumpyTrainer(ToyTask):
         return ToyStep(0.5 * float(gradient @ gradient))
 
     def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
-        """Base − local of a fragment, cast to the wire's precision."""
+        """Copy base − local of a fragment, cast to the wire's precision."""
         where = self._ranges[fragment]
         wire = ml_dtypes.bfloat16 if precision == "bfloat16" else None
         return ToySnapshot(outer_gradient(self._base[where], self._local[where], wire))
 
     def value(self, fragment: int) -> NDArray[np.float32]:
-        """The local value of a fragment, copied."""
+        """Return a copy of the local value of a fragment."""
         return self._local[self._ranges[fragment]].copy()
 
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
-        """Base and local := value."""
+        """Set base := value and local := value."""
         where = self._ranges[fragment]
         self._base[where] = self._local[where] = value
 
     def carry_on(
         self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
     ) -> None:
-        """Local := local + (value − (base − sent)); base := value."""
+        """Set local := local + (value − (base − sent)), then base := value."""
         where = self._ranges[fragment]
         known = self._base[where] if sent is None else self._base[where] - sent
         self._local[where] = delay_corrected(self._local[where], value, known)
@@ -246,7 +247,7 @@ class NumpyTrainer(ToyTask):
         return bool(np.isfinite(self._local).all() and np.isfinite(self._moment).all())
 
     def reset_moments(self) -> None:
-        """Forget the momentum."""
+        """Set the momentum to zero."""
         self._moment = np.zeros_like(self._local)
 
     @property
@@ -263,12 +264,12 @@ class NumpyTrainer(ToyTask):
         return -(-self._moment.nbytes // self._moment_piece_bytes) if self._momentum else 0
 
     def read_moments(self, piece: int) -> MomentsCopy:
-        """A piece of the momentum, copied."""
+        """Copy a piece of the momentum."""
         piece_bytes = np.array(self._moment.view(np.uint8)[self._moment_range(piece)])
         return ToyMoments(piece_bytes, bool(np.isfinite(self._moment).all()))
 
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
-        """Take over the momentum of another learner."""
+        """Replace the momentum by that of another learner."""
         ranges = [self._moment_range(piece) for piece in range(self.moment_pieces)]
         wanted = [where.stop - where.start for where in ranges]
         given = [buffer.nbytes for buffer in pieces]
@@ -280,19 +281,19 @@ class NumpyTrainer(ToyTask):
         self._moment = moment
 
     def _moment_range(self, piece: int) -> slice:
-        """The bytes of a piece."""
+        """Return the range of bytes of a piece."""
         start = piece * self._moment_piece_bytes
         return slice(start, min(start + self._moment_piece_bytes, self._moment.nbytes))
 
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
-        """The noiseless loss of a whole model."""
+        """Return the noiseless loss of a whole model."""
         error = np.concatenate(list(values)) - self._target
         return {"loss": 0.5 * float(error @ error)}
 
 
 @dataclass(frozen=True, slots=True)
 class SleepingStep:
-    """A step that is done at a time that was known when it was dispatched."""
+    """A step whose end was known when it was dispatched."""
 
     value: float
     done_s: float
@@ -312,15 +313,15 @@ class SleepingStep:
 class SleepingDevice:
     """A device that only sleeps, one step after the other.
 
-    It takes up a step when it is dispatched or when the one before is done, whatever is later, and
-    needs no processor to do so. Only a late dispatch makes it wait.
+    It begins a step when that is dispatched or when the step before it is done, whichever is later,
+    and needs no processor time for it. The device is idle only when a dispatch comes late.
 
     Args:
         step_s: Duration of a step.
 
     Attributes:
-        step_s: As given.
-        free_s: When it will have done all that was dispatched, on `MonotonicClock`.
+        step_s: Duration of a step.
+        free_s: Time on `MonotonicClock` at which all dispatched steps will be done.
     """
 
     def __init__(self, step_s: float) -> None:
@@ -329,7 +330,7 @@ class SleepingDevice:
         self._clock = MonotonicClock()
 
     def occupy(self, loss: float, longer_s: float = 0.0) -> PendingStep:
-        """Sleep for one more step, which has this loss and may take longer than others."""
+        """Queue one more step with this loss, which may take `longer_s` more than others."""
         self.free_s = max(self.free_s, self._clock.now_s()) + self.step_s + longer_s
         return SleepingStep(loss, self.free_s, self._clock)
 
@@ -339,7 +340,7 @@ class SleepingTrainer(NumpyTrainer):
 
     Args:
         step_s: Duration of a step.
-        fragments: P asked for.
+        fragments: P, the number of fragments asked for.
     """
 
     def __init__(self, step_s: float, fragments: int = 4) -> None:
@@ -347,7 +348,7 @@ class SleepingTrainer(NumpyTrainer):
         self._device = SleepingDevice(step_s)
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
-        """Dispatch a sleep behind the earlier ones; the arithmetic is done at once."""
+        """Queue a sleep behind the earlier ones; the arithmetic is done at once."""
         return self._device.occupy(super().step(batch, learning_rate).loss())
 
 
@@ -358,5 +359,5 @@ def _toy(batch: object) -> ToyBatch:
 
 
 def _keeps_the_contract(numpy: NumpyTrainer, sleeping: SleepingTrainer) -> tuple[Trainer, ...]:
-    """Both are trainers; mypy proves it here."""
+    """Let mypy prove that both are a `Trainer`."""
     return numpy, sleeping

@@ -1,7 +1,7 @@
-"""Learners whose device only sleeps, as a workload: real processes, real traffic, no JAX.
+"""A workload whose learners' devices only sleep: real processes and real traffic without JAX.
 
 `task: islands.training.toy_workload:Sleeping` with `task_settings: {step_s: 0.02, megabytes: 8}`
-shows what the system itself costs, and survives, on a machine without an accelerator.
+shows the system's own cost, and the faults it survives, on a machine without an accelerator.
 """
 
 import time
@@ -31,19 +31,19 @@ from messaging.codec.tensors import digest
 
 COLUMNS = 64
 PERIOD = 1 << 16
-"""Elements that are random, and those that are looked at in one go."""
+"""Number of random elements, which repeat through a value; also the block size of `_moved`."""
 
 
 @dataclass(frozen=True)
 class Sleeping(Workload):
-    """One equal tensor per fragment, on a device that sleeps.
+    """A model of one tensor per fragment, all equal in size, on a device that sleeps.
 
     Attributes:
         step_s: Duration of a step in seconds.
         megabytes: Size of the model in MiB of float32.
-        slow: Learners that are slower, by name, and by what factor.
-        setup_s: What stands for compiling: time that a process takes before its first step.
-        first_step_s: Duration of a process's first step; 0: as long as any other.
+        slow: Names of slower learners, and the factor by which each is slower.
+        setup_s: Time that a process sleeps before its first step, in place of compiling.
+        first_step_s: Duration of a process's first step; at 0 it takes as long as any other.
     """
 
     step_s: float = 0.02
@@ -53,22 +53,22 @@ class Sleeping(Workload):
     first_step_s: float = 0.0
 
     def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
-        """The value that it holds."""
+        """Count the published value, the only large array that a trainer holds."""
         return TrainerMemory(0, VALUE_BYTES * self._make(settings, 1.0).layout.size, 0, 0)
 
     def plan(self, settings: RunSettings) -> RunPlan:
-        """As many fragments as are asked for."""
+        """Return the layout, with as many fragments as the settings ask for."""
         trainer = self._make(settings, 1.0)
         return RunPlan(trainer.layout, trainer.shards)
 
     def trainer(self, settings: RunSettings, place: Place) -> Trainer:
-        """One learner."""
+        """Make the trainer of one learner, slowed down if `slow` names it."""
         return self._make(settings, self.slow.get(place.name, 1.0))
 
     def evaluate(
         self, settings: RunSettings, values: Sequence[NDArray[np.float32]]
     ) -> dict[str, float]:
-        """How far the model has moved; the optimum is nowhere."""
+        """Return the mean magnitude of the values: how far the model moved; it has no optimum."""
         return {"moved": float(np.mean([_moved(value) for value in values]))}
 
     def _make(self, settings: RunSettings, factor: float) -> "Accelerator":
@@ -81,14 +81,14 @@ class Sleeping(Workload):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A contribution on its way to the host; whoever waits for it pays for the way."""
+    """A contribution on its way to the host; the thread that calls `buffer` does the copying."""
 
     base: NDArray[np.float32]
     drift: float
     precision: WirePrecision
 
     def buffer(self) -> memoryview:
-        """Subtract and hand over."""
+        """Compute the difference and return its bytes in the wire's precision."""
         difference = self.base - self.base
         difference[0] += self.drift
         if self.precision == "bfloat16":
@@ -96,43 +96,43 @@ class Transfer:
         return difference.view(np.uint8).data.toreadonly()
 
     def ready(self) -> bool:
-        """Never for nothing."""
+        """Return False, since `buffer` always has work to do."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Zeros:
-    """A piece of moments that never moved."""
+    """A piece of moments that never changed."""
 
     size_bytes: int
 
     def buffer(self) -> memoryview:
-        """Its bytes."""
+        """Return as many zero bytes as the piece is long."""
         return memoryview(bytes(self.size_bytes))
 
     def finite(self) -> bool:
-        """Always."""
+        """Return True: zeros are finite."""
         return True
 
     def ready(self) -> bool:
-        """Always."""
+        """Return True: there is nothing to wait for."""
         return True
 
 
 class Accelerator(ToyTask):
     """A device with a memory of its own: a boundary only dispatches, and a step only sleeps.
 
-    Of the host's memory it takes the published value that it holds; moments are on the device, and
-    stay zero.
+    The published value that it holds is all it takes of the host's memory; its moments count as on
+    the device, and stay zero.
 
     Args:
         step_s: Duration of a step in seconds.
         fragment_bytes: Size of each fragment.
-        fragments: How many.
+        fragments: Number of fragments.
 
     Attributes:
-        setup_s: As of `Sleeping`.
-        first_step_s: As of `Sleeping`.
+        setup_s: See `Sleeping`.
+        first_step_s: See `Sleeping`.
     """
 
     def __init__(self, step_s: float, fragment_bytes: int, fragments: int = 4) -> None:
@@ -148,66 +148,66 @@ class Accelerator(ToyTask):
     def setup(self) -> None:
         """Sleep as long as compiling would take, and make the initial value.
 
-        It is a few random numbers, over and over.
+        The value repeats `PERIOD` random numbers.
         """
         time.sleep(self.setup_s)
         some = np.random.default_rng(0).standard_normal(PERIOD, np.float32)
         self._held = [np.resize(some, fragment.size) for fragment in self.layout.fragments]
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
-        """Every fragment moves a little."""
+        """Move every fragment a little, and occupy the device for one step."""
         self._drift = [drift + learning_rate for drift in self._drift]
         first_s, self.first_step_s = self.first_step_s, 0.0
         return self.device.occupy(0.0, max(0.0, first_s - self.device.step_s))
 
     def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
-        """Begin the transfer of what is here now."""
+        """Begin the transfer of the fragment's present drift."""
         return Transfer(self._held[fragment], self._drift[fragment], precision)
 
     def value(self, fragment: int) -> NDArray[np.float32]:
-        """The value held."""
+        """Return a copy of the value held."""
         return self._held[fragment].copy()
 
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
-        """Hold the value; nobody writes to a published one."""
+        """Hold the value without copying it: nothing writes to a published value."""
         self._held[fragment], self._drift[fragment] = value, 0.0
 
     def carry_on(
         self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
     ) -> None:
-        """Hold the value, and drift on from where it contains this learner's drift."""
+        """Hold the value, and keep the drift that it does not contain yet."""
         drift = 0.0 if sent is None else -float(sent[0])
         self._held[fragment], self._drift[fragment] = value, self._drift[fragment] - drift
 
     def finite(self) -> bool:
-        """Always."""
+        """Return True: nothing here can become infinite."""
         return True
 
     def reset_moments(self) -> None:
-        """They are zero already."""
+        """Do nothing: the moments are always zero."""
 
     @property
     def moments_schema(self) -> str:
-        """Digest of their size."""
+        """Digest of the size of the moments."""
         return digest(memoryview(f"zeros {self.layout.size}".encode()))
 
     @property
     def moment_pieces(self) -> int:
-        """How many pieces they are cut into."""
+        """How many pieces the moments are cut into."""
         return len(self._pieces_bytes())
 
     def read_moments(self, piece: int) -> MomentsCopy:
-        """A piece."""
+        """Return a piece of the moments, all zeros."""
         return Zeros(self._pieces_bytes()[piece])
 
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
-        """Take over the moments of another learner, which are equal."""
+        """Check the sizes of another learner's moments; their values are zero as well."""
         given, wanted = [buffer.nbytes for buffer in pieces], self._pieces_bytes()
         if given != wanted:
             raise InvariantError(f"moments are pieces of {wanted} bytes, not {given}")
 
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
-        """Nothing is known of a model that learns nothing."""
+        """Return no figures, as the model learns nothing."""
         return {}
 
     def _pieces_bytes(self) -> list[int]:
@@ -217,11 +217,11 @@ class Accelerator(ToyTask):
 
 
 def _moved(value: NDArray[np.float32]) -> float:
-    """The mean of the magnitudes, without another copy of the value."""
+    """Return the mean of the magnitudes, without copying the whole value."""
     parts = [value[start : start + PERIOD] for start in range(0, value.size, PERIOD)]
     return sum(float(np.abs(part).sum()) for part in parts) / value.size
 
 
 def _keeps_the_contract(accelerator: Accelerator) -> Trainer:
-    """It is a trainer; mypy proves it here."""
+    """Let mypy prove that an `Accelerator` is a `Trainer`."""
     return accelerator

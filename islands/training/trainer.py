@@ -1,15 +1,15 @@
-"""The arithmetic of one learner, as the compute thread sees it.
+"""The interface of one learner's arithmetic, as the compute thread uses it.
 
-Order of a learner's life: `setup` (build and compile), then per fragment `adopt` the first
-published value, then steps. Between two steps, at a *boundary*, the compute thread may take
+The compute thread first calls `setup` (build and compile), then `adopt` with the first published
+value of each fragment, then takes steps. Between two steps, at a *boundary*, it may take
 snapshots, adopt values and reset moments; it never waits for the device to do so:
 
 * `step` dispatches and returns; `PendingStep.loss` waits.
 * `snapshot` dispatches a subtraction into a new buffer and starts its copy to the host while the
   next step already runs; `Snapshot.buffer` waits.
 * `adopt` dispatches.
-* `read_moments` copies a piece of the inner optimizer's state out as `snapshot` does; a peer that
-  was restarted gives all of them to `load_moments` and goes on as if it had never stopped.
+* `read_moments` copies out a piece of the inner optimizer's state as `snapshot` does; a restarted
+  peer passes all pieces to `load_moments` and continues as if it had never stopped.
 
 All methods are called from one thread. `buffer`, `loss` and `ready` may be called from another.
 
@@ -30,11 +30,11 @@ from islands.settings.wire_limits import STATE_PIECE_BYTES
 WirePrecision = Literal["float32", "bfloat16"]
 
 MOMENT_PIECE_BYTES = STATE_PIECE_BYTES
-"""Most bytes of one piece of moments: what a boundary may copy without making the step late."""
+"""Largest size of a piece of moments: a boundary can copy so much without delaying a step."""
 
 
 class PendingStep(Protocol):
-    """An inner step that was dispatched."""
+    """An inner step that was dispatched and may not have finished."""
 
     def loss(self) -> float:
         """Wait until the step is done and return its loss."""
@@ -44,7 +44,7 @@ class PendingStep(Protocol):
 
 
 class Snapshot(Protocol):
-    """What was copied at a boundary (a fragment's `base - local`), on its way to the host."""
+    """A copy made at a boundary (a fragment's `base - local`), on its way to the host."""
 
     def buffer(self) -> memoryview:
         """Wait until it is on the host and return its bytes, in the precision asked for."""
@@ -57,7 +57,7 @@ class MomentsCopy(Snapshot, Protocol):
     """A piece of the inner optimizer's state, on its way to the host."""
 
     def finite(self) -> bool:
-        """Wait until it is on the host; whether all its floating numbers are finite."""
+        """Wait until it is on the host, and return whether all its floating numbers are finite."""
 
 
 class Trainer(Protocol):
@@ -69,23 +69,23 @@ class Trainer(Protocol):
 
     @property
     def shards(self) -> int:
-        """Virtual shards of one pass over the data."""
+        """Number of virtual shards in one pass over the data."""
 
     def setup(self) -> None:
-        """Initialise the model and compile all that steps and boundaries need."""
+        """Initialise the model and compile all functions that steps and boundaries need."""
 
     @property
     def compiling(self) -> bool:
-        """Whether a call compiles at this moment, as `setup` does, or a step on a new shape.
+        """Whether a call is compiling now, as `setup` and a step on a new shape do.
 
-        From any thread.
+        It may be read from any thread.
         """
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
-        """Batches of a shard from a position, each with the position after it."""
+        """Yield the batches of a shard from a position on, each with the position after it."""
 
     def tokens(self, batch: object) -> int:
-        """Tokens that a step on this batch counts as processed."""
+        """Return how many tokens a step on this batch counts as processed."""
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
         """Dispatch one inner step."""
@@ -94,13 +94,13 @@ class Trainer(Protocol):
         """Dispatch base − local of a fragment in float32, cast to the wire's precision."""
 
     def value(self, fragment: int) -> NDArray[np.float32]:
-        """The local value of a fragment, on the host; the first one seeds version 0."""
+        """Return the local value of a fragment on the host; the initial one seeds version 0."""
 
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         """Dispatch base := value and local := value.
 
-        The inner optimizer's moments are untouched. `value` is flat float32 and may be reused as
-        soon as the call returns.
+        The inner optimizer's moments stay as they are. `value` is flat float32; the caller may
+        reuse its buffer as soon as the call returns.
         """
 
     def carry_on(
@@ -108,12 +108,13 @@ class Trainer(Protocol):
     ) -> None:
         """Dispatch local := local + (value − (base − sent)) and base := value.
 
-        So what was done since `sent` was taken stays, on top of the value.
+        The learner keeps the progress it made since `sent` was taken, on top of the value.
 
         Args:
-            fragment: index.
-            value: published, flat float32, as for `adopt`.
-            sent: base − local of what the value contains, flat float32; None for nothing.
+            fragment: index of the fragment.
+            value: published value, flat float32, as for `adopt`.
+            sent: base − local of the contribution that the value contains, flat float32; None if
+                it contains none of this learner.
         """
 
     def finite(self) -> bool:
@@ -126,7 +127,7 @@ class Trainer(Protocol):
     def moments_schema(self) -> str:
         """Digest (hex) of names, dtypes and shapes of the whole inner optimizer's state.
 
-        Learners with equal schemas can take each other's moments; "" if there is nothing to take.
+        Learners with equal schemas can load each other's moments; "" if there are no moments.
         Known before `setup`.
         """
 
@@ -134,14 +135,14 @@ class Trainer(Protocol):
     def moment_pieces(self) -> int:
         """How many pieces the moments are cut into; 0 if there are none. Known before `setup`.
 
-        The bytes of all leaves, one behind the other in a fixed order, in pieces of at most
-        `MOMENT_PIECE_BYTES`; so it is the same for equal schemas.
+        The bytes of all leaves are concatenated in a fixed order and cut into pieces of at most
+        `MOMENT_PIECE_BYTES`, so the number is the same for equal schemas.
         """
 
     def prepare_giving(self) -> None:
-        """Make `read_moments` ready, so that a step does not wait for it; from any thread.
+        """Make `read_moments` ready, so that no step waits for a compilation.
 
-        Called once, after `setup`.
+        It is called once, after `setup`, from any thread.
         """
 
     def read_moments(self, piece: int) -> MomentsCopy:
@@ -158,4 +159,4 @@ class Trainer(Protocol):
         """
 
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
-        """Figures of merit of a whole model given as one flat value per fragment."""
+        """Return figures of merit of a whole model given as one flat value per fragment."""

@@ -1,9 +1,9 @@
-"""Version 0 from a file: a .safetensors of parameters by path, checked against the run's layout.
+"""Read version 0 from a .safetensors of parameters by path, checked against the run's layout.
 
     values = read_values(Path("final.safetensors"), layout)     # one flat float32 per fragment
 
-Every run exports such a file when it ends; any other with the same names and shapes will do. What
-does not fit is told in one sentence with the first difference.
+Every run exports such a file when it ends; any other with the same names and shapes will do. A
+file that does not fit is refused in one sentence that names the first difference.
 """
 
 from pathlib import Path
@@ -19,14 +19,16 @@ NAMES_TOLD = 3
 
 
 def read_values(path: Path, layout: Layout) -> list[NDArray[np.float32]]:
-    """The values of all fragments, in order.
+    """Read the values of all fragments, in order.
 
     Args:
-        path: of the file.
-        layout: of the run; names and shapes must be the same, any floating type is converted.
+        path: the .safetensors file.
+        layout: the run's layout; the file must have its names and shapes. Any floating type is
+            converted.
 
     Raises:
-        UserError: the file is missing, damaged or of another model, or holds what is not finite.
+        UserError: the file is missing, damaged or of another model, or holds numbers that are not
+            finite.
     """
     arrays = _load(path)
     wanted = {leaf.path: leaf.shape for leaf in layout.leaves}
@@ -45,7 +47,7 @@ def read_values(path: Path, layout: Layout) -> list[NDArray[np.float32]]:
             )
         if array.dtype.name not in FLOATS:
             raise UserError(f"{path}: {name} is {array.dtype.name}; parameters must be floating")
-        with np.errstate(over="ignore"):  # what does not fit is not finite then, and told
+        with np.errstate(over="ignore"):  # too large a number becomes infinite and is refused
             arrays[name] = converted = array.astype(np.float32)
         if not np.isfinite(converted).all():
             raise UserError(f"{path}: {name} holds numbers that are not finite")

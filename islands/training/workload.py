@@ -1,7 +1,7 @@
-"""What a process needs of that which is trained: a plan, a trainer, an evaluation.
+"""A workload gives a process what it needs to train: a plan, a trainer and an evaluation.
 
-A `Task` becomes one (`jax_workload.py`); so do the toys, which need no JAX. A workload is named in
-the run's spec, so every host can build it.
+`jax_workload.py` makes one of a `Task`; the toys are workloads that need no JAX. The run's spec
+names the workload, so every host can build it.
 """
 
 from abc import ABC, abstractmethod
@@ -21,12 +21,13 @@ from islands.training.trainer import Trainer
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a learner computes.
+    """Which learner computes, and on which of the host's devices.
 
     Args:
-        name: of the learner; its randomness follows from it.
-        devices: which of the host's devices: `all`, or such as `0,1` or `0-3`.
-        model_parallel: devices over which parameters are sharded; the rest share the data.
+        name: name of the learner, from which its random seed is derived.
+        devices: which of the host's devices it uses: `all`, or numbers such as `0,1` or `0-3`.
+        model_parallel: number of devices over which parameters are sharded; groups of that size
+            share the data.
     """
 
     name: str
@@ -35,39 +36,39 @@ class Place:
 
 
 class Workload(ABC):
-    """That which is trained."""
+    """A model with its data, as the processes of a run use it."""
 
     def keep_compiled(self, folder: Path) -> None:  # noqa: B027  toys compile nothing
-        """Keep compiled functions in a folder, so that a restart compiles nothing."""
+        """Cache compiled functions in a folder, so that a restart compiles nothing."""
 
     def trainer_memory(self, settings: RunSettings) -> TrainerMemory | None:
-        """What a trainer holds, by shapes alone; None if that is not known."""
+        """Compute from shapes alone what a trainer holds; None if that is not known."""
         return None
 
     @abstractmethod
     def plan(self, settings: RunSettings) -> RunPlan:
-        """The layout and the shards, without computing anything."""
+        """Return the layout and the number of shards, without computing any values."""
 
     @abstractmethod
     def trainer(self, settings: RunSettings, place: Place) -> Trainer:
-        """One learner's arithmetic; called on the thread that owns the device."""
+        """Make one learner's trainer; called on the thread that owns the device."""
 
     @abstractmethod
     def evaluate(
         self, settings: RunSettings, values: Sequence[NDArray[np.float32]]
     ) -> dict[str, float]:
-        """Figures of merit of a whole model, given one flat value per fragment."""
+        """Return figures of merit of a whole model, given one flat value per fragment."""
 
 
 def load_workload(spec: RunSpec, overrides: dict[str, object] | None = None) -> Workload:
-    """Build what a spec names.
+    """Build the workload that a run spec names; a task becomes a `JaxWorkload`.
 
     Args:
-        spec: of the run.
+        spec: the run's spec, with the name and settings of the task.
         overrides: settings of the task that are this host's own, such as rows per batch.
 
     Raises:
-        TaskError: nothing is there, or what is there can be neither a task nor a workload.
+        TaskError: the name leads to nothing, or to an object that is no task and no workload.
     """
     made = make(spec.task, {**spec.task_settings, **(overrides or {})})
     if isinstance(made, Workload):

@@ -4,8 +4,8 @@ Where to find what:
 
 ==================================  ============
 handlers that run one at a time     `actor.py`
-what waits, and what if it is full  `mailbox.py`
-all that others may hold            `ref.py`
-tasks that end in order             `scope.py`
+bounded queue, backpressure         `mailbox.py`
+handle by which others reach one    `ref.py`
+tasks cancelled in a fixed order    `scope.py`
 ==================================  ============
 """

@@ -1,10 +1,10 @@
-"""A bounded queue for one reader, which refuses what it has no room for.
+"""A bounded queue for one reader; it refuses a message for which it has no room.
 
-Writers that can wait, such as readers of links, ask for room first and get it in the order in which
-they asked: that is how a crowd of peers is slowed down to what the reader handles. Who asks while
-others wait goes behind them, and a place that was given belongs to its writer: so nobody waits for
-more than the messages that were there and one of each writer before it, however much others send.
-Writers that cannot wait, such as timers, put their message at once, up to the capacity.
+Writers that can wait, such as readers of links, first wait for room, which they get in first-come,
+first-served order: this backpressure slows many peers down to what the reader handles. A granted
+place belongs to its writer. So no writer waits for more than the messages that were queued before
+it and one of each writer ahead of it, however much others send. Writers that cannot wait, such as
+timers, put their message at once, up to the capacity.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ T = TypeVar("T")
 class Mailbox(Generic[T]):
     """Messages in the order of their arrival, never more than `capacity` of them.
 
-    Any number of writers, exactly one reader, all on the loop's thread.
+    It serves any number of writers and exactly one reader, all on the loop's thread.
 
     Attributes:
-        capacity: The bound.
-        room: How many messages may wait before writers that can wait do so.
+        capacity: `put_nowait` refuses a message when so many wait.
+        room: `wait_room` blocks its caller while so many messages wait.
         high_water: The most messages that have ever waited at once (invariant I7).
-        dropped: How many messages were refused.
+        dropped: How many messages were refused because the mailbox was full.
     """
 
     __slots__ = (
@@ -45,7 +45,7 @@ class Mailbox(Generic[T]):
 
         Args:
             capacity: The most messages that may wait; at least 1.
-            room: See the class; by default the capacity.
+            room: From how many waiting messages on `wait_room` blocks; by default the capacity.
 
         Raises:
             LocalFault: The capacity is not positive, or the room is not between 1 and it.
@@ -60,7 +60,7 @@ class Mailbox(Generic[T]):
         self.dropped = 0
         self._items: deque[T] = deque()
         self._turns: deque[asyncio.Future[None]] = deque()
-        self._given = 0  # places of writers that were woken and have not gone on yet
+        self._given = 0  # places granted to writers that were woken and have not resumed yet
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
 
@@ -77,7 +77,7 @@ class Mailbox(Generic[T]):
         """Add a message.
 
         Returns:
-            False if the mailbox is closed or full: the message is not there.
+            False if the mailbox is closed or full: the message was not added.
         """
         if self._closed:
             return False
@@ -92,10 +92,10 @@ class Mailbox(Generic[T]):
         return True
 
     async def wait_room(self) -> None:
-        """Wait until there is room, behind those who asked before; a closed mailbox has room.
+        """Wait for room, behind writers that asked earlier; return at once if closed.
 
-        The room is there until the caller waits for something else. Then it is given to the next
-        one if the caller has put nothing there.
+        The caller must put its message before it awaits anything else; otherwise its place is
+        granted to the next writer.
         """
         if self._closed or (not self._turns and self._has_room()):
             return
@@ -105,7 +105,7 @@ class Mailbox(Generic[T]):
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it was ours, and we do not use it
+            if not turn.cancelled():  # the place was granted to us, and we do not use it
                 self._given -= 1
                 self._give_turns()
             raise
@@ -116,7 +116,7 @@ class Mailbox(Generic[T]):
     async def get(self) -> T:
         """Wait for a message and return the oldest one.
 
-        Being cancelled loses no message.
+        Cancelling this call loses no message.
 
         Raises:
             MailboxClosed: The mailbox is closed and has been read empty.
@@ -157,7 +157,7 @@ class Mailbox(Generic[T]):
         return len(self._items) + self._given < self.room
 
     def _give_turns(self) -> None:
-        """Let as many writers go on as there are places; of a closed mailbox all."""
+        """Resume as many writers as there are places; resume all if the mailbox is closed."""
         while self._turns and (self._closed or self._has_room()):
             turn = self._turns.popleft()
             if not turn.done():

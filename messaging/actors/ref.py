@@ -1,7 +1,7 @@
-"""A reference to an actor: the only thing others may hold of it.
+"""A reference to an actor: the only handle that others may hold.
 
-`tell` leaves a message and goes on. `stop` asks the actor to end after what already waits in its
-mailbox.
+`tell` queues a message and returns at once. `stop` asks the actor to end after the messages that
+already wait in its mailbox.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class ActorRef(Generic[T]):
-    """Handle by which other actors reach one actor. Hold it as long as you like.
+    """Handle by which other actors reach one actor. It may outlive the actor.
 
     Attributes:
         name: The actor's name.
@@ -23,7 +23,7 @@ class ActorRef(Generic[T]):
     __slots__ = ("_mailbox", "name", "stop_reason")
 
     def __init__(self, name: str, mailbox: Mailbox[T]) -> None:
-        """Point to the actor that reads `mailbox`. Actors make their own reference."""
+        """Point to the actor that reads `mailbox`. Each actor makes its own reference."""
         self.name = name
         self.stop_reason: str | None = None
         self._mailbox = mailbox
@@ -38,7 +38,7 @@ class ActorRef(Generic[T]):
         return self._mailbox.closed
 
     def tell(self, message: T) -> bool:
-        """Leave a message in the mailbox; never waits. Only on the loop's thread.
+        """Queue a message without waiting; call it only on the loop's thread.
 
         Returns:
             False if the actor has stopped or its mailbox is full: the message is not handled.
@@ -46,11 +46,11 @@ class ActorRef(Generic[T]):
         return self._mailbox.put_nowait(message)
 
     def tell_later(self, delay_s: float, message: T) -> asyncio.TimerHandle:
-        """Leave a message after `delay_s` seconds; cancel the returned handle to prevent it."""
+        """Queue a message after `delay_s` seconds; cancel the returned handle to prevent it."""
         return asyncio.get_running_loop().call_later(delay_s, self._mailbox.put_nowait, message)
 
     def stop(self, reason: str) -> None:
-        """Ask the actor to end once it has handled what waits. Only the first reason counts."""
+        """Ask the actor to end after the waiting messages. Only the first reason counts."""
         if self.stop_reason is None:
             self.stop_reason = reason
             self._mailbox.close()

@@ -1,7 +1,7 @@
-"""Tasks with one owner, ended in one order.
+"""Tasks with one owner, which cancels them in a fixed order.
 
 A scope cancels its tasks in the reverse order of their start and waits for each to end before it
-turns to the next. `asyncio.TaskGroup` keeps its tasks in a set, so its order changes from run to
+cancels the next. `asyncio.TaskGroup` keeps its tasks in a set, so its order changes from run to
 run, and a seeded simulation would change with it.
 """
 
@@ -21,11 +21,11 @@ class Scope:
     """Owner of tasks.
 
     Use it as an async context manager, or call `close`. A task that fails does not end the
-    others: who reports the failure decides that.
+    others; `on_failure` decides whether they end.
 
     Attributes:
-        name: For the names of the tasks and the texts of errors.
-        failure: The first exception with which a task ended, other than being cancelled.
+        name: Prefix of the tasks' names; errors mention it as well.
+        failure: The first exception that a task raised, cancellation excepted.
     """
 
     def __init__(self, name: str = "scope", on_failure: FailureReport | None = None) -> None:
@@ -48,11 +48,11 @@ class Scope:
 
     @property
     def closed(self) -> bool:
-        """Whether it starts nothing any more."""
+        """Whether the scope refuses to start tasks."""
         return self._closed
 
     async def __aenter__(self) -> Self:
-        """Enter; nothing is started by it."""
+        """Enter the scope; this starts no task."""
         return self
 
     async def __aexit__(
@@ -61,7 +61,7 @@ class Scope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close; an error of the body has precedence over a failure of a task."""
+        """Close the scope; an error of the body has precedence over a failure of a task."""
         await self._cancel_all()
         if error is None:
             self._raise_failure()
@@ -81,7 +81,7 @@ class Scope:
         return task
 
     async def close(self) -> None:
-        """End every task, newest first, each one fully before the next.
+        """Cancel every task, newest first, and wait for each to end before the next.
 
         Raises:
             BaseException: The first failure of a task, if no `on_failure` was given.
@@ -102,7 +102,7 @@ class Scope:
             try:
                 await _ended(task)
             except asyncio.CancelledError:
-                interrupted = True  # the owner was cancelled meanwhile: still end the rest
+                interrupted = True  # the owner was cancelled meanwhile: still cancel the rest
         if interrupted:
             raise asyncio.CancelledError
 
@@ -122,7 +122,7 @@ class Scope:
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:
-    """Wait for a task to end without taking over its result or its cancellation."""
+    """Wait for a task to end without propagating its result, error or cancellation."""
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell(_: asyncio.Task[Any]) -> None:

@@ -1,11 +1,11 @@
-"""What travels, as bytes.
+"""The wire format: how envelopes and their payloads become bytes, and are read back.
 
 Where to find what:
 
 =====================================  ==============
 envelopes as msgpack                   `frames.py`
-what a peer may make us hold           `limits.py`
+limits on what a peer may send         `limits.py`
 buffers of numbers, and their digests  `tensors.py`
-fast passes over bulk bytes            `checksums.py`
+checksum and mask of bulk bytes        `checksums.py`
 =====================================  ==============
 """

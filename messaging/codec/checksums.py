@@ -1,11 +1,11 @@
-"""Passes over bulk bytes that must be fast: a checksum, and the mask of websockets.
+"""A checksum and the websocket mask: operations on bulk bytes that must be fast.
 
 The checksum folds the bytes, as rows of 64-bit words, into the sum of the rows, and takes the
 CRC-32 of that sum. It runs at the speed of memory, several times that of a CRC-32 over everything.
-What it sees for certain: any change within a span shorter than one row, such as flipped bits,
-a burst, a damaged packet. Changes farther apart go unseen only if they cancel in the same bit of
-the same column, or with the odds of a CRC-32. A row is no multiple of a page or a packet, so pages
-in a wrong order are seen as well.
+It always detects a change within a span shorter than one row, such as flipped bits, a burst, a
+damaged packet. It misses changes farther apart only if they cancel in the same bit of the same
+column, or with the probability of a CRC-32 collision. A row is no multiple of a page or a packet,
+so the checksum detects pages in a wrong order as well.
 """
 
 import zlib
@@ -19,7 +19,7 @@ _KEY_BYTES = 4
 
 
 def checksum(data: bytes | bytearray | memoryview, start: int = 0) -> int:
-    """Return the 32-bit checksum of some bytes; `start` is that of what goes before."""
+    """Return the 32-bit checksum of some bytes; `start` is that of the bytes before them."""
     rows = len(data) // _ROW_BYTES
     if rows <= 1:
         return zlib.crc32(data, start)
@@ -30,20 +30,20 @@ def checksum(data: bytes | bytearray | memoryview, start: int = 0) -> int:
 
 
 def masked(data: memoryview, key: bytes) -> memoryview:
-    """Return a copy under a mask; see RFC 6455, section 5.3."""
+    """Return a masked copy of the data; see RFC 6455, section 5.3."""
     result = np.empty(len(data), np.uint8)
     _mask(np.frombuffer(data, np.uint8), key, result)
     return result.data
 
 
 def mask_in_place(data: memoryview, key: bytes) -> None:
-    """Put a mask on, or take it off again."""
+    """Apply a mask to the data, or remove it: both are the same operation."""
     array = np.frombuffer(data, np.uint8)
     _mask(array, key, array)
 
 
 def rotated(key: bytes, by: int) -> bytes:
-    """Return the mask as it applies `by` bytes later."""
+    """Return the mask key for data that begins `by` bytes later."""
     by %= _KEY_BYTES
     return key[by:] + key[:by]
 

@@ -1,15 +1,15 @@
-"""Envelopes as msgpack frames. The only file that imports msgpack.
+"""Envelopes as msgpack frames. No other file imports msgpack.
 
 An envelope becomes one head frame and, if it has a payload, chunk frames. Each frame is one
 msgpack document of at most one chunk, because a websocket message cannot be fragmented and a large
-one stalls the loop; and has a checksum, a CRC-32 for heads and that of `checksums` for data:
+one stalls the loop. Each has a checksum, a CRC-32 for heads and that of `checksums` for data:
 
     head    [0, checksum, header]                       header: bytes of the header document
     chunk   [1, checksum, envelope id, buffer, offset, data]
 
-The checksum covers one thing more that is not sent: the number of the frame on its socket, counted
-from 0 by either side. A frame that vanished, or that comes twice, so makes the next one look
-damaged, whatever else a flipped bit has turned it into.
+The checksum also covers the sequence number of the frame on its socket, which is not sent: either
+side counts from 0. So a lost or duplicated frame makes the next one fail its checksum, even if a
+flipped bit turned the lost one into a message of another kind.
 
 The header document is a map: type, sender, recipient, id, body, and if there is a payload, the
 sizes of its buffers. The frame around it has one fixed encoding, so it is read with `struct`, and
@@ -17,8 +17,8 @@ data goes from the frame straight into the receiver's buffer.
 
 The receiver trusts nothing. It checks limits before it allocates; refuses repeated keys, keys
 other than strings and integers, extension types and broken UTF-8; converts the body to its
-registered dataclass with types checked; and takes chunks only in order. Fields it does not know
-are ignored, so that a newer peer can be understood.
+registered dataclass with types checked; and takes chunks only in order. It ignores fields that it
+does not know, so that it understands a newer peer.
 """
 
 import struct
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 Allocate = Callable[[Envelope, tuple[int, ...]], Sequence[memoryview]]
-"""Gives writable buffers of the stated sizes for the payload of the envelope whose head arrived.
+"""Returns writable buffers of the stated sizes for the payload of the envelope whose head arrived.
 
 It may raise `FrameError` if the receiver's own layout expects something else.
 """
@@ -56,14 +56,14 @@ _HEAD = struct.Struct(">BBBIBI")  # list of 3; 0; uint32 crc; bin32 size
 _HEAD_TAGS = (0x93, 0x00, 0xCE, 0xC6)
 _CHUNK = struct.Struct(">BBBIBQBIBQBI")  # list of 6; 1; crc; uint64 id; uint32; uint64; bin32 size
 _CHUNK_TAGS = (0x96, 0x01, 0xCE, 0xCF, 0xCE, 0xCF, 0xC6)
-_PLACE = struct.Struct(">QIQ")  # what of a chunk the checksum covers besides number and data
+_PLACE = struct.Struct(">QIQ")  # envelope, buffer, offset: the checksum of a chunk covers them too
 _NUMBER_MASK = 0xFFFF_FFFF
 
 MIN_CHUNK_BYTES = 256
 CHUNK_PREFIX_BYTES = _CHUNK.size
-"""What of a chunk goes before its data."""
+"""Length of a chunk frame up to its data."""
 _ALIGNMENT_BYTES = 64
-"""Data is cut at multiples of this, so that passes over it find whole words."""
+"""Payloads are split at multiples of this, so that checksum and mask process whole words."""
 _BYTES_TYPES = (bytes, bytearray, memoryview)
 
 _Size = Annotated[int, msgspec.Meta(ge=0)]
@@ -85,7 +85,7 @@ class Codec:
     """Turns envelopes of registered message types into bytes and back.
 
     Attributes:
-        limits: Bounds on both what is sent and what is accepted; may be replaced at any time.
+        limits: Bounds on sent and on accepted messages; may be replaced at any time.
     """
 
     def __init__(self, message_types: Sequence[type], limits: Limits | None = None) -> None:
@@ -93,7 +93,7 @@ class Codec:
 
         Args:
             message_types: Frozen slotted dataclasses; the class name is the tag on the wire.
-            limits: Bounds on both what is sent and what is accepted.
+            limits: Bounds on sent and on accepted messages.
 
         Raises:
             LocalFault: Two types have one name, or a type cannot be checked on arrival.
@@ -104,21 +104,21 @@ class Codec:
             if kind.__name__ in self._types:
                 raise LocalFault(f"two message types are called {kind.__name__!r}")
             try:
-                msgspec.json.Decoder(kind)  # builds the checks, so that a mistake shows here
+                msgspec.json.Decoder(kind)  # builds the type checks, so that a mistake shows here
             except TypeError as error:
                 raise LocalFault(f"{kind.__name__!r} cannot be a message: {error}") from error
             self._types[kind.__name__] = kind
 
     @property
     def message_bytes(self) -> int:
-        """The size of a websocket message from which on aiohttp is to refuse it."""
+        """The size from which on aiohttp must refuse a websocket message."""
         return self.limits.frame_bytes + 1
 
     def size_bytes(self, envelope: Envelope) -> int:
-        """Bytes of an envelope on a wire, less what its frames add.
+        """Bytes of an envelope on a wire, without the overhead of its frames.
 
         Raises:
-            EncodeError: It cannot be put on a wire.
+            EncodeError: The envelope cannot be encoded; see `encode`.
         """
         return len(self.encode(envelope)) + sum(buffer.nbytes for buffer in envelope.payload)
 
@@ -126,7 +126,7 @@ class Codec:
         """Return the header document: everything except the payload's bytes.
 
         Raises:
-            EncodeError: The body is not registered, holds a value that cannot travel, or the
+            EncodeError: The body is not registered, holds a value that cannot be encoded, or the
                 document would exceed the limits.
         """
         name = type(envelope.body).__name__
@@ -152,7 +152,7 @@ class Codec:
         """Return the envelope of a header document.
 
         Args:
-            data: What `encode` returned, or whatever a peer sent in its place.
+            data: What `encode` returned, or what a peer sent in its place.
             payload: The bulk buffers that came with it.
 
         Raises:
@@ -165,7 +165,7 @@ class Codec:
         return with_payload(envelope, tuple(payload))
 
     def decode_head(self, data: bytes) -> tuple[Envelope, tuple[int, ...]]:
-        """Return the envelope of a header document without payload, and the payload's sizes.
+        """Return the envelope of a header document, without payload, and its buffers' sizes.
 
         Raises:
             FrameError: It is not a valid header document. Close the link.
@@ -181,7 +181,7 @@ class Codec:
         return Envelope(header.sender, header.recipient, header.id, body), header.payload
 
     def _header_of(self, data: bytes) -> _Header:
-        """Decode and check a header document, all but its body."""
+        """Decode a header document, and check all of it but its body."""
         check_document(data, self.limits)
         try:
             document = msgpack.unpackb(
@@ -209,10 +209,10 @@ class Codec:
 
 
 class Assembler:
-    """Puts the frames of one direction of one socket together again.
+    """Reassembles envelopes from the frames of one direction of one socket.
 
-    Envelopes come one after the other, chunks in order, no frame twice and none left out; anything
-    else is refused. After an error the link is to be closed; the partial envelope is gone.
+    Envelopes must come one after the other, their chunks in order, without duplicates or gaps;
+    anything else is refused. After an error, close the link; the partial envelope is discarded.
     """
 
     def __init__(self, codec: Codec, allocate: Allocate | None = None) -> None:
@@ -220,8 +220,8 @@ class Assembler:
 
         Args:
             codec: Knows the message types and the limits.
-            allocate: Gives the buffers into which chunks are written, from the receiver's own
-                layout. By default fresh ones, within the limits.
+            allocate: Returns the buffers into which chunks are written, according to the
+                receiver's own layout. By default they are fresh ones, within the limits.
         """
         self._codec = codec
         self._allocate = allocate or _fresh_buffers
@@ -235,11 +235,11 @@ class Assembler:
 
     @property
     def partial(self) -> bool:
-        """Whether an envelope has begun and not ended."""
+        """Whether a head has arrived and chunks of its payload are missing."""
         return self._head is not None
 
     def reset(self) -> None:
-        """Forget a partial envelope."""
+        """Discard a partial envelope."""
         self._head = None
         self._buffers = ()
         self._chunk = memoryview(b"")
@@ -299,9 +299,9 @@ class Assembler:
         return self._completed()
 
     def begin_chunk(self, prefix: bytes) -> memoryview:
-        """Take what goes before a chunk's data, and return where the data is to be written.
+        """Check a chunk's prefix, and return the buffer into which its data must be written.
 
-        `end_chunk` must follow once it is there, and before anything else.
+        Call `end_chunk` next, once the data is there.
 
         Raises:
             FrameError: The chunk is out of order or beyond the limits.
@@ -322,7 +322,7 @@ class Assembler:
         return self._chunk
 
     def end_chunk(self) -> Envelope | None:
-        """Check the data that was written; return the envelope if it is complete.
+        """Verify the data that was written; return the envelope if it is complete.
 
         Raises:
             FrameError: The data is damaged.
@@ -337,7 +337,7 @@ class Assembler:
         return self._completed()
 
     def _completed(self) -> Envelope | None:
-        """Pass buffers that are full; return the envelope after the last one."""
+        """Advance past full buffers; return the envelope after the last one."""
         while self._index < len(self._buffers):
             if self._offset < self._buffers[self._index].nbytes:
                 return None
@@ -351,12 +351,12 @@ class Assembler:
 
 
 def with_payload(envelope: Envelope, payload: tuple[memoryview, ...]) -> Envelope:
-    """Return the envelope with other bulk bytes; nothing is copied."""
+    """Return the envelope with another payload; nothing is copied."""
     return Envelope(envelope.sender, envelope.recipient, envelope.id, envelope.body, payload)
 
 
 def is_chunk(frame: bytes) -> bool:
-    """Whether a frame, or its beginning, is that of a chunk."""
+    """Whether a frame is a chunk; its first bytes suffice."""
     return frame[:2] == bytes(_CHUNK_TAGS[:2])
 
 
@@ -365,7 +365,7 @@ def head_frame(header: bytes, number: int) -> bytes:
 
     Args:
         header: What `Codec.encode` returned.
-        number: Of the frame on its socket.
+        number: Sequence number of the frame on its socket.
     """
     array, zero, uint32, bin32 = _HEAD_TAGS
     value = _head_checksum(header, number)
@@ -375,12 +375,12 @@ def head_frame(header: bytes, number: int) -> bytes:
 def chunk_parts(
     envelope: Envelope, chunk_bytes: Callable[[], int], numbers: Iterator[int]
 ) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield the frames of an envelope's payload as prefix and data, nothing copied.
+    """Yield the frames of an envelope's payload as prefix and data, without a copy.
 
     Args:
-        envelope: Its head frame goes before.
-        chunk_bytes: Asked before each frame how large it may be; at least `MIN_CHUNK_BYTES`.
-        numbers: Gives the number of each frame on its socket.
+        envelope: Its head frame must be sent first.
+        chunk_bytes: Called before each frame for its largest size, at least `MIN_CHUNK_BYTES`.
+        numbers: Yields the sequence number of each frame on its socket.
     """
     array, one, uint32, uint64, _, _, bin32 = _CHUNK_TAGS
     for index, buffer in enumerate(envelope.payload):
@@ -399,12 +399,12 @@ def chunk_parts(
 
 
 def _head_checksum(header: bytes, number: int) -> int:
-    """Return a CRC that no two numbers share; that of number 0 is the plain one."""
+    """Return a CRC that differs for each number; that of number 0 is the plain CRC."""
     return zlib.crc32(header, number & _NUMBER_MASK)
 
 
 def _chunk_checksum(number: int, place: tuple[int, int, int], data: memoryview) -> int:
-    """Return a checksum that no two numbers share; `place` is envelope, buffer and offset."""
+    """Return a checksum that differs for each number; `place` is envelope, buffer and offset."""
     return checksum(data, zlib.crc32(_PLACE.pack(*place), number & _NUMBER_MASK))
 
 
@@ -413,7 +413,7 @@ def _fresh_buffers(_: Envelope, sizes: tuple[int, ...]) -> Sequence[memoryview]:
 
 
 def _map_of_unique_keys(pairs: list[tuple[object, object]]) -> dict[object, object]:
-    """Build a map; msgpack would let the last of equal keys win without a word."""
+    """Build a map, and refuse equal keys, of which msgpack would silently keep the last."""
     if not pairs:
         return {}
     result = dict(pairs)

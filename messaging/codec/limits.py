@@ -1,9 +1,9 @@
-"""Bounds on what a peer may make us hold, and a check of a document before anything is built.
+"""Limits on what a peer may send, and a check of a document before anything is allocated for it.
 
-msgpack believes a length before it sees the bytes, makes a list of the claimed size, and nests as
-deep as it is told: a few kilobytes can claim gigabytes. `check_document` therefore walks the bytes
-first. It allocates nothing but a stack of at most `depth` counters and stops at the first breach.
-It is one loop without calls, for a peer decides how often it turns.
+msgpack trusts a length before it sees the bytes, makes a list of the claimed size, and nests as
+deep as the document claims: a few kilobytes can claim gigabytes. `check_document` therefore walks
+the bytes first. It allocates nothing but a stack of at most `depth` counters and stops at the first
+breach. It is one loop without function calls, because a peer decides how often it iterates.
 """
 
 from collections.abc import Mapping
@@ -16,19 +16,19 @@ from messaging.errors import FrameError
 class Limits:
     """The most that one peer may send.
 
-    What is here by default does for peers that know nothing of each other yet; whoever knows how
-    large its own messages can be says so. Sizes of payloads have 64 bits on the wire, those of
-    frames and headers 32.
+    The defaults serve peers that know nothing of each other yet; a process that knows how large
+    its own messages can be sets limits of its own. Sizes of payloads have 64 bits on the wire,
+    those of frames and headers 32.
 
     Attributes:
-        frame_bytes: Size of one frame.
-        header_bytes: Size of an envelope without its payload, encoded.
-        depth: Nesting of lists and maps in it.
-        items: Values in it, keys of maps included.
-        name_characters: Length of the name of an actor or of a message type.
-        payload_buffers: Number of bulk buffers of one envelope.
-        payload_bytes: Size of all of them together.
-        payloads: The same for each type of message that may have any; None: all may.
+        frame_bytes: Largest size of one frame.
+        header_bytes: Largest size of an encoded envelope without its payload.
+        depth: Deepest nesting of lists and maps in that document.
+        items: Most values in that document, keys of maps included.
+        name_characters: Longest name of an actor or of a message type.
+        payload_buffers: Most bulk buffers of one envelope.
+        payload_bytes: Largest size of all its buffers together.
+        payloads: Largest payload by message type, 0 for types not named; None: no further bound.
     """
 
     frame_bytes: int = (1 << 20) + 64
@@ -41,20 +41,20 @@ class Limits:
     payloads: Mapping[str, int] | None = None
 
     def payload_of(self, kind: str) -> int:
-        """Return the most bytes that may come with a message of this type."""
+        """Return the largest payload that a message of this type may have, in bytes."""
         if self.payloads is None:
             return self.payload_bytes
         return min(self.payload_bytes, self.payloads.get(kind, 0))
 
 
-# What follows a type byte: how many bytes of length, how many fixed bytes, and whether the length
-# counts bytes (0), elements (1) or pairs (2). None: a type that is refused.
+# What follows a type byte: how many bytes hold the length, the length if none do, and whether it
+# counts bytes (0), elements (1) or pairs (2). None stands for a type that is refused.
 _Form = tuple[int, int, int]
 
 
 def _forms() -> tuple[_Form | None, ...]:
-    """Return the form of a value for each first byte, after the msgpack specification."""
-    forms: list[_Form | None] = [None] * 256  # 0xC1 is unused; extension types are not for us
+    """Return the form of a value for each first byte, according to the msgpack specification."""
+    forms: list[_Form | None] = [None] * 256  # 0xC1 is unused; extension types are refused
     for first in (*range(0x80), *range(0xE0, 0x100), 0xC0, 0xC2, 0xC3):  # integers, nil, booleans
         forms[first] = (0, 0, 0)
     for length in range(16):  # short maps and lists
@@ -77,11 +77,11 @@ _FORMS = _forms()
 
 
 def check_document(data: bytes, limits: Limits) -> None:
-    """Walk one msgpack document without building it.
+    """Check one msgpack document against the limits without decoding it.
 
     Raises:
-        FrameError: It is too large, too deep, has too many values, is cut short, is followed by
-            something, or holds a type that this protocol does not use.
+        FrameError: It is too large, too deep, has too many values, is truncated, is followed by
+            other bytes, or holds a type that this protocol does not use.
     """
     end = len(data)
     if end > limits.header_bytes:
@@ -89,7 +89,7 @@ def check_document(data: bytes, limits: Limits) -> None:
     forms, most_items, most_depth = _FORMS, limits.items, limits.depth
     position = items = 0
     outer: list[int] = []
-    left = 1  # values to come in the list or map at hand, and in those around it
+    left = 1  # values still to come in the current list or map; `outer` has those around it
     while left or outer:
         if not left:
             left = outer.pop()

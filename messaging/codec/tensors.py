@@ -1,7 +1,7 @@
-"""Buffers of numbers: arrays seen as bytes, their digest, and memory for those that arrive.
+"""Buffers of numbers: arrays viewed as bytes, their digest, and a pool of receive buffers.
 
-The receiver knows element type and shape of every buffer from its own layout. Nothing is believed
-about a buffer because the sender says so.
+The receiver knows element type and shape of every buffer from its own layout. It trusts nothing
+that the sender says about a buffer.
 """
 
 import sys
@@ -18,7 +18,7 @@ DIGEST_BYTES = 16
 
 
 def as_buffer(array: NDArray[np.generic]) -> memoryview:
-    """View a contiguous array as read-only bytes; nothing is copied.
+    """View a contiguous array as read-only bytes, without a copy.
 
     Raises:
         LocalFault: The array is not contiguous and row-major.
@@ -34,26 +34,26 @@ def digest(buffer: memoryview) -> str:
 
 
 POOLED_BYTES_MIN = 1 << 16
-"""Smaller buffers are made anew; they cost little."""
+"""Smaller buffers are allocated each time, not pooled, because they cost little."""
 POOL_BYTES = 1 << 29
 
 
 class BufferPool:
-    """Buffers for arriving payloads, used again once nobody refers to them.
+    """Buffers for arriving payloads, reused once nothing refers to them.
 
     The first touch of fresh memory costs as much as the copy into it. So the pool keeps the
-    buffers that it gave out, and gives one out again when no view of it is left anywhere: it counts
-    references, so nobody has to give anything back, and holding a payload for long is no mistake.
+    buffers that it handed out, and reuses one when no view of it is left anywhere. It reads the
+    reference counts, so callers need not return a buffer, and may hold a payload for long.
 
     Attributes:
-        bytes_kept: Size of all buffers that the pool knows, used or not.
+        bytes_kept: Size of all buffers in the pool, in use or free.
     """
 
     def __init__(self, limit_bytes: int = POOL_BYTES) -> None:
         """Make an empty pool that keeps at most `limit_bytes`."""
         self.bytes_kept = 0
         self._limit_bytes = limit_bytes
-        self._kept: dict[int, list[NDArray[np.uint8]]] = {}  # by size, least recently used first
+        self._kept: dict[int, list[NDArray[np.uint8]]] = {}  # by size, longest in the pool first
 
     def take(self, size_bytes: int) -> memoryview:
         """Return a writable buffer of unspecified content."""
@@ -66,17 +66,17 @@ class BufferPool:
             if self.bytes_kept + size_bytes <= self._limit_bytes:
                 self.bytes_kept += size_bytes
                 self._kept.setdefault(size_bytes, []).append(array)
-        return array[:].data  # a view of its own: what derives from it refers to `array`
+        return array[:].data  # a fresh view, so that whatever derives from it refers to `array`
 
     def allocate(self, envelope: Envelope, sizes: tuple[int, ...]) -> Sequence[memoryview]:
-        """Return buffers for the payload of an envelope; see `codec.Allocate`."""
+        """Return buffers for the payload of an envelope; see `codec.frames.Allocate`."""
         return [self.take(size) for size in sizes]
 
     def _free(self, size_bytes: int) -> NDArray[np.uint8] | None:
         return _first_free(self._kept.get(size_bytes, []))
 
     def _make_room(self, size_bytes: int) -> None:
-        """Forget buffers of other sizes, longest known first, until there is room."""
+        """Drop buffers of other sizes, those longest in the pool first, until there is room."""
         for other in list(self._kept):
             if self.bytes_kept + size_bytes <= self._limit_bytes:
                 return
@@ -88,7 +88,7 @@ def _references(arrays: list[NDArray[np.uint8]]) -> list[int]:
     return [sys.getrefcount(array) for array in arrays]
 
 
-_REFERENCES_WHEN_FREE = _references([np.empty(1, np.uint8)])[0]  # versions of Python differ in it
+_REFERENCES_WHEN_FREE = _references([np.empty(1, np.uint8)])[0]  # it differs by Python version
 
 
 def _first_free(arrays: list[NDArray[np.uint8]]) -> NDArray[np.uint8] | None:

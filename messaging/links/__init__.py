@@ -1,11 +1,11 @@
-"""Sessions between actors, whatever carries them.
+"""Sessions between actors, independent of the transport.
 
 Where to find what:
 
 ===========================================  ==============================
 what a link is                               `link.py`
 keeping a session alive: effects, decisions  `dialer.py`, `link_state.py`
-sessions nobody has accepted yet             `backlog.py`
+queue of sessions not yet accepted           `backlog.py`
 links inside a process                       `memory_link.py`, `channel.py`
 two networks as one                          `joint_network.py`
 ===========================================  ==============================

@@ -1,4 +1,4 @@
-"""Sessions that peers opened and nobody has accepted yet: what all listeners have in common."""
+"""The queue of sessions that wait to be accepted: the base class of all listeners."""
 
 from typing import Generic, TypeVar
 
@@ -10,10 +10,10 @@ L = TypeVar("L", bound=Link)
 
 
 class BacklogListener(Generic[L]):
-    """A place to dial with a bounded queue of sessions; see `messaging.links.link.Listener`.
+    """An address with a bounded queue of new sessions; see `messaging.links.link.Listener`.
 
     Attributes:
-        address: What a peer must dial.
+        address: The address that a peer must dial.
     """
 
     def __init__(self, address: str, capacity: int) -> None:
@@ -32,16 +32,16 @@ class BacklogListener(Generic[L]):
             raise LinkClosed(f"nobody listens at {self.address!r} any more") from error
 
     def close(self) -> None:
-        """Accept nobody any more; sessions that wait unaccepted are closed."""
+        """Stop listening, and close the sessions that wait to be accepted."""
         self._backlog.close()
         for link in self._backlog.clear():
             link.close("not accepted")
 
     @property
     def room(self) -> bool:
-        """Whether another session can wait."""
+        """Whether the queue can take another session."""
         return len(self._backlog) < self._backlog.capacity
 
     def offer(self, link: L) -> bool:
-        """Queue a session for `accept`; False if too many wait."""
+        """Queue a session for `accept`; return False if the queue is full or closed."""
         return self._backlog.put_nowait(link)

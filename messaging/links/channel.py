@@ -1,12 +1,12 @@
 """One direction of a session inside this process: from one end's `send` to the other's inbox.
 
 Without conditions an envelope is in the inbox when `offer` returns. With conditions each envelope
-spends a time in flight that the conditions decide; timers say *when* the next envelope of a lane
-arrives, a queue says *which*, so order within a lane cannot be upset by equal times.
+spends a time in flight that the conditions decide. Timers determine *when* the next envelope of a
+lane arrives and a queue determines *which* it is, so equal times cannot reorder a lane.
 
-What a drop means follows from what carries real links: TCP neither loses nor repeats bytes within
-a session. So bulk that is dropped is bulk that was skipped, and control that is dropped takes the
-rest of the session with it.
+The effect of a drop follows from the transport of real links: TCP neither loses nor repeats bytes
+within a session. So a dropped bulk envelope counts as skipped, and a dropped control envelope
+breaks the session.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from messaging.links.link import Lane
 
 
 class ChannelEnd(Protocol):
-    """What a direction needs to know of the link at either of its ends."""
+    """What a direction requires of the link at either of its ends."""
 
     @property
     def closed(self) -> bool:
@@ -30,7 +30,7 @@ class ChannelEnd(Protocol):
         ...
 
     def wake(self) -> None:
-        """Look into the inbox."""
+        """Wake the reader, because the inbox has changed."""
         ...
 
     def lose(self, reason: str) -> None:
@@ -38,15 +38,15 @@ class ChannelEnd(Protocol):
         ...
 
     def die(self, *, silent: bool) -> None:
-        """End as a process that is killed, or silently as a machine without power."""
+        """End like a killed process, or silently, like a machine that loses its power."""
         ...
 
 
 class Conditions(Protocol):
-    """What lies between two hosts: decides when and whether an envelope arrives."""
+    """The network between two hosts: decides when and whether an envelope arrives."""
 
     async def connect(self, source: str, target: str) -> None:
-        """Wait as long as opening a session takes.
+        """Wait for the time that opening a session takes.
 
         Raises:
             DialFailed: No answer came in time.
@@ -54,11 +54,11 @@ class Conditions(Protocol):
         ...
 
     def opened(self, there: "Channel", back: "Channel") -> None:
-        """Take note of the two directions of a new session."""
+        """Register the two directions of a new session."""
         ...
 
     def ended(self, channel: "Channel") -> None:
-        """Forget a direction: nothing travels on it any more."""
+        """Remove a direction, which carries nothing any more."""
         ...
 
     def arrivals(
@@ -66,31 +66,31 @@ class Conditions(Protocol):
     ) -> tuple[float, ...]:
         """Return the loop times at which the envelope arrives.
 
-        Two times deliver it twice. None at all drops it: a bulk envelope counts as skipped, a
+        Two times deliver it twice. An empty tuple drops it: a bulk envelope counts as skipped, a
         control envelope breaks the session.
         """
         ...
 
     def notice_s(self, channel: "Channel") -> float:
-        """Return after how many seconds the far end of a direction learns that it has ended."""
+        """Return how many seconds pass until the far end learns that a direction has ended."""
         ...
 
     def keeps_tail(self, channel: "Channel", queue: "LaneQueue") -> bool:
-        """Decide whether what is in flight still arrives although the sender is gone."""
+        """Decide whether envelopes in flight still arrive although the sender is gone."""
         ...
 
 
 class LaneQueue:
-    """One lane of one direction: what is in flight and what waits to be received.
+    """One lane of one direction: the envelopes in flight and those that wait to be received.
 
     Attributes:
-        lane: Which lane.
-        capacity: Bound on both together.
+        lane: Control or bulk.
+        capacity: The most envelopes in flight and in the inbox together.
         flight: Envelopes in transit, in order.
         inbox: Envelopes that have arrived, in order.
         last_arrival_s: When the envelope sent last arrives; none sent later arrives earlier.
-        free_at_s: When the conditions' bandwidth has sent what it was given; theirs to use.
-        overdue: Arrivals that came due while the direction was held.
+        free_at_s: When the bandwidth is free again; only the conditions read and set it.
+        overdue: How many arrivals came due while the direction was held.
     """
 
     __slots__ = (
@@ -119,10 +119,10 @@ class Channel:
     Attributes:
         source: Name of the sending end.
         target: Name of the receiving end.
-        receiver: The link at whose end this direction arrives.
+        receiver: The link at the receiving end.
         control: Queue of the control lane.
         bulk: Queue of the bulk lane.
-        held: Whether the direction is cut: what comes due waits for `release`.
+        held: Whether the direction is cut: envelopes that come due wait for `release`.
     """
 
     def __init__(
@@ -138,8 +138,8 @@ class Channel:
         Args:
             source: Name of the sending end.
             target: Name of the receiving end.
-            capacities: Of the control and of the bulk lane.
-            conditions: What lies in between; None: nothing does.
+            capacities: Most envelopes of the control lane and of the bulk lane.
+            conditions: The network in between; None: envelopes arrive at once.
         """
         control, bulk = capacities
         self.source = source
@@ -155,7 +155,7 @@ class Channel:
         self._end_overdue = False
 
     def offer(self, sender: ChannelEnd, envelope: Envelope, lane: Lane) -> bool:
-        """Take an envelope, or say that it was not taken."""
+        """Take an envelope; return False if it was not taken."""
         bulk = lane is Lane.BULK
         queue = self.bulk if bulk else self.control
         if len(queue.flight) + len(queue.inbox) >= queue.capacity:
@@ -167,7 +167,7 @@ class Channel:
             self.receiver.wake()
             return True
         if self._broken:
-            return True  # swallowed; both ends learn of it soon
+            return True  # the envelope is lost; both ends learn of the break soon
         arrivals = self._conditions.arrivals(self, queue, envelope)
         if not arrivals:
             if not bulk:
@@ -180,10 +180,10 @@ class Channel:
         return True
 
     def end(self, reason: str, *, abrupt: bool = False) -> None:
-        """Tell the far end, after what is in flight, that the sender is gone.
+        """Tell the far end, after the envelopes in flight, that the sender is gone.
 
         Args:
-            reason: What the far end is told.
+            reason: The far end reports it as its close reason.
             abrupt: The sender did not close but died: control in flight may be lost as well.
         """
         if self._end_reason is not None:
@@ -203,7 +203,7 @@ class Channel:
         self._loop.call_at(when, self._finish)
 
     def vanish(self) -> None:
-        """Drop what is in flight; the far end is told nothing, now or later."""
+        """Drop the envelopes in flight; the far end is told nothing, now or later."""
         self._end_reason = "vanished"
         self._broken = True
         self.control.flight.clear()
@@ -212,7 +212,7 @@ class Channel:
             self._conditions.ended(self)
 
     def abandon(self) -> None:
-        """Drop what is in flight: the far end is gone."""
+        """Drop the envelopes in flight, because the far end is gone."""
         if self._end_reason is None:
             self.vanish()
 
@@ -221,7 +221,7 @@ class Channel:
         self.held = True
 
     def release(self, delay_s: float) -> None:
-        """Heal this direction: what came due meanwhile arrives after `delay_s`, in order."""
+        """Heal this direction; overdue envelopes arrive after `delay_s`, in order."""
         self.held = False
         for queue in (self.control, self.bulk):
             for _ in range(queue.overdue):
@@ -253,7 +253,7 @@ class Channel:
             self._conditions.ended(self)
 
     def _break(self, sender: ChannelEnd) -> None:
-        """Lose the session from here on; each end learns of it after a while."""
+        """Break the session from here on; each end learns of it after `notice_s`."""
         assert self._conditions is not None
         self._broken = True
         self.end("connection lost", abrupt=False)

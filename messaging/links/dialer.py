@@ -1,6 +1,6 @@
-"""Keeps one session with a peer alive: dials, listens, and dials again, until it is stopped.
+"""Keeps one session with a peer alive: dials, receives, and reconnects, until it is stopped.
 
-The decisions are those of `link_state`; this file carries them out and reports back.
+`link_state` takes the decisions; this file carries them out and reports events to it.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ OnClose = Callable[[Link, str], None]
 
 
 class Dialer:
-    """One session, over as many links as it takes.
+    """One session with a peer, over one link after another.
 
-    The callbacks run on the loop and must not block. An exception in one of them is a mistake of
-    the program: it is raised from `run`, or, out of `on_heartbeat`, by the loop.
+    The callbacks run on the loop and must not block. An exception in one of them is a programming
+    error: `run` raises it, or, for `on_heartbeat`, the loop's exception handler gets it.
 
     Attributes:
         link: The open link, or None.
-        last_failure: Why the last attempt came to nothing, for people; None before the first.
+        last_failure: Why dialling failed or a link was lost last, for people; None at first.
     """
 
     def __init__(
@@ -61,19 +61,19 @@ class Dialer:
         on_heartbeat: OnOpen | None = None,
         room: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Prepare; nothing is dialled before `run`.
+        """Prepare the session; `run` dials.
 
         Args:
-            network: Where to dial.
+            network: The network on which to dial.
             addresses: One address, or several that are tried in turn.
             local: Name under which to dial.
-            on_open: Called with each new link; say hello here.
+            on_open: Called with each new link; send the first message here.
             on_envelope: Called with each envelope, in order.
             on_close: Called once for each link that was opened, with the reason of its end.
             rng: Source of the jitter.
             settings: Back-off, heartbeat and liveness.
             on_heartbeat: Called every `heartbeat_s` with the open link; send something here.
-            room: Waits until there is room for what `on_envelope` is called with.
+            room: Awaited before each `on_envelope`, until its receiver has room (backpressure).
         """
         names = (addresses,) if isinstance(addresses, str) else tuple(addresses)
         self.link: Link | None = None
@@ -97,24 +97,24 @@ class Dialer:
 
     @property
     def phase(self) -> Phase:
-        """Where the session stands."""
+        """Current phase of the session; see `Phase`."""
         return self._state.phase
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes sent over this link and those before it."""
+        """Bytes sent over this link and all earlier ones."""
         return self._ended_sent + (0 if self.link is None else self.link.bytes_sent)
 
     @property
     def bytes_received(self) -> int:
-        """Bytes that came over this link and those before it."""
+        """Bytes received over this link and all earlier ones."""
         return self._ended_received + (0 if self.link is None else self.link.bytes_received)
 
     async def run(self) -> None:
         """Keep the session alive until `stop`. Cancelling closes the link as well."""
         self._report(Started())
         try:
-            while self._state.phase is not Phase.STOPPED:  # each turn is one phase of a session
+            while self._state.phase is not Phase.STOPPED:  # one iteration per phase of a session
                 if self._state.phase is Phase.DIALLING:
                     await self._dial()
                 elif self._state.phase is Phase.OPEN:
@@ -147,7 +147,7 @@ class Dialer:
         if self._state.phase is Phase.OPEN:
             self._on_open(link)
         else:
-            self.link = None  # stopped in the moment of success: closed, and never announced
+            self.link = None  # `stop` came before the dial ended: close it without `on_open`
 
     async def _listen(self) -> None:
         link = self.link

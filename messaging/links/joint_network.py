@@ -1,7 +1,7 @@
 """Two networks as one: memory links for actors of this process, another network for the rest.
 
-An address with a scheme (`ws://…`) is dialled outside; a bare name is dialled inside. Whoever
-listens is reached both ways, and told outwards by the outer address.
+An address with a scheme (`ws://…`) is dialled on the outer network; a bare name is dialled inside
+this process. A listener accepts from both, and advertises the outer address.
 """
 
 from messaging.actors.scope import Scope
@@ -12,7 +12,7 @@ from messaging.links.memory_link import BACKLOG, MemoryNetwork
 
 
 class JointListener(BacklogListener[Link]):
-    """Accepts from both networks, in the order in which peers come."""
+    """Accepts sessions from both networks, in the order of their arrival."""
 
     def __init__(self, inner: Listener, outer: Listener, scope: Scope) -> None:
         super().__init__(outer.address, BACKLOG)
@@ -21,7 +21,7 @@ class JointListener(BacklogListener[Link]):
             scope.spawn(self._take(listener), f"accept-{listener.address}")
 
     def close(self) -> None:
-        """Accept nobody any more; sessions that wait unaccepted are closed."""
+        """Stop listening, and close the sessions that wait to be accepted."""
         for listener in self._listeners:
             listener.close()
         super().close()
@@ -37,11 +37,11 @@ class JointListener(BacklogListener[Link]):
 
 
 class JointNetwork:
-    """See the head of this file; keeps the contract of `messaging.links.link.Network`.
+    """Routes by the form of the address; implements `messaging.links.link.Network`.
 
     Args:
-        outer: Reaches other processes.
-        scope: Owner of the tasks that accept.
+        outer: The network that reaches other processes.
+        scope: Owner of the tasks that accept sessions.
     """
 
     def __init__(self, outer: Network, scope: Scope) -> None:
@@ -50,7 +50,7 @@ class JointNetwork:
         self._scope = scope
 
     async def dial(self, address: str, *, local: str) -> Link:
-        """Open a session: outside if the address has a scheme, else inside.
+        """Open a session: on the outer network if the address has a scheme, else inside.
 
         Raises:
             DialFailed: Nobody listens there, or no answer came in time.
@@ -59,7 +59,7 @@ class JointNetwork:
         return await network.dial(address, local=local)
 
     def listen(self, address: str, *, guests: bool = False) -> JointListener:
-        """Let others dial `address`, from inside by this name.
+        """Let others dial the outer address, and actors of this process the bare name.
 
         Raises:
             LocalFault: The address is taken.

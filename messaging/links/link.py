@@ -1,13 +1,13 @@
-"""What a link is, whatever carries it.
+"""The interface of links, listeners and networks, independent of the transport.
 
-A link is a session: envelopes in order, from its opening to its loss, and never again after that.
-Reconnecting makes another link, on which both sides say anew what they hold. Two lanes run beside
-each other, so that a heartbeat never queues behind a fragment. Order holds within a lane, between
-the lanes there is none.
+A link is one session: it delivers envelopes in order until it is lost, and is never reopened.
+Reconnecting makes another link, on which both sides announce their state anew. A link has two
+lanes, so that a heartbeat never queues behind a fragment. Order holds within a lane; there is no
+order between the lanes.
 
-Nothing here waits for a slow peer. A full bulk queue skips what is offered, for the peer gets a
-later full value instead; what has a topic is taken at any time, since at most one of each waits. A
-full control queue means that the peer does not read at all, and the link closes.
+No call here waits for a slow peer. A full bulk queue skips a new envelope, because the peer gets a
+later full value instead. A bulk envelope with a topic is always taken, since at most one of each
+topic waits. A full control queue means that the peer does not read at all, so the link closes.
 """
 
 from enum import StrEnum
@@ -38,7 +38,7 @@ class Link(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the session is over; what has arrived before can still be received."""
+        """Whether the session is over; envelopes that arrived before can still be received."""
         ...
 
     @property
@@ -48,35 +48,35 @@ class Link(Protocol):
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that this end has given to its sockets; inside one process, what they would be."""
+        """Bytes that this end has written to its sockets; inside one process, an estimate."""
         ...
 
     @property
     def bytes_received(self) -> int:
-        """Bytes that have come from the other end, counted likewise."""
+        """Bytes received from the other end, counted in the same way."""
         ...
 
     def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
-        """Offer an envelope; never waits.
+        """Queue an envelope without waiting.
 
         Args:
-            envelope: What to send.
-            lane: Which queue it takes; bulk, if it has a payload.
-            topic: It replaces a bulk envelope of the same topic that waits and has not begun to
-                be sent: a newer value supersedes it. Links inside one process may send both.
+            envelope: The message to send.
+            lane: The queue that it takes; an envelope with a payload must take the bulk lane.
+            topic: The envelope replaces a waiting bulk envelope of the same topic whose sending
+                has not begun: a newer value supersedes it. Links inside one process may send both.
 
         Returns:
             False if it was not taken: the link is closed, or the bulk queue is full. True does
-            not say that it will arrive.
+            not guarantee delivery.
         """
         ...
 
     def holds(self, topic: str) -> bool:
-        """Whether a bulk envelope of this topic waits here, or has not been sent to its end."""
+        """Whether a bulk envelope of this topic is queued, or not yet sent completely."""
         ...
 
     async def receive(self) -> Envelope:
-        """Wait for the next envelope; control goes before bulk.
+        """Wait for the next envelope; control has priority over bulk.
 
         Raises:
             LinkClosed: The session is over and everything that arrived has been received.
@@ -84,23 +84,23 @@ class Link(Protocol):
         ...
 
     def admit(self) -> None:
-        """Take in bulk from now on: the peer has shown who it is.
+        """Accept bulk from now on, because the peer has proven who it is.
 
-        Needed once for each session that a listener with guests accepted; see `Network.listen`.
+        Call it once for each session that a listener with guests accepted; see `Network.listen`.
         """
         ...
 
     def close(self, reason: str) -> None:
-        """End the session; what waits here unread is forgotten. Only the first call counts."""
+        """End the session, and discard unread envelopes. Only the first call counts."""
         ...
 
 
 class Listener(Protocol):
-    """Where others can dial."""
+    """An address at which this process accepts sessions."""
 
     @property
     def address(self) -> str:
-        """The address to dial."""
+        """The address that a peer must dial."""
         ...
 
     async def accept(self) -> Link:
@@ -112,12 +112,12 @@ class Listener(Protocol):
         ...
 
     def close(self) -> None:
-        """Accept nobody any more; sessions already accepted stay."""
+        """Stop listening; sessions already accepted stay open."""
         ...
 
 
 class Network(Protocol):
-    """A way to open sessions."""
+    """A transport on which sessions are opened and accepted."""
 
     async def dial(self, address: str, *, local: str) -> Link:
         """Open a session with whoever listens at `address`, under the name `local`.
@@ -131,9 +131,9 @@ class Network(Protocol):
         """Let others dial `address`.
 
         Args:
-            address: What is dialled.
+            address: The address that peers dial.
             guests: Whether peers are guests until `Link.admit` is called: across hosts, sessions
-                of guests give way to others, and no bulk is read from them.
+                of guests may be evicted in favour of others, and no bulk is read from them.
 
         Raises:
             LocalFault: The address is taken.

@@ -5,17 +5,17 @@
                           │                   └─┘ Heard, Held, │
                           └──────DialRefused── TimerDue ───────┘        StopRequested ──▶ STOPPED
 
-Back-off: the n-th attempt in a row without a stable session waits first_s × factor^(n−1), at most
-longest_s, of which a share is random so that peers which lost the same host do not return in one
-moment. A session counts as stable, and the row begins anew, once it has lasted `stable_s`: a link
+Back-off: the n-th retry in a row without a stable session waits first_s × factor^(n−1), at most
+longest_s; a share of it is random, so that peers which lost the same host do not return all at
+once. A session counts as stable, and the count begins anew, once it has lasted `stable_s`: a link
 that flaps is dialled ever more rarely, although each dial succeeds.
 
-Liveness: a session on which nothing was heard for `liveness_s` is closed, for a connection that is
-cut looks exactly like one on which nobody speaks. To be heard oneself one speaks every
-`heartbeat_s`. There is one timer; it is moved only when it fires, so that hearing costs nothing.
-A timer that fires late means that this process itself stood still, and that what came meanwhile
-waits unread: the peer gets its full time anew. So it does when this process had no room for what
-came: while it does not read, it cannot hear.
+Liveness: a session on which nothing arrived for `liveness_s` is closed, because a cut connection
+looks exactly like an idle one. This end sends a heartbeat every `heartbeat_s`, so that the peer
+hears it too. There is one timer, which is set anew only when it fires, so that receiving costs
+nothing. A timer that fires late means that this process itself was paused, and that messages which
+came meanwhile wait unread: the liveness timeout starts anew. It also starts anew if this process
+had no room for a message: while it does not read, it cannot hear.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from typing import assert_never
 from messaging.errors import LocalFault
 
 OWN_PAUSE = 0.25
-"""A timer that is late by this share of `liveness_s` is taken for a pause of this process."""
+"""A timer that is late by this share of `liveness_s` counts as a pause of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class DialSettings:
 
     Attributes:
         backoff_first_s: Wait after the first loss.
-        backoff_factor: By what the wait grows with each further attempt.
-        backoff_longest_s: Bound of the wait.
+        backoff_factor: Each further attempt multiplies the wait by it.
+        backoff_longest_s: Upper bound of the wait.
         jitter: Share of the wait that is random, from 0 to 1.
         dial_timeout_s: How long one attempt may take.
-        stable_s: After so long a session, waits begin anew at `backoff_first_s`.
-        heartbeat_s: How often to speak; None: never.
+        stable_s: After a session of this length, the wait begins again at `backoff_first_s`.
+        heartbeat_s: Interval between heartbeats; None: none are sent.
         liveness_s: How long the peer may be silent; None: for ever.
     """
 
@@ -53,7 +53,7 @@ class DialSettings:
     liveness_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings under which no session could be kept.
+        """Refuse settings with which no session could be kept open.
 
         Raises:
             LocalFault: A value is out of range.
@@ -66,7 +66,7 @@ class DialSettings:
 
 
 class Phase(StrEnum):
-    """Where a session stands."""
+    """Phase of a dialled session; the module's docstring shows the transitions."""
 
     IDLE = "idle"
     DIALLING = "dialling"
@@ -77,7 +77,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The dialler runs."""
+    """The dialler has started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Dialled:
 
 @dataclass(frozen=True, slots=True)
 class DialRefused:
-    """No session came about; `jitter` is a random number from 0 to 1."""
+    """No session could be opened; `jitter` is a random number from 0 to 1."""
 
     reason: str
     jitter: float
@@ -95,14 +95,14 @@ class DialRefused:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Something came from the peer."""
+    """An envelope came from the peer, and there is room for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Something came from the peer, and nothing more is read until there is room for it here.
+    """An envelope came from the peer, and nothing more is read until there is room for it.
 
-    `Heard` says that there is.
+    `Heard` reports that there is room.
     """
 
 
@@ -121,7 +121,7 @@ class TimerDue:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The owner wants no session any more."""
+    """The owner has asked to end the session for good."""
 
     reason: str
 
@@ -131,26 +131,26 @@ LinkEvent = Started | Dialled | DialRefused | Heard | Held | Lost | TimerDue | S
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Open a session with this address, within the timeout of the settings."""
+    """Open a session with this address, within `dial_timeout_s`."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Report `TimerDue` at this time, instead of any time set before; None: never."""
+    """Report `TimerDue` at this time instead of any time set before; None: cancel the timer."""
 
     at_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class SendHeartbeat:
-    """Say something to the peer."""
+    """Send a heartbeat to the peer."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """Close the session; it is then reported as lost."""
+    """Close the session; the dialler then reports it as `Lost`."""
 
     reason: str
 
@@ -162,9 +162,9 @@ class LinkState:
     """State of one dialled session.
 
     Attributes:
-        phase: Where the session stands.
-        attempts: Attempts in a row without a stable session.
-        stop_reason: Why it was stopped; None while it is not.
+        phase: See `Phase`.
+        attempts: Retries in a row without a stable session.
+        stop_reason: Why the session was stopped; None while it is not.
     """
 
     def __init__(self, addresses: tuple[str, ...], settings: DialSettings) -> None:
@@ -188,10 +188,10 @@ class LinkState:
         self._deadline_s: float | None = None
 
     def handle(self, event: LinkEvent, *, now_s: float) -> list[LinkAction]:
-        """Take note of an event and return what is to be done, in this order.
+        """Process an event and return the actions to perform, in this order.
 
-        An event that no longer fits the phase, such as a timer that fired in the moment of a
-        loss, changes nothing.
+        An event that no longer fits the phase, such as a timer that fired just as the session was
+        lost, changes nothing.
         """
         match event:
             case Heard() | Held():

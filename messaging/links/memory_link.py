@@ -1,7 +1,7 @@
-"""Links inside one process, on any loop, and the place where a simulated network gets its say.
+"""Links inside one process, on any loop; a simulated network adds its conditions to them.
 
-A session is two directions (`channel.py`), one link at each end of them. Nothing is copied and
-nothing is encoded: the receiver gets the very envelope that was sent.
+A session is two directions (`channel.py`) with one link at each end. Nothing is copied and
+nothing is encoded: the receiver gets the very object that was sent.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from messaging.links.channel import Channel, Conditions
 from messaging.links.link import Lane
 
 Measure = Callable[[Envelope], int]
-"""Bytes of an envelope on a wire."""
+"""Returns how many bytes an envelope would have on a wire."""
 
 CONTROL_CAPACITY = 1024
 BULK_CAPACITY = 64
@@ -59,7 +59,7 @@ class MemoryLink:
         return self.close_reason is not None
 
     def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
-        """Offer an envelope; False if it was not taken. Topics do not matter here."""
+        """Queue an envelope; return False if it was not taken. Topics are ignored here."""
         if self.close_reason is not None:
             return False
         taken = self._outgoing.offer(self, envelope, lane)
@@ -67,11 +67,11 @@ class MemoryLink:
         return taken
 
     def holds(self, topic: str) -> bool:
-        """Never: what is sent has left at once."""
+        """Return False, because an envelope leaves as soon as it is sent."""
         return False
 
     async def receive(self) -> Envelope:
-        """Wait for the next envelope, control before bulk.
+        """Wait for the next envelope; control has priority over bulk.
 
         Raises:
             LinkClosed: The session is over and everything that arrived has been received.
@@ -98,23 +98,23 @@ class MemoryLink:
         return envelope
 
     def admit(self) -> None:
-        """Nothing is kept from anybody inside a process."""
+        """Do nothing: inside a process, bulk is accepted from the start."""
 
     def close(self, reason: str) -> None:
-        """End the session; what waits here unread is forgotten."""
+        """End the session, and discard unread envelopes."""
         if self.close_reason is None:
             self._forget_unread()
             self._end(reason)
             self._outgoing.end(reason)
 
     def lose(self, reason: str) -> None:
-        """Learn that the peer ended the session; what has arrived can still be received."""
+        """Learn that the peer ended the session; envelopes that arrived can still be received."""
         if self.close_reason is None:
             self._end(reason)
             self._outgoing.abandon()
 
     def die(self, *, silent: bool) -> None:
-        """End as a process that is killed; `silent` as a machine that loses its power."""
+        """End like a killed process; if `silent`, like a machine that loses its power."""
         if self.close_reason is not None:
             return
         self._forget_unread()
@@ -125,7 +125,7 @@ class MemoryLink:
             self._outgoing.end("the process died", abrupt=True)
 
     def wake(self) -> None:
-        """Let the waiting reader look again."""
+        """Let the waiting reader look into the inbox again."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -139,14 +139,14 @@ class MemoryLink:
 
 
 class MemoryListener(BacklogListener[MemoryLink]):
-    """An address inside this process where others can dial."""
+    """An address inside this process that others can dial."""
 
     def __init__(self, address: str, network: "MemoryNetwork") -> None:
         super().__init__(address, BACKLOG)
         self._network = network
 
     def close(self) -> None:
-        """Accept nobody any more, and free the address."""
+        """Stop listening, and free the address."""
         super().close()
         self._network.forget_listener(self)
 
@@ -156,9 +156,9 @@ class MemoryNetwork:
 
     Attributes:
         control_capacity: Control envelopes that may be in flight or unread, per direction.
-        bulk_capacity: The same for bulk envelopes.
-        conditions: What lies between the hosts; None: nothing does.
-        measure: Tells what an envelope would occupy on a wire.
+        bulk_capacity: Bulk envelopes that may be in flight or unread, per direction.
+        conditions: The network between the hosts; None: envelopes arrive at once.
+        measure: Returns how many bytes an envelope would have on a wire.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class MemoryNetwork:
         return listener
 
     def listeners(self) -> tuple[MemoryListener, ...]:
-        """Return everybody who listens, in the order in which they began."""
+        """Return all open listeners, in the order in which they were made."""
         return tuple(self._listeners.values())
 
     def forget_listener(self, listener: MemoryListener) -> None:

@@ -1,9 +1,9 @@
-"""A virtual world to test actors and links in.
+"""A virtual world in which actors and links are tested.
 
 Where to find what:
 
 ==================================  =================
-slow, narrow, cut, healed: by seed  `network.py`
-a loop whose clock jumps            `virtual_time.py`
+a network with seeded faults        `network.py`
+an event loop on a virtual clock    `virtual_time.py`
 ==================================  =================
 """

@@ -1,20 +1,20 @@
-"""A network that misbehaves to order: slow, narrow, cut, healed, and the same for the same seed.
+"""A simulated network with latency, limited bandwidth and injected faults, repeatable by its seed.
 
-Modelled after TCP, per direction of each session:
+It is modelled after TCP, per direction of each session:
 
     latency     latency_s, plus up to jitter_s; order within a lane holds
     bandwidth   envelopes of a lane leave one after the other, each after size / bandwidth seconds;
                 the control lane does not wait for the bulk lane
     drop        bulk: the envelope is skipped (`send` returns False); control: the session breaks
-                there, what is sent later is swallowed, and both ends learn of it a latency later
+                there, later envelopes are lost, and both ends learn of it one latency later
     duplicate   the envelope is delivered twice in a row
-    cut         what comes due waits; after healing it arrives as retransmission would bring it, up
-                to retransmit_s late, and so possibly after its sender has opened a new session.
-                Nobody is told of a cut: liveness is for the ends to judge
-    crash       every link and listener of a host dies. Its peers learn of it a latency later, or
+    cut         envelopes that come due wait; after healing they arrive as TCP would retransmit
+                them, up to retransmit_s late, and so possibly after their sender has opened a new
+                session. Nobody is told of a cut: the ends must detect it by their liveness timeout
+    crash       every link and listener of a host dies. Its peers learn of it one latency later, or
                 when the cut heals, or never (silent: a machine without power)
 
-A host is named by what it dials as (`local`) and by the part of an address before a colon.
+The name of a host is the part before the colon of its addresses, and of its `local` name.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ from messaging.links.memory_link import BULK_CAPACITY, CONTROL_CAPACITY, MemoryN
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What lies on the way from one host to another.
+    """The conditions of the network path from one host to another.
 
     Attributes:
-        latency_s: Least seconds from leaving to arriving.
-        jitter_s: Up to so many seconds more, evenly distributed.
-        bandwidth_bytes_per_s: Per lane and session.
+        latency_s: Least time from sending to arrival.
+        jitter_s: Largest additional latency, evenly distributed.
+        bandwidth_bytes_per_s: Bandwidth of each lane of each session.
         drop: Probability that an envelope is dropped.
         duplicate: Probability that an envelope is delivered twice.
-        keep_tail: Probability that what is in flight arrives although its sender has gone.
-        retransmit_s: After healing, what was held arrives up to so many seconds late.
+        keep_tail: Probability that envelopes in flight arrive although their sender has gone.
+        retransmit_s: After healing, held envelopes arrive up to so many seconds late.
         connect_timeout_s: How long dialling a host that cannot answer takes to fail.
     """
 
@@ -53,15 +53,15 @@ class Route:
 
 
 def host_of(address: str) -> str:
-    """Return the host of an address: what stands before its first colon."""
+    """Return the host of an address: the part before its first colon."""
     return address.partition(":")[0]
 
 
 class SimulatedNetwork(MemoryNetwork):
-    """Memory links under seeded conditions, and the verbs to disturb them.
+    """Memory links under seeded conditions, and the methods that inject faults.
 
     Attributes:
-        route: What lies between hosts for which `set_route` says nothing else.
+        route: The route between hosts for which `set_route` was not called.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class SimulatedNetwork(MemoryNetwork):
         """Make a network without faults.
 
         Args:
-            rng: The only source of chance; seed it.
-            route: What lies between hosts unless told otherwise.
+            rng: The only source of randomness; the caller must seed it.
+            route: The route between hosts for which `set_route` is not called.
             control_capacity: See `MemoryNetwork`.
             bulk_capacity: See `MemoryNetwork`.
         """
@@ -88,26 +88,24 @@ class SimulatedNetwork(MemoryNetwork):
         self.route = route or Route()
         self.rng = rng
         self.channels: dict[Channel, None] = {}  # in the order of their opening
-        self._channels_to: dict[
-            str, dict[Channel, None]
-        ] = {}  # the same, by the host where they end
+        self._channels_to: dict[str, dict[Channel, None]] = {}  # the same, by receiving host
         self._routes: dict[tuple[str, str], Route] = {}
         self._cuts: dict[tuple[str, str], None] = {}
 
     def route_between(self, source: str, target: str) -> Route:
-        """Return what lies on the way from one host to another."""
+        """Return the route from one host to another."""
         return self._routes.get((source, target), self.route)
 
     def set_route(self, source: str, target: str, route: Route) -> None:
-        """Change what lies on the way from `source` to `target`, for open sessions as well."""
+        """Replace the route from `source` to `target`, for open sessions as well."""
         self._routes[source, target] = route
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether nothing travels from `source` to `target`."""
+        """Whether the direction from `source` to `target` is cut."""
         return (source, target) in self._cuts
 
     def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
-        """Let nothing through from host `a` to host `b`, nor back unless `one_way`."""
+        """Cut the direction from host `a` to host `b`, and the way back unless `one_way`."""
         self._cuts[a, b] = None
         if not one_way:
             self._cuts[b, a] = None
@@ -122,7 +120,7 @@ class SimulatedNetwork(MemoryNetwork):
         self._release_healed()
 
     def heal_all(self) -> None:
-        """Undo every cut. Drops, duplicates and paths stay as they are set."""
+        """Undo every cut; the routes, with their drops and duplicates, stay as they are set."""
         self._cuts.clear()
         self._release_healed()
 
@@ -130,8 +128,8 @@ class SimulatedNetwork(MemoryNetwork):
         """Kill every link and listener of a host; it may dial and listen again at once.
 
         Args:
-            host: Whose.
-            silent: The machine vanishes: its peers are never told.
+            host: The host that crashes.
+            silent: The machine vanishes, and its peers are never told.
         """
         for listener in self.listeners():
             if host_of(listener.address) == host:
@@ -140,12 +138,12 @@ class SimulatedNetwork(MemoryNetwork):
             channel.receiver.die(silent=silent)
 
     def opened(self, channel: Channel) -> None:
-        """Know a direction of a new session."""
+        """Register a direction of a new session."""
         self.channels[channel] = None
         self._channels_to.setdefault(host_of(channel.target), {})[channel] = None
 
     def ended(self, channel: Channel) -> None:
-        """Forget a direction: nothing travels on it any more."""
+        """Remove a direction, which carries nothing any more."""
         self.channels.pop(channel, None)
         host = host_of(channel.target)
         remaining = self._channels_to.get(host, {})
@@ -162,7 +160,7 @@ class SimulatedNetwork(MemoryNetwork):
 
 
 class _SimulatedConditions:
-    """The network's answers to what its links ask; see `messaging.links.channel.Conditions`."""
+    """The conditions that the network's links consult; see `messaging.links.channel.Conditions`."""
 
     def __init__(self, network: SimulatedNetwork) -> None:
         self._network = network

@@ -1,17 +1,17 @@
-"""An asyncio loop whose clock jumps.
+"""An asyncio event loop on a virtual clock.
 
-When nothing is ready to run, the clock of a `VirtualTimeLoop` moves to the next timer at once, so
+When nothing is ready to run, the clock of a `VirtualTimeLoop` jumps to the next timer at once, so
 an hour of a simulated cluster passes in the time its callbacks take. There is no selector, no
-thread and no system clock, so what happens is a function of the program alone:
+thread and no system clock, so each run depends on the program alone:
 
 - Callbacks run in the order in which they became ready.
-- Timers run in the order of their time, and those of one instant in the order of their making
-  (an ordinary loop leaves the order of equal times to the shape of its heap).
-- What an ordinary loop would only log is raised: an exception in a callback, a task whose failure
-  nobody looked at, everybody waiting for somebody else, callbacks without end.
+- Timers run in the order of their time, and timers of the same time in the order in which they
+  were made (in an ordinary loop the shape of its heap decides the order of equal times).
+- The loop raises errors that an ordinary loop would only log or not notice: an exception in a
+  callback, a failed task that nobody awaited, a deadlock, callbacks without end.
 
-The loop is single-threaded: compute runs inline while virtual time stands still, and its cost is
-a timer.
+The loop is single-threaded: compute runs inline while virtual time stands still, and a timer
+stands for its cost.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from messaging.errors import (
 T = TypeVar("T")
 
 MAX_EVENTS_PER_INSTANT = 1_000_000
-"""Callbacks that may run without the clock moving before the run is given up."""
+"""Callbacks that may run while the clock stands still; the run is aborted after that."""
 
 _NAMED_IN_ERRORS = 12
 _KEPT_CANCELLED_TIMERS = 512
@@ -44,19 +44,18 @@ _KEPT_CANCELLED_TIMERS = 512
 def run_virtual(main: Coroutine[Any, Any, T], *, limit_s: float) -> T:
     """Run `main` on a virtual clock that starts at 0, and return its result.
 
-    Tasks that are left over when `main` ends are cancelled in the reverse order of their making.
+    Tasks that are left over when `main` ends are cancelled in the reverse order of their start.
 
     Args:
-        main: What to run. It may start tasks, set timers and call anything of asyncio except
-            sockets, threads, processes and signals.
-        limit_s: Virtual seconds after which the run is given up.
+        main: The coroutine to run. It may start tasks, set timers and call anything of asyncio
+            except sockets, threads, processes and signals.
+        limit_s: Virtual seconds after which the run is aborted.
 
     Raises:
-        VirtualDeadlock: Everybody waits for somebody else; the message names the tasks.
-        VirtualLivelock: Callbacks follow upon callbacks while the clock stands still.
+        VirtualDeadlock: Every task waits for another one; the message names the tasks.
+        VirtualLivelock: Callbacks keep scheduling callbacks while the clock stands still.
         VirtualTimeLimit: `main` did not end within `limit_s`.
-        BaseException: What `main` or a bare callback raised, or a failure of a task that nobody
-            looked at.
+        BaseException: `main` or a bare callback raised it, or a task that nobody awaited did.
     """
     loop = VirtualTimeLoop(limit_s=limit_s)
     try:
@@ -77,31 +76,31 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
 
     Attributes:
         events: How many callbacks have run.
-        unhandled: What asyncio would have logged, such as a failed task that nobody awaited.
+        unhandled: Errors that asyncio would have logged, such as those of tasks nobody awaited.
     """
 
     def __init__(self, *, limit_s: float = float("inf")) -> None:
-        """Make a loop whose clock stands at 0.
+        """Make a loop whose clock starts at 0.
 
         Args:
-            limit_s: The clock does not move beyond this time; `VirtualTimeLimit` is raised.
+            limit_s: If the clock would have to pass this time, `VirtualTimeLimit` is raised.
         """
         super().__init__()
         self.events = 0
         self.unhandled: list[BaseException] = []
         self._now_s = 0.0
         self._limit_s = limit_s
-        self._made = 0  # timers made so far: decides between equal times
+        self._made = 0  # timers made so far: breaks ties between equal times
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._cancelled_timers = 0
         self._events_at_instant = 0
         self._ready: deque[asyncio.Handle] = deque()
-        self._living: dict[asyncio.Task[Any], None] = {}  # in the order of their making
+        self._living: dict[asyncio.Task[Any], None] = {}  # in the order of their start
         self.set_exception_handler(_collect)
 
     @property
     def pending_timers(self) -> int:
-        """How many timers are kept, cancelled ones included."""
+        """How many timers are in the heap, cancelled ones included."""
         return len(self._timers)
 
     def time(self) -> float:
@@ -111,7 +110,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
     def call_soon(
         self, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.Handle:
-        """Run a callback as soon as what is ready before it has run."""
+        """Run a callback after all callbacks that are ready already."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -143,10 +142,10 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.Handle:
-        """Do as `call_soon`, and refuse other threads: their timing cannot be repeated.
+        """Do the same as `call_soon`; refuse other threads, whose timing cannot be repeated.
 
         Raises:
-            LocalFault: Called from another thread than the loop's.
+            LocalFault: The caller runs on another thread than the loop's.
         """
         owner: int | None = self._thread_id  # type: ignore[attr-defined]
         if owner is not None and owner != threading.get_ident():
@@ -156,7 +155,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
     def run_in_executor(
         self, executor: object, func: Callable[..., T], *args: object
     ) -> asyncio.Future[T]:
-        """Refuse: a thread's timing cannot be repeated.
+        """Refuse to use a thread, because its timing cannot be repeated.
 
         Raises:
             LocalFault: Always.
@@ -170,28 +169,28 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         name: str | None = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        """Start a task; the loop remembers the order in which tasks were made."""
+        """Start a task; the loop remembers the order in which tasks were started."""
         task: asyncio.Task[T] = super().create_task(coro, name=name, context=context)
         self._living[task] = None
         task.add_done_callback(self._forget)
         return task
 
     def cancel_all_tasks(self) -> None:
-        """End every task, newest first, each one fully before the next."""
+        """Cancel every task, newest first, and wait for each to end before the next."""
         for task in reversed(tuple(self._living)):
             if not task.done():
                 task.cancel()
                 ended = self.create_future()
                 task.add_done_callback(lambda _, ended=ended: ended.set_result(None))
                 self._events_at_instant = 0
-                with contextlib.suppress(VirtualTimeError):  # a task that will not be cancelled
+                with contextlib.suppress(VirtualTimeError):  # the task ignores its cancellation
                     self.run_until_complete(ended)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._living.pop(task, None)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Count a timer that was cancelled; asyncio's handles call this."""
+        """Count a cancelled timer, and purge the heap of many; asyncio's handles call this."""
         if not handle._scheduled:  # type: ignore[attr-defined]  # noqa: SLF001
             return
         self._cancelled_timers += 1
@@ -201,7 +200,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
             self._cancelled_timers = 0
 
     def _run_once(self) -> None:
-        """Run what is ready until the loop is told to stop; `run_forever` calls this."""
+        """Run ready callbacks until the loop is told to stop; `run_forever` calls this."""
         ready = self._ready
         while not self._stopping:  # type: ignore[attr-defined]
             self._gather()
@@ -214,7 +213,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
             self._events_at_instant += count
 
     def _gather(self) -> None:
-        """Move the timers that are due to the ready queue; jump if there is nothing else to do."""
+        """Move due timers to the ready queue; advance the clock if nothing else is ready."""
         ready = self._ready
         if not ready:
             self._jump()
@@ -229,7 +228,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
                 ready.append(timer)
 
     def _jump(self) -> None:
-        """Move the clock to the next timer that is still wanted."""
+        """Move the clock to the next timer that is not cancelled."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
             self._cancelled_timers -= 1
@@ -257,7 +256,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
 
 
 def _collect(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Keep what asyncio would have logged (the loop's exception handler)."""
+    """Keep an error that asyncio would have logged (the loop's exception handler)."""
     assert isinstance(loop, VirtualTimeLoop)
     error = context.get("exception")
     if not isinstance(error, BaseException):

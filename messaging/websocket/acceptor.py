@@ -1,6 +1,6 @@
-"""Listening sockets: every connection is handed on the moment that the system has it.
+"""Listening sockets that pass on every connection as soon as the system has it.
 
-The loop's own servers hand a connection on when it has shaken hands, which under TLS may be never.
+The loop's own servers pass on a connection only after its handshake, which under TLS may never end.
 """
 
 import asyncio
@@ -9,14 +9,14 @@ import socket
 from collections.abc import Callable, Sequence
 
 ACCEPTED_AT_ONCE = 64
-"""Connections of one socket, before others have the loop."""
+"""Connections accepted from one socket before the acceptor yields to the loop."""
 
 PORT_TRIES = 16
-"""Ports that are tried until one is free at all addresses of a name."""
+"""How many ports are tried to find one that is free at all addresses of a name."""
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 PAUSE_S = 1.0
-"""For how long nobody is accepted when this process may open no more files."""
+"""How long accepting pauses when this process may open no more files."""
 
 _ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -26,11 +26,11 @@ async def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
 
     Args:
         host: name or address; "" is every address of this machine.
-        port: 0 is any that is free at all of them.
-        backlog: connections that the system keeps until they are accepted.
+        port: port number; 0 is any that is free at all of the addresses.
+        backlog: connections that the system queues until they are accepted.
 
     Raises:
-        OSError: It cannot be done; `errno` says why.
+        OSError: The addresses cannot be bound; `errno` says why.
     """
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -57,7 +57,7 @@ def _bind_all(
                 last = index == len(places) - 1
                 if error.errno not in _ABSENT or (last and not sockets):
                     raise
-                continue  # a name may have addresses of a kind that this machine has not
+                continue  # a name may have addresses of a family that this machine lacks
             port = port or sockets[0].getsockname()[1]
     except BaseException:
         for one in sockets:
@@ -82,12 +82,12 @@ def _bind_one(family: int, place: tuple[object, ...], backlog: int) -> socket.so
 
 
 class Acceptor:
-    """Hands on what others connect to these sockets.
+    """Accepts connections on listening sockets, and passes them on.
 
     Args:
-        sockets: that listen.
-        take: given every connection, and the address that it comes from.
-        exhausted: called when the system gives this process no connection, with the reason.
+        sockets: the listening sockets.
+        take: called with every connection, and the address that it comes from.
+        exhausted: called with the error when the system has no file or memory for a connection.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Acceptor:
         take: Callable[[socket.socket, str], None],
         exhausted: Callable[[OSError], None],
     ) -> None:
-        """Accept from now on."""
+        """Begin to accept connections."""
         self._loop = asyncio.get_running_loop()
         self._sockets = tuple(sockets)
         self._take = take
@@ -106,11 +106,11 @@ class Acceptor:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port at which the sockets listen."""
         return int(self._sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Stop accepting, and close the sockets."""
         self._rest()
         for listening in self._sockets:
             listening.close()

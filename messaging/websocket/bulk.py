@@ -1,4 +1,4 @@
-"""The bulk sockets of a session: one queue in front of them, a pace for each.
+"""The bulk sockets of a session: a queue that they share, and a pace for each.
 
 Envelope number i of a session travels whole on socket i mod n, and the receiver takes envelopes
 from the sockets in the same turn; so order holds within the lane without numbers on the wire.
@@ -17,12 +17,12 @@ from messaging.websocket.pacing import Pace
 from messaging.websocket.settings import WebsocketSettings
 
 YIELD_BYTES = 1 << 20
-"""After so many bytes the sender lets others have the loop, also if nothing made it wait."""
+"""After so many bytes the sender yields to the event loop, even if nothing made it wait."""
 
 
 @dataclass(slots=True)
 class Waiting:
-    """A bulk envelope whose sending has not begun, and its header document."""
+    """A bulk envelope that waits to be sent, and its header document."""
 
     header: bytes
     envelope: Envelope
@@ -30,10 +30,10 @@ class Waiting:
 
 
 class BulkQueue:
-    """Envelopes that wait for a bulk socket; full is full.
+    """The queue of envelopes that wait for a bulk socket; it refuses envelopes when it is full.
 
-    Those with a topic are bounded by the topics that there are, for only the newest of each waits;
-    so a value is never skipped because others wait, however many fragments a model has.
+    The limits apply to envelopes without a topic. Of each topic only the newest waits, so the
+    number of topics bounds the others, and no value is skipped however many fragments a model has.
     """
 
     def __init__(self, capacity: int, capacity_bytes: int, *, sockets: int) -> None:
@@ -46,7 +46,7 @@ class BulkQueue:
         self._wakes = [asyncio.Event() for _ in range(sockets)]
 
     def offer(self, header: bytes, envelope: Envelope, topic: str | None) -> bool:
-        """Take an envelope, in the place of one with the same topic if there is one."""
+        """Queue an envelope, or replace one of the same topic; return False if it was not taken."""
         older = None if topic is None else self._topics.get(topic)
         if older is not None:
             older.header, older.envelope = header, envelope
@@ -63,7 +63,7 @@ class BulkQueue:
         return True
 
     def _full(self, more_bytes: int) -> bool:
-        """Whether one more without a topic would be too many, or too large beside another one."""
+        """Whether one more without a topic exceeds a limit; a single one is never too large."""
         count = len(self._waiting) - len(self._topics)
         too_large = self._topicless_bytes + more_bytes > self._capacity_bytes
         return count >= self._capacity or (count > 0 and too_large)
@@ -88,7 +88,7 @@ class BulkQueue:
         return waiting
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Discard all envelopes."""
         self._waiting.clear()
         self._topics.clear()
         self._topicless_bytes = 0
@@ -99,16 +99,16 @@ class BulkSocket:
     """One bulk socket of a session.
 
     Attributes:
-        socket: The connection.
-        index: Its place among the bulk sockets.
-        settings: Of the network.
-        inbox: Envelopes that arrived on it and were not received.
-        numbers: Of the frames that are sent.
-        topic: Of the envelope that is being sent.
-        pace: How much may be under way; None: as much as the system takes.
+        socket: The connection that carries the frames.
+        index: Position among the bulk sockets of the session.
+        settings: Settings of the network, which hold chunk size and allowed delay.
+        inbox: Envelopes that arrived and were not received.
+        numbers: Yields the sequence numbers of the frames that are sent.
+        topic: Topic of the envelope that is being sent.
+        pace: Bounds the bytes under way; None: only the system bounds them.
         echo: Set when an echo came.
-        quiet_out: Looks of the backstop in a row for which a mark was out and no echo came.
-        quiet_in: Looks in a row that found the same message still arriving.
+        quiet_out: Consecutive keepalive checks without an echo while a mark awaited one.
+        quiet_in: Consecutive keepalive checks that found the same message still arriving.
     """
 
     socket: BulkProtocol
@@ -124,12 +124,12 @@ class BulkSocket:
     _messages: int = 0
 
     def __post_init__(self) -> None:
-        """Begin without knowledge of the way."""
+        """Make the pace, unless the settings turn it off."""
         if self.settings.queue_delay_s is not None:
             self.pace = Pace(self.settings.queue_delay_s, self.settings.chunk_bytes)
 
     async def send(self, waiting: Waiting) -> None:
-        """Send one envelope whole, no faster than the peer drains."""
+        """Send one whole envelope, as fast as the pace allows."""
         self.topic = waiting.topic
         unyielded = 0
         await self._send_frame(head_frame(waiting.header, next(self.numbers)))
@@ -142,7 +142,7 @@ class BulkSocket:
         self.topic = None
 
     def echoed(self, number: int, received_s: float) -> bool:
-        """Note the echo of a mark, with the peer's own time; False if no such mark is out."""
+        """Note an echo, with the peer's own time; return False if no such mark awaits one."""
         now_s = asyncio.get_running_loop().time()
         if self.pace is None or not self.pace.echoed(number, now_s, received_s):
             return False
@@ -151,10 +151,10 @@ class BulkSocket:
         return True
 
     def look(self, *, reading: bool) -> None:
-        """Count how long this socket has got nowhere, in looks of the backstop.
+        """Count for how many keepalive checks this socket has made no progress.
 
         Args:
-            reading: Whether this end takes in what arrives.
+            reading: Whether this end reads the socket; otherwise `quiet_in` stays 0.
         """
         waits = self.pace is not None and self.pace.awaits_echo
         self.quiet_out = self.quiet_out + 1 if waits else 0

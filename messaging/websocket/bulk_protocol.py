@@ -1,12 +1,12 @@
-"""Bulk over a websocket at the speed of its socket: RFC 6455 frames without copies between.
+"""Zero-copy bulk transfer over a websocket: RFC 6455 frames at the speed of the socket.
 
 aiohttp opens the websocket; then this protocol takes its connection over. A reader of messages
-copies every byte several times before one gets to see it. Here the socket's bytes land where they
-belong: once the prefix of a chunk is read and checked, the system is told to write the rest into
-the payload's own buffer. Sending hands over the header and a view of the payload.
+copies every byte several times before it hands out a message. Here the socket's bytes arrive in
+place: once the prefix of a chunk is read and checked, the system writes the rest directly into the
+payload's own buffer. Sending passes the header and a view of the payload to the transport.
 
-Only what links use is understood: whole binary messages, pings and close. All else that the
-RFC allows, such as messages in pieces, is refused as a fault of the peer.
+The protocol implements only what links use: whole binary messages, pings and close. It refuses all
+else that the RFC allows, such as fragmented messages, as a fault of the peer.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ _LAST_PIECE = 0x80
 
 
 class TooLarge(FrameError):  # noqa: N818 (see messaging.errors)
-    """A message longer than the limits."""
+    """The peer sent a message longer than the limits."""
 
 
 class Owner(Protocol):
-    """What a bulk socket tells its session."""
+    """The session of a bulk socket, which gets these callbacks."""
 
     def bulk_arrived(self, index: int, envelope: Envelope) -> None:
-        """Take an envelope."""
+        """Take an envelope that arrived whole."""
         ...
 
     def bulk_marked(self, data: bytes) -> None:
@@ -47,7 +47,7 @@ class Owner(Protocol):
         ...
 
     def bulk_faulted(self, fault: RemoteFault) -> None:
-        """Learn that the peer sent what it must not send."""
+        """Learn that the peer violated the protocol."""
         ...
 
     def bulk_ended(self, reason: str) -> None:
@@ -71,14 +71,14 @@ class BulkProtocol(asyncio.BufferedProtocol):
         masks: bool,
         on_lost: Callable[[], None] | None = None,
     ) -> None:
-        """Take over a connection on which nothing has come since the websocket's handshake.
+        """Take over a connection on which nothing has arrived since the websocket's handshake.
 
-        Nothing is read before `attach`: what the peer sends as soon as it may waits in the system.
+        Nothing is read before `attach`: bytes that the peer sends earlier wait in the system.
 
         Args:
-            transport: The connection.
-            previous: Who owned it; it is told when the connection is lost.
-            masks: Whether this side masks what it sends: the one that dialled does.
+            transport: The connection that aiohttp opened.
+            previous: The protocol that owned it; it is told when the connection is lost.
+            masks: Whether this side masks what it sends, as the side that dialled must.
             on_lost: Called when the connection is lost.
         """
         self.lost = asyncio.Event()
@@ -97,7 +97,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self._writable.set()
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._have = 0
-        self._target: memoryview | None = None  # where the rest of a message is written
+        self._target: memoryview | None = None  # buffer that takes the rest of a message
         self._filled = 0
         self._is_chunk = False
         self._key = b""
@@ -107,7 +107,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         transport.pause_reading()
 
     def attach(self, owner: Owner, index: int, assembler: Assembler, limit_bytes: int) -> None:
-        """Begin to take in messages of at most `limit_bytes`, for a session."""
+        """Begin to read messages of at most `limit_bytes` for a session."""
         self._owner = owner
         self._index = index
         self._assembler = assembler
@@ -116,13 +116,13 @@ class BulkProtocol(asyncio.BufferedProtocol):
 
     @property
     def partial(self) -> bool:
-        """Whether a message has begun to arrive and not ended."""
+        """Whether a message has arrived in part."""
         return self._target is not None or self._have > 0
 
     # -------------------------------------------------------------------------------- sending
 
     async def send(self, first: bytes, rest: memoryview | None = None) -> None:
-        """Send a binary message made of two parts; wait while too much waits to be sent.
+        """Send a binary message made of two parts; wait while the write buffer is full.
 
         Raises:
             ConnectionResetError: The connection is gone.
@@ -132,7 +132,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
             await self._writable.wait()
 
     def ping(self, data: bytes) -> None:
-        """Send a mark.
+        """Send a mark as a websocket ping.
 
         Raises:
             ConnectionResetError: The connection is gone.
@@ -140,7 +140,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self._write(WSMsgType.PING, data)
 
     async def hang_up(self, timeout_s: float) -> None:
-        """Close the connection, if need be by force."""
+        """Close the connection; abort it if that takes longer than `timeout_s`."""
         if not self.lost.is_set() and not self._transport.is_closing():
             self._write(WSMsgType.CLOSE, _SHORT.pack(WSCloseCode.OK))
             self._transport.close()
@@ -154,16 +154,16 @@ class BulkProtocol(asyncio.BufferedProtocol):
             raise
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection at once, whatever waits to be sent."""
         self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Take in nothing more for now; TCP tells the peer."""
+        """Pause reading; TCP applies backpressure to the peer."""
         if not self.lost.is_set() and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on taking in."""
+        """Resume reading."""
         if not self.lost.is_set() and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -183,16 +183,16 @@ class BulkProtocol(asyncio.BufferedProtocol):
         else:
             self._transport.writelines((header + first, rest))
 
-    # ----------------------------------------------------------- what the transport calls
+    # --------------------------------------------------------- callbacks of the transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Say where arriving bytes go."""
+        """Return the buffer into which the transport writes arriving bytes."""
         if self._target is not None:
             return self._target[self._filled :]
         return self._scratch[self._have :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take note of bytes that arrived."""
+        """Parse bytes that arrived in the buffer."""
         self.bytes_received += nbytes
         if self._failed:
             return
@@ -208,18 +208,18 @@ class BulkProtocol(asyncio.BufferedProtocol):
             self._fail(fault)
 
     def pause_writing(self) -> None:
-        """Let senders wait."""
+        """Make senders wait, because the write buffer is full."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Let senders go on."""
+        """Let senders continue."""
         self._writable.set()
 
     def eof_received(self) -> None:
-        """Let the transport close itself."""
+        """Do nothing, so that the transport closes itself."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everybody concerned."""
+        """Tell waiting senders, the previous protocol and the session."""
         self.lost.set()
         self._writable.set()
         self._target = None
@@ -242,7 +242,7 @@ class BulkProtocol(asyncio.BufferedProtocol):
             self._owner.bulk_faulted(fault)
 
     def _scan(self) -> None:
-        """Read messages out of the scratch buffer; what belongs to a target goes there."""
+        """Parse messages in the scratch buffer; copy what belongs to a target into it."""
         start = 0
         while start < self._have:
             target = self._target
@@ -263,7 +263,10 @@ class BulkProtocol(asyncio.BufferedProtocol):
         self._have = rest
 
     def _begin_message(self, start: int) -> int:
-        """Read a header, and as much as tells where the rest goes; 0 if more bytes are needed."""
+        """Read a header, and the prefix that determines the target; return 0 if bytes are missing.
+
+        Otherwise return how many bytes were used.
+        """
         data = self._scratch[start : self._have]
         opcode, size, used = self._read_header(data)
         if not used:
@@ -291,10 +294,10 @@ class BulkProtocol(asyncio.BufferedProtocol):
         return used + lead
 
     def _read_header(self, data: memoryview) -> tuple[int, int, int]:
-        """Return opcode, size of the message, size of the header; the last is 0 if it is not there.
+        """Return opcode, size of the message, size of the header; all 0 if bytes are missing.
 
         Raises:
-            FrameError: No honest peer sends such a header.
+            FrameError: The header violates the protocol.
         """
         if len(data) < _HEADER_BYTES_MIN:
             return 0, 0, 0
@@ -324,8 +327,8 @@ class BulkProtocol(asyncio.BufferedProtocol):
             if self._owner is not None:
                 self._owner.bulk_marked(data)
         elif opcode == WSMsgType.CLOSE:
-            self._transport.close()  # why is told on the control socket
-        else:  # also a pong, for nobody pings here; it may be a message with a flipped bit
+            self._transport.close()  # the control socket tells the reason
+        else:  # a pong too, as echoes take the control socket; it may be a flipped bit
             raise FrameError("a message that is not binary")
 
     def _end_message(self, target: memoryview) -> None:
@@ -353,7 +356,7 @@ def _header(opcode: int, size: int, *, masks: bool) -> bytes:
 
 
 def _xor(data: bytes, key: bytes) -> bytes:
-    """Put a mask on few bytes, or take it off; no key, no mask."""
+    """Apply or remove a mask on a few bytes; an empty key leaves them as they are."""
     if not key:
         return data
     size = len(data)

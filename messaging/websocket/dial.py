@@ -1,4 +1,4 @@
-"""Opening a session with a listener in another process, and saying plainly why none came about."""
+"""Opens sessions with listeners in other processes; a failed dial says in a sentence why."""
 
 import asyncio
 import base64
@@ -55,14 +55,14 @@ _STATUS = {
 }
 
 _DENIALS = (401, 426)
-"""Answers that stay the same however often one asks."""
+"""Statuses for which a retry gets the same answer."""
 
 
 def check_address(address: str) -> URL:
     """Return the URL of a listener.
 
     Raises:
-        LocalFault: It is not of the form ws://host:port/name, or holds more than that.
+        LocalFault: The address is not of the form ws://host:port/name, or holds more than that.
     """
     try:
         url = URL(address)
@@ -80,7 +80,7 @@ def check_address(address: str) -> URL:
 
 
 class Caller:
-    """Opens the websockets of sessions; one per network, on one loop."""
+    """Opens the websockets of sessions; each network has one caller, on one loop."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Caller:
         self._session: ClientSession | None = None
 
     async def close(self) -> None:
-        """Give back what dialling holds."""
+        """Close the HTTP client that dials."""
         if self._session is not None:
             await self._session.close()
 
@@ -107,7 +107,7 @@ class Caller:
             The listener's name, the control socket, the bulk sockets.
 
         Raises:
-            DialFailed: No session came about; the sentence says why.
+            DialFailed: No session could be opened; the message says why.
         """
         try:
             url = check_address(address)
@@ -123,7 +123,7 @@ class Caller:
                 bulk.abort()
             for wire in control:
                 wire.abort()
-                await wire.hang_up(self._settings.close_s)  # at once, for it is cut already
+                await wire.hang_up(self._settings.close_s)  # no wait: it was aborted before
             sentence = explain(error, url, self._settings.handshake_s)
             if sentence is None:
                 raise
@@ -157,10 +157,10 @@ class Caller:
             raise DialFailed(f"{_place(url)} gave up the session while it was opened")
 
     async def _open_bulk(self, url: URL, headers: dict[str, str]) -> BulkProtocol:
-        """Open a websocket and take its connection over.
+        """Open a websocket and take over its connection.
 
         Raises:
-            WSServerHandshakeError: The server refused, or is none.
+            WSServerHandshakeError: The server refused, or is no websocket server.
         """
         key = base64.b64encode(secrets.token_bytes(16)).decode()
         asked = {
@@ -198,7 +198,7 @@ class Caller:
             connector = aiohttp.TCPConnector(
                 limit=0,
                 force_close=True,
-                use_dns_cache=False,  # names are asked anew at each dial
+                use_dns_cache=False,  # each dial resolves the name again
                 socket_factory=self._socket,
             )
             tracing = aiohttp.TraceConfig()
@@ -221,7 +221,7 @@ class Caller:
 async def _refuse_redirect(
     _: ClientSession, __: object, params: aiohttp.TraceRequestRedirectParams
 ) -> None:
-    """A hub sends nobody elsewhere: whoever does is none, or wants what is shown to it."""
+    """Refuse a redirect: a hub sends none, so this server is none or is after the secret."""
     raise WSServerHandshakeError(
         params.response.request_info,
         params.response.history,
@@ -248,7 +248,7 @@ def _place(url: URL) -> str:
 
 
 def explain(error: BaseException, url: URL, waited_s: float) -> str | None:
-    """Say for people why dialling failed; None if the error is not about dialling."""
+    """Return a sentence on why dialling failed; None if the error is not about dialling."""
     place, name = _place(url), unquote(url.raw_path.rpartition("/")[2])
     match error:
         case DialFailed():

@@ -1,19 +1,19 @@
-"""The HTTP side of a listening process: who may come in, and who is shown out.
+"""The HTTP side of a listening process: admission of connections, and eviction when too many come.
 
-Every connection counts from the moment the system has it, before any handshake of TLS. One that
-belongs to no session after `handshake_s` is ended, whatever it does or does not send. Who gives way
-when there are too many says `visitors`: whoever has shown the secret gives way to no stranger, for
-when a thousand peers come at once, as after a restart, each of them must get through, or none of
-them would.
+Every connection counts from the moment the system has it, before any handshake of TLS. A connection
+that belongs to no session after `handshake_s` is closed, whatever it does or does not send. When
+there are too many, `visitors` decides which one is evicted. A connection that has shown the secret
+is never evicted for a stranger: when a thousand peers connect at once, as after a restart, each of
+them must get through, or none of them would.
 
-A request is judged before anything is upgraded, in this order: nothing secret in its URL, the
-secret, the version of this protocol, the names. Whoever is refused gets a status, one sentence, and
-the end of the connection. A session is made of one control socket, over which the server says the
-session's number, and bulk sockets that name that number. Bulk sockets are taken over from aiohttp
-(see `bulk_protocol`), so neither side sends on them before both have said on the control socket
-that they have done so; only then is the session offered to the listener.
+A request is checked before anything is upgraded, in this order: nothing secret in its URL, the
+secret, the version of this protocol, the names. The answer to a refused request is a status and one
+sentence, after which the connection closes. A session is made of one control socket, over which the
+server sends the session's number, and bulk sockets that name that number. Bulk sockets are taken
+over from aiohttp (see `bulk_protocol`), so neither side sends on them before both have confirmed
+the takeover on the control socket; only then is the session offered to the listener.
 
-Whoever asks for "/" as a browser or a health check does is told that a hub is here, and no more.
+A request for "/", as of a browser or a health check, only gets the answer that a hub is here.
 """
 
 import asyncio
@@ -49,15 +49,15 @@ NAME_CHARACTERS_MAX = 256
 
 GREETING = "islands hub\n"
 GO, READY = "go", "ready"
-"""The dialler says that its bulk sockets can take messages; the server that its own can."""
+"""Texts with which first the dialler, then the server confirms that its bulk sockets are ready."""
 
 Welcome = Callable[[tuple[str, str], Wire, list[BulkProtocol], Callable[[], None]], asyncio.Event]
-"""Takes a complete session: names of listener and peer, control, bulks, and what is to be called
-when the peer is admitted. Its event is set when it has ended."""
+"""Takes a complete session: names of listener and peer, control, bulks, and a callback for the
+admission of the peer. It returns an event that is set when the session has ended."""
 
 
 class Room(Enum):
-    """How a listener stands to another session."""
+    """Whether a listener can take another session."""
 
     FREE = auto()
     FULL = auto()
@@ -66,11 +66,11 @@ class Room(Enum):
 
 
 class Refused(Exception):  # noqa: N818 (it says what has happened)
-    """A request that is not let in.
+    """A request is refused.
 
     Attributes:
-        status: The answer to it.
-        expected: Whether honest peers ask so every now and then, which is nothing to report.
+        status: HTTP status of the answer.
+        expected: Whether honest peers send such requests now and then, so that none is reported.
     """
 
     def __init__(self, status: HTTPStatus, sentence: str, *, expected: bool = False) -> None:
@@ -81,7 +81,7 @@ class Refused(Exception):  # noqa: N818 (it says what has happened)
 
 @dataclass(slots=True)
 class Session:
-    """A session, whose bulk sockets come one by one; each of its connections can rise."""
+    """A session, whose bulk sockets come one by one; `admit` raises all its connections' trust."""
 
     path: str
     bulks: list[BulkProtocol | None]
@@ -90,15 +90,15 @@ class Session:
     risers: list[Callable[[], None]] = field(default_factory=list)
 
     def admit(self) -> None:
-        """Its connections are a member's from now on."""
+        """Give all connections of the session the trust level of a member."""
         for rise in self.risers:
             rise()
 
 
 class Complaints(logging.Logger):
-    """What aiohttp says of requests: what is malformed is a sentence, all else a mistake of ours.
+    """The logger for aiohttp: notes a malformed request in a sentence, reports all else as a bug.
 
-    It would log a traceback with the malformed line, in which there may be a secret.
+    By itself aiohttp would log a traceback with the malformed line, which may hold a secret.
     """
 
     def __init__(self, note: Callable[[str, str], None]) -> None:
@@ -106,10 +106,10 @@ class Complaints(logging.Logger):
         self._note = note
 
     def debug(self, *_: object, **__: object) -> None:
-        """Nothing is told: a peer has gone, or speaks no HTTP at all."""
+        """Ignore the message: a peer has gone, or speaks no HTTP at all."""
 
     def exception(self, msg: object, *args: object, exc_info: object = None, **_: object) -> None:
-        """A request could not be read, or not be answered."""
+        """Report a request that could not be read, or not be answered."""
         if isinstance(exc_info, HttpProcessingError):
             self._note(str(args[0]) if args else "unknown", "its request is malformed")
             return
@@ -118,7 +118,7 @@ class Complaints(logging.Logger):
 
 
 class Door(web.Server):
-    """HTTP server of one process; called by the loop for each connection."""
+    """HTTP server of one process; the acceptor passes each connection to `take`."""
 
     def __init__(
         self,
@@ -131,16 +131,16 @@ class Door(web.Server):
         welcome: Welcome,
         report: Callable[[str], None],
     ) -> None:
-        """Make a door that is open as soon as the loop's server uses it.
+        """Make an HTTP server; it serves each connection that is passed to `take`.
 
         Args:
-            settings: Bounds and times.
-            secret: What peers must prove; None lets everybody in.
+            settings: Limits and timeouts.
+            secret: Peers must show it; None lets every peer in.
             codec: Knows the longest message that is taken.
-            tls: What connections shake hands with; None: they do not.
-            room: Whether a listener of that name can take another session.
+            tls: TLS context of the server; None: connections use no TLS.
+            room: Returns whether the listener of that name can take another session.
             welcome: Takes complete sessions.
-            report: Takes sentences about refusals.
+            report: Called with a sentence about each refusal.
         """
         super().__init__(
             self._answer,
@@ -166,10 +166,10 @@ class Door(web.Server):
         self._sessions: dict[str, Session] = {}
 
     def take(self, connection: socket.socket, address: str) -> Coroutine[Any, Any, None] | None:
-        """Count a connection; another one or this one is ended if there are too many.
+        """Count a connection; evict another one or this one if there are too many.
 
         Returns:
-            What is to be awaited for it to be served; None if it has been ended.
+            The coroutine that serves the connection; None if this one was evicted.
         """
         self._came += 1
         number = self._came
@@ -183,7 +183,7 @@ class Door(web.Server):
         return self._serve(number, connection)
 
     async def _serve(self, number: int, connection: socket.socket) -> None:
-        """Shake hands, if there is TLS, then take requests."""
+        """Complete the TLS handshake, if there is TLS, then let aiohttp handle requests."""
         loop, settings = asyncio.get_running_loop(), self._settings
         handler = self()
         self._numbers[handler] = number
@@ -195,25 +195,25 @@ class Door(web.Server):
                 ssl=self._tls,
                 ssl_handshake_timeout=None if self._tls is None else settings.handshake_s,
             )
-        except OSError as error:  # of TLS too; or the peer has gone, or it was ended
+        except OSError as error:  # TLS failed, the peer has gone, or the connection was evicted
             if number in self._cuts and self._tls is not None:
                 self._note(self._addresses[number], f"no TLS handshake: {type(error).__name__}")
-            self._numbers.pop(handler, None)  # no loop tells it of a connection that it never had
+            self._numbers.pop(handler, None)  # `connection_lost` is not called without a connection
             self._leave(number)
             connection.close()
 
     @property
     def visitors(self) -> tuple[int, int]:
-        """How many connections there are, and how many of them have not been let in."""
+        """How many connections there are, and how many of them have not shown the secret."""
         return len(self._visitors), self._visitors.count(TrustLevel.STRANGER)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """A connection has shaken hands; it was counted when it was accepted."""
+        """Register the transport of a connection, which `take` has counted, after its handshake."""
         super().connection_made(handler, transport)
         number = self._numbers[handler]
         if number in self._cuts:
             self._cuts[number] = transport.abort
-        else:  # it was ended meanwhile
+        else:  # it was evicted meanwhile
             transport.abort()
 
     def connection_lost(
@@ -224,7 +224,7 @@ class Door(web.Server):
         super().connection_lost(handler, exc)
 
     async def sweep(self) -> None:
-        """End connections that open no session in time; never returns."""
+        """Close connections that open no session in time; runs until cancelled."""
         loop = asyncio.get_running_loop()
         while True:  # until cancelled
             await asyncio.sleep(self._settings.handshake_s / 5)
@@ -232,7 +232,7 @@ class Door(web.Server):
                 self._show_out(number, f"no session within {self._settings.handshake_s:g} s")
 
     def _let_go(self, number: int | None) -> None:
-        """End the one that gives way, if there is one."""
+        """Close the connection that must be evicted, unless it is None."""
         if number is None:
             return
         stranger = self._visitors.trust(number) is TrustLevel.STRANGER
@@ -276,10 +276,10 @@ class Door(web.Server):
             return _last_answer(HTTPStatus.BAD_REQUEST, "")
 
     def _judge(self, request: web.BaseRequest) -> str:
-        """Return the name that is dialled.
+        """Check a request, and return the name that it dials.
 
         Raises:
-            Refused: The request is not let in.
+            Refused: The request fails a check; the exception holds the answer.
         """
         if request.query_string or "@" in request.path:
             raise Refused(
@@ -345,7 +345,7 @@ class Door(web.Server):
         return websocket
 
     def _expect_room(self, path: str) -> None:
-        """Refuse whoever dials a name at which no session can be accepted."""
+        """Refuse a request that dials a name at which no session can be accepted."""
         match self._room(path):
             case Room.UNKNOWN:
                 raise Refused(HTTPStatus.NOT_FOUND, f"nobody listens at {path[:80]!r}")
@@ -386,24 +386,24 @@ class Door(web.Server):
         return websocket
 
     def _settle(self, request: web.BaseRequest, session: Session) -> None:
-        """A connection belongs to a session, with which it rises."""
+        """Assign a connection to a session, whose admission raises its trust level."""
         self._visitors.settle(self._numbers.get(request.protocol, 0))
         session.risers.append(lambda: self._rise(request, TrustLevel.MEMBER))
 
 
 def _cut(connection: socket.socket) -> None:
-    """End a connection that may be in the hands of a transport, whose it stays."""
+    """Shut down a connection, but leave its socket open, because a transport may own it."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
 
 def path_of(name: str) -> str:
-    """Return the path at which a name is dialled."""
+    """Return the URL path at which a name is dialled."""
     return "/" + quote(name, safe="")
 
 
 def _is_harmless(request: web.BaseRequest) -> bool:
-    """Whether somebody only looks whether there is a server."""
+    """Whether a request only checks that a server is there, as a health check does."""
     asks = request.method == "GET" and request.path_qs == "/"
     wants = "Upgrade" in request.headers or "Authorization" in request.headers
     return asks and not wants
@@ -412,7 +412,7 @@ def _is_harmless(request: web.BaseRequest) -> bool:
 def _last_answer(
     status: HTTPStatus, text: str, headers: dict[str, str] | None = None
 ) -> web.Response:
-    """Return an answer after which the connection ends."""
+    """Return an answer after which the server closes the connection."""
     response = web.Response(status=status, text=text, headers=headers)
     response.headers["Connection"] = "close"
     response.force_close()

@@ -1,18 +1,18 @@
 """A session over websockets: one for control, others for bulk; see `messaging.links.link.Link`.
 
-Every socket has one reader that never stops reading while there is room for what it reads, and one
-writer behind a bounded queue. A reader that finds no room stops, and TCP tells the peer. Frames are
-those of `codec`; a frame that no honest peer sends ends this session and touches nothing else.
+Every socket has one reader, which reads as long as there is room for the messages, and one writer
+behind a bounded queue. A reader without room stops, and TCP applies backpressure to the peer.
+Frames are those of `codec`; a frame that violates the protocol ends this session and no other.
 
 Marks of the pace are websocket pings on the bulk sockets, `socket number`. Their echoes are pongs
 on the control socket, where no bulk of the other direction delays them: `socket number time`, with
 the microseconds of the echoing side's own monotonic clock (see `pacing`). Pings of the control
-socket itself are a backstop for peers that vanish; liveness proper is a matter of the actors' own
-heartbeats.
+socket itself are a keepalive, the last resort against vanished peers; the actors' own heartbeats
+decide about liveness.
 
-Closing goes control first: what waits there is sent, then the reason as the websocket's close
-message, then the peer's answer is awaited, and only then are the bulk sockets closed. So a peer
-that sees a bulk socket end before it was told a reason knows that the connection broke.
+The control socket closes first: this end sends the control that waits, then the reason as the
+websocket's close message, then awaits the peer's answer, and only then closes the bulk sockets. So
+a peer that sees a bulk socket end before it received a reason knows that the connection broke.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ from messaging.websocket.settings import WebsocketSettings
 from messaging.websocket.wire import BROKEN, WebSocket, Wire, frame_bytes
 
 REASON_BYTES = 123
-"""The most that a websocket's close message can carry."""
+"""The longest reason that a websocket's close message can carry."""
 ECHOES_MAX = 1024
-"""Marks whose echoes wait to be sent; the newest say the most."""
+"""Echoes that may wait to be sent; beyond that the oldest are dropped, as the newest say most."""
 
 _CLOSE_CODE = struct.Struct(">H")
 _MARK = re.compile(rb"\d{1,3} \d{1,18}")
@@ -48,7 +48,7 @@ _ECHO = re.compile(rb"\d{1,3} \d{1,18} \d{1,18}")
 
 
 def _no_payload(envelope: Envelope, _: tuple[int, ...]) -> Sequence[memoryview]:
-    """Refuse a payload on the control socket, where nothing bounds how many of them wait."""
+    """Refuse a payload on the control socket, where nothing bounds the payloads that wait."""
     raise FrameError(f"a {type(envelope.body).__name__!r} with a payload on the control socket")
 
 
@@ -68,18 +68,19 @@ class WebsocketLink:
         admitted: Callable[[], None] | None = None,
         report: Callable[[str], None] | None = None,
     ) -> None:
-        """Make a link of sockets that are open; it lives once `run` does.
+        """Make a link from open sockets; it sends and receives while `run` runs.
 
         Args:
-            names: Of this end and of the other.
+            names: The names of this end and of the other.
             control: The socket for control.
-            bulks: The sockets for bulk, in their order.
+            bulks: The sockets for bulk, in the order of their indices.
             codec: Knows the message types and the limits.
-            settings: Bounds and times.
-            allocate: Gives the buffers of payloads.
-            turns: Of all links of this process.
-            admitted: Called when the peer is admitted, before which no bulk is read; None: it is.
-            report: Takes sentences about peers that misbehave.
+            settings: Capacities and timeouts.
+            allocate: Returns the buffers for arriving payloads.
+            turns: The reading budget that all links of this process share.
+            admitted: Called when the peer is admitted, and no bulk is read before; None: the peer
+                counts as admitted.
+            report: Called with a sentence about each protocol violation of the peer.
         """
         self.local, self.remote = names
         self.close_reason: str | None = None
@@ -104,7 +105,7 @@ class WebsocketLink:
         self._control_in_bytes = 0
         self._turn = 0  # the bulk socket from which the next envelope is received
         self._unread_bytes = 0
-        self._held = admitted is not None  # whether the bulk sockets are not read, for want of room
+        self._held = admitted is not None  # whether reading of the bulk sockets is paused
         self._echoes: deque[bytes] = deque(maxlen=ECHOES_MAX)
         self._waiter: asyncio.Future[None] | None = None
         self._to_send = asyncio.Event()
@@ -121,29 +122,29 @@ class WebsocketLink:
 
     @property
     def closed(self) -> bool:
-        """Whether the session is over; what has arrived before can still be received."""
+        """Whether the session is over; envelopes that arrived before can still be received."""
         return self.close_reason is not None
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes of websocket frames that this end has given to its sockets."""
+        """Bytes of websocket frames that this end has written to its sockets."""
         return self._control_sent + sum(bulk.socket.bytes_sent for bulk in self._bulks)
 
     @property
     def bytes_received(self) -> int:
-        """Bytes of websocket frames that have come from the other end."""
+        """Bytes of websocket frames received from the other end."""
         return self._control_received + sum(bulk.socket.bytes_received for bulk in self._bulks)
 
     @property
     def unread_bytes(self) -> int:
-        """Size of the bulk envelopes that have arrived and wait to be received."""
+        """Size of the bulk envelopes in the inboxes, which wait for `receive`."""
         return self._unread_bytes
 
     def send(self, envelope: Envelope, lane: Lane = Lane.CONTROL, topic: str | None = None) -> bool:
-        """Offer an envelope; False if it was not taken; see `messaging.links.link.Link`.
+        """Queue an envelope; return False if it was not taken; see `messaging.links.link.Link`.
 
         Raises:
-            EncodeError: The envelope cannot be put on a wire.
+            EncodeError: The envelope cannot be encoded, or has a payload and not the bulk lane.
         """
         if self.close_reason is not None:
             return False
@@ -160,11 +161,11 @@ class WebsocketLink:
         return True
 
     def holds(self, topic: str) -> bool:
-        """Whether a bulk envelope of this topic waits here, or has not been sent to its end."""
+        """Whether a bulk envelope of this topic is queued, or not yet sent completely."""
         return self._bulk_out.holds(topic) or any(bulk.topic == topic for bulk in self._bulks)
 
     async def receive(self) -> Envelope:
-        """Wait for the next envelope, control before bulk.
+        """Wait for the next envelope; control has priority over bulk.
 
         Raises:
             LinkClosed: The session is over and everything that arrived has been received.
@@ -185,7 +186,7 @@ class WebsocketLink:
                 self._waiter = None
 
     def admit(self) -> None:
-        """Read bulk from now on: the peer has shown who it is."""
+        """Read bulk from now on, because the peer has proven who it is."""
         if self._on_admitted is not None:
             admitted, self._on_admitted = self._on_admitted, None
             self._release()
@@ -193,11 +194,11 @@ class WebsocketLink:
                 admitted()
 
     def close(self, reason: str) -> None:
-        """End the session; what waits here unread is forgotten, control that was sent is not."""
+        """End the session; discard unread envelopes, but still send the queued control."""
         self._close(reason, WSCloseCode.OK)
 
     async def run(self) -> None:
-        """Carry the session until it is over and its sockets are closed."""
+        """Run the session until it is over and its sockets are closed."""
         try:
             async with Scope(f"link-{self.remote}", self._task_failed) as scope:
                 scope.spawn(self._guarded(self._read_control()), "read-control")
@@ -220,10 +221,10 @@ class WebsocketLink:
                 await bulk.socket.hang_up(self._settings.close_s)
             self.ended.set()
 
-    # ------------------------------------------------------- what the bulk sockets tell
+    # ------------------------------------------------------- callbacks of the bulk sockets
 
     def bulk_arrived(self, index: int, envelope: Envelope) -> None:
-        """Take an envelope; if there are enough, read no more for now."""
+        """Queue an envelope; pause reading if the inboxes are full."""
         if self.closed:
             return
         self._bulks[index].inbox.append(envelope)
@@ -235,18 +236,18 @@ class WebsocketLink:
                 bulk.socket.pause_reading()
 
     def bulk_marked(self, data: bytes) -> None:
-        """Echo a mark, on the control socket."""
+        """Echo a mark on the control socket."""
         if _MARK.fullmatch(data) is None:
             raise RemoteFault("a mark of another form")
         self._echoes.append(b"%s %d" % (data, int(asyncio.get_running_loop().time() * 1e6)))
         self._to_send.set()
 
     def bulk_faulted(self, fault: RemoteFault) -> None:
-        """End the session: the peer sent what it must not send."""
+        """End the session, because the peer violated the protocol."""
         self._fault(fault)
 
     def bulk_ended(self, reason: str) -> None:
-        """End the session, if it is not over already: it lives with all of its sockets."""
+        """End the session, if it is not over already: it ends with any of its sockets."""
         self._lose(reason)
 
     def _next_unread(self) -> Envelope | None:
@@ -265,7 +266,7 @@ class WebsocketLink:
         return envelope
 
     def _release(self) -> None:
-        """Read on, if there is room again."""
+        """Resume reading bulk, if the peer is admitted and there is room again."""
         if self._held and self._on_admitted is None and not self._bulk_full():
             self._held = False
             for bulk in self._bulks:
@@ -283,7 +284,7 @@ class WebsocketLink:
             self._end(reason)
 
     def _lose(self, reason: str) -> None:
-        """Learn that the peer is gone; what has arrived can still be received."""
+        """Learn that the peer is gone; envelopes that arrived can still be received."""
         self._peer_gone.set()
         if self.close_reason is None:
             self._control_out.clear()
@@ -304,7 +305,7 @@ class WebsocketLink:
     # ---------------------------------------------------------------------------------- tasks
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let broken connections and bad frames end the session, and nothing else."""
+        """End the session on a broken connection or a bad frame; let other errors through."""
         try:
             await work
         except RemoteFault as fault:
@@ -319,7 +320,7 @@ class WebsocketLink:
         self._close(str(fault), code)
 
     def _task_failed(self, name: str, error: BaseException) -> None:
-        """Report a mistake of this program, which must not go unseen."""
+        """Report a bug of this program to the loop, so that it does not go unnoticed."""
         self._close("internal error of the peer", WSCloseCode.INTERNAL_ERROR)
         context = {"message": f"{name} failed", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
@@ -350,7 +351,7 @@ class WebsocketLink:
 
     async def _write_control(self) -> None:
         numbers = itertools.count()
-        while True:  # until everything is sent after the end
+        while True:  # until the link is closed and everything is sent
             await self._send_echoes()
             while self._control_out:
                 frame = head_frame(self._control_out.popleft(), next(numbers))
@@ -392,7 +393,7 @@ class WebsocketLink:
         )
 
     def _note_echo(self, data: bytes) -> None:
-        """Take a pong: the echo of a bulk socket's mark, or of the backstop's empty ping."""
+        """Process a pong: the echo of a bulk socket's mark, or of the keepalive's empty ping."""
         if not data:
             return
         if _ECHO.fullmatch(data) is None:
@@ -418,10 +419,10 @@ class WebsocketLink:
             self._lose(f"connection lost: {error or 'the peer ended it without a reason'}")
 
     async def _watch(self) -> None:
-        """Give up a peer of whom nothing was heard for long, whatever the connection says.
+        """Give up a peer that was silent for too long, whatever state the connection reports.
 
-        It counts its own looks instead of measuring time, so that a pause of this very process
-        counts as one look.
+        The keepalive counts its own checks instead of measuring time, so that a pause of this
+        process itself counts as one check.
         """
         limit = self._settings.silent_pings
         while not self.closed:
@@ -440,7 +441,7 @@ class WebsocketLink:
                 await self._guarded(self._control.ping(b""))
 
     async def _say_goodbye(self, code: int, reason: str) -> None:
-        """Send what waits and the reason, and wait for the peer's answer; within bounds."""
+        """Send queued control and the reason; wait for the peer's answer up to `close_s`."""
         data = reason.encode()[:REASON_BYTES].decode(errors="ignore").encode()
         try:
             async with asyncio.timeout(self._settings.close_s):
@@ -448,10 +449,10 @@ class WebsocketLink:
                 await self._control.send_frame(_CLOSE_CODE.pack(code) + data, WSMsgType.CLOSE)
                 await self._peer_gone.wait()
         except (TimeoutError, *BROKEN):
-            self._cut()  # it will find the connection lost
+            self._cut()  # the peer will see a lost connection
 
     def _cut(self) -> None:
-        """End the connections at once: nobody at the other end takes part in closing them."""
+        """Abort the connections, because the other end takes no part in closing them."""
         self._wire.abort()
         for bulk in self._bulks:
             bulk.socket.abort()

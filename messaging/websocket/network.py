@@ -1,7 +1,7 @@
 """Links between processes and hosts, over websockets; see `messaging.links.link.Network`.
 
-One HTTP server per process carries all its listeners: a name is a path. A process that only dials
-never opens one.
+One HTTP server per process serves all its listeners: the name of a listener is a URL path. A
+process that only dials never opens a server.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ from messaging.websocket.wire import Wire
 __all__ = ["WebsocketListener", "WebsocketNetwork", "WebsocketSettings"]
 
 LISTEN_BACKLOG = 128
-"""Connections that the system keeps until they are accepted, and that are accepted at once: those
-that were let in meanwhile are no strangers any more when the next ones come."""
+"""Connections that the system queues until they are accepted: those that were accepted and have
+shown the secret meanwhile are no strangers any more when the next ones come."""
 
 
 class WebsocketListener(BacklogListener[WebsocketLink]):
@@ -56,7 +56,7 @@ class WebsocketListener(BacklogListener[WebsocketLink]):
         self._network = network
 
     def close(self) -> None:
-        """Accept nobody any more, and free the name."""
+        """Stop listening, and free the name."""
         super().close()
         self._network.forget_listener(self)
 
@@ -78,13 +78,13 @@ class WebsocketNetwork:
         """Make a network that can dial; `open` lets it listen too.
 
         Args:
-            message_types: What may be the body of an envelope, on both sides.
-            settings: Bounds and times.
-            secret: Shown when dialling, demanded when dialled.
-            server_tls: Listen with TLS.
+            message_types: Dataclasses that may be the body of an envelope, on both sides.
+            settings: Capacities and timeouts.
+            secret: This process shows it when dialling, and demands it when dialled.
+            server_tls: TLS context of the server; None: it listens without TLS.
             client_tls: Dial wss:// with these authorities and certificates; None: the system's.
             limits: The most that a peer may send.
-            report: Takes sentences about peers that are refused or misbehave.
+            report: Called with a sentence about each peer that is refused or misbehaves.
 
         Raises:
             LocalFault: A chunk would exceed the limits.
@@ -99,7 +99,7 @@ class WebsocketNetwork:
         self._turns = ReadingTurns()
         self._caller = Caller(self._settings, secret, client_tls, self._codec)
         self._listeners: dict[str, WebsocketListener] = {}
-        self._ended: set[str] = set()  # names at which somebody listened and nobody does
+        self._ended: set[str] = set()  # names whose listener was closed, and that have no new one
         self._links: dict[WebsocketLink, None] = {}
         self._scope = Scope("websockets", self._task_failed)
         self._server: Acceptor | None = None
@@ -108,10 +108,10 @@ class WebsocketNetwork:
         self.port = 0
 
     def allow(self, limits: Limits) -> None:
-        """Bound what peers may send, in sessions that are opened from now on.
+        """Limit what peers may send, in sessions that are opened from now on.
 
         Args:
-            limits: The most that the messages of this process's own run can need.
+            limits: Bounds on messages, as large as this process's own run can need.
 
         Raises:
             LocalFault: A chunk would exceed them.
@@ -129,10 +129,11 @@ class WebsocketNetwork:
         Args:
             host: Address to bind.
             port: Port to bind; 0: any that is free.
-            advertise: What others dial instead, as `host` or `host:port`.
+            advertise: The address that others dial instead, as `host` or `host:port`.
 
         Raises:
-            LocalFault: It cannot be bound, or others could come in without a secret.
+            LocalFault: The address cannot be bound, or other machines could connect without a
+                secret.
         """
         if self._server is not None:
             raise LocalFault(f"this process listens at {self._place} already")
@@ -160,7 +161,7 @@ class WebsocketNetwork:
         self._scope.spawn(self._door.sweep(), "sweep")
 
     def url(self, name: str) -> str:
-        """Return what others dial to reach a name of this process.
+        """Return the URL that others dial to reach a name of this process.
 
         Raises:
             LocalFault: Nobody can reach this process: `open` was not called.
@@ -174,7 +175,7 @@ class WebsocketNetwork:
         """Let others dial a name of this process, at `url(address)`.
 
         Args:
-            address: The name.
+            address: The name to listen at.
             guests: See `messaging.links.link.Network`.
 
         Raises:
@@ -193,7 +194,7 @@ class WebsocketNetwork:
         """Open a session with whoever listens at `address`, under the name `local`.
 
         Raises:
-            DialFailed: No session came about; the sentence says why and what to do.
+            DialFailed: No session could be opened; the message says why and what to do.
         """
         if self._scope.closed:
             raise DialFailed("this network is closed")
@@ -201,7 +202,7 @@ class WebsocketNetwork:
         return self._link(local, remote, control, bulks)
 
     async def close(self) -> None:
-        """End every session, after what waits on control is sent, and stop listening."""
+        """Stop listening, and end every session after its queued control is sent."""
         for listener in list(self._listeners.values()):
             listener.close()
         if self._server is not None:
@@ -319,10 +320,11 @@ def _bracketed(host: str) -> str:
 
 
 def own_address(everywhere: str) -> str:
-    """Return the address from which this machine reaches others; nothing is sent to find out.
+    """Return the address from which this machine reaches others, without sending anything.
 
     Args:
-        everywhere: `::` for one of IPv6, for whoever listens there has no other; else of IPv4.
+        everywhere: `::` asks for an IPv6 address, because a server bound to it has no other; any
+            other text asks for an IPv4 address.
     """
     ip6 = ":" in everywhere
     try:

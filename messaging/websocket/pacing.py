@@ -1,40 +1,40 @@
-"""Decides how many bulk bytes may be under way; pure.
+"""Congestion window of a bulk socket: how many bytes may be under way (in flight); pure.
 
-A sender that writes as fast as the system takes it fills every queue between itself and the peer,
-and whoever shares the way waits behind it: a shaper with a queue of two seconds makes a heartbeat
-two seconds late. So the sender asks for echoes. A mark is sent behind the bytes; the peer echoes it
-when it has read up to there, with the time of its own clock. Both together tell two things:
+A sender that writes as fast as the system accepts bytes fills every queue on the path to the peer,
+and delays all other traffic on it: a shaper with a queue of two seconds makes a heartbeat two
+seconds late. So the sender asks for echoes. It sends a mark behind the bytes; the peer echoes the
+mark when it has read up to there, with the time of its own clock. Mark and echo yield two figures:
 
-    rate of the way    = bytes under way when the mark was sent / time until its echo
+    rate of the path   = bytes under way when the mark was sent / time until its echo
     delay by queueing  = passage of the mark − the least passage seen, where
     passage            = time at the peer when it arrived − time here when it was sent
 
 The first is Little's law and holds however the bytes were spread. The second is of this direction
-alone: queues that the peer's own bulk builds delay the echo, but are for the peer to keep short.
-The bytes that may be under way are those which the way drains within the time that an echo takes
-without our queue, and the delay that is allowed:
+alone: queues that the peer's own bulk builds delay the echo, but the peer has to keep them short.
+The bytes that may be under way are those which the path drains within the time that an echo takes
+without our queue, plus the delay that is allowed:
 
     window = rate × (time until the echo − delay + allowed)
 
-As long as the delay is less than is allowed, the sender is what limits: the window grows, up to
-twice what was under way when the mark was sent, and on a way without a queue it soon limits
-nothing. Longer delays shrink it to the figure above at once.
+As long as the delay is less than is allowed, the sender itself is the bottleneck: the window grows,
+up to twice what was under way when the mark was sent, and on a path without a queue it soon stops
+limiting. Longer delays shrink it to the figure above at once.
 
-Nothing is computed across clocks here that would need them to agree. A passage is no time: it is
-off by whatever lies between the two clocks. Only differences of passages count, in which that
-cancels, and over the `REFRESH_S` for which a least is kept even a bad clock drifts by a few
-milliseconds. Nothing but the pace of our own sending depends on it. A queue cannot have delayed a
-mark for longer than its echo took, so a clock that jumps, or a peer that makes its times up, at
-worst turns the passage into the whole round trip, on which a pace can be kept as well.
+No computation here requires the two clocks to agree. A passage is no duration: it includes the
+offset between the two clocks. Only differences of passages count, in which the offset cancels, and
+over the `REFRESH_S` for which a least passage is kept even a bad clock drifts by a few
+milliseconds. Only the pace of our own sending depends on it. A queue cannot have delayed a mark
+for longer than its echo took; so if a clock jumps, or a peer invents its times, at worst the
+whole round trip takes the place of the passage, and it too can control a pace.
 
-The least passage grows stale, because ways change, and because a sender never sees it again while
-it keeps a queue of its own. So every `REFRESH_S` the window is closed to the floor until what is
-under way has drained; the echo after that is the new least. Then the way is empty, and whatever
-may be under way goes into its queue at once; so the window opens again at what the way drains
-within the delay that is allowed, and grows from there.
+The least passage becomes stale, because paths change, and because a sender never sees it again
+while it keeps a queue of its own. So every `REFRESH_S` the window shrinks to the floor until the
+bytes under way have drained; the echo after that sets the new least. By then the path is empty, and
+all bytes that may be under way would enter its queue at once; so the window reopens at what the
+path drains within the delay that is allowed, and grows from there.
 
 Reference: the window is that of FAST TCP (Wei et al. 2006), the refresh that of BBR (Cardwell et
-al. 2016); the aim, to make way for others at a bounded delay, and the delay of one direction are
+al. 2016); the aim, to yield to other traffic at a bounded delay, and the delay of one direction are
 those of LEDBAT (RFC 6817).
 """
 
@@ -52,14 +52,14 @@ MARK_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What is remembered of a mark until its echo.
+    """A mark that was sent and whose echo has not come.
 
     Attributes:
-        number: Of this mark, counted from 1.
-        sent_bytes: Everything sent before it.
-        under_way: Bytes between it and the last echo when it was sent.
-        sent_s: When it was sent.
-        fresh: Whether it tells the least passage anew, because little was under way.
+        number: Sequence number of the mark, counted from 1.
+        sent_bytes: All bytes sent before the mark.
+        under_way: Bytes sent since the last echoed mark, at the time of this one.
+        sent_s: When the mark was sent.
+        fresh: Whether its passage becomes the new least, because little was under way.
     """
 
     number: int
@@ -74,15 +74,15 @@ class Pace:
 
     Attributes:
         window: The bytes that may be under way.
-        delay_s: Delay by queueing that the last echo told of.
+        delay_s: Delay by queueing, according to the last echo.
     """
 
     def __init__(self, allowed_s: float, chunk_bytes: int) -> None:
-        """Start without knowledge of the way.
+        """Start with `START_BYTES`, before anything about the path is measured.
 
         Args:
             allowed_s: Delay by queueing that the sender may cause.
-            chunk_bytes: Largest frame that is wanted.
+            chunk_bytes: Largest frame that the caller wants.
         """
         self.window = START_BYTES
         self.delay_s = 0.0
@@ -105,12 +105,12 @@ class Pace:
 
     @property
     def chunk_bytes(self) -> int:
-        """How large the next frame may be: several go into a window, however small it is."""
+        """How large the next frame may be: any window has room for several frames."""
         return max(FLOOR_BYTES // 2, min(self._largest, self._limit // MARKS_PER_WINDOW))
 
     @property
     def awaits_echo(self) -> bool:
-        """Whether a mark is out."""
+        """Whether a mark was sent whose echo has not come."""
         return bool(self._marks)
 
     def may_send(self) -> bool:
@@ -118,11 +118,11 @@ class Pace:
         return self._sent - self._echoed < self._limit
 
     def sent(self, size_bytes: int) -> None:
-        """Note that a frame was handed over."""
+        """Note that a frame was written to the socket."""
         self._sent += size_bytes
 
     def mark_due(self) -> bool:
-        """Whether a mark must be sent now: enough bytes are behind the last one, or no room."""
+        """Whether a mark must be sent now: enough bytes are unmarked, or the window is full."""
         unmarked = self._sent - self._marked
         if unmarked <= 0:
             return False
@@ -141,15 +141,15 @@ class Pace:
         """Note the echo of a mark.
 
         Args:
-            number: Of the mark.
+            number: Sequence number of the mark.
             now_s: When the echo came.
             received_s: When the peer received the mark, by its own clock.
 
         Returns:
-            False if no such mark is out.
+            False if no such mark awaits its echo.
         """
         while self._marks and self._marks[0].number < number:
-            self._marks.popleft()  # its echo is lost; this one says more
+            self._marks.popleft()  # its echo was lost; this later one says more
         if not self._marks or self._marks[0].number != number:
             return False
         mark = self._marks.popleft()

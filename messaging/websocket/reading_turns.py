@@ -1,33 +1,33 @@
-"""Whose message is read next, when many come at once: no session holds up the loop, nor the others.
+"""Fair scheduling of reads: no session blocks the event loop or starves the other sessions.
 
-To read a document of many small values takes milliseconds, during which nobody else has the loop.
-So all links of a process share what may be read between two turns of the loop. Whoever asks waits
-in one of two rows, and each link asks for one message at a time: so every session has as much as
-every other one. Those that were admitted go first, and the others have little beside them.
+Decoding a document of many small values takes milliseconds, during which nothing else can run. So
+all links of a process share a budget of bytes for each iteration of the loop. A link that must wait
+joins one of two queues, and each link asks for one message at a time: so all sessions get equal
+shares. Links of admitted peers go first; the others (guests) have a small budget beside them.
 """
 
 import asyncio
 from collections import deque
 
 BYTES_AT_ONCE = 1 << 13
-"""Of messages, in one turn of the loop: a few milliseconds if every byte is a value."""
+"""Budget for one iteration of the loop: a few milliseconds if every byte is a value."""
 
 GUESTS_BYTES_AT_ONCE = 1 << 11
-"""Of messages of those who were not admitted, beside that: one long message, or some short ones."""
+"""Extra budget for peers that were not admitted: one long message, or some short ones."""
 
 MESSAGE_BYTES = 64
-"""What each message costs besides its bytes."""
+"""Cost of each message in addition to its bytes."""
 
 
 class ReadingTurns:
-    """What the links of one process may read in this turn of the loop.
+    """The reading budget that the links of one process share.
 
     Args:
-        at_once: bytes of one turn; a message that is longer has a turn of its own.
+        at_once: bytes per iteration of the loop; a longer message takes an iteration of its own.
     """
 
     def __init__(self, at_once: int = BYTES_AT_ONCE) -> None:
-        """Nothing was read."""
+        """Begin with a full budget and empty queues."""
         self._at_once = at_once
         self._left = at_once
         self._members: deque[tuple[asyncio.Future[None], int]] = deque()
@@ -35,10 +35,10 @@ class ReadingTurns:
         self._renewing = False
 
     async def wait(self, size_bytes: int, *, member: bool) -> None:
-        """Wait until a message may be read.
+        """Wait until a message may be processed.
 
         Args:
-            size_bytes: of the message.
+            size_bytes: size of the message.
             member: whether its sender was admitted.
         """
         cost = size_bytes + MESSAGE_BYTES
@@ -56,7 +56,7 @@ class ReadingTurns:
             asyncio.get_running_loop().call_soon(self._renew)
 
     def _renew(self) -> None:
-        """Another turn of the loop has begun."""
+        """Renew the budget at the next iteration of the loop, and serve both queues."""
         self._renewing = False
         self._left = self._at_once
         while self._left > 0 and self._members:
@@ -69,7 +69,7 @@ class ReadingTurns:
 
     @staticmethod
     def _give(row: deque[tuple[asyncio.Future[None], int]]) -> int:
-        """Let the first of a row read; returns what that costs."""
+        """Let the first link of a queue read; return the cost of its message."""
         turn, cost = row.popleft()
         if turn.done():  # its link has ended meanwhile
             return 0

@@ -1,7 +1,7 @@
-"""Who may open a session: a shared secret, and TLS contexts whose mistakes read as sentences.
+"""Authentication: a shared secret, and TLS contexts that explain wrong files in a sentence.
 
 The secret travels in the `Authorization` header of each websocket's opening request, never in a
-URL, because URLs end up in logs. It is compared in constant time and shows up in no text.
+URL, because URLs end up in logs. It is compared in constant time, and no text shows it.
 """
 
 import hmac
@@ -25,23 +25,23 @@ ADDRESSES_REMEMBERED = 1024
 
 
 class Secret:
-    """A shared secret that does not show itself.
+    """A shared secret, whose `repr` does not show it.
 
     Attributes:
-        warning: What is unsafe about where it came from; None if nothing is.
+        warning: Why the file that it came from is unsafe; None if it is not.
     """
 
     __slots__ = ("_value", "warning")
 
     def __init__(self, value: str, *, source: str = "the secret") -> None:
-        """Take a secret.
+        """Hold a secret.
 
         Args:
-            value: At least 16 visible ASCII characters.
-            source: Where it came from, for the sentence.
+            value: From 16 to 4096 visible ASCII characters.
+            source: Where it came from; error messages name it.
 
         Raises:
-            LocalFault: It is too short, or cannot travel in a header.
+            LocalFault: The secret is too short or too long, or a header cannot carry it.
         """
         self.warning: str | None = None
         self._value = value
@@ -63,7 +63,7 @@ class Secret:
 
     @classmethod
     def generate(cls) -> Self:
-        """Make a new secret that cannot be guessed."""
+        """Make a new random secret."""
         return cls(secrets.token_urlsafe(GENERATED_BYTES))
 
     @classmethod
@@ -71,7 +71,7 @@ class Secret:
         """Read a secret from a file that holds nothing else.
 
         Raises:
-            LocalFault: There is no such file, it cannot be read, or it holds no secret.
+            LocalFault: There is no such file, it cannot be read, or it holds no valid secret.
         """
         try:
             text = path.read_text(encoding="utf-8")
@@ -89,24 +89,24 @@ class Secret:
 
     @classmethod
     def from_env(cls, name: str, environment: Mapping[str, str]) -> Self | None:
-        """Take the secret from an environment variable; None if it is not set.
+        """Return the secret in an environment variable; None if the variable is not set.
 
         Raises:
-            LocalFault: The variable holds no secret.
+            LocalFault: The variable holds no valid secret.
         """
         value = environment.get(name)
         return None if value is None else cls(value.strip(), source=f"the variable {name}")
 
     def write(self, path: Path) -> None:
-        """Write it to a new file that only its owner can read.
+        """Write the secret to a new file that only its owner can read.
 
         Raises:
-            LocalFault: The file is there already, or cannot be written.
+            LocalFault: The file exists already, or cannot be written.
         """
         try:
             if path.exists():
                 raise FileExistsError(f"{path} is there already")
-            fresh = path.with_name(path.name + ".new")  # half a secret is none
+            fresh = path.with_name(path.name + ".new")  # so that a crash leaves no half secret
             fresh.unlink(missing_ok=True)
             fresh.touch(mode=0o600)
             fresh.write_text(self._value + "\n", encoding="utf-8")
@@ -115,15 +115,15 @@ class Secret:
             raise LocalFault(f"the secret cannot be written to {path}: {error}") from error
 
     def header(self) -> str:
-        """Return the value of the `Authorization` header that proves it; not for texts."""
+        """Return the `Authorization` header's value; it holds the secret, so never print it."""
         return f"Bearer {self._value}"
 
     def matches(self, candidate: str | None) -> bool:
-        """Compare in a time that tells nothing."""
+        """Compare in constant time."""
         return hmac.compare_digest((candidate or "").encode(), self._value.encode())
 
     def admits(self, header: str | None) -> bool:
-        """Whether the value of an `Authorization` header proves the secret."""
+        """Whether the value of an `Authorization` header holds the secret."""
         kind, _, value = (header or "").partition(" ")
         return self.matches(value) and kind.lower() == "bearer"
 
@@ -132,9 +132,9 @@ def server_tls(certificate: Path, key: Path, client_ca: Path | None = None) -> s
     """Make the context of a listener.
 
     Args:
-        certificate: Its certificate, with those between it and the authority, as PEM.
-        key: Its private key, as PEM.
-        client_ca: Peers must show a certificate of this authority.
+        certificate: The listener's certificate with all intermediate certificates, as PEM.
+        key: The listener's private key, as PEM.
+        client_ca: Peers must show a certificate of this authority; None: they need none.
 
     Raises:
         LocalFault: A file is missing or not what it should be.
@@ -156,7 +156,7 @@ def client_tls(
     Args:
         ca: Authority that signed the listener's certificate; None: those that the system trusts.
         certificate: This peer's own certificate, if the listener demands one.
-        key: Its private key.
+        key: Private key of that certificate.
 
     Raises:
         LocalFault: A file is missing or not what it should be.
@@ -205,10 +205,10 @@ def _no_password() -> str:
 
 
 def only_loopback(host: str) -> bool:
-    """Whether everything that `host` means is reached from this machine alone.
+    """Whether all addresses of `host` can be reached from this machine alone.
 
     Raises:
-        LocalFault: The name is not known.
+        LocalFault: The name cannot be resolved.
     """
     try:
         places = {place[4][0] for place in socket.getaddrinfo(host, None)} if host else {"::"}
@@ -218,13 +218,13 @@ def only_loopback(host: str) -> bool:
 
 
 class RefusalReport:
-    """Passes on sentences about refused peers, so many per second and address.
+    """Reports refused peers, with a rate limit per address: at most `per_s` sentences a second.
 
-    What is left out is counted, and the count is passed on with the next sentence. Only the last
-    addresses are remembered.
+    It counts the refusals that it leaves out, and tells the count with the next sentence. It
+    remembers only the latest addresses.
 
     Attributes:
-        left_out: Refusals that were not passed on since the last one that was.
+        left_out: Refusals that were not reported since the last one that was.
     """
 
     def __init__(self, report: Callable[[str], None], per_s: int) -> None:
@@ -234,7 +234,7 @@ class RefusalReport:
         self.left_out = 0
 
     def refused(self, address: str, sentence: str, now_s: float) -> None:
-        """Report a refusal, unless its address has used up its share of this second."""
+        """Report a refusal, unless its address has reached the limit of this second."""
         began_s, count = self._seen.pop(address, (now_s, 0))
         if now_s - began_s >= 1.0:
             began_s, count = now_s, 0

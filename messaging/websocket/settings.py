@@ -1,4 +1,4 @@
-"""What can be set about websocket links, and why it is set as it is."""
+"""Settings of websocket links, with the reasons for them."""
 
 from dataclasses import dataclass, replace
 
@@ -8,34 +8,34 @@ from messaging.errors import LocalFault
 BULK_SOCKETS_MAX = 16
 
 FILES_KEPT = 256
-"""Of the files that a process may open: for all that is not a connection, such as its disk."""
+"""Open files that `within` keeps for uses other than connections, such as the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebsocketSettings:
-    """How websocket links behave; the defaults suit a hub with a thousand learners.
+    """Limits and timeouts of websocket links; the defaults suit a hub with a thousand learners.
 
     Attributes:
-        chunk_bytes: Most bulk data in one frame; a way that is slow gets smaller ones.
-        bulk_sockets: Bulk sockets per session, beside the one for control; the listener decides.
-        control_capacity: Control envelopes that may wait to be sent, and to be received.
-        bulk_capacity: The same for bulk envelopes.
-        control_inbox_bytes: Once so many bytes of control wait unread, no more is read.
-        outbox_bytes: Of bulk without a topic that may wait to be sent beside another envelope.
-        inbox_bytes: Once so many bytes of bulk wait unread, no more is read from the sockets.
-        queue_delay_s: How much longer than the least possible bulk may make the way to the peer;
-            None sends as fast as the system takes it.
+        chunk_bytes: Most bulk data in one frame; a slow path gets smaller frames.
+        bulk_sockets: Bulk sockets per session, beside the control socket; the listener decides.
+        control_capacity: Control envelopes that may wait to be sent, and as many to be received.
+        bulk_capacity: Bulk envelopes that may wait to be sent, and as many to be received.
+        control_inbox_bytes: Reading of control pauses while more bytes than this wait unread.
+        outbox_bytes: Bulk bytes without a topic that may wait to be sent; one alone may exceed it.
+        inbox_bytes: Reading of the bulk sockets pauses while more bytes than this wait unread.
+        queue_delay_s: Queueing delay that bulk may cause on the path to the peer; None: bulk is
+            sent as fast as the system accepts it.
         handshake_s: How long a peer may take from connecting to a session that is complete.
-        close_s: How long closing may take to send what waits and to hear the peer's answer.
-        ping_s: How often the backstop looks whether anything was heard.
-        silent_pings: After so many looks in vain a session is given up.
+        close_s: How long closing may take to send queued control and to get the peer's answer.
+        ping_s: Interval at which the keepalive checks whether anything arrived.
+        silent_pings: A session is given up after so many checks without success.
         user_timeout_s: How long the system may wait for sent bytes to be acknowledged.
         backlog: Complete sessions that may wait to be accepted, per listener.
-        connections_max: Connections of the server, of whatever kind. Those that showed the secret
-            have no other bound, so that members are bounded by memory and open files alone.
-        unauthenticated_max: Those of them that have not shown the secret yet; who gives way is said
-            in `visitors`.
-        guests_max: Those that have shown it, and have not been admitted by whom they came to.
+        connections_max: Most connections of the server, of whatever kind. Members have no other
+            bound, so that memory and open files alone limit them.
+        unauthenticated_max: Most connections that have not shown the secret yet; `visitors` says
+            which one is evicted.
+        guests_max: Most connections that have shown it and whose session is not admitted yet.
         refusals_per_s: Refusals that are reported, per second and address.
     """
 
@@ -59,7 +59,7 @@ class WebsocketSettings:
     refusals_per_s: int = 10
 
     def __post_init__(self) -> None:
-        """Refuse settings under which no session could work.
+        """Refuse settings with which no session could work.
 
         Raises:
             LocalFault: A value is out of range.
@@ -76,9 +76,9 @@ class WebsocketSettings:
             raise LocalFault(f"chunk_bytes must be at least {MIN_CHUNK_BYTES}")
 
     def within(self, files: int) -> "WebsocketSettings":
-        """The same with so few connections that a process of so many open files can use its disk.
+        """Return settings that leave enough of a process's `files` open files for its disk.
 
-        Most of them are left to those that have shown the secret.
+        Connections that have shown the secret get the largest share.
         """
         connections = max(1, files // 4, files - FILES_KEPT)
         return replace(

@@ -1,18 +1,18 @@
-"""Who is connected, how far each of them has come, and who gives way when there are too many; pure.
+"""Connections, their trust levels, and which one is evicted when there are too many; pure.
 
 =========  ===============================================  =====================================
-trust      what it has shown                                bound
+trust      what the connection has shown                    bound
 =========  ===============================================  =====================================
 stranger   nothing: it may not even have begun to speak     `strangers_max`
 guest      the secret                                       `guests_max`
-member     who it is: whoever accepts sessions admitted it  all connections together
+member     who it is: its listener has admitted it          all connections together
 =========  ===============================================  =====================================
 
-Where there are too many of one trust level, the oldest of the most crowded place gives way. So a
-crowd from one place keeps nobody from another one out, and one that says nothing keeps nobody out
-for long. Nobody gives way to somebody of a lower trust level, and a member gives way to nobody.
+When a trust level has too many connections, the oldest one of the most crowded place is evicted. So
+a crowd from one place cannot lock out other places, and silent connections cannot lock anyone out
+for long. No connection is evicted for one of a lower trust level, and a member is never evicted.
 
-A place is an address of IPv4, or a network of 64 bits of IPv6, of which a host may use any address.
+A place is an IPv4 address, or an IPv6 network of 64 bits, of which a host may use any address.
 """
 
 import ipaddress
@@ -23,7 +23,7 @@ NETWORK_BITS = 64
 
 
 class TrustLevel(IntEnum):
-    """How far a connection has come."""
+    """How much a connection has proven."""
 
     STRANGER = 0
     GUEST = 1
@@ -31,7 +31,7 @@ class TrustLevel(IntEnum):
 
 
 def place_of(address: str) -> str:
-    """Return what one host can choose no other of."""
+    """Return the part of an address that a single host cannot change at will."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -54,18 +54,18 @@ class Visitor:
 
 @dataclass(slots=True)
 class Crowd:
-    """Connections of one trust level, by place, each in the order of their coming."""
+    """Connections of one trust level by place, in the order in which they reached the level."""
 
     places: dict[str, dict[int, None]] = field(default_factory=dict)
     size: int = 0
 
     def add(self, place: str, number: int) -> None:
-        """One more."""
+        """Add a connection."""
         self.places.setdefault(place, {})[number] = None
         self.size += 1
 
     def remove(self, place: str, number: int) -> None:
-        """One fewer."""
+        """Remove a connection."""
         here = self.places[place]
         del here[number]
         self.size -= 1
@@ -73,7 +73,7 @@ class Crowd:
             del self.places[place]
 
     def oldest(self) -> int:
-        """The oldest connection of the most crowded place."""
+        """Return the oldest connection of the most crowded place."""
         crowded = max(self.places, key=lambda place: len(self.places[place]))
         return next(iter(self.places[crowded]))
 
@@ -82,18 +82,18 @@ class Visitors:
     """All connections of one process that listens.
 
     Args:
-        connections_max: of all standings together.
-        strangers_max: that have shown nothing.
-        guests_max: that have shown the secret, and were not admitted.
+        connections_max: most connections of all trust levels together.
+        strangers_max: most connections that have shown nothing.
+        guests_max: most connections that have shown the secret, and were not admitted.
     """
 
     def __init__(self, connections_max: int, strangers_max: int, guests_max: int) -> None:
-        """Nobody is here."""
+        """Begin without connections."""
         self._connections_max = connections_max
         self._most = {TrustLevel.STRANGER: strangers_max, TrustLevel.GUEST: guests_max}
         self._crowds = {trust: Crowd() for trust in TrustLevel}
         self._here: dict[int, Visitor] = {}
-        self._waiting: dict[int, None] = {}  # those without a session, in the order of their coming
+        self._waiting: dict[int, None] = {}  # those without a session, in the order of arrival
 
     def __len__(self) -> int:
         """Return how many connections there are."""
@@ -104,11 +104,11 @@ class Visitors:
         return self._crowds[trust].size
 
     def trust(self, number: int) -> TrustLevel:
-        """Return how far a connection has come."""
+        """Return the trust level of a connection."""
         return self._here[number].trust
 
     def come(self, number: int, place: str, now_s: float) -> int | None:
-        """Take in a new connection; return the one that gives way, which may be itself."""
+        """Add a new connection; return the one to evict, which may be itself, or None."""
         self._here[number] = Visitor(place, now_s)
         self._waiting[number] = None
         strangers = self._crowds[TrustLevel.STRANGER]
@@ -119,7 +119,7 @@ class Visitors:
         return None
 
     def rise(self, number: int, trust: TrustLevel) -> int | None:
-        """Note what a connection has shown; return the one that gives way to it, if any."""
+        """Raise a connection's trust level; return the one to evict for it, if any."""
         visitor = self._here.get(number)
         if visitor is None or trust <= visitor.trust:
             return None
@@ -130,21 +130,21 @@ class Visitors:
         return crowd.oldest() if crowd.size > self._most.get(trust, crowd.size) else None
 
     def settle(self, number: int) -> None:
-        """A connection belongs to a session from now on."""
+        """Note that a connection belongs to a session from now on."""
         self._waiting.pop(number, None)
 
     def leave(self, number: int) -> None:
-        """Forget a connection; does nothing if it is forgotten already."""
+        """Remove a connection; do nothing if it was removed already."""
         visitor = self._here.pop(number, None)
         self._waiting.pop(number, None)
         if visitor is not None:
             self._crowds[visitor.trust].remove(visitor.place, number)
 
     def late(self, before_s: float) -> list[int]:
-        """Return those that came before a time and belong to no session."""
+        """Return the connections that came before a time and belong to no session."""
         found: list[int] = []
         for number in self._waiting:
             if self._here[number].since_s >= before_s:
-                break  # so did all that follow
+                break  # all that follow came later still
             found.append(number)
         return found

@@ -1,4 +1,4 @@
-"""One open websocket of either side, and how to end it whether or not the peer takes part."""
+"""One open websocket of either side, and its close, with or without the peer's cooperation."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ class Wire:
     """An open websocket.
 
     Attributes:
-        socket: To send and receive with.
+        socket: The websocket of aiohttp, which sends and receives.
         abort: Ends the connection at once, whatever waits in its buffers.
     """
 
@@ -32,7 +32,7 @@ class Wire:
     abort: Callable[[], None]
 
     async def hang_up(self, timeout_s: float, code: int = WSCloseCode.OK, reason: str = "") -> None:
-        """Close it, if need be by force."""
+        """Close the websocket; abort it if the peer does not answer within `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.socket.close(code=code, message=reason.encode())
@@ -44,7 +44,7 @@ class Wire:
 
 
 def frame_bytes(size: int, *, masked: bool) -> int:
-    """Bytes of a websocket frame with so many bytes of content (RFC 6455, section 5.2)."""
+    """Bytes of a websocket frame with `size` bytes of content (RFC 6455, section 5.2)."""
     extended = 0 if size <= FRAME_SHORT_MAX else 2 if size <= FRAME_MEDIUM_MAX else 8
     return 2 + extended + (4 if masked else 0) + size
 
@@ -65,7 +65,7 @@ def accepted(websocket: web.WebSocketResponse, request: web.BaseRequest) -> Wire
 
 
 def tune(connection: object, user_timeout_s: float) -> None:
-    """Send without delay, and let the system give up bytes that nobody acknowledges.
+    """Disable Nagle's algorithm, and let the system give up bytes that stay unacknowledged.
 
     Raises:
         LocalFault: The connection is no socket.
