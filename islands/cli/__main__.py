@@ -14,6 +14,7 @@ from typing import Any
 from islands.cli.command import main as run_command
 from islands.cli.parsing import Common
 from islands.settings.host import CheckOptions, ControlOptions, DemoOptions, RunOptions
+from islands.settings.study import StudyOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ COMMANDS: dict[str, Command] = {
         "islands.cli.check",
         CheckOptions,
         "hold a task of your own against its contract, and tell the line that breaks it",
+    ),
+    "study": Command(
+        "islands.cli.study",
+        StudyOptions,
+        "compare settings at equal tokens on a virtual clock, as a YAML file says",
     ),
     "control": Command(
         "islands.cli.control",

@@ -16,10 +16,12 @@ from islands.settings.host import (
     SyncerOptions,
 )
 from islands.settings.run import OuterSettings, RunSettings, Timing
+from islands.settings.study import StudyOptions
 
 CALLED = {
     CheckOptions: "islands check",
     RunOptions: "islands run",
+    StudyOptions: "islands study",
     SyncerOptions: "python -m islands.syncer",
     SupervisorOptions: "python -m islands.supervisor",
     LearnerOptions: "python -m islands.learner",

@@ -76,6 +76,8 @@ class Key:
         """
         if isinstance(told, str) and get_origin(self.kind) is tuple:
             told = texts(told)
+            if isinstance(told, list) and get_args(self.kind)[0] is not str:
+                told = [scalar(each) for each in told]
         elif isinstance(told, str) and self.kind not in (str, Path):
             told = scalar(told.lower() if any(map(_is_words, self.kinds)) else told)
         return convert(told, self.hint, dec_hook=_made_of)
@@ -94,7 +96,8 @@ def _wanted(kind: Any) -> str:  # noqa: ANN401  (as `Key.kind`)
     if _is_words(kind):
         return "one of " + ", ".join(kind) if len(kind) > 1 else " ".join(kind)
     if get_origin(kind) is tuple:
-        return "text, or several texts"
+        one = WORDS[get_args(kind)[0]]
+        return f"{one}, or several"
     if get_origin(kind) is dict:
         return "a mapping such as {rows: 4}"
     return WORDS[kind]

@@ -26,9 +26,11 @@ from islands.settings.host import (
     SupervisorOptions,
     SyncerOptions,
 )
+from islands.settings.study import StudyOptions
 
 SHARE_A_FILE = (RunOptions, SyncerOptions, SupervisorOptions, CheckOptions)
-HAVE_A_FILE = (*SHARE_A_FILE, LearnerOptions, ObserverOptions)
+HAVE_A_FILE = (*SHARE_A_FILE, LearnerOptions, ObserverOptions, StudyOptions)
+TAKE_A_FILE = (RunOptions, CheckOptions, StudyOptions)
 PLANNED = (RunOptions, SyncerOptions, SupervisorOptions, LearnerOptions)
 FLAGS = ("CONFIG", "config", "print_config", "dry_run", "step_time_s", "debug")
 SECRETS = ("token", "key", "password", "secret", "run_token", "run_key", "api_key")
@@ -45,7 +47,7 @@ class Sources:
         self.program = program
         self.prefix = "ISLANDS_" + re.split(r"[ .]", program)[-1].upper()
         self.options = [name for name, key in self.keys.items() if not key.positional]
-        places = ["CONFIG"] if options_class in (RunOptions, CheckOptions) else []
+        places = ["CONFIG"] if options_class in TAKE_A_FILE else []
         places += [name for name, key in self.keys.items() if key.positional]
         self.parser = _Parser(
             prog=program,

@@ -152,6 +152,20 @@ def _chart(
     xs, ys = [x for x, _ in points], [y for _, y in points]
     across = Scale.of([0.0, *xs], left, right, y=False)
     up = Scale.of(ys, bottom, top, y=True)
+    axes_over_tokens(canvas, across, up)
+    canvas.text((left, corner[1]), f"{title}: {ys[0]:.4g} to {ys[-1]:.4g}", colour, SCALE)
+    curve(canvas, across, up, points, colour)
+
+
+def axes_over_tokens(canvas: Canvas, across: Scale, up: Scale) -> None:
+    """The axes of a chart, with labelled lines at round values; x counts tokens.
+
+    Args:
+        canvas: to draw on.
+        across: where tokens lie, from the left end of the chart to its right one.
+        up: where values lie, from its bottom to its top.
+    """
+    (left, right), (bottom, top) = (across.start, across.end), (up.start, up.end)
     for value in up.ticks:
         y = up.at(value)
         canvas.line([(left, y), (right, y)], FAINT)
@@ -164,8 +178,13 @@ def _chart(
         label, half = count(value).replace(".0 ", " "), text_width(count(value), SCALE) / 2
         canvas.text((min(x, WIDTH - MARGIN - half) - half, bottom + 6), label, INK, SCALE)
     canvas.line([(left, top), (left, bottom), (right, bottom)], INK)
-    canvas.text((left, corner[1]), f"{title}: {ys[0]:.4g} to {ys[-1]:.4g}", colour, SCALE)
     canvas.text((right - text_width("tokens", SCALE), bottom + 26), "tokens", INK, SCALE)
+
+
+def curve(
+    canvas: Canvas, across: Scale, up: Scale, points: Sequence[Point], colour: Colour
+) -> None:
+    """A line through points on two scales; a single point is drawn as a dot."""
     places = [(across.at(x), up.at(y)) for x, y in points]
     canvas.line(places if len(places) > 1 else places * 2, colour, 2.5)
 

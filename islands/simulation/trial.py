@@ -20,7 +20,7 @@ from islands.simulation.faults import (
     Slow,
     Weather,
 )
-from islands.simulation.world import BATCHES_PER_SHARD, Costs, World
+from islands.simulation.world import BATCHES_PER_SHARD, Costs, NumpyTrainers, World
 from islands.tape import simulation_entries
 from islands.tape.writing import MemoryTape
 from messaging.simulation.network import Route
@@ -78,8 +78,7 @@ def _world(scenario: Scenario, tape: MemoryTape) -> World:
         seed=scenario.seed,
         tape=tape,
         costs=Costs(scenario.work_s, route=scenario.route),
-        shards=scenario.shards,
-        moment_piece_bytes=scenario.moment_piece_bytes,
+        trainers=NumpyTrainers(scenario.settings, scenario.shards, scenario.moment_piece_bytes),
     )
 
 

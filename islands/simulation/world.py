@@ -1,4 +1,6 @@
-"""A world of simulated hosts: the production actors on a virtual clock, with NumPy arithmetic.
+"""A world of simulated hosts: the production actors on a virtual clock.
+
+Learners compute with NumPy on a toy, unless they are given other trainers (`islands.study`).
 
 Every host runs one process at a time. Killing a process takes away its tasks, its links and what
 its disk had not made durable, and nothing else. All randomness comes from one seed; one seed gives
@@ -28,6 +30,7 @@ from islands.simulation.disk import SimulatedDisk
 from islands.supervisor.actor import SupervisorActor
 from islands.supervisor.hooks import Hooks
 from islands.syncer.actor import SyncerActor
+from islands.syncer.hooks import Hooks as SyncerHooks
 from islands.syncer.state import SyncerState
 from islands.syncer.workers import SyncerWorkers
 from islands.tape.entry import Entry
@@ -35,6 +38,7 @@ from islands.tape.member_entries import ProcessEnded, ProcessStarted
 from islands.tape.simulation_entries import Fault, Final, ProcessKilled
 from islands.tape.writing import Tape
 from islands.training.toy import NumpyTrainer
+from islands.training.trainer import Trainer
 from messaging.codec.tensors import as_buffer, digest
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed
@@ -88,6 +92,39 @@ class Costs:
     route: Route = field(default_factory=lambda: Route(latency_s=0.005, jitter_s=0.005))
 
 
+Trainers = Callable[[str, LearnerHost], Trainer]
+"""Makes what a learner of this name computes with on its host."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumpyTrainers:
+    """Makes the trainers of simulated learners: NumPy on a toy of about 60 parameters.
+
+    Args:
+        settings: The run's, for P and the seed.
+        shards: Virtual shards per pass.
+        moment_piece_bytes: Most bytes of a piece of inner moments.
+        kind: A test may look into its own kind.
+    """
+
+    settings: RunSettings
+    shards: int = 16
+    moment_piece_bytes: int = 1100
+    kind: type[NumpyTrainer] = NumpyTrainer
+
+    def __call__(self, _: str, host: LearnerHost) -> NumpyTrainer:
+        """The trainer of one learner."""
+        return self.kind(
+            self.settings.fragments,
+            seed=self.settings.seed,
+            batch_tokens=host.batch_tokens,
+            shards=self.shards,
+            batches_per_shard=BATCHES_PER_SHARD,
+            momentum=host.momentum,
+            moment_piece_bytes=self.moment_piece_bytes,
+        )
+
+
 class World:
     """All hosts of one run.
 
@@ -97,11 +134,10 @@ class World:
         seed: seed of all randomness in the world.
         tape: tape of all actors.
         costs: durations of work that is not a step.
-        shards: number of virtual shards per pass.
-        moment_piece_bytes: most bytes of a piece of inner moments.
         launching: whether the supervisor restarts processes; otherwise the caller does.
         initial: makes version 0; by default a learner offers it.
-        trainer: trainer class of the learners; a test may pass a subclass to look into.
+        trainers: makes what learners compute with; by default `NumpyTrainers`.
+        hooks: calls of the syncer into its host.
         figures: gets the name and the step figures of each learner; if None, learners send none.
     """
 
@@ -113,11 +149,10 @@ class World:
         seed: int,
         tape: Tape,
         costs: Costs | None = None,
-        shards: int = 16,
-        moment_piece_bytes: int = 1100,
         launching: bool = False,
         initial: Callable[[], list[NDArray[np.float32]]] | None = None,
-        trainer: type[NumpyTrainer] = NumpyTrainer,
+        trainers: Trainers | None = None,
+        hooks: SyncerHooks | None = None,
         figures: Callable[[str, StepFigures], None] | None = None,
     ) -> None:
         """Make the hosts, on which no process runs yet."""
@@ -131,14 +166,14 @@ class World:
             name: SimulatedDisk(self._stream(f"disk-{name}")) for name in (SUPERVISOR, SYNCER)
         }
         self.slow: dict[str, float] = {}
-        self.trainers: dict[str, NumpyTrainer] = {}
+        self.trainers: dict[str, Trainer] = {}
         self.failures: list[tuple[str, BaseException]] = []
-        self._shards = shards
-        self._moment_piece_bytes = moment_piece_bytes
         self._initial = initial
-        self._trainer_type = trainer
+        self._make_trainer = trainers or NumpyTrainers(settings)
+        self._syncer_hooks = hooks
         self._figures_told = figures
-        self.layout = self._trainer(LearnerHost()).layout
+        plan = self._make_trainer("", LearnerHost())
+        self.layout, self._shards = plan.layout, plan.shards
         self._around = Context(
             settings=settings,
             layout=self.layout,
@@ -159,17 +194,6 @@ class World:
     def _stream(self, name: str) -> random.Random:
         """An independent random stream for one purpose."""
         return random.Random(f"{self.settings.seed}/{self.rng.getrandbits(32)}/{name}")
-
-    def _trainer(self, host: LearnerHost) -> NumpyTrainer:
-        return self._trainer_type(
-            self.settings.fragments,
-            seed=self.settings.seed,
-            batch_tokens=host.batch_tokens,
-            shards=self._shards,
-            batches_per_shard=BATCHES_PER_SHARD,
-            momentum=host.momentum,
-            moment_piece_bytes=self._moment_piece_bytes,
-        )
 
     # --- processes ----------------------------------------------------------------------------
 
@@ -201,7 +225,7 @@ class World:
 
     def _make_learner(self, name: str, rng: random.Random) -> LearnerActor:
         host = self.hosts.setdefault(name, LearnerHost())  # an added learner has the defaults
-        self.trainers[name] = self._trainer(host)
+        self.trainers[name] = self._make_trainer(name, host)
         compute = InlineCompute(
             self.trainers[name],
             self.settings,
@@ -227,6 +251,7 @@ class World:
             shards=self._shards,
             rng=rng,
             initial=self._initial,
+            hooks=self._syncer_hooks,
         )
 
     def _work_s(

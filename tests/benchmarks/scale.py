@@ -37,7 +37,7 @@ from typing import TypeVar
 
 from islands.identities import SUPERVISOR, SYNCER, Phase
 from islands.settings.run import RunSettings
-from islands.simulation.world import Costs, LearnerHost, World
+from islands.simulation.world import Costs, LearnerHost, NumpyTrainers, World
 from islands.tape.writing import MemoryTape
 from messaging.simulation.virtual_time import VirtualTimeLoop
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, JOIN_S, Fleet
@@ -233,7 +233,7 @@ def measure_actors(learners: int, seconds: float, *, budget: bool) -> dict[str, 
             seed=1,
             tape=MemoryTape(limit=1000),
             costs=Costs(work_s=WORK_S),
-            shards=max(64, 8 * learners),
+            trainers=NumpyTrainers(settings, shards=max(64, 8 * learners)),
         )
         loop.run_until_complete(live(world, loop.meter, seconds, figures))
     finally:

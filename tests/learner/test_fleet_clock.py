@@ -11,7 +11,7 @@ from islands.learner.actions import AdoptValue, AllowSteps
 from islands.learner.engine import Engine
 from islands.learner.fleet_clock import FleetClock
 from islands.settings.run import RunSettings
-from islands.simulation.world import LearnerHost, World
+from islands.simulation.world import LearnerHost, NumpyTrainers, World
 from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer
 from islands.training.trainer import PendingStep
@@ -221,13 +221,13 @@ def test_in_a_run_all_rates_are_those_of_the_fleet(interval: int, fragments: int
     by which the latter jumps, and the five steps for which the syncer is missed.
     """
     told: list[tuple[float, float]] = []
+    settings = slow_growth(interval_steps=interval, fragments=fragments)
     world = World(
-        slow_growth(interval_steps=interval, fragments=fragments),
+        settings,
         HOSTS,
         seed=3,
         tape=MemoryTape(),
-        trainer=RateKeeper,
-        shards=64,
+        trainers=NumpyTrainers(settings, shards=64, kind=RateKeeper),
     )
 
     async def live() -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from islands.identities import SYNCER
 from islands.layout.leaves import Layout
 from islands.settings.run import OuterSettings, RunSettings, Timing
-from islands.simulation.world import LearnerHost, World
+from islands.simulation.world import LearnerHost, NumpyTrainers, World
 from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer
 from islands.training.trainer import PendingStep
@@ -134,7 +134,8 @@ def play(case: Case) -> Recording:
 
 async def _live(case: Case) -> Recording:
     tape = MemoryTape()
-    world = World(case.settings, dict(case.hosts), seed=7, tape=tape, trainer=RecordingTrainer)
+    trainers = NumpyTrainers(case.settings, kind=RecordingTrainer)
+    world = World(case.settings, dict(case.hosts), seed=7, tape=tape, trainers=trainers)
     assert world.network.conditions is not None, "a simulated network has conditions"
     tap = Tap(world.network.conditions, case.disturbances)
     world.network.conditions = tap

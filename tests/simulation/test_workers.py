@@ -7,7 +7,7 @@ from statistics import fmean
 import pytest
 
 from islands.settings.run import RunSettings
-from islands.simulation.world import Costs, LearnerHost, World
+from islands.simulation.world import Costs, LearnerHost, NumpyTrainers, World
 from islands.tape.writing import MemoryTape
 from messaging.simulation.virtual_time import run_virtual
 
@@ -29,7 +29,8 @@ def played(costs: Costs, *, fragments: int = 8) -> list[Line]:
     async def live() -> None:
         host = LearnerHost(step_s=STEP_S, noise=0.0)
         hosts = {f"learner-{index}": host for index in range(LEARNERS)}
-        world = World(settings, hosts, seed=1, tape=tape, costs=costs, shards=64)
+        trainers = NumpyTrainers(settings, shards=64)
+        world = World(settings, hosts, seed=1, tape=tape, costs=costs, trainers=trainers)
         world.start_all()
         await asyncio.sleep(WARM_S + LIVE_S)
         await world.kill_all()

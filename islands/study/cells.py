@@ -1,0 +1,228 @@
+"""What a study compares: its cells, with their sweeps spread out, and the trials of each."""
+
+import difflib
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+import msgspec
+
+from islands.errors import SettingsError
+from islands.settings.run import Adoption, MergeRule, OuterSettings, RunSettings
+from islands.settings.study import StudyOptions
+
+RESULT_FORMAT = 1
+"""Part of every fingerprint: results of another format are computed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One setting that is compared.
+
+    Args:
+        learners: M, how many train.
+        data_parallel: one learner whose batch is M times as large trains in their place.
+        run: settings that differ from the study's, as in a run's file.
+        task_settings: arguments of the task's factory that differ from the study's.
+        step_s: mean seconds of one step.
+        noise: standard deviation of a step's time, as a share of the mean.
+        speeds: by how many times the steps of each learner are longer; those beyond are as the
+            first.
+        latency_s: of one message, in seconds.
+    """
+
+    learners: int = 4
+    data_parallel: bool = False
+    run: dict[str, object] = field(default_factory=dict)
+    task_settings: dict[str, object] = field(default_factory=dict)
+    step_s: float = 0.1
+    noise: float = 0.1
+    speeds: tuple[float, ...] = ()
+    latency_s: float = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run of one cell.
+
+    Args:
+        name: of the cell, with what is swept.
+        cell: how it trains.
+        seed: of all chance.
+        settings: of the run.
+        task: what is trained, as package.module:factory.
+        task_settings: arguments of the factory.
+        tokens: budget of all learners together.
+    """
+
+    name: str
+    cell: Cell
+    seed: int
+    settings: RunSettings
+    task: str
+    task_settings: dict[str, object]
+    tokens: int
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of all that the result depends on but the program; the name is no part of it."""
+        parts = (
+            RESULT_FORMAT,
+            self.cell,
+            self.settings,
+            self.task,
+            self.task_settings,
+            self.tokens,
+        )
+        return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:32]
+
+
+def trials_of(options: StudyOptions) -> list[Trial]:
+    """All runs of a study: seed by seed, so that an early look compares equals.
+
+    Raises:
+        SettingsError: a cell cannot work; the sentence names its key.
+    """
+    cells = {
+        name: cell
+        for key, told in options.cells.items()
+        for name, cell in _swept(key, told)
+        if options.only is None or options.only in name or is_of(options.baseline, name)
+    }
+    if not cells:
+        what = "holds none" if not options.cells else f"has none whose name contains {options.only}"
+        raise SettingsError(f"cells {what}; a study needs some, such as diloco: {{learners: 4}}")
+    if options.baseline is not None and not any(is_of(options.baseline, name) for name in cells):
+        raise SettingsError(
+            f"baseline is {options.baseline!r}; it must be one of {', '.join(options.cells)}"
+        )
+    return [
+        _trial(options, name, cell, seed) for seed in options.seeds for name, cell in cells.items()
+    ]
+
+
+def is_of(key: str | None, name: str) -> bool:
+    """Whether a name is that of a cell in the file, or of one of its sweep."""
+    return key is not None and (name == key or name.startswith(f"{key} "))
+
+
+def _trial(options: StudyOptions, name: str, cell: Cell, seed: int) -> Trial:
+    settings = _settings(options.run, cell, f"cells.{name}.run")
+    argument = {} if options.seed_argument is None else {options.seed_argument: seed}
+    return Trial(
+        name=name,
+        cell=cell,
+        seed=seed,
+        settings=replace(settings, budget_tokens=options.tokens, budget_s=None, seed=seed),
+        task=options.task,
+        task_settings={**options.task_settings, **cell.task_settings, **argument},
+        tokens=options.tokens,
+    )
+
+
+def _settings(base: RunSettings, cell: Cell, place: str) -> RunSettings:
+    told = _merged(_plain(base), cell.run, place)
+    try:
+        settings = msgspec.convert(told, RunSettings)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{place}: {error}") from error
+    except SettingsError as error:
+        raise SettingsError(f"{place}.{error}") from error
+    if not cell.data_parallel:
+        return settings
+    # One learner that keeps all it does and is merged with nobody is plain training.
+    return replace(
+        settings,
+        adoption=Adoption.DELAY_CORRECTED,
+        merge=MergeRule.AVERAGE,
+        outer=OuterSettings(),
+        quorum=1,
+    )
+
+
+def _plain(settings: RunSettings) -> dict[str, object]:
+    plain: dict[str, object] = msgspec.to_builtins(settings)
+    return plain
+
+
+def _merged(
+    base: Mapping[str, object], over: Mapping[str, object], place: str
+) -> dict[str, object]:
+    """Nested settings, some of them replaced.
+
+    Raises:
+        SettingsError: a key is unknown, or a group of settings is given as a value.
+    """
+    merged = dict(base)
+    for key, value in over.items():
+        if key not in base:
+            raise SettingsError(f"unknown key {place}.{key}{_hint(key, base)}")
+        inner = base[key]
+        if isinstance(inner, dict):
+            if not isinstance(value, dict):
+                raise SettingsError(f"{place}.{key} is {value!r}; it must hold settings")
+            merged[key] = _merged(inner, value, f"{place}.{key}")
+        else:
+            merged[key] = value
+    return merged
+
+
+def _hint(key: str, known: Mapping[str, object]) -> str:
+    near = difflib.get_close_matches(key, known, 1)
+    return f"; did you mean {near[0]}?" if near else f"; it must be one of {', '.join(known)}"
+
+
+# --- sweeps -----------------------------------------------------------------------------------
+
+
+def _swept(name: str, told: object) -> Iterator[tuple[str, Cell]]:
+    """The cells that one entry stands for: itself, or one for each combination of its sweep."""
+    place = f"cells.{name}"
+    if not isinstance(told, dict):
+        raise SettingsError(f"{place} is {told!r}; it must be a mapping such as {{learners: 4}}")
+    rest = {key: value for key, value in told.items() if key != "sweep"}
+    sweep = _sweep(told.get("sweep", {}), f"{place}.sweep")
+    for values in product(*sweep.values()):
+        chosen = dict(zip(sweep, values, strict=True))
+        cell = rest
+        for key, value in chosen.items():
+            cell = _put(cell, key.split("."), value)
+        ends = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in chosen.items())
+        yield f"{name} {ends}".rstrip(), _cell(cell, place)
+
+
+def _sweep(told: object, place: str) -> dict[str, Sequence[object]]:
+    if not isinstance(told, dict) or not all(isinstance(each, list) for each in told.values()):
+        raise SettingsError(
+            f"{place} is {told!r}; it must be lists by key, such as {{run.learning_rate: [1e-3]}}"
+        )
+    return told
+
+
+def _put(cell: Mapping[str, object], keys: Sequence[str], value: object) -> dict[str, object]:
+    first, *rest = keys
+    if not rest:
+        return {**cell, first: value}
+    inner = cell.get(first, {})
+    return {**cell, first: _put(inner if isinstance(inner, dict) else {}, rest, value)}
+
+
+def _cell(told: Mapping[str, object], place: str) -> Cell:
+    for key in told:
+        if key not in Cell.__dataclass_fields__:
+            known = {**dict.fromkeys(Cell.__dataclass_fields__), "sweep": None}
+            raise SettingsError(f"unknown key {place}.{key}{_hint(key, known)}")
+    try:
+        cell = msgspec.convert(told, Cell)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{place}: {error}") from error
+    if cell.learners < 1:
+        raise SettingsError(f"{place}.learners is {cell.learners}; it must be at least 1")
+    for name in ("step_s", "noise", "latency_s"):
+        value = getattr(cell, name)
+        if not value >= 0 or (name == "step_s" and not value):
+            raise SettingsError(f"{place}.{name} is {value}; it must be above 0")
+    if any(not speed > 0 for speed in cell.speeds):
+        raise SettingsError(f"{place}.speeds is {list(cell.speeds)}; each must be above 0")
+    return cell

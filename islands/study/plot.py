@@ -1,0 +1,72 @@
+"""The plot of a study: the metric over tokens, a line for each cell, the mean over its seeds."""
+
+from collections.abc import Mapping
+from math import isfinite
+from statistics import mean
+
+from islands.cluster.drawing import LETTER_ROWS, Canvas, Colour, Point, text_width
+from islands.cluster.picture import INK, LABEL_WIDTH, MARGIN, SCALE, WIDTH, Scale, curve
+from islands.cluster.picture import axes_over_tokens as axes
+from islands.study.table import Results
+from islands.study.trial import Result
+
+HEIGHT = 560
+LEGEND_ROW = 22
+SKIPPED_SHARE = 0.15
+"""The first part of a curve is left out: it falls so far that all ends would lie together."""
+
+COLOURS: tuple[Colour, ...] = (
+    (31, 99, 180),
+    (200, 90, 20),
+    (60, 140, 70),
+    (150, 60, 160),
+    (190, 40, 60),
+    (90, 90, 100),
+    (20, 150, 160),
+    (170, 140, 20),
+)
+
+
+def plot(results: Results, metric: str, title: str) -> bytes:
+    """The plot as a PNG file; cells beyond the number of colours repeat them.
+
+    Args:
+        results: what was found, by cell and seed.
+        metric: that is drawn.
+        title: stands above it.
+    """
+    curves = {name: points_of(found, metric) for name, found in results.items()}
+    ends = max((x for points in curves.values() for x, _ in points), default=1.0)
+    shown = {
+        name: [point for point in points if point[0] >= SKIPPED_SHARE * ends]
+        for name, points in curves.items()
+    }
+    drawn = {name: points for name, points in shown.items() if points}
+    canvas = Canvas(WIDTH, HEIGHT + LEGEND_ROW * len(drawn))
+    canvas.text((MARGIN, MARGIN / 2), f"{title}: {metric}", INK, SCALE + 1)
+    if not drawn:
+        canvas.text((MARGIN, HEIGHT / 2), "nothing was evaluated", INK, SCALE)
+        return canvas.png()
+    across = Scale.of([0.0, ends], LABEL_WIDTH, WIDTH - MARGIN, y=False)
+    values = [y for points in drawn.values() for _, y in points]
+    up = Scale.of(values, HEIGHT - 3 * MARGIN, 3 * MARGIN, y=True)
+    axes(canvas, across, up)
+    for index, (name, points) in enumerate(drawn.items()):
+        colour = COLOURS[index % len(COLOURS)]
+        curve(canvas, across, up, points, colour)
+        y = HEIGHT + LEGEND_ROW * index
+        canvas.box((MARGIN, y), (MARGIN + LETTER_ROWS * SCALE, y + LETTER_ROWS * SCALE), colour)
+        label = f"{name}: {points[-1][1]:.4g}"
+        canvas.text((MARGIN + text_width("nn", SCALE), y), label, INK, SCALE)
+    return canvas.png()
+
+
+def points_of(found: Mapping[int, Result], metric: str) -> list[Point]:
+    """The mean curve of a cell: the n-th evaluations of its seeds are taken together."""
+    curves = [
+        [(tokens, figures[metric]) for tokens, figures in result.curve if metric in figures]
+        for result in found.values()
+    ]
+    together = zip(*curves, strict=False)  # a seed that ended early ends the mean
+    points = [(mean(x for x, _ in each), mean(y for _, y in each)) for each in together]
+    return [point for point in points if isfinite(point[1])]

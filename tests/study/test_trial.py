@@ -1,0 +1,138 @@
+"""One trial: the production actors on a virtual clock, with the arithmetic of a task."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from islands.errors import TaskError
+from islands.settings.run import RunSettings
+from islands.settings.study import StudyOptions
+from islands.study.cells import Trial, trials_of
+from islands.study.trial import CURVE_POINTS, Result, play
+from tests.study.lockstep import Reference
+from tests.study.regression import TASK, Regression
+
+TOKENS = 3200
+INTERVAL_STEPS = 8
+SEEDS = (0, 1, 2)
+RUN = RunSettings(
+    learning_rate=0.05, warmup_steps=5, fragments=1, interval_steps=INTERVAL_STEPS, overlap_steps=1
+)
+
+
+def trial(cell: dict[str, object], seed: int = 0, tokens: int = TOKENS) -> Trial:
+    """One run of a cell."""
+    options = StudyOptions(
+        task=TASK,
+        seed_argument="seed",
+        tokens=tokens,
+        seeds=(seed,),
+        run=RUN,
+        cells={"cell": cell},
+    )
+    (found,) = trials_of(options)
+    return found
+
+
+def test_a_trial_is_the_same_at_every_call() -> None:
+    """All chance is the seed's: the values at the end are the same, to the bit."""
+    one = play(trial({}, tokens=800))
+    two = play(trial({}, tokens=800))
+    assert replace(one, wall_s=0.0) == replace(two, wall_s=0.0)
+    assert one != play(trial({}, seed=1, tokens=800))
+
+
+def test_its_figures_are_those_of_a_whole_run() -> None:
+    """The budget is spent to the token, and the curve goes down to its end."""
+    result = play(trial({"learners": 2}))
+    assert (result.tokens, result.reason) == (TOKENS, "tokens")
+    assert result.merges > TOKENS / (2 * 4 * INTERVAL_STEPS) * 0.8
+    assert 0.7 < result.yield_share < 1.0
+    assert len(result.curve) == CURVE_POINTS
+    tokens = [tokens for tokens, _ in result.curve]
+    assert tokens == sorted(tokens)
+    assert result.curve[-1] == (TOKENS, result.figures)
+    assert result.figures["loss"] < 0.1 * result.curve[0][1]["loss"]
+
+
+def test_data_parallel_training_is_plain_training_on_wide_batches() -> None:
+    """One learner that is merged with nobody: what a loop of plain steps comes to."""
+    found = play(trial({"data_parallel": True}))
+    assert found.yield_share == pytest.approx(1.0)
+    plain = np.mean([reference(seed, learners=1, rows=16) for seed in SEEDS])
+    assert plain / 2 < found.figures["loss"] < plain * 2
+
+
+def reference(seed: int, *, learners: int = 4, rows: int = 4, **changed: object) -> float:
+    """The loss that lock-step training comes to."""
+    task = Regression(rows=rows, seed=seed)
+    rule = Reference(
+        learners=learners,
+        interval_steps=INTERVAL_STEPS,
+        overlap_steps=1,
+        steps=TOKENS // (rows * learners),
+        rate=RUN.learning_rate,
+        warmup_steps=RUN.warmup_steps,
+        carries=True,
+    )
+    start = np.asarray(task.init(jax.random.key(seed)).params["weight"], np.float64)
+    value = replace(rule, **changed).train(task, start)  # type: ignore[arg-type]
+    return float(np.square(value - task.truth()).mean())
+
+
+def losses(results: list[Result]) -> list[float]:
+    """What each came to."""
+    return [result.figures["loss"] for result in results]
+
+
+def test_the_program_trains_as_a_lock_step_loop_that_shares_no_code_with_it() -> None:
+    """Averages of all, for both rules of adoption, which differ by a factor of two to six.
+
+    What is carried on does not depend on how long an exchange takes. What is overwritten does: an
+    exchange takes between one step and two here, and so does the loss lie between those of one and
+    of two.
+    """
+    cell = {"quorum": None, "merge": "average"}
+    carried = losses(
+        [play(trial({"run": cell | {"adoption": "delay_corrected"}}, s)) for s in SEEDS]
+    )
+    expected = [reference(seed) for seed in SEEDS]
+    error = np.sqrt((np.var(carried, ddof=1) + np.var(expected, ddof=1)) / len(SEEDS))
+    assert abs(np.mean(carried) - np.mean(expected)) < 3 * error
+    overwritten = np.mean(losses([play(trial({"run": cell}, seed)) for seed in SEEDS]))
+    soon, late = (
+        np.mean([reference(seed, carries=False, overlap_steps=tau) for seed in SEEDS])
+        for tau in (1, 2)
+    )
+    assert soon < overwritten < late
+    assert overwritten > 2 * np.mean(carried)
+
+
+def test_a_slow_learner_takes_more_virtual_time_and_no_other_tokens() -> None:
+    """Steps that take four times as long are fewer, not smaller."""
+    even, uneven = (
+        play(trial({"learners": 2, "speeds": speeds}, tokens=1600)) for speeds in ([], [4.0])
+    )
+    assert uneven.tokens == even.tokens == 1600
+    assert uneven.virtual_s > 1.3 * even.virtual_s
+
+
+def test_without_total_steps_the_rate_decays_over_the_budget() -> None:
+    """So that cells with other numbers of learners end with the same rate."""
+    one = play(trial({"learners": 1, "run": {"adoption": "delay_corrected"}}))
+    told = play(
+        trial({"learners": 1, "run": {"adoption": "delay_corrected", "total_steps": TOKENS // 4}})
+    )
+    assert_allclose(one.figures["loss"], told.figures["loss"])
+
+
+def test_a_toy_has_no_data_parallel_training() -> None:
+    """It needs a task whose batches can be joined; that is said."""
+    options = StudyOptions(
+        task="islands.training.toy_workload:Sleeping", cells={"a": {"data_parallel": True}}
+    )
+    with pytest.raises(TaskError, match="is a toy, and has no data-parallel training"):
+        play(trials_of(options)[0])
