@@ -37,7 +37,7 @@ class Version(Compact, frozen=True, order=True):
         return f"{self.epoch}.{self.number}"
 
 
-class Cut(msgspec.Struct, frozen=True):
+class FinalVersions(msgspec.Struct, frozen=True):
     """The versions of all fragments that are published at one moment.
 
     Args:

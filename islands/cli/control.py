@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from islands.cli.parsing import Common
 from islands.cluster.figures import in_order
 from islands.errors import RefusedError, UnreachableError
-from islands.hosting.hub_file import read_place
+from islands.hosting.hub_address import read_place
 from islands.identities import OPERATOR, Role
 from islands.messages.control import Command, CommandAnswer, MemberFigures, Verb
 from islands.settings.host import ConnectOptions, ControlOptions

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from islands.cli.parsing import Common, one_line
 from islands.cluster.formatting import duration
 from islands.errors import UserError, unusable
-from islands.files.replacing import replace_file
+from islands.files.atomic_write import replace_file
 from islands.settings.study import StudyOptions
 from messaging.clock import MonotonicClock
 

@@ -21,7 +21,7 @@ from islands.actors.credentials import Credentials
 from islands.actors.ports import Launcher, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.cluster.delayed_starts import DelayedStarts
-from islands.cluster.run_end import ExitResponse, RunEnd, someone_merges
+from islands.cluster.run_end import ExitResponse, RunEnd, has_live_syncer
 from islands.files.disk import Disk
 from islands.identities import OBSERVER, SUPERVISOR, SYNCER
 from islands.messages.membership import SyncerAddress
@@ -238,7 +238,7 @@ class Cluster:
         when_vacant(
             timing.scaled(timing.evict_s),
             over=lambda: self.end.leaving or self.end.over,
-            taken=lambda: self.core is not None and someone_merges(self.core),
+            taken=lambda: self.core is not None and has_live_syncer(self.core),
             found_taken=partial(self.spec.say, told),
             found_vacant=lambda: self._restart(name, end),
         )

@@ -32,10 +32,10 @@ from islands.cluster.roles import hooks_of, journal_disk, make_observer, make_sy
 from islands.cluster.run_claim import Claim, unless_it_fails
 from islands.cluster.run_end import GOODBYE_S
 from islands.cluster.run_folder import RunFolder
-from islands.cluster.summary import Share, Summary, summarise
+from islands.cluster.summary import Summary, SyncerShare, summarise
 from islands.errors import FAILED, OF_NO_USE, IslandsError, UserError, unusable
-from islands.files.replacing import replace_file
-from islands.hosting.hub_file import HubPlace, outlived_by, read_place, write_place
+from islands.files.atomic_write import replace_file
+from islands.hosting.hub_address import HubAddress, outlived_by, read_place, write_place
 from islands.hosting.no_launcher import NoLauncher
 from islands.hosting.process_runtime import (
     KEY_FILE,
@@ -66,7 +66,7 @@ from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
 from islands.training.workload import Workload
 from messaging.actors.scope import Scope
 from messaging.errors import LocalFault
-from messaging.links.joint_network import JointNetwork
+from messaging.links.composite_network import CompositeNetwork
 
 LEAVE_S = 10.0
 """Grace period of a process that is asked to end, beside the time that its disk writes take."""
@@ -145,7 +145,7 @@ class Coordinator:
         self.claim = claim
         self.plan = claim.plan
         self.syncer: SyncerActor | None = None
-        self.share: Share | None = None
+        self.share: SyncerShare | None = None
         self.workload = workload
         self.say_once = SaidOnce(say)
         self.network = network_of(
@@ -228,7 +228,7 @@ class Coordinator:
         await self._bind(earlier)
         token_file, key_file = self.settings.connecting.token_file, self.settings.key_file
         token = token_of(self.settings.connecting)
-        place = HubPlace(
+        place = HubAddress(
             self.network.url(SUPERVISOR),
             self.spec.settings.run,
             token_file="" if token_file is None else str(token_file.absolute()),
@@ -243,7 +243,7 @@ class Coordinator:
         write(self.settings.folder, self.spec, self.plan)
         write_place(self.settings.folder, place)
 
-    def _earlier_place(self) -> HubPlace | None:
+    def _earlier_place(self) -> HubAddress | None:
         try:
             return read_place(self.settings.folder)
         except UserError as error:
@@ -251,7 +251,7 @@ class Coordinator:
                 say(f"{error.args[0].partition(';')[0]}, so nobody knows where the last start was")
             return None
 
-    def _compare_secrets(self, earlier: HubPlace | None, place: HubPlace) -> None:
+    def _compare_secrets(self, earlier: HubAddress | None, place: HubAddress) -> None:
         """Warn of a key or token that was lost and made anew: hosts have copies of the old one."""
         if earlier is None or not earlier.key_mark:
             return
@@ -264,7 +264,7 @@ class Coordinator:
                 "admitted anew, and hosts that have a copy of it need this one"
             )
 
-    async def _bind(self, earlier: HubPlace | None) -> None:
+    async def _bind(self, earlier: HubAddress | None) -> None:
         """Listen; if any port will do, use the last start's again, which its members still dial."""
         listening = self.settings.listening
         port = listening.port
@@ -286,7 +286,7 @@ class Coordinator:
         context = Context(
             settings=self.spec.settings,
             layout=self.plan.layout,
-            network=JointNetwork(self.network, self._scope),
+            network=CompositeNetwork(self.network, self._scope),
             tape=self.folder,
             supervisor=SUPERVISOR,
             origin_s=self._began_s,
@@ -441,7 +441,7 @@ class Coordinator:
             await self._merged.wait()  # until the syncer has exported the published values
         self._living.end()
 
-    async def _conclude(self, share: Share) -> Summary:
+    async def _conclude(self, share: SyncerShare) -> Summary:
         """Evaluate the final published values, if this folder has them, and sum the run up."""
         found: dict[str, float] = {}
         if self._final.exists():

@@ -13,7 +13,7 @@ from math import inf, isfinite
 
 from islands.identities import Status
 from islands.messages.control import COUNT_MAX, TOTAL_MAX, StepFigures
-from islands.numerics.histogram import GapHistogram
+from islands.numerics.histogram import DurationHistogram
 
 FIGURES_FILE = "figures.json"
 STEP_ROW_INTERVAL_S = 1.0
@@ -62,7 +62,7 @@ class LearnerFigures:
     process_tokens: int = 0
     smoothed_steps: int = 0
     row_s: float = -STEP_ROW_INTERVAL_S
-    gaps: GapHistogram = field(default_factory=GapHistogram)
+    gaps: DurationHistogram = field(default_factory=DurationHistogram)
     processes: dict[str, StepFigures] = field(default_factory=dict)
     earlier: "LearnerFigures | None" = None
     folded: list[str] = field(default_factory=list)
@@ -108,7 +108,7 @@ class LearnerFigures:
         self.stepping_s = min(LARGEST_DRAWN, sum(part.stepping_s for part in parts))
         self.bytes_up = _bounded(part.bytes_up for part in parts)
         self.bytes_down = _bounded(part.bytes_down for part in parts)
-        gaps = GapHistogram()
+        gaps = DurationHistogram()
         for part in parts:
             if isinstance(part, StepFigures):
                 gaps.merge(part.gap_bins, part.gap_largest_s)
@@ -296,9 +296,9 @@ class RunFigures:
             self.gone.take(self.learners.pop(oldest))
 
     @property
-    def gaps(self) -> GapHistogram:
+    def gaps(self) -> DurationHistogram:
         """The gaps between steps of all learners together."""
-        every = GapHistogram()
+        every = DurationHistogram()
         for learner in self.everybody():
             every.merge(learner.gaps.bins, learner.gaps.largest_s)
         return every

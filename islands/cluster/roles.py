@@ -23,11 +23,11 @@ from islands.cluster.summary import share_of
 from islands.errors import DiskError, IslandsError
 from islands.files.disk import Disk, RealDisk
 from islands.files.folder_lock import lock_folder
-from islands.identities import SYNCER, Cut
+from islands.identities import SYNCER, FinalVersions
 from islands.layout.leaves import Layout
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import Compute, StepReport
-from islands.learner.kept_moments import MomentFile
+from islands.learner.moments_checkpoint import CheckpointFile
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import OuterOptimizer, Sgd
 from islands.observer.actor import ObserverActor
@@ -57,7 +57,7 @@ def make_learner(
     rng: random.Random | None = None,
     observe: Callable[[StepReport], None] | None = None,
     tell: Callable[[str], object] | None = None,
-    kept: MomentFile | None = None,
+    kept: CheckpointFile | None = None,
 ) -> LearnerActor:
     """Make the actor of a learner.
 
@@ -193,11 +193,11 @@ def hooks_of(
         ready: called when the syncer has read its journal and listens.
     """
 
-    def export(values: list[Floats], cut: Cut) -> None:
+    def export(values: list[Floats], cut: FinalVersions) -> None:
         metadata = metadata_of(spec, context.layout, cut)
         write_model(folder / FINAL_FILE, context.layout, values, metadata)
 
-    def leave_behind(values: list[Floats], cut: Cut) -> None:
+    def leave_behind(values: list[Floats], cut: FinalVersions) -> None:
         try:
             export(values, cut)
         except DiskError as error:  # the journal has the values: only this copy is lost

@@ -136,7 +136,7 @@ class RunEnd:
         awaited: Collection[str],
     ) -> None:
         self.lost[name] = None
-        if name == SYNCER or not someone_trains(core, awaited, self.lost):
+        if name == SYNCER or not can_still_train(core, awaited, self.lost):
             self._fail(failure, cause)
 
     def _fail(self, failure: IslandsError, cause: BaseException | None = None) -> None:
@@ -154,12 +154,12 @@ def _mendable(name: str, end: ProcessEnd) -> IslandsError:
     return UserError(f"{name}: {end.sentence or end.told}")
 
 
-def someone_merges(core: Core) -> bool:
+def has_live_syncer(core: Core) -> bool:
     """Return whether the supervisor sees a live syncer, on whatever host it runs."""
     return any(member.status is Status.LIVE for member in core.here[Role.SYNCER].values())
 
 
-def someone_trains(core: Core | None, awaited: Collection[str], lost: Collection[str]) -> bool:
+def can_still_train(core: Core | None, awaited: Collection[str], lost: Collection[str]) -> bool:
     """Return whether a learner runs or may yet be started, here or on another host.
 
     Args:

@@ -13,11 +13,11 @@ from islands.syncer.divergence import DIVERGED
 from islands.syncer.state import SyncerState
 
 Summary = dict[str, object]
-Share = dict[str, Any]
+SyncerShare = dict[str, Any]
 """The syncer's part of the summary, JSON-able; see `share_of`."""
 
 
-def share_of(syncer: SyncerState) -> Share:
+def share_of(syncer: SyncerState) -> SyncerShare:
     """Return the figures that only the syncer knows, after its final cut.
 
     Yield is tokens that reached the published values over tokens processed, mean over fragments.
@@ -46,7 +46,7 @@ def share_of(syncer: SyncerState) -> Share:
 
 def summarise(
     telemetry: RunFigures,
-    share: Share,
+    share: SyncerShare,
     *,
     settings: RunSettings,
     wall_s: float,

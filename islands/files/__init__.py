@@ -4,7 +4,7 @@ Where to find what:
 
 ==============================================  ================
 private folder, locked by one process           `folder_lock.py`
-file that is replaced atomically                `replacing.py`
+file that is replaced atomically                `atomic_write.py`
 small file with a digest of its content         `seals.py`
 named files that are durable once synchronised  `disk.py`
 records in two alternating slots                `slots.py`

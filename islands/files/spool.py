@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from islands.files.replacing import replace_file
+from islands.files.atomic_write import replace_file
 
 KEPT_BYTES = 8 * 2**20
 """Bytes that may wait for one file while it cannot be written."""

@@ -6,7 +6,7 @@ Where to find what:
 secrets, network, signals, shutdown        `process_runtime.py`
 fetching the run's spec from a supervisor  `fetch_run_spec.py`
 one request from a non-member              `one_request.py`
-the address of a folder's hub              `hub_file.py`
+the address of a folder's hub              `hub_address.py`
 launching and watching child processes     `child_processes.py`
 identity of a process beyond its pid       `process_identity.py`
 log files of child processes               `process_output.py`

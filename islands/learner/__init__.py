@@ -8,13 +8,13 @@ permission to step, adoption           `training.py`
 answers to pulls and seed requests     `answering.py`
 which snapshot answers a pull          `pulls.py`
 how many snapshots may be copied       `snapshot_copies.py`
-recovery of the optimizer's moments    `asking.py`, on `moments.py`
+recovery of the optimizer's moments    `moments_recovery.py`, on `moments.py`
 moments given to a restarted peer      `donating.py`
 graceful shutdown (drain)              `leaving.py`
 token accounting of one fragment       `account.py`
 estimate of the fleet's step count     `fleet_clock.py`
 progress messages on the terminal      `narration.py`
-checkpoint of the moments on disk      `kept_moments.py`
+checkpoint of the moments on disk      `moments_checkpoint.py`
 the learner's memory                   `core.py`
 dispatch of events to all these rules  `state.py`
 =====================================  ===============

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # at run time they are imported where needed, so that --help 
     from pathlib import Path
 
     from islands.layout.leaves import Layout
-    from islands.learner.kept_moments import MomentFile
+    from islands.learner.moments_checkpoint import CheckpointFile
     from islands.settings.run_spec import RunSpec
     from islands.training.workload import Workload
 
@@ -90,11 +90,11 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     return 0
 
 
-def moments_of(folder: "Path", name: str | None, run: str) -> "MomentFile | None":
+def moments_of(folder: "Path", name: str | None, run: str) -> "CheckpointFile | None":
     """The moments' checkpoint; None for a learner without a name of its own to restart under."""
-    from islands.learner.kept_moments import MomentFile
+    from islands.learner.moments_checkpoint import CheckpointFile
 
-    return None if name is None else MomentFile(folder / "processes" / name, run)
+    return None if name is None else CheckpointFile(folder / "processes" / name, run)
 
 
 def _prepare(spec: "RunSpec", own: dict[str, object]) -> "tuple[Workload, Layout]":

@@ -133,7 +133,7 @@ class LoadMoments:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadKept:
+class LoadCheckpoint:
     """Replace the inner optimizer's state with the checkpoint on disk, before the first step."""
 
 
@@ -182,7 +182,7 @@ Action = (
     | Contribute
     | OfferSeed
     | ToPeer
-    | LoadKept
+    | LoadCheckpoint
     | OfferMoments
     | SetTimer
     | Record

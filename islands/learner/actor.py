@@ -21,7 +21,7 @@ from islands.learner.actions import (
     DialSyncer,
     DropSyncerLink,
     Exit,
-    LoadKept,
+    LoadCheckpoint,
     LoadMoments,
     OfferMoments,
     OfferSeed,
@@ -35,10 +35,10 @@ from islands.learner.actions import (
     ToSyncer,
 )
 from islands.learner.compute import (
+    CheckpointWritten,
     Compute,
     ComputeEvent,
     ComputeFailed,
-    MomentsKept,
     StepReport,
 )
 from islands.learner.events import (
@@ -57,7 +57,7 @@ from islands.learner.events import (
     ValueAdopted,
 )
 from islands.learner.figures import Figures, reported
-from islands.learner.kept_moments import MomentFile
+from islands.learner.moments_checkpoint import CheckpointFile
 from islands.learner.narration import Narrator, seen_of
 from islands.learner.peers import Pieces
 from islands.learner.state import LearnerState
@@ -110,7 +110,7 @@ class LearnerActor(RoleActor[Item]):
         rng: random.Random,
         observe: Callable[[StepReport], None] | None = None,
         tell: Callable[[str], object] | None = None,
-        kept: MomentFile | None = None,
+        kept: CheckpointFile | None = None,
     ) -> None:
         """Prepare the actor; `run` starts it."""
         super().__init__(name, context)
@@ -169,7 +169,7 @@ class LearnerActor(RoleActor[Item]):
                 self._handle(event)
             case ComputeFailed(error):
                 raise error
-            case MomentsKept():
+            case CheckpointWritten():
                 self.record(learner_entries.MomentsKept(message.error))
             case ValueAdopted():
                 self._take_adoption(message)
@@ -270,7 +270,7 @@ class LearnerActor(RoleActor[Item]):
                 self.ref.tell_later(after_s, TimerDue())
             case Record(entry):
                 self.record(entry)
-            case ToPeer() | OfferMoments() | LoadKept():
+            case ToPeer() | OfferMoments() | LoadCheckpoint():
                 self._pieces.perform(action)
             case Exit(reason, failed):
                 self.exit = action

@@ -35,10 +35,10 @@ from islands.learner.events import (
     TrainerMade,
     TrainerReady,
 )
-from islands.learner.kept_moments import MomentFile, MomentKeeper
+from islands.learner.moments_checkpoint import CheckpointFile, CheckpointWriter
 from islands.learner.snapshot_copies import SnapshotCopies
 from islands.settings.run import RunSettings
-from islands.training.code_place import failure, mistake
+from islands.training.source_location import task_error, task_failure
 from islands.training.trainer import Trainer
 from messaging.clock import Clock, MonotonicClock
 
@@ -67,7 +67,7 @@ class StepReport:
 
 
 @dataclass(frozen=True, slots=True)
-class MomentsKept:
+class CheckpointWritten:
     """A write of moments to this host's disk has ended; `error` is empty if it succeeded."""
 
     error: str
@@ -88,7 +88,7 @@ ComputeEvent = (
     | SnapshotTaken
     | MomentsRead
     | EngineEvent
-    | MomentsKept
+    | CheckpointWritten
     | ComputeFailed
 )
 Post = Callable[[ComputeEvent], object]
@@ -126,7 +126,7 @@ class ComputeThread:
         make_trainer: Callable[[], Trainer],
         settings: RunSettings,
         name: str,
-        kept: MomentFile | None = None,
+        kept: CheckpointFile | None = None,
     ) -> None:
         """Prepare; `start` begins the work."""
         self._make_trainer = make_trainer
@@ -140,7 +140,7 @@ class ComputeThread:
         self._copies = SnapshotCopies()
         self._copied = False
         self._kept = kept
-        self._keeper: MomentKeeper | None = None
+        self._keeper: CheckpointWriter | None = None
         self._trainer: Trainer | None = None
         self._post: Post = _nobody
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -185,7 +185,7 @@ class ComputeThread:
         try:
             self._work()
         except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
-            self._tell(ComputeFailed(failure(error, "the task failed while it trained")))
+            self._tell(ComputeFailed(task_failure(error, "the task failed while it trained")))
         finally:
             self._copier.shutdown(wait=False)
             if self._keeper is not None:
@@ -222,10 +222,12 @@ class ComputeThread:
         if keeper is not None:
             keeper.at_the_end(engine.trainer, engine.versions, engine.steps)
 
-    def _make_keeper(self) -> MomentKeeper | None:
+    def _make_keeper(self) -> CheckpointWriter | None:
         if self._kept is None:
             return None
-        return MomentKeeper(self._kept, self._clock, lambda error: self._tell(MomentsKept(error)))
+        return CheckpointWriter(
+            self._kept, self._clock, lambda error: self._tell(CheckpointWritten(error))
+        )
 
     def _set_up(self) -> Engine:
         """Build and compile; an error here recurs at every start, so the user must mend it.
@@ -254,7 +256,7 @@ class ComputeThread:
         except Exception as error:
             if _may_pass(error):
                 raise
-            raise mistake(error, "the task fails before its first step") from error
+            raise task_error(error, "the task fails before its first step") from error
         if not finite:
             raise TaskError("the task's initial parameters are not all finite numbers")
         self._tell(TrainerReady(batch_tokens))

@@ -3,7 +3,7 @@
 from islands.learner.events import StepFinished
 from islands.messages.control import StepFigures
 from islands.messages.training import Progress
-from islands.numerics.histogram import GapHistogram
+from islands.numerics.histogram import DurationHistogram
 from islands.tape.learner_entries import Reported
 
 
@@ -25,7 +25,7 @@ class Figures:
         self._losses = 0
         self._gap_s = 0.0
         self._data_wait_s = 0.0
-        self._gaps = GapHistogram()
+        self._gaps = DurationHistogram()
 
     @property
     def loss(self) -> float:

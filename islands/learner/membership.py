@@ -15,9 +15,9 @@ from islands.learner.actions import (
     ToSupervisor,
     ToSyncer,
 )
-from islands.learner.asking import start_anew, take_donor
 from islands.learner.core import Core
 from islands.learner.leaving import say_goodbye
+from islands.learner.moments_recovery import start_anew, take_donor
 from islands.learner.training import allow
 from islands.messages.membership import NOT_FINITE, RUN_OVER, Evicted, HeartbeatAck, Joined
 from islands.messages.training import Welcome

@@ -8,7 +8,7 @@ from islands.identities import LearnerName, Version
 
 
 class Stage(StrEnum):
-    """How far the recovery of moments has got (`asking.py`)."""
+    """How far the recovery of moments has got (`moments_recovery.py`)."""
 
     OPEN = "open"
     ASKING = "asking"
@@ -18,7 +18,7 @@ class Stage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class KeptMoments:
+class CheckpointedMoments:
     """Moments that an earlier process of this name left on its host's disk.
 
     `versions` are those of the fragments that it held when it wrote them.
@@ -40,7 +40,7 @@ class Moments:
 
     stage: Stage = Stage.OPEN
     donor: LearnerName | None = None
-    kept: KeptMoments | None = None
+    kept: CheckpointedMoments | None = None
     schema: str | None = None
     pieces: int = 0
     asked: dict[int, int] = field(default_factory=dict)

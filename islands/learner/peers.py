@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeVar, assert_never
 
-from islands.learner.actions import LoadKept, LoadMoments, OfferMoments, ToPeer
+from islands.learner.actions import LoadCheckpoint, LoadMoments, OfferMoments, ToPeer
 from islands.learner.events import MomentsLoaded, PieceArrived
 from islands.messages.peers import StateOffer
 from islands.tape.entry import Entry
@@ -17,7 +17,7 @@ from messaging.envelope import Envelope
 
 T = TypeVar("T")
 
-PeerAction = ToPeer | OfferMoments | LoadKept
+PeerAction = ToPeer | OfferMoments | LoadCheckpoint
 
 
 class Submit(Protocol):
@@ -87,7 +87,7 @@ class Pieces:
                 self._send(message, recipient=peer)
             case OfferMoments():
                 self._offer(action)
-            case LoadKept():
+            case LoadCheckpoint():
                 self._load_kept()
             case _:
                 assert_never(action)

@@ -23,7 +23,6 @@ from islands.learner.answering import (
     take_request,
     take_skipped,
 )
-from islands.learner.asking import pursue, take_loaded, take_made, take_piece
 from islands.learner.core import Core
 from islands.learner.donating import take_read, take_state_request
 from islands.learner.events import (
@@ -65,7 +64,8 @@ from islands.learner.membership import (
     take_tick,
     take_welcome,
 )
-from islands.learner.moments import KeptMoments, Moments
+from islands.learner.moments import CheckpointedMoments, Moments
+from islands.learner.moments_recovery import pursue, take_loaded, take_made, take_piece
 from islands.learner.pulls import Pulls
 from islands.learner.training import (
     allow,
@@ -111,7 +111,7 @@ class LearnerState:
         name: LearnerName,
         fingerprint: str,
         fragments: int,
-        kept: KeptMoments | None = None,
+        kept: CheckpointedMoments | None = None,
     ) -> None:
         """Start without an admission and without any published value."""
         self._core = Core(

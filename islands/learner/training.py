@@ -6,10 +6,10 @@ until the quota is used up or the run closes. An operator's pause or a departure
 
 from islands.identities import Lease, Phase
 from islands.learner.actions import AdoptValue
-from islands.learner.asking import go_fresh, take_up_kept
 from islands.learner.core import Core
 from islands.learner.events import Idled, StepFinished, UpdateArrived, ValueAdopted
 from islands.learner.moments import Stage
+from islands.learner.moments_recovery import go_fresh, take_up_kept
 from islands.messages.training import LeaseGranted
 from islands.settings.run import Adoption
 

@@ -11,7 +11,7 @@ SAMPLES_MAX = 2**62
 
 
 @dataclass(slots=True)
-class GapHistogram:
+class DurationHistogram:
     """Counts of durations in seconds.
 
     Attributes:

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from islands.errors import InvariantError
 from islands.layout.leaves import Unit
-from islands.numerics.check import Measured, measure, unit_table
+from islands.numerics.norms import Measured, measure, unit_table
 from islands.numerics.types import Flat
 
 # Shapes are checked under test (jaxtyping).

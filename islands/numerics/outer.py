@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from islands.errors import InvariantError
 from islands.layout.leaves import Unit
-from islands.numerics.check import Measured, measure
 from islands.numerics.merge import combine, merge_and_step
+from islands.numerics.norms import Measured, measure
 from islands.numerics.types import Flat
 from islands.settings.run import OuterSettings
 

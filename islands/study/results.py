@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from islands.errors import unusable
-from islands.files.replacing import replace_file
+from islands.files.atomic_write import replace_file
 from islands.study.cells import Trial
 from islands.study.trial import Result
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from islands.cluster.summary import share_of
 from islands.data.shards import ShardKey
 from islands.errors import TaskError
-from islands.identities import Cut
+from islands.identities import FinalVersions
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec
 from islands.simulation.world import Costs, LearnerHost, World
@@ -78,7 +78,7 @@ class _Seen:
     values: list[NDArray[np.float32]] = field(default_factory=list)
     share: dict[str, Any] = field(default_factory=dict)
 
-    def export(self, values: list[NDArray[np.float32]], _: Cut) -> None:
+    def export(self, values: list[NDArray[np.float32]], _: FinalVersions) -> None:
         self.values = values
 
     def report(self, state: SyncerState) -> bytes:

@@ -29,7 +29,7 @@ from enum import StrEnum
 
 from islands.identities import Incarnation, Phase, Role, Status
 from islands.settings.run import Timing
-from islands.supervisor.names import IncarnationLines
+from islands.supervisor.names import Lineages
 
 STALLED_STEPS = 5
 STEPS_KEPT = 16
@@ -74,7 +74,7 @@ class MemberRecord:
     steps_s: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
     address: str | None = None
     epoch: int = 0
-    lines: IncarnationLines = field(default_factory=IncarnationLines)
+    lines: Lineages = field(default_factory=Lineages)
 
     def heard(self, phase: Phase, step: int, now_s: float) -> None:
         """Take in a heartbeat's phase and step, and measure the steps since the one before."""

@@ -33,7 +33,7 @@ from islands.supervisor.actions import CountFigures, KillProcess, SendRunSpec
 from islands.supervisor.core import Core
 from islands.supervisor.events import FiguresArrived
 from islands.supervisor.eviction import MemberRecord, judge, standstill
-from islands.supervisor.names import IncarnationLines, taken_because
+from islands.supervisor.names import Lineages, taken_because
 from islands.supervisor.stalls import Stalls
 from islands.supervisor.view import Follower
 from islands.tape import member_entries, process_entries
@@ -86,7 +86,7 @@ def take_join(
         core.drained.pop(join.name, None)  # a new process of this name was started on purpose
     core.counter += 1
     incarnation = Incarnation(core.epoch, core.counter)
-    lines = IncarnationLines() if member is None else member.lines
+    lines = Lineages() if member is None else member.lines
     lines.admit(incarnation, shown)
     core.enter(
         MemberRecord(

@@ -26,7 +26,7 @@ LINES_KEPT = 8
 
 
 @dataclass(slots=True)
-class IncarnationLines:
+class Lineages:
     """The lines of one name: the first incarnation of the line, by each of its newest ones."""
 
     begun: dict[Incarnation, Incarnation] = field(default_factory=dict)
@@ -47,7 +47,7 @@ def taken_because(
     *,
     holder: tuple[Role, Incarnation],
     silent: bool,
-    lines: IncarnationLines,
+    lines: Lineages,
     shown: Incarnation | None,
     proven: bool,
 ) -> tuple[str, bool] | None:

@@ -9,16 +9,16 @@ which learners are eligible        `eligibility.py`
 the quorum of a round              `quorum.py`
 grace, timeouts                    `grace.py`, `timeouts.py`
 admission of contributions         `admission.py`
-checks of reported numbers         `claims.py`, `reports.py`
+checks of reported numbers         `plausibility.py`, `reports.py`
 the state of one round             `rounds.py`
 what a merge changes               `commits.py`
 data leases and token quotas       `leases.py`
 the fate of every token            `ledger.py`
 membership: links and learners     `sessions.py`, `roster.py`
 the supervisor's membership view   `supervisor_view.py`
-peer names by connection           `callers.py`
-totals over all learners           `census.py`
-when a journal record is written   `records.py`
+peer names by connection           `connection_index.py`
+totals over all learners           `learner_index.py`
+when a journal record is written   `record_schedule.py`
 writing the journal, recovery      `journal.py`, `journal_writer.py`
 ended incarnations, fencing        `ended_incarnations.py`, `fence.py`
 donors of inner moments            `state_donors.py`
@@ -35,6 +35,6 @@ all rules together                 `state.py`
 =================================  ===================================
 
 `actor.py` performs what `state.py` decides and decides nothing itself. `vault.py` holds the arrays,
-`workers.py` the worker threads that measure, merge and write, `inspections.py` the payloads that
-wait to be measured, and `hooks.py` the calls into the syncer's host.
+`workers.py` the worker threads that measure, merge and write, `inspection_queue.py` the payloads
+that wait to be measured, and `hooks.py` the calls into the syncer's host.
 """

@@ -21,7 +21,7 @@ from islands.actors.membership_client import MembershipClient
 from islands.actors.role_actor import Context, RoleActor
 from islands.errors import IslandsError, JournalError, RefusedError
 from islands.files.disk import Disk
-from islands.identities import Cut, LearnerName, Phase, Role, Version
+from islands.identities import FinalVersions, LearnerName, Phase, Role, Version
 from islands.messages.control import RunEnded
 from islands.messages.membership import HeartbeatAck, Leave, MembershipChanged, Refused, Stop
 from islands.messages.peers import PEER_TYPES
@@ -46,7 +46,7 @@ from islands.syncer.actions import (
     SendValue,
     WriteJournal,
 )
-from islands.syncer.callers import Callers
+from islands.syncer.connection_index import ConnectionIndex
 from islands.syncer.events import (
     EndHeard,
     Event,
@@ -64,7 +64,7 @@ from islands.syncer.events import (
     Ticked,
 )
 from islands.syncer.hooks import Hooks
-from islands.syncer.inspections import Inspections
+from islands.syncer.inspection_queue import InspectionQueue
 from islands.syncer.journal import Journal, Recovered, encode
 from islands.syncer.journal_writer import JournalWriter
 from islands.syncer.resume_checks import take_up
@@ -139,10 +139,10 @@ class SyncerActor(RoleActor[Event]):
         self._initial = initial
         self._hooks = hooks or Hooks()
         self._acceptor: LinkAcceptor | None = None
-        self._callers = Callers()
+        self._callers = ConnectionIndex()
         self._undelivered: dict[int, None] = {}
         self._sent: dict[int, dict[int, Version]] = {}
-        self._inspections = Inspections(self.vault, workers.inspecting, self.post)
+        self._inspections = InspectionQueue(self.vault, workers.inspecting, self.post)
         self._beating: asyncio.TimerHandle | None = None
         self._membership: MembershipClient | None = None
         self._end: tuple[RunEnded, bytes] | None = None
@@ -358,7 +358,7 @@ class SyncerActor(RoleActor[Event]):
         assert held is not None, "it has begun"
         self._writer.attempt(lambda: export(*held), lambda: self._tell_finished(reason))
 
-    def _published(self, reason: str) -> tuple[list[NDArray[np.float32]], Cut] | None:
+    def _published(self, reason: str) -> tuple[list[NDArray[np.float32]], FinalVersions] | None:
         """Return the published values and their cut; None before every fragment has a version."""
         cut = self.state.cut(reason) if self.begun else None
         return None if cut is None else (self.vault.published(list(cut.versions)), cut)

@@ -85,7 +85,7 @@ def refusal(
 
     Args:
         check: what was measured on the payload.
-        untrue: why its steps or tokens cannot be true (`claims.py`), if they cannot.
+        untrue: why its steps or tokens cannot be true (`plausibility.py`), if they cannot.
         fenced: why nothing is accepted from its sender, if that is so.
         ticket_open: whether its round asked for it and still collects.
         stale: why its base is too old, if it is.

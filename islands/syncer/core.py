@@ -16,15 +16,15 @@ from islands.messages.training import FragmentUpdate, LeaseGranted, Merged
 from islands.settings.run import OVERLAP_LEAST, Automatic, RunSettings
 from islands.syncer.actions import Action, Send, SendValue, WriteJournal
 from islands.syncer.admission import NormGauge
-from islands.syncer.census import Census, Witness
 from islands.syncer.divergence import Divergences
 from islands.syncer.eligibility import ineligible_because, unready_because
 from islands.syncer.fence import Fence
 from islands.syncer.grace import Durations, GraceWatch, overlap_needed
+from islands.syncer.learner_index import LearnerIndex, Witness
 from islands.syncer.leases import LeaseBook
 from islands.syncer.ledger import Ledger
 from islands.syncer.pace import Pace
-from islands.syncer.records import Records
+from islands.syncer.record_schedule import RecordSchedule
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round
 from islands.syncer.standstill import MergeWatch
@@ -156,8 +156,8 @@ class Core:
     grant may be renewed repeatedly before it is durable, and only what is durable is sent.
 
     No rule may look at all learners after every event: a run has thousands of each. A rule that
-    changes a learner calls `touch`. `changed` holds the learners that the census and the pace have
-    yet to take in, `touched` those of the event being handled, `ungranted` those that may need
+    changes a learner calls `touch`. `changed` holds the learners that `learner_index` and the pace
+    have yet to take in, `touched` those of the event being handled, `ungranted` those that may need
     tokens or data since the last grants, and `hungry` those that could not be given a whole batch.
     `barren` is the number of the next round if nobody was eligible for it, `unspent` shows that
     tokens are left (`closing.py`), and `witnesses` are those of `any_learner`.
@@ -176,7 +176,7 @@ class Core:
     gauges: list[NormGauge] = field(default_factory=list)
     adoptions: dict[int, Adoption] = field(default_factory=dict)
     journalling: deque[tuple[int, int | None]] = field(default_factory=deque)
-    records: Records = field(default_factory=Records)
+    records: RecordSchedule = field(default_factory=RecordSchedule)
     grants: dict[LearnerName, int | None] = field(default_factory=dict)
     written_grants: deque[tuple[int, dict[LearnerName, LeaseGranted]]] = field(
         default_factory=deque
@@ -191,7 +191,7 @@ class Core:
     seeding: Seeding | None = None
     closing: Closing | None = None
     swept_s: float = 0.0
-    census: Census = field(default_factory=Census)
+    learner_index: LearnerIndex = field(default_factory=LearnerIndex)
     witnesses: dict[str, Witness] = field(default_factory=dict)
     changed: dict[LearnerName, None] = field(default_factory=dict)
     touched: dict[LearnerName, None] = field(default_factory=dict)
@@ -295,11 +295,11 @@ class Core:
         self.touched[name] = None
 
     def take_in(self) -> None:
-        """Update the census and the pace ranking with the learners that changed."""
+        """Update the learner index and the pace ranking with the learners that changed."""
         while self.changed:
             name, _ = self.changed.popitem()
             learner = self.learners.get(name)
-            self.census.take_in(name, learner)
+            self.learner_index.take_in(name, learner)
             if learner is None or unready_because(learner) is not None:
                 self.pace.leave(name)
                 continue
@@ -313,16 +313,16 @@ class Core:
     def names(self) -> list[LearnerName]:
         """Return all known names, sorted: no decision depends on any other order."""
         self.take_in()
-        return list(self.census.names)
+        return list(self.learner_index.names)
 
     @property
     def learner_count(self) -> int:
         """The number of known learners; observers only read, so they are not counted."""
         self.take_in()
-        return len(self.census.learners)
+        return len(self.learner_index.learners)
 
     def any_learner(self, what: str, true_of: Callable[[LearnerRecord], bool]) -> bool:
-        """Return whether a condition is true of any known peer (`census.py`).
+        """Return whether a condition is true of any known peer (`learner_index.py`).
 
         Args:
             what: unique name of the condition; one with a parameter has a name for each value.
@@ -334,7 +334,7 @@ class Core:
             learner = self.learners.get(name)
             return learner is not None and true_of(learner)
 
-        return self.witnesses.setdefault(what, Witness()).found(self.census.names, known)
+        return self.witnesses.setdefault(what, Witness()).found(self.learner_index.names, known)
 
     def pace_setter(self) -> LearnerName | None:
         """Return the learner that sets the pace now."""
@@ -423,7 +423,7 @@ class Core:
 
     @property
     def all_durable(self) -> bool:
-        """Whether no record is being written or waits to be written (`records.py`)."""
+        """Whether no record is being written or waits to be written (`record_schedule.py`)."""
         return not self.journalling and self.records.due_s is None
 
     def next_record_s(self) -> float | None:

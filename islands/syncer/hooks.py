@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.identities import Cut
+from islands.identities import FinalVersions
 from islands.syncer.state import SyncerState
 
-Export = Callable[[list[NDArray[np.float32]], Cut], None]
+Export = Callable[[list[NDArray[np.float32]], FinalVersions], None]
 
 
 @dataclass(frozen=True, slots=True)

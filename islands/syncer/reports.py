@@ -15,7 +15,6 @@ from islands.identities import Incarnation, LearnerName, Phase, Role
 from islands.messages.membership import Evicted, Refused
 from islands.messages.training import Progress
 from islands.syncer.actions import Dismiss
-from islands.syncer.claims import believed_step_s, news_of, wrong_report
 from islands.syncer.core import Core
 from islands.syncer.ended_incarnations import retire
 from islands.syncer.events import (
@@ -27,6 +26,7 @@ from islands.syncer.events import (
     PullDeclined,
     SeedArrived,
 )
+from islands.syncer.plausibility import believed_step_s, news_of, wrong_report
 from islands.syncer.roster import STRIKE_WINDOW_S, LearnerRecord
 from islands.tape.member_entries import WrongReport
 

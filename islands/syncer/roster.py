@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status, Version
 from islands.messages.training import Progress
-from islands.syncer.claims import Answers, ReportedTotals
+from islands.syncer.plausibility import Answers, ReportedTotals
 from islands.syncer.timeouts import Exchange, doubled_s
 
 STRIKES_MAX = 3

@@ -13,10 +13,10 @@ from islands.settings.learning_rate import learning_rate
 from islands.settings.run import Automatic
 from islands.syncer.actions import BeginMerge, DropContribution, MergePart, Send
 from islands.syncer.admission import Check, Refusal, refusal
-from islands.syncer.claims import COPIES_MAX, age_steps, wrong_steps
 from islands.syncer.core import Core
 from islands.syncer.eligibility import stale_because
 from islands.syncer.grace import grace_s
+from islands.syncer.plausibility import COPIES_MAX, age_steps, wrong_steps
 from islands.syncer.quorum import QuorumTarget, worth_waiting
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Admitted, Round, Stage

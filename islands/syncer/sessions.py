@@ -10,13 +10,13 @@ from islands.messages.membership import Evicted, Leave, Member, MembershipChange
 from islands.messages.protocol import PROTOCOL
 from islands.messages.training import FinalRound, Hello, Paused, Welcome
 from islands.syncer.actions import Dismiss, Send
-from islands.syncer.claims import news_of
 from islands.syncer.closing import begin_closing
 from islands.syncer.core import Core
 from islands.syncer.divergence import end_reason
 from islands.syncer.ended_incarnations import close_accounts, forget_seed, retire
 from islands.syncer.events import LinkOpened
 from islands.syncer.pausing import set_paused
+from islands.syncer.plausibility import news_of
 from islands.syncer.reports import goes_back, last_word, take_report, wrong_because
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage

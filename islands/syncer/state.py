@@ -12,12 +12,11 @@ from typing import assert_never
 
 from islands.actors.membership import HeartbeatContent
 from islands.errors import UNFORESEEN, InvariantError
-from islands.identities import Cut, LearnerName, Phase, Version
+from islands.identities import FinalVersions, LearnerName, Phase, Version
 from islands.messages.membership import RUN_OVER, Refused, Stop
 from islands.settings.run import RunSettings
 from islands.syncer.actions import Action, Dismiss
 from islands.syncer.admission import NormGauge
-from islands.syncer.claims import believed_batch
 from islands.syncer.closing import (
     advance_closing,
     begin_closing,
@@ -57,6 +56,7 @@ from islands.syncer.leases import OUTAGE_S, LeaseBook, grant_steps, ordinary_gra
 from islands.syncer.ledger import Ledger
 from islands.syncer.pace import Pace
 from islands.syncer.pausing import count_time
+from islands.syncer.plausibility import believed_batch
 from islands.syncer.reports import end_peer, take_progress
 from islands.syncer.retries import next_sweep_s, resend_s, sweep
 from islands.syncer.roster import LearnerRecord
@@ -175,11 +175,13 @@ class SyncerState:
         published = self._core.published[fragment]
         return None if published is None else published.version
 
-    def cut(self, reason: str) -> Cut | None:
+    def cut(self, reason: str) -> FinalVersions | None:
         """Return the versions that are published now; None before every fragment has one."""
         versions = [each.version for each in self._core.published if each is not None]
         whole = len(versions) == len(self._core.published)
-        return Cut(reason, self.durable.ledger.processed, tuple(versions)) if whole else None
+        return (
+            FinalVersions(reason, self.durable.ledger.processed, tuple(versions)) if whole else None
+        )
 
     def handle(self, event: Event, *, now_s: float) -> list[Action]:
         """Handle one event and return the actions that follow from it.
@@ -309,7 +311,7 @@ class SyncerState:
     def _top_up(self, name: LearnerName, now_s: float) -> None:
         core, leases = self._core, self._core.durable.leases
         learner = core.learners.get(name)
-        if name not in core.census.readers or name not in leases.holders or learner is None:
+        if name not in core.learner_index.readers or name not in leases.holders or learner is None:
             return
         if learner.quarantined or not learner.reachable:
             return
@@ -319,7 +321,7 @@ class SyncerState:
         granted = leases.top_up(
             name,
             batch_tokens=batch,
-            members=len(core.census.readers),
+            members=len(core.learner_index.readers),
             chunk_steps=grant_steps(leases.chunk_steps, progress.step_time_s),
             proven=progress.steps > 0 or not core.any_learner("proven", _has_read),
         )

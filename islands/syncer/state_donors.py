@@ -9,8 +9,8 @@ Source: SPEC §3.2 (a fresh or unhealed learner never donates) and §8.
 
 from islands.identities import LearnerName, Role
 from islands.messages.training import Hello
-from islands.syncer.census import best_donor
 from islands.syncer.core import Core
+from islands.syncer.learner_index import best_donor
 
 
 def donor_for(core: Core, hello: Hello) -> LearnerName | None:
@@ -25,9 +25,9 @@ def donor_for(core: Core, hello: Hello) -> LearnerName | None:
     if not core.seeded or core.closing is not None:
         return None
     core.take_in()
-    if not core.census.donor_known:
-        core.census.look_for_donor(core.learners)
-    donor = core.census.donor
+    if not core.learner_index.donor_known:
+        core.learner_index.look_for_donor(core.learners)
+    donor = core.learner_index.donor
     if donor != hello.name:
         return donor
     others = {name: record for name, record in core.learners.items() if name != hello.name}

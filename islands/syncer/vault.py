@@ -14,7 +14,7 @@ from islands.errors import UserError
 from islands.identities import Incarnation, LearnerName, Ticket, Version
 from islands.layout.leaves import Layout
 from islands.messages.training import Contribution, FragmentSeed
-from islands.numerics.check import Measured, clip, measure
+from islands.numerics.norms import Measured, clip, measure
 from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
 from islands.numerics.outer_gradient import rebase
 from islands.numerics.quantize import decode, size_bytes

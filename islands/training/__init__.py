@@ -6,7 +6,7 @@ Where to find what:
 the class that a user writes         `task.py`
 check of a task before a run         `task_check.py`
 check of its traced functions        `task_trace.py`
-lines of a user's files in errors    `code_place.py`
+lines of a user's files in errors    `source_location.py`
 what a process needs of a task       `workload.py`
 workloads with JAX, or sleeping      `jax_workload.py`, `toy_workload.py`
 interface of a learner's arithmetic  `trainer.py`

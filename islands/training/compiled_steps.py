@@ -217,7 +217,7 @@ class CompiledSteps:
         return self.join(trainable, [None] * self._trains.count(False))
 
 
-def program_for(
+def compiled_steps_for(
     task: Task[PyTree], count: int, pattern: Pattern, min_piece_bytes: int
 ) -> CompiledSteps:
     """Return this process's `CompiledSteps` of a task; a task without a hash gets its own."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import IslandsError, TaskError
-from islands.training.code_place import mistake, place_of_return, told_as
+from islands.training.source_location import location_of_return, task_error, with_location
 
 Figures = dict[str, float]
 EvaluateValues = Callable[[Sequence[NDArray[np.float32]]], Figures]
@@ -31,7 +31,7 @@ def attempt(
     try:
         return evaluate(values)
     except Exception as error:  # noqa: BLE001  the user's own code may raise anything
-        return mistake(error, "the task's evaluation failed, training goes on")
+        return task_error(error, "the task's evaluation failed, training goes on")
 
 
 def evaluated(evaluate: Callable[..., object], params: object, state: object) -> Figures:
@@ -47,15 +47,15 @@ def evaluated(evaluate: Callable[..., object], params: object, state: object) ->
     """
     alone = len(inspect.signature(evaluate).parameters) == 1
     found = evaluate(params) if alone else evaluate(params, state)
-    place = place_of_return(evaluate)
+    place = location_of_return(evaluate)
     if not isinstance(found, Mapping):
         what = f"evaluate returned a {type(found).__name__}, not a dictionary of figures"
-        raise TaskError(told_as(place, what))
+        raise TaskError(with_location(place, what))
     figures = {}
     for name, value in found.items():
         try:
             figures[str(name)] = float(value)
         except (TypeError, ValueError) as error:
             what = f"evaluate returned {name} as a {type(value).__name__}; it must be one number"
-            raise TaskError(told_as(place, what)) from error
+            raise TaskError(with_location(place, what)) from error
     return figures

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import DiskError, UserError
-from islands.identities import Cut
+from islands.identities import FinalVersions
 from islands.layout.leaves import STATE_PREFIX, Layout
 from islands.settings.run_spec import RunSpec
 
@@ -44,7 +44,7 @@ class _Tensors(Protocol):
         """Read the tensor at a path."""
 
 
-def metadata_of(spec: RunSpec, layout: Layout, cut: Cut) -> dict[str, str]:
+def metadata_of(spec: RunSpec, layout: Layout, cut: FinalVersions) -> dict[str, str]:
     """Make the metadata of a file of parameters."""
     settings = msgspec.to_builtins(spec.settings)
     return {

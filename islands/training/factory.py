@@ -3,7 +3,7 @@
 import importlib
 
 from islands.errors import TaskError
-from islands.training.code_place import mistake, place_of
+from islands.training.source_location import location_of, task_error
 
 
 def make(name: str, settings: dict[str, object]) -> object:
@@ -18,18 +18,18 @@ def make(name: str, settings: dict[str, object]) -> object:
     try:
         factory = getattr(importlib.import_module(module_name), factory_name)
     except (ImportError, AttributeError) as error:
-        if place_of(error) is not None:  # the file was found, and the mistake is in it
-            raise mistake(error, f"task {name!r} fails as it is imported") from error
+        if location_of(error) is not None:  # the file was found, and the mistake is in it
+            raise task_error(error, f"task {name!r} fails as it is imported") from error
         raise TaskError(
             f"task {name!r} cannot be loaded on this host: {error}; install it here, or start "
             "this process in the folder that holds it"
         ) from error
     except Exception as error:  # the user's own code may raise anything
-        raise mistake(error, f"task {name!r} fails as it is imported") from error
+        raise task_error(error, f"task {name!r} fails as it is imported") from error
     try:
         return factory(**settings)
     except Exception as error:  # as above
-        if isinstance(error, TypeError) and place_of(error) is None:
+        if isinstance(error, TypeError) and location_of(error) is None:
             sentence = f"task {name!r} refuses its settings {settings}: {error}"
             raise TaskError(sentence) from error
-        raise mistake(error, f"task {name!r} cannot be made of {settings}") from error
+        raise task_error(error, f"task {name!r} cannot be made of {settings}") from error

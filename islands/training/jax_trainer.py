@@ -39,7 +39,7 @@ from islands.layout.device_transfer import (
 from islands.layout.fragments import MIN_PIECE_BYTES
 from islands.layout.leaves import Layout, Pattern
 from islands.layout.mesh import Placement, placed
-from islands.training.compiled_steps import CompiledSteps, copied_words, program_for
+from islands.training.compiled_steps import CompiledSteps, compiled_steps_for, copied_words
 from islands.training.evaluation import evaluated
 from islands.training.moment_pieces import MomentSnapshot, Part, is_key, joined
 from islands.training.task import Task
@@ -128,7 +128,7 @@ class JaxTrainer:
         min_piece_bytes: int = MIN_PIECE_BYTES,
     ) -> None:
         self._task = task
-        self._program: CompiledSteps = program_for(task, fragments, pattern, min_piece_bytes)
+        self._program: CompiledSteps = compiled_steps_for(task, fragments, pattern, min_piece_bytes)
         self.layout: Layout = self._program.layout
         self.shards: int = task.shards
         single = None if device is None else (device,)

@@ -17,7 +17,7 @@ from islands.layout.leaves import VALUE_BYTES
 from islands.layout.mesh import choose
 from islands.settings.run import Adoption, Precision, RunSettings
 from islands.settings.run_spec import RunPlan
-from islands.training.compiled_steps import program_for
+from islands.training.compiled_steps import compiled_steps_for
 from islands.training.jax_settings import enable_compilation_cache
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.process_memory import TrainerMemory
@@ -52,7 +52,7 @@ class JaxWorkload(Workload):
 
     def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
         """Compute the sizes of parameters, base, moments and gradients from their shapes."""
-        program = program_for(self.task, settings.fragments, "balanced", MIN_PIECE_BYTES)
+        program = compiled_steps_for(self.task, settings.fragments, "balanced", MIN_PIECE_BYTES)
         local, frozen, carried = jax.eval_shape(program.init, jax.random.key(0))
         moments = jax.eval_shape(program.optimizer_state, local)
         trained = _bytes_of(local)

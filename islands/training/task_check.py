@@ -31,12 +31,18 @@ from jaxtyping import Array, PyTree
 from islands.data.shards import ShardKey
 from islands.errors import IslandsError, TaskError, UserError
 from islands.settings.quantities import size
-from islands.training.code_place import CodePlace, mistake, place_of_return, place_of_yield, told_as
-from islands.training.compiled_steps import CompiledSteps, program_for
+from islands.training.compiled_steps import CompiledSteps, compiled_steps_for
 from islands.training.evaluation import evaluated
 from islands.training.host_memory import PeakMemory
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.moment_pieces import words_of
+from islands.training.source_location import (
+    SourceLocation,
+    location_of_return,
+    location_of_yield,
+    task_error,
+    with_location,
+)
 from islands.training.task import Task, path_of
 from islands.training.task_trace import check_batch, place_of_equation, place_of_output
 
@@ -51,7 +57,7 @@ COMPILATION_BYTES = 130_000_000
 NOT_TRACEABLE = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
 """Errors of a traced evaluation that leaves JAX for NumPy or Python, as most do in the end."""
 
-Batches = list[tuple[PyTree, PyTree, CodePlace | None]]
+Batches = list[tuple[PyTree, PyTree, SourceLocation | None]]
 """The batch, the position after it (of whatever type the task gave), and the yielding line."""
 
 
@@ -146,7 +152,7 @@ class TaskCheck:
                 self.report.faults.append(error)
             return False
         except Exception as error:  # noqa: BLE001  the user's own code may raise anything
-            self.report.faults.append(mistake(error, f"the task's {name} failed"))
+            self.report.faults.append(task_error(error, f"the task's {name} failed"))
             return False
         self.report.passed.append((name, remark))
         return True
@@ -154,7 +160,9 @@ class TaskCheck:
     # --- init ---------------------------------------------------------------------------------
 
     def _check_init(self) -> str:
-        self._program = program = program_for(self._task, self._fragments, "balanced", 1 << 16)
+        self._program = program = compiled_steps_for(
+            self._task, self._fragments, "balanced", 1 << 16
+        )
         refuse_chance(self._task)
         return program.layout.told
 
@@ -170,7 +178,7 @@ class TaskCheck:
             if floating and not bool(jnp.isfinite(leaf).all()):
                 path = path_of(keys)
                 place = place_of_output(_init(self._task), (_key(),), path, self._task.init)
-                raise TaskError(told_as(place, f"{path} is not finite in the beginning"))
+                raise TaskError(with_location(place, f"{path} is not finite in the beginning"))
         return "finite"
 
     def _check_memory(self) -> str:
@@ -179,8 +187,8 @@ class TaskCheck:
         if room is not None and needed > room:
             place, shown = _largest(_traced_init(self._task))
             raise TaskError(
-                told_as(
-                    place or place_of_return(self._task.init),
+                with_location(
+                    place or location_of_return(self._task.init),
                     f"a learner of this model takes {size(needed)} beside its activations, and "
                     f"this host has {size(room)}{shown}",
                 )
@@ -205,19 +213,19 @@ class TaskCheck:
             found = self._read(shard, 0)
             if found:
                 return shard, found
-        place = place_of_return(self._task.batches)
+        place = location_of_return(self._task.batches)
         what = f"none of the {self._task.shards} shards has a batch at position 0"
-        raise TaskError(told_as(place, what))
+        raise TaskError(with_location(place, what))
 
     def _read(self, shard: ShardKey, position: int) -> Batches:
         """Read a few batches from a position on, each with the line that yielded it."""
         iterator: Iterator[object] = iter(self._task.batches(shard, position))
         found: Batches = []
         for given in islice(iterator, BATCHES_READ):
-            place = place_of_yield(iterator, self._task.batches)
+            place = location_of_yield(iterator, self._task.batches)
             if not isinstance(given, tuple) or len(given) != 2:  # noqa: PLR2004  batch, position
                 what = f"batches gave a {type(given).__name__}, not a batch and the position after"
-                raise TaskError(told_as(place, what))
+                raise TaskError(with_location(place, what))
             found.append((*given, place))
         return found
 
@@ -226,18 +234,18 @@ class TaskCheck:
         before = found[index - 1][1] if index else 0
         tokens: object = self._task.tokens(batch)
         if not isinstance(tokens, int | np.integer) or tokens < 1:
-            named = place_of_return(self._task.tokens)
+            named = location_of_return(self._task.tokens)
             what = f"tokens is {tokens!r} for a batch; it must be a whole number, at least 1"
-            raise TaskError(told_as(named, what))
+            raise TaskError(with_location(named, what))
         if not isinstance(position, int):
             what = f"the position after a batch is a {type(position).__name__}; it must be an int"
-            raise TaskError(told_as(place, what))
+            raise TaskError(with_location(place, what))
         if position <= before:
             what = f"the position after a batch is {position} and before it {before}; it must grow"
-            raise TaskError(told_as(place, what))
+            raise TaskError(with_location(place, what))
         if position - before > tokens:
             raise TaskError(
-                told_as(
+                with_location(
                     place,
                     f"the position goes from {before} to {position} with a batch of {tokens} "
                     "tokens; it must grow by no more than these, or the rest is read twice",
@@ -251,7 +259,7 @@ class TaskCheck:
             if not again or not _same(again[0], found[start]):
                 what = "no batch" if not again else "another batch"
                 raise TaskError(
-                    told_as(
+                    with_location(
                         found[start][2],
                         f"batches of shard {shard.shard} from position {position} begin with "
                         f"{what} than the one that follows when it is read from 0; a position "
@@ -268,14 +276,14 @@ class TaskCheck:
     def _check_optimizer(self) -> str:
         before = jax.eval_shape(self._program.optimizer_state, self._shapes()[0])
         _, after, leaves = self._trace_step()
-        place = place_of_return(self._task.optimizer)
+        place = location_of_return(self._task.optimizer)
         if jax.tree.structure(before) != jax.tree.structure(after):  # type: ignore[operator]  # untyped in JAX
             what = "the optimizer's state has another structure after an update"
-            raise TaskError(told_as(place, what))
+            raise TaskError(with_location(place, what))
         for old, new in zip(self._shapes()[0], leaves, strict=True):
             if (old.shape, old.dtype) != (new.shape, new.dtype):
                 what = f"an update turns {old.dtype}{list(old.shape)} into {new.dtype}"
-                raise TaskError(told_as(place, what))
+                raise TaskError(with_location(place, what))
         return "a step can be traced"
 
     def _shapes(self) -> tuple[PyTree, PyTree, PyTree]:
@@ -314,7 +322,7 @@ class TaskCheck:
         if not isfinite(losses[0]):
             arguments = (*self._trees(self._shapes()), self._batch, _key())
             place = place_of_output(self._task.loss, arguments, "0", self._task.loss)
-            raise TaskError(told_as(place, f"the loss of the first batch is {losses[0]}"))
+            raise TaskError(with_location(place, f"the loss of the first batch is {losses[0]}"))
         self._note_temporaries(trainer.compiled_step(self._batch))
         return "loss " + ", then ".join(f"{loss:.5g}" for loss in losses)
 
@@ -362,7 +370,7 @@ def refuse_chance(task: Task[PyTree]) -> None:
         )
         if not _equal(first, second)
     }
-    place: CodePlace | None = None
+    place: SourceLocation | None = None
     for mine, theirs in zip(one.jaxpr.eqns, other.jaxpr.eqns, strict=False):
         if _touched(mine.invars, changed) or not _alike(mine, theirs):
             place = place or place_of_equation(mine)
@@ -378,7 +386,7 @@ def refuse_chance(task: Task[PyTree]) -> None:
     ]
     where = paths[0] if paths else "the parameters"
     what = f"{where} differs between two calls of init with the same key; draw from the key alone"
-    raise TaskError(told_as(place or place_of_return(task.init), what))
+    raise TaskError(with_location(place or location_of_return(task.init), what))
 
 
 def _touched(variables: list[object], changed: set[int]) -> bool:
@@ -417,7 +425,7 @@ def _key() -> Array:
     return jax.random.key(0)
 
 
-def _largest(traced: ClosedJaxpr) -> tuple[CodePlace | None, str]:
+def _largest(traced: ClosedJaxpr) -> tuple[SourceLocation | None, str]:
     """Find the line that makes the largest array, and describe that array."""
     made = [
         (variable.aval.size * variable.aval.dtype.itemsize, equation, variable)

@@ -15,12 +15,12 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 from jaxtyping import Array, Float, PyTree
 
 from islands.errors import TaskError
-from islands.training.code_place import (
-    CodePlace,
-    mistake,
-    place_in_traceback,
-    place_of_return,
-    told_as,
+from islands.training.source_location import (
+    SourceLocation,
+    location_in_traceback,
+    location_of_return,
+    task_error,
+    with_location,
 )
 from islands.training.task import Task, TaskState, path_of
 
@@ -38,7 +38,7 @@ def start_of(task: Task[PyTree]) -> tuple[PyTree, PyTree]:
             lambda key: _started(task, key), jax.random.key(FIXED_KEY)
         )
     except Exception as error:
-        raise mistake(error, "the task's init cannot be traced for its shapes") from error
+        raise task_error(error, "the task's init cannot be traced for its shapes") from error
     return shapes
 
 
@@ -54,7 +54,7 @@ def refuse_integers(
         if not jnp.issubdtype(leaf.dtype, jnp.floating) and task.trainable(path):
             everywhere = place_of_output(*_init_of(task), f"params/{path}", task.init)
             raise TaskError(
-                told_as(
+                with_location(
                     everywhere,
                     f"{path} is {leaf.dtype}: only floating leaves train; freeze it instead "
                     "(trainable), or keep it in the state",
@@ -74,7 +74,7 @@ def checked_loss(
     given: object = task.loss(*arguments)
     if not isinstance(given, tuple) or len(given) != 2:  # noqa: PLR2004  loss and state
         raise _refused(
-            place_of_return(task.loss),
+            location_of_return(task.loss),
             f"loss returned {_kind_of(given)}, not a pair of the loss and the next state",
         )
     loss, following = given
@@ -103,14 +103,14 @@ def checked_optimizer(
     given: object = task.optimizer(learning_rate)
     if not isinstance(given, optax.GradientTransformation):
         raise _refused(
-            place_of_return(task.optimizer),
+            location_of_return(task.optimizer),
             f"optimizer returned {_kind_of(given)}; it must be an optimizer of optax, such as "
             "optax.adamw(learning_rate)",
         )
     return optax.with_extra_args_support(given)
 
 
-def check_batch(batch: PyTree, place: CodePlace | None) -> None:
+def check_batch(batch: PyTree, place: SourceLocation | None) -> None:
     """Refuse a batch that holds anything but numbers.
 
     Args:
@@ -138,7 +138,7 @@ def place_of_output(
     arguments: tuple[PyTree, ...],
     path: str,
     named: Callable[..., object],
-) -> CodePlace | None:
+) -> SourceLocation | None:
     """Find the line that made the output at a path, or else the line on which `named` returns.
 
     Args:
@@ -151,15 +151,15 @@ def place_of_output(
     try:
         closed, outputs = jax.make_jaxpr(function, return_shape=True)(*shapes)
     except Exception:  # noqa: BLE001  only the line is missing; the sentence is more important
-        return place_of_return(named)
+        return location_of_return(named)
     flat = jax.tree_util.tree_leaves_with_path(outputs)
     for (keys, _), variable in zip(flat, closed.jaxpr.outvars, strict=True):
         if path_of(keys) == path:
-            return maker_of(closed, variable) or place_of_return(named)
-    return place_of_return(named)
+            return maker_of(closed, variable) or location_of_return(named)
+    return location_of_return(named)
 
 
-def maker_of(closed: ClosedJaxpr, variable: Var | Literal) -> CodePlace | None:
+def maker_of(closed: ClosedJaxpr, variable: Var | Literal) -> SourceLocation | None:
     """Find the user's line that made a variable."""
     for equation in reversed(closed.jaxpr.eqns):
         if any(made is variable for made in equation.outvars):
@@ -167,11 +167,11 @@ def maker_of(closed: ClosedJaxpr, variable: Var | Literal) -> CodePlace | None:
     return None
 
 
-def place_of_equation(equation: JaxprEqn) -> CodePlace | None:
+def place_of_equation(equation: JaxprEqn) -> SourceLocation | None:
     """Find the user's line that an equation comes from."""
     found: object = equation.source_info.traceback
     as_python = getattr(found, "as_python_traceback", None)
-    return None if as_python is None else place_in_traceback(as_python())
+    return None if as_python is None else location_in_traceback(as_python())
 
 
 # --- init and state ---------------------------------------------------------------------------
@@ -181,14 +181,15 @@ def _started(task: Task[PyTree], key: Array) -> tuple[PyTree, PyTree]:
     start: object = task.init(key)
     if not isinstance(start, TaskState):
         raise _refused(
-            place_of_return(task.init), f"init returned a {type(start).__name__}, not a TaskState"
+            location_of_return(task.init),
+            f"init returned a {type(start).__name__}, not a TaskState",
         )
     for name, tree in (("params", start.params), ("state", start.state)):
         for keys, leaf in jax.tree_util.tree_leaves_with_path(tree):
             if not isinstance(leaf, jax.Array | np.ndarray | np.generic | float | int | complex):
                 path = "/".join(filter(None, (name, path_of(keys))))
                 raise _refused(
-                    place_of_return(task.init),
+                    location_of_return(task.init),
                     f"{path} is a {type(leaf).__name__}, not an array: keep it out of the tree "
                     "(in the task, or as a static field), and put it back in the loss",
                 )
@@ -221,7 +222,7 @@ def _check_state(task: Task[PyTree], arguments: tuple[PyTree, ...], following: P
     same: bool = jax.tree.structure(arguments[1]) == jax.tree.structure(following)  # type: ignore[operator]  # untyped in JAX
     if not same:
         raise _refused(
-            place_of_return(task.loss),
+            location_of_return(task.loss),
             f"the next state is a {type(following).__name__} of another structure than the state",
         )
 
@@ -245,5 +246,5 @@ def _kind(dtype: np.dtype[np.generic]) -> str:
     return {"O": "objects", "U": "texts", "S": "bytes"}.get(dtype.kind, "times")
 
 
-def _refused(place: CodePlace | None, sentence: str) -> TaskError:
-    return TaskError(told_as(place, sentence))
+def _refused(place: SourceLocation | None, sentence: str) -> TaskError:
+    return TaskError(with_location(place, sentence))

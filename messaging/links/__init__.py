@@ -7,6 +7,6 @@ what a link is                               `link.py`
 keeping a session alive: effects, decisions  `dialer.py`, `link_state.py`
 queue of sessions not yet accepted           `backlog.py`
 links inside a process                       `memory_link.py`, `channel.py`
-two networks as one                          `joint_network.py`
+two networks as one                          `composite_network.py`
 ===========================================  ==============================
 """

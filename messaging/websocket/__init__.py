@@ -8,9 +8,9 @@ a session                               `link.py`
 dialling                                `dial.py`
 listening, admission                    `acceptor.py`, `door.py`
 connection limits, eviction             `visitors.py`
-fair reading among sessions             `reading_turns.py`
+fair reading among sessions             `read_scheduler.py`
 secrets, TLS                            `security.py`
-bulk sockets, their pace, their frames  `bulk.py`, `pacing.py`, `bulk_protocol.py`
+bulk sockets, their pace, their frames  `bulk.py`, `congestion_window.py`, `bulk_protocol.py`
 one open websocket                      `wire.py`
 settings                                `settings.py`
 ======================================  ==========================================

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from messaging.codec.frames import CHUNK_PREFIX_BYTES, chunk_parts, head_frame
 from messaging.envelope import Envelope
 from messaging.websocket.bulk_protocol import BulkProtocol
-from messaging.websocket.pacing import Pace
+from messaging.websocket.congestion_window import CongestionWindow
 from messaging.websocket.settings import WebsocketSettings
 
 YIELD_BYTES = 1 << 20
@@ -117,7 +117,7 @@ class BulkSocket:
     inbox: deque[Envelope] = field(default_factory=deque)
     numbers: Iterator[int] = field(default_factory=itertools.count)
     topic: str | None = None
-    pace: Pace | None = None
+    pace: CongestionWindow | None = None
     echo: asyncio.Event = field(default_factory=asyncio.Event)
     quiet_out: int = 0
     quiet_in: int = 0
@@ -126,7 +126,7 @@ class BulkSocket:
     def __post_init__(self) -> None:
         """Make the pace, unless the settings turn it off."""
         if self.settings.queue_delay_s is not None:
-            self.pace = Pace(self.settings.queue_delay_s, self.settings.chunk_bytes)
+            self.pace = CongestionWindow(self.settings.queue_delay_s, self.settings.chunk_bytes)
 
     async def send(self, waiting: Waiting) -> None:
         """Send one whole envelope, as fast as the pace allows."""
@@ -179,7 +179,7 @@ class BulkSocket:
         await self.socket.send(first, rest)
         self._mark_if_due(pace)
 
-    def _mark_if_due(self, pace: Pace) -> None:
+    def _mark_if_due(self, pace: CongestionWindow) -> None:
         if pace.mark_due():
             number = pace.mark(asyncio.get_running_loop().time())
             self.socket.ping(b"%d %d" % (self.index, number))

@@ -79,7 +79,7 @@ def check_address(address: str) -> URL:
     return url
 
 
-class Caller:
+class Connector:
     """Opens the websockets of sessions; each network has one caller, on one loop."""
 
     def __init__(

@@ -33,7 +33,7 @@ from messaging.links.link import Lane
 from messaging.plain_text import plain
 from messaging.websocket.bulk import BulkQueue, BulkSocket
 from messaging.websocket.bulk_protocol import BulkProtocol, TooLarge
-from messaging.websocket.reading_turns import ReadingTurns
+from messaging.websocket.read_scheduler import ReadScheduler
 from messaging.websocket.settings import WebsocketSettings
 from messaging.websocket.wire import BROKEN, WebSocket, Wire, frame_bytes
 
@@ -64,7 +64,7 @@ class WebsocketLink:
         codec: Codec,
         settings: WebsocketSettings,
         allocate: Allocate | None = None,
-        turns: ReadingTurns | None = None,
+        turns: ReadScheduler | None = None,
         admitted: Callable[[], None] | None = None,
         report: Callable[[str], None] | None = None,
     ) -> None:
@@ -94,7 +94,7 @@ class WebsocketLink:
         self._codec = codec
         self._settings = settings
         self._allocate = allocate
-        self._turns = turns or ReadingTurns()
+        self._turns = turns or ReadScheduler()
         self._on_admitted = admitted
         self._report = report or (lambda _: None)
         self._control_out: deque[bytes] = deque()

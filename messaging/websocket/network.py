@@ -18,10 +18,10 @@ from messaging.errors import DialFailed, LocalFault
 from messaging.links.backlog import BacklogListener
 from messaging.websocket.acceptor import Acceptor, bind
 from messaging.websocket.bulk_protocol import BulkProtocol
-from messaging.websocket.dial import Caller
+from messaging.websocket.dial import Connector
 from messaging.websocket.door import Door, Room, path_of
 from messaging.websocket.link import WebsocketLink
-from messaging.websocket.reading_turns import ReadingTurns
+from messaging.websocket.read_scheduler import ReadScheduler
 from messaging.websocket.security import Secret, only_loopback
 from messaging.websocket.settings import WebsocketSettings
 from messaging.websocket.wire import Wire
@@ -96,8 +96,8 @@ class WebsocketNetwork:
         self.allow(limits or Limits())
         self._report = report or (lambda _: None)
         self._pool = BufferPool()
-        self._turns = ReadingTurns()
-        self._caller = Caller(self._settings, secret, client_tls, self._codec)
+        self._turns = ReadScheduler()
+        self._caller = Connector(self._settings, secret, client_tls, self._codec)
         self._listeners: dict[str, WebsocketListener] = {}
         self._ended: set[str] = set()  # names whose listener was closed, and that have no new one
         self._links: dict[WebsocketLink, None] = {}

@@ -28,8 +28,8 @@ from pathlib import Path
 import numpy as np
 
 from islands.layout.leaves import Unit
-from islands.numerics.check import measure
 from islands.numerics.merge import merge_and_step, warm_up
+from islands.numerics.norms import measure
 
 MIB = 2**20
 LEARNERS = (2, 4, 8)

@@ -31,8 +31,8 @@ from islands.files.disk import RealDisk
 from islands.files.slots import Slots
 from islands.identities import Version
 from islands.layout.leaves import Unit
-from islands.numerics.check import Measured, measure
 from islands.numerics.merge import MergeResult, merge_and_step, warm_up
+from islands.numerics.norms import Measured, measure
 from islands.syncer.workers import SyncerWorkers, worker_threads
 from messaging.codec.tensors import as_buffer, digest
 

@@ -17,7 +17,7 @@ from islands.cluster.local_cluster import (
 from islands.cluster.run_claim import ROLES, set_aside, settle
 from islands.errors import DamagedError, UserError
 from islands.files.slots import Slots
-from islands.hosting.hub_file import HUB_FILE, HubPlace, outlived_by, read_place, write_place
+from islands.hosting.hub_address import HUB_FILE, HubAddress, outlived_by, read_place, write_place
 from islands.hosting.process_runtime import credentials_of
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run import RunSettings
@@ -80,7 +80,7 @@ def test_a_hub_knows_that_its_run_had_other_settings(tmp_path: Path) -> None:
 
 def test_where_the_hub_is_is_replaced_at_once(tmp_path: Path) -> None:
     """Whoever has the old file open reads the old place to its end."""
-    first = HubPlace("ws://127.0.0.1:1/supervisor", "test")
+    first = HubAddress("ws://127.0.0.1:1/supervisor", "test")
     write_place(tmp_path, first)
     with (tmp_path / HUB_FILE).open("rb") as old:
         write_place(tmp_path, replace(first, supervisor="ws://127.0.0.1:2/supervisor"))
@@ -178,7 +178,7 @@ def test_nothing_is_set_aside_where_nothing_is(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-PLACE = HubPlace("ws://a:1/supervisor", "test", key_mark="k", token_mark="t")  # noqa: S106  no secret
+PLACE = HubAddress("ws://a:1/supervisor", "test", key_mark="k", token_mark="t")  # noqa: S106  no secret
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ PLACE = HubPlace("ws://a:1/supervisor", "test", key_mark="k", token_mark="t")  #
     ],
 )
 def test_children_that_could_not_take_part_do_not_outlive_their_hub(
-    earlier: HubPlace | None, why: str
+    earlier: HubAddress | None, why: str
 ) -> None:
     """They would look for it elsewhere, or show it credentials of another key."""
     found = outlived_by(earlier, PLACE)

@@ -3,7 +3,7 @@
 import pytest
 
 from islands.actors.ports import KILLED, ProcessEnd, ended_by
-from islands.cluster.run_end import ExitResponse, RunEnd, someone_merges, someone_trains
+from islands.cluster.run_end import ExitResponse, RunEnd, can_still_train, has_live_syncer
 from islands.errors import (
     FAILED,
     OF_NO_USE,
@@ -103,16 +103,16 @@ def test_a_run_is_not_given_up_while_a_learner_may_train() -> None:
     """Those that an operator added count, those that he sent away do not; guests count too."""
     desk = Desk(launched=("syncer", *LEARNERS, "observer"))
     core = desk.state.core
-    assert someone_trains(core, [], {"learner-0"})  # the other one is started again
-    assert not someone_trains(core, ["supervisor", "syncer", "observer"], LEARNERS)
-    assert someone_trains(core, ["learner-2"], LEARNERS)
+    assert can_still_train(core, [], {"learner-0"})  # the other one is started again
+    assert not can_still_train(core, ["supervisor", "syncer", "observer"], LEARNERS)
+    assert can_still_train(core, ["learner-2"], LEARNERS)
     core.drained["learner-1"] = "drained by an operator"
-    assert not someone_trains(core, [], {"learner-0"})
-    assert someone_trains(core, ["learner-1"], {"learner-0"})  # it still answers
+    assert not can_still_train(core, [], {"learner-0"})
+    assert can_still_train(core, ["learner-1"], {"learner-0"})  # it still answers
     guest = desk.admit("guest")
-    assert someone_trains(core, [], LEARNERS)
+    assert can_still_train(core, [], LEARNERS)
     desk.handle(LeaveArrived(Leave(LearnerName("guest"), guest, "done")))
-    assert not someone_trains(core, [], LEARNERS)
+    assert not can_still_train(core, [], LEARNERS)
 
 
 @pytest.mark.parametrize("count", [1, 4096])
@@ -128,11 +128,11 @@ def test_every_learner_counts(count: int) -> None:
 def test_a_syncer_that_died_merges_no_more() -> None:
     """Only one that is live holds its place."""
     desk = Desk()
-    assert not someone_merges(desk.state.core)
+    assert not has_live_syncer(desk.state.core)
     desk.admit("s", role=Role.SYNCER)
-    assert someone_merges(desk.state.core)
+    assert has_live_syncer(desk.state.core)
     desk.wait(30)
-    assert not someone_merges(desk.state.core)
+    assert not has_live_syncer(desk.state.core)
 
 
 # -------------------------------------------------------------------------- what is concluded

@@ -17,7 +17,7 @@ from islands.learner.compute import StepReport
 from islands.learner.events import StepFinished
 from islands.messages.control import COUNT_MAX, TOTAL_MAX, Note, StepFigures
 from islands.messages.membership import NOT_FINITE
-from islands.numerics.histogram import GapHistogram
+from islands.numerics.histogram import DurationHistogram
 from islands.settings.run import RunSettings
 from islands.tape.member_entries import Diverged, Left, Paused, Resumed, StatusChanged, StoodStill
 from islands.tape.round_entries import Closing, Swinging
@@ -199,7 +199,7 @@ def test_listeners_hear_of_every_change(folder: RunFolder) -> None:
 
 def told(process: str, steps: int, *, loss: float = 2.0, gap_s: float = 0.0) -> StepFigures:
     """What a process has done so far, with one gap of this length."""
-    histogram = GapHistogram()
+    histogram = DurationHistogram()
     histogram.add(gap_s)
     return StepFigures(
         process=process,

@@ -5,14 +5,14 @@ from typing import cast
 import pytest
 
 from islands.cluster.figures import LearnerFigures, RunFigures
-from islands.cluster.summary import Share, summarise
+from islands.cluster.summary import SyncerShare, summarise
 from islands.settings.run import RunSettings
 from islands.syncer.divergence import end_reason
 
 
 def test_evictions_are_those_of_the_supervisor_over_all_its_starts() -> None:
     """Nobody else evicts: a learner that left, and came back at once, was not evicted."""
-    share: Share = {"ledger": {}}
+    share: SyncerShare = {"ledger": {}}
     summary = summarise(
         RunFigures(evictions=3), share, settings=RunSettings(), wall_s=1.0, figures={}
     )
@@ -31,7 +31,12 @@ def test_learners_are_listed_as_a_person_counts() -> None:
 def test_a_diverged_run_has_its_advice_in_its_reason(reason: str) -> None:
     """That its tokens were lost is true, and not what to mend."""
     row = {"processed": 100, "applied": 0, "lost": 100}
-    share: Share = {"reason": reason, "yield": 0.0, "merges": 1, "ledger": {"fragments": [row]}}
+    share: SyncerShare = {
+        "reason": reason,
+        "yield": 0.0,
+        "merges": 1,
+        "ledger": {"fragments": [row]},
+    }
     figures = RunFigures({"a": LearnerFigures(steps=10)})
     summary = summarise(figures, share, settings=RunSettings(), wall_s=1.0, figures={})
     assert bool(summary["advice"]) == (reason == "tokens")

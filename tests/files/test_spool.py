@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from islands.files.replacing import replace_file
+from islands.files.atomic_write import replace_file
 from islands.files.spool import Spool
 
 ROOM_BYTES = 2**20

@@ -11,7 +11,7 @@ import pytest
 from islands.actors.credentials import Credentials
 from islands.cli.control import show, target_of, tell
 from islands.errors import RefusedError, UnreachableError, UserError
-from islands.hosting.hub_file import HubPlace, write_place
+from islands.hosting.hub_address import HubAddress, write_place
 from islands.identities import Incarnation, Phase, Role, Status
 from islands.messages.control import Command, CommandAnswer, MemberFigures, Verb
 from islands.messages.membership import Refused
@@ -49,7 +49,7 @@ class Hub:
         await self._network.open("127.0.0.1", 0)
         listener = self._network.listen("supervisor")
         self._tasks.append(asyncio.create_task(self._serve(listener)))
-        write_place(self.folder, HubPlace(self._network.url("supervisor"), "line"))
+        write_place(self.folder, HubAddress(self._network.url("supervisor"), "line"))
         (self.folder / "key").write_text(KEY + "\n")
 
     async def close(self) -> None:
@@ -152,7 +152,7 @@ def test_a_damaged_hub_file_is_named(text: str, tmp_path: Path) -> None:
 
 def test_an_option_goes_before_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a hub can be told by another address than the one it knows of itself."""
-    write_place(tmp_path, HubPlace("ws://a:1/supervisor", "line"))
+    write_place(tmp_path, HubAddress("ws://a:1/supervisor", "line"))
     (tmp_path / "token").write_text(TOKEN)
     found = target_of(ControlOptions(folder=tmp_path, supervisor=("b:2",), key_file=Path("k")))
     assert (found.addresses, found.run) == (("ws://b:2/supervisor",), "line")

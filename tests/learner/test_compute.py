@@ -16,7 +16,7 @@ from islands.learner.actions import AdoptValue, AllowSteps, LoadMoments, ReadMom
 from islands.learner.compute import ComputeEvent, ComputeFailed, ComputeThread
 from islands.learner.engine import PIECES_PER_BOUNDARY
 from islands.learner.events import Idled, MomentsLoaded, MomentsRead, TrainerMade, TrainerReady
-from islands.learner.kept_moments import KEEP_INTERVAL_S, MomentFile
+from islands.learner.moments_checkpoint import KEEP_INTERVAL_S, CheckpointFile
 from islands.settings.run import RunSettings
 from islands.training.toy import NumpyTrainer
 from islands.training.trainer import PendingStep
@@ -31,7 +31,7 @@ class Device:
     """A thread with a toy trainer, and what it told."""
 
     def __init__(
-        self, make: Callable[[], NumpyTrainer] | None = None, kept: MomentFile | None = None
+        self, make: Callable[[], NumpyTrainer] | None = None, kept: CheckpointFile | None = None
     ) -> None:
         """Start it."""
         self.compute = ComputeThread(make or made, RunSettings(fragments=2), "ana", kept)
@@ -200,7 +200,7 @@ def test_a_failure_while_moments_are_written_leaves_no_thread_behind(tmp_path: P
 
     async def main() -> None:
         trainer = Failing(2, batch_tokens=BATCH, moment_piece_bytes=8)
-        device = Device(lambda: trainer, MomentFile(tmp_path, "run"))
+        device = Device(lambda: trainer, CheckpointFile(tmp_path, "run"))
         device.compute._clock = Leaping()  # noqa: SLF001  five minutes are too long for a test
         for index, fragment in enumerate(trainer.layout.fragments):
             value = np.zeros(fragment.size, np.float32)

@@ -5,7 +5,7 @@ import pytest
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.learner.actions import (
     AllowSteps,
-    LoadKept,
+    LoadCheckpoint,
     LoadMoments,
     OfferMoments,
     ReadMoments,
@@ -28,7 +28,7 @@ from islands.learner.events import (
     TrainerReady,
     ValueAdopted,
 )
-from islands.learner.moments import KeptMoments
+from islands.learner.moments import CheckpointedMoments
 from islands.messages.membership import Evicted
 from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.training import FinalRound, Welcome
@@ -430,17 +430,17 @@ HELD = (Version(1, 0),) * 2
 class Resumed(Fresh):
     """A process that finds moments on its host's disk."""
 
-    def __init__(self, kept: KeptMoments) -> None:
+    def __init__(self, kept: CheckpointedMoments) -> None:
         super().__init__()
         self.state.core.moments.kept = kept
 
 
 def test_after_a_stop_of_everybody_moments_come_from_disk() -> None:
     """No peer has any: what this host kept is loaded before the first step."""
-    bench = Resumed(KeptMoments(SCHEMA, PIECES, HELD))
+    bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
     bench.welcome(None)
     bench.heal()
-    assert bench.of(LoadKept) == [LoadKept()]
+    assert bench.of(LoadCheckpoint) == [LoadCheckpoint()]
     assert bench.of(AllowSteps) == []
     assert phase_of(bench) is Phase.HEALING
     bench.do(MomentsLoaded(taken=True))
@@ -450,52 +450,52 @@ def test_after_a_stop_of_everybody_moments_come_from_disk() -> None:
 
 def test_a_peers_are_newer_than_those_on_disk() -> None:
     """A learner that was away while others trained takes what they have."""
-    bench = Resumed(KeptMoments(SCHEMA, PIECES, HELD))
+    bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
     bench.welcome(BEN)
     bench.heal()
     for piece in range(PIECES):
         bench.piece(piece)
-    assert (len(bench.of(LoadMoments)), bench.of(LoadKept)) == (1, [])
+    assert (len(bench.of(LoadMoments)), bench.of(LoadCheckpoint)) == (1, [])
 
 
 def test_those_on_disk_serve_where_a_peer_gives_none() -> None:
     """The donor had just begun itself, or did not answer."""
-    bench = Resumed(KeptMoments(SCHEMA, PIECES, HELD))
+    bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
     bench.welcome(BEN)
     bench.piece(0, pieces=0)
-    assert bench.of(LoadKept) == []
+    assert bench.of(LoadCheckpoint) == []
     bench.heal()
-    assert bench.of(LoadKept) == [LoadKept()]
+    assert bench.of(LoadCheckpoint) == [LoadCheckpoint()]
 
 
 @pytest.mark.parametrize(
     ("kept", "reason"),
     [
-        (KeptMoments("sgd", PIECES, HELD), "those on disk are of another optimizer"),
-        (KeptMoments(SCHEMA, PIECES + 1, HELD), "those on disk are of another optimizer"),
+        (CheckpointedMoments("sgd", PIECES, HELD), "those on disk are of another optimizer"),
+        (CheckpointedMoments(SCHEMA, PIECES + 1, HELD), "those on disk are of another optimizer"),
         (
-            KeptMoments(SCHEMA, PIECES, (Version(1, 0), Version(1, 9))),
+            CheckpointedMoments(SCHEMA, PIECES, (Version(1, 0), Version(1, 9))),
             "those on disk are of another run, or of versions that it has lost",
         ),
         (
-            KeptMoments(SCHEMA, PIECES, HELD[:1]),
+            CheckpointedMoments(SCHEMA, PIECES, HELD[:1]),
             "those on disk are of another run, or of versions that it has lost",
         ),
     ],
 )
-def test_what_does_not_belong_to_the_run_is_left(kept: KeptMoments, reason: str) -> None:
+def test_what_does_not_belong_to_the_run_is_left(kept: CheckpointedMoments, reason: str) -> None:
     """A new run of the same name begins with fresh moments, and steps at once."""
     bench = Resumed(kept)
     bench.welcome(None)
     bench.heal()
-    assert bench.of(LoadKept) == []
+    assert bench.of(LoadCheckpoint) == []
     assert bench.of(AllowSteps) == [AllowSteps(500, LEASES)]
     assert ("moments_fresh", reason) in bench.noted()
 
 
 def test_what_is_damaged_on_disk_is_told_and_costs_no_step() -> None:
     """It is tried once."""
-    bench = Resumed(KeptMoments(SCHEMA, PIECES, HELD))
+    bench = Resumed(CheckpointedMoments(SCHEMA, PIECES, HELD))
     bench.welcome(None)
     bench.heal()
     bench.do(MomentsLoaded(taken=False))

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from islands.numerics.histogram import PER_DECADE, GapHistogram
+from islands.numerics.histogram import PER_DECADE, DurationHistogram
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999, 1.0])
 def test_quantiles_are_those_of_the_samples(share: float) -> None:
     """Over five decades, a quantile is at most 2.4 % above the exact one."""
     samples = 10 ** np.random.default_rng(0).uniform(-6, -1, 5000)
-    histogram = GapHistogram()
+    histogram = DurationHistogram()
     for sample in samples:
         histogram.add(float(sample))
     exact = float(np.quantile(samples, share, method="inverted_cdf"))
@@ -21,7 +21,7 @@ def test_quantiles_are_those_of_the_samples(share: float) -> None:
 
 def test_no_gap_at_all_is_a_duration_too() -> None:
     """Zero is counted, and without samples the quantile is zero."""
-    histogram = GapHistogram()
+    histogram = DurationHistogram()
     assert histogram.quantile(0.999) == 0.0
     for _ in range(10):
         histogram.add(0.0)
@@ -33,7 +33,7 @@ def test_no_gap_at_all_is_a_duration_too() -> None:
 
 def test_memory_is_bounded() -> None:
     """A million samples of any size occupy no more than the scale has marks."""
-    histogram = GapHistogram()
+    histogram = DurationHistogram()
     for exponent in np.linspace(-9, 4, 20_000):
         histogram.add(float(10**exponent))
     assert histogram.count == 20_000
@@ -45,11 +45,11 @@ def test_memory_is_bounded() -> None:
 def test_histograms_add_up() -> None:
     """What several learners counted is what one would have counted."""
     samples = 10 ** np.random.default_rng(1).uniform(-4, 0, 300)
-    every, one, other = GapHistogram(), GapHistogram(), GapHistogram()
+    every, one, other = DurationHistogram(), DurationHistogram(), DurationHistogram()
     for index, sample in enumerate(samples):
         every.add(float(sample))
         (one, other)[index % 2].add(float(sample))
-    both = GapHistogram()
+    both = DurationHistogram()
     both.merge(one.bins, one.largest_s)
     both.merge(other.bins, other.largest_s)
     assert (both.bins, both.count, both.largest_s) == (every.bins, every.count, every.largest_s)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from islands.errors import InvariantError
 from islands.layout.leaves import Unit
-from islands.numerics.check import measure
 from islands.numerics.merge import averaged, combine, merge_and_step
+from islands.numerics.norms import measure
 from tests.numerics import oracle
 
 Flat = NDArray[np.float32]

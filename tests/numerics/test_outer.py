@@ -6,7 +6,7 @@ import pytest
 
 from islands.errors import InvariantError
 from islands.layout.leaves import Unit
-from islands.numerics.check import measure
+from islands.numerics.norms import measure
 from islands.numerics.optax_chain import OptaxChain
 from islands.numerics.outer import OuterOptimizer, OuterState, Sgd, merge_with
 from islands.settings.run import OuterSettings

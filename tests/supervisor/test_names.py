@@ -4,7 +4,7 @@ import pytest
 
 from islands.identities import Incarnation, Role, Status, wrong_name
 from islands.messages.membership import Joined, Refused
-from islands.supervisor.names import LINES_KEPT, IncarnationLines
+from islands.supervisor.names import LINES_KEPT, Lineages
 from tests.supervisor.desk import Desk, beat, sent
 
 
@@ -120,7 +120,7 @@ def test_a_join_that_comes_twice_changes_nothing_the_second_time() -> None:
 
 def test_lines_are_remembered_of_a_bounded_number_of_incarnations() -> None:
     """An older one counts as a line of its own, which is as old as it."""
-    lines = IncarnationLines()
+    lines = Lineages()
     for counter in range(1, 1000):
         before = Incarnation(1, counter - 1) if counter > 1 else None
         lines.admit(Incarnation(1, counter), before)

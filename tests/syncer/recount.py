@@ -5,10 +5,10 @@ that the rule left nothing out of date.
 """
 
 from islands.identities import LearnerName, Role
-from islands.syncer.census import best_donor
 from islands.syncer.closing import tokens_used_up
 from islands.syncer.core import Core
 from islands.syncer.eligibility import unready_because
+from islands.syncer.learner_index import best_donor
 
 
 def recount(core: Core) -> None:
@@ -19,11 +19,11 @@ def recount(core: Core) -> None:
     """
     names = sorted(core.learners)
     assert core.names() == names
-    census, learners = core.census, core.learners
-    assert census.learners == {n for n in names if learners[n].role is Role.LEARNER}
-    assert census.readers == {n for n in names if learners[n].progress.batch_tokens > 0}
-    if census.donor_known:
-        assert census.donor == best_donor(learners)
+    index, learners = core.learner_index, core.learners
+    assert index.learners == {n for n in names if learners[n].role is Role.LEARNER}
+    assert index.readers == {n for n in names if learners[n].progress.batch_tokens > 0}
+    if index.donor_known:
+        assert index.donor == best_donor(learners)
     ready = {n: (-core.pace.credits.get(n, 0.0), n) for n in names if _ready(core, n)}
     assert core.pace.ranked == ready
     assert core.pace.ranking == sorted(ready.values())

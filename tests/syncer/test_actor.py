@@ -39,7 +39,7 @@ from islands.numerics.outer import Sgd
 from islands.settings.run import RunSettings
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks
-from islands.syncer.inspections import INSPECTIONS_MAX
+from islands.syncer.inspection_queue import INSPECTIONS_MAX
 from islands.syncer.journal import Journal
 from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.syncer.workers import SyncerWorkers

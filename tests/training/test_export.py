@@ -9,7 +9,7 @@ import pytest
 
 import islands
 from islands.errors import UserError
-from islands.identities import Cut, Version
+from islands.identities import FinalVersions, Version
 from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
 from islands.settings.run import RunSettings
@@ -21,7 +21,7 @@ LAYOUT: Layout = plan(
     [Leaf("layers/0", (6, 4)), Leaf("scale", (), "bfloat16")], count=2, min_piece_bytes=4
 )
 SPEC = RunSpec(RunSettings(run="mine", seed=3), "mine:Task", {"width": 4})
-CUT = Cut("tokens", 1234, (Version(1, 5), Version(2, 6)))
+CUT = FinalVersions("tokens", 1234, (Version(1, 5), Version(2, 6)))
 LIKE = {"layers": [np.zeros((6, 4), np.float32)], "scale": jnp.bfloat16(0), "table": jnp.arange(3)}
 
 

@@ -591,7 +591,7 @@ class Company:
                 self._learner(peer, learner_events.ValueRead(request, incarnation, BYTES))
             case learner_actions.ReadMoments(piece, asker):
                 self._learner(peer, learner_events.MomentsRead(piece, asker, BYTES))
-            case learner_actions.LoadMoments() | learner_actions.LoadKept():
+            case learner_actions.LoadMoments() | learner_actions.LoadCheckpoint():
                 self._learner(peer, learner_events.MomentsLoaded(taken=True))
             case _:
                 pass

@@ -292,7 +292,7 @@ def _moments_action(action: object) -> str:
             return f"read piece {piece} of moments"
         case learner_actions.LoadMoments(pieces):
             return f"load {len(pieces)} pieces of moments"
-        case learner_actions.LoadKept():
+        case learner_actions.LoadCheckpoint():
             return "load moments from disk"
         case learner_actions.SetTimer(after_s):
             return f"remind after {after_s:g} s"

@@ -173,14 +173,14 @@ LIFETIMES = (
     ),
     Mutation(
         "a quarantined learner gives moments",
-        "islands/syncer/census.py",
+        "islands/syncer/learner_index.py",
         "return present and trains and not learner.quarantined and",
         "return present and trains and",
         (SYNCER_DONORS,),
     ),
     Mutation(
         "a learner that has not stepped gives moments",
-        "islands/syncer/census.py",
+        "islands/syncer/learner_index.py",
         " and learner.progress.steps > 0",
         "",
         (SYNCER_DONORS,),
@@ -194,7 +194,7 @@ LIFETIMES = (
     ),
     Mutation(
         "damaged moments are taken",
-        "islands/learner/asking.py",
+        "islands/learner/moments_recovery.py",
         "        if event.intact:\n",
         "        if True:\n",
         (LEARNER_MOMENTS,),

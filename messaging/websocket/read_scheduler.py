@@ -19,7 +19,7 @@ MESSAGE_BYTES = 64
 """Cost of each message in addition to its bytes."""
 
 
-class ReadingTurns:
+class ReadScheduler:
     """The reading budget that the links of one process share.
 
     Args:

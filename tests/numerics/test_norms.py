@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from islands.errors import InvariantError
 from islands.layout.leaves import Unit
-from islands.numerics.check import clip, measure, unit_table
+from islands.numerics.norms import clip, measure, unit_table
 
 UNITS = (Unit(0, 10, "average"), Unit(10, 5000, "rda"), Unit(5010, 64, "rda"))
 SIZE = 5074

@@ -8,7 +8,7 @@ import pytest
 
 from islands.identities import LearnerName
 from islands.settings.run import RunSettings
-from islands.syncer.census import Witness
+from islands.syncer.learner_index import Witness
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, Fleet
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from messaging.links.link import Link, Listener, Network
 from messaging.links.memory_link import BACKLOG, MemoryNetwork
 
 
-class JointListener(BacklogListener[Link]):
+class CompositeListener(BacklogListener[Link]):
     """Accepts sessions from both networks, in the order of their arrival."""
 
     def __init__(self, inner: Listener, outer: Listener, scope: Scope) -> None:
@@ -36,7 +36,7 @@ class JointListener(BacklogListener[Link]):
                 link.close("too many sessions wait here")
 
 
-class JointNetwork:
+class CompositeNetwork:
     """Routes by the form of the address; implements `messaging.links.link.Network`.
 
     Args:
@@ -58,11 +58,11 @@ class JointNetwork:
         network: Network = self._outer if "://" in address else self._inner
         return await network.dial(address, local=local)
 
-    def listen(self, address: str, *, guests: bool = False) -> JointListener:
+    def listen(self, address: str, *, guests: bool = False) -> CompositeListener:
         """Let others dial the outer address, and actors of this process the bare name.
 
         Raises:
             LocalFault: The address is taken.
         """
         outer = self._outer.listen(address, guests=guests)
-        return JointListener(self._inner.listen(address), outer, self._scope)
+        return CompositeListener(self._inner.listen(address), outer, self._scope)

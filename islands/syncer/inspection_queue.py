@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from islands.actors.ports import Worker
 from islands.identities import FragmentIndex, LearnerName, Ticket
 from islands.messages.training import Contribution, FragmentSeed
-from islands.numerics.check import Measured
+from islands.numerics.norms import Measured
 from islands.syncer.admission import Check
 from islands.syncer.eligibility import BUSY
 from islands.syncer.events import ContributionArrived, SeedArrived
@@ -21,7 +21,7 @@ INSPECTIONS_MAX = 4
 """Contributions of one learner that may wait for the worker: answers to two pulls, each twice."""
 
 
-class Inspections:
+class InspectionQueue:
     """The payloads that wait for the inspecting worker, bounded for each sender.
 
     Attributes:

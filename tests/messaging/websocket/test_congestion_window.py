@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from messaging.websocket.pacing import CEILING_BYTES, FLOOR_BYTES, REFRESH_S, Pace
+from messaging.websocket.congestion_window import (
+    CEILING_BYTES,
+    FLOOR_BYTES,
+    REFRESH_S,
+    CongestionWindow,
+)
 
 MIB = 1 << 20
 ALLOWED_S = 0.1
@@ -28,7 +33,7 @@ class Path:
 
     rate: float
     delay_s: float
-    pace: Pace
+    pace: CongestionWindow
     back_s: Callable[[float], float] = lambda _: 0.0
     clock: Callable[[float], float] = lambda now_s: now_s
     now_s: float = 0.0
@@ -79,7 +84,7 @@ def megabits(number: float) -> float:
 @pytest.mark.parametrize("delay_s", [0.0002, 0.02, 0.2], ids=str)
 def test_bottleneck_is_kept_busy_and_its_queue_short(rate: float, delay_s: float) -> None:
     """Whoever shares the way waits little longer than allowed; nearly all of the rate is used."""
-    path = Path(rate, delay_s, Pace(ALLOWED_S, 1 << 18))
+    path = Path(rate, delay_s, CongestionWindow(ALLOWED_S, 1 << 18))
     path.run(REFRESH_S)
     settled_s = 4.0
     assert path.worst_delay_s(settled_s) < 2 * ALLOWED_S
@@ -89,7 +94,7 @@ def test_bottleneck_is_kept_busy_and_its_queue_short(rate: float, delay_s: float
 
 def test_heartbeat_behind_two_seconds_of_queue() -> None:
     """20 Mbit/s behind a shaper that would queue 2 s: bulk fills a tenth of that, for minutes."""
-    path = Path(megabits(20), 0.04, Pace(ALLOWED_S, 1 << 18))
+    path = Path(megabits(20), 0.04, CongestionWindow(ALLOWED_S, 1 << 18))
     path.run(180.0)
     assert path.worst_delay_s(4.0) < 2 * ALLOWED_S
     assert path.passed > 0.9 * megabits(20) * path.now_s
@@ -97,14 +102,14 @@ def test_heartbeat_behind_two_seconds_of_queue() -> None:
 
 def test_least_time_is_found_again_under_steady_load() -> None:
     """A sender that keeps a queue of its own does not come to take it for the way itself."""
-    path = Path(megabits(20), 0.04, Pace(ALLOWED_S, 1 << 18))
+    path = Path(megabits(20), 0.04, CongestionWindow(ALLOWED_S, 1 << 18))
     path.run(20 * REFRESH_S)
     assert path.worst_delay_s(19 * REFRESH_S) < 2 * ALLOWED_S
 
 
 def test_way_that_gets_longer_is_learned() -> None:
     """When another route takes 150 ms more, that is not taken for a queue for ever."""
-    path = Path(megabits(20), 0.01, Pace(ALLOWED_S, 1 << 18))
+    path = Path(megabits(20), 0.01, CongestionWindow(ALLOWED_S, 1 << 18))
     path.run(10.0)
     path.delay_s = 0.16
     path.run(10.0 + 2 * REFRESH_S)
@@ -115,7 +120,7 @@ def test_way_that_gets_longer_is_learned() -> None:
 
 def test_way_that_gets_narrower_is_relieved_at_once() -> None:
     """A rate that falls to a tenth builds a queue once; it is gone as soon as it has drained."""
-    path = Path(megabits(100), 0.02, Pace(ALLOWED_S, 1 << 18))
+    path = Path(megabits(100), 0.02, CongestionWindow(ALLOWED_S, 1 << 18))
     path.run(5.0)
     path.rate = megabits(10)
     path.run(8.0)
@@ -125,7 +130,7 @@ def test_way_that_gets_narrower_is_relieved_at_once() -> None:
 
 def test_without_a_bottleneck_it_limits_nothing() -> None:
     """Between processes of one machine the window grows to many MiB within milliseconds."""
-    path = Path(4e9, 0.0002, Pace(ALLOWED_S, 1 << 18))
+    path = Path(4e9, 0.0002, CongestionWindow(ALLOWED_S, 1 << 18))
     path.run(0.05)
     assert path.pace.window > 4 * MIB
     assert path.pace.chunk_bytes == 1 << 18
@@ -133,7 +138,7 @@ def test_without_a_bottleneck_it_limits_nothing() -> None:
 
 def test_jitter_costs_little() -> None:
     """Echoes that scatter by 20 ms neither starve the sender nor let it build a long queue."""
-    path = Path(megabits(20), 0.04, Pace(ALLOWED_S, 1 << 18))
+    path = Path(megabits(20), 0.04, CongestionWindow(ALLOWED_S, 1 << 18))
     path.run(60.0, jitter_s=0.02, rng=random.Random(0))
     assert path.worst_delay_s(4.0) < 2 * ALLOWED_S
     assert path.passed > 0.8 * megabits(20) * path.now_s
@@ -141,7 +146,7 @@ def test_jitter_costs_little() -> None:
 
 def test_a_pause_does_not_shrink_what_was_learned_below_need() -> None:
     """One late echo, because a process stood still, is made good within a few round trips."""
-    pace = Pace(ALLOWED_S, 1 << 18)
+    pace = CongestionWindow(ALLOWED_S, 1 << 18)
     path = Path(4e9, 0.0002, pace)
     path.run(0.05)
     path.now_s += 1.0
@@ -151,7 +156,7 @@ def test_a_pause_does_not_shrink_what_was_learned_below_need() -> None:
 
 def test_sender_with_little_to_say_keeps_its_window() -> None:
     """Small envelopes now and then neither grow nor shrink the window."""
-    pace = Pace(ALLOWED_S, 1 << 18)
+    pace = CongestionWindow(ALLOWED_S, 1 << 18)
     window = pace.window
     for number in range(1000):
         pace.sent(100)
@@ -162,17 +167,17 @@ def test_sender_with_little_to_say_keeps_its_window() -> None:
 
 def test_window_stays_between_floor_and_ceiling() -> None:
     """However slow or fast the way, some bytes may always be sent, and never all there are."""
-    slow = Path(1000.0, 0.02, Pace(ALLOWED_S, 1 << 18))
+    slow = Path(1000.0, 0.02, CongestionWindow(ALLOWED_S, 1 << 18))
     slow.run(2000.0)
     assert FLOOR_BYTES <= slow.pace.window < 2 * FLOOR_BYTES
-    fast = Path(1e15, 1e-5, Pace(ALLOWED_S, 1 << 18))
+    fast = Path(1e15, 1e-5, CongestionWindow(ALLOWED_S, 1 << 18))
     fast.run(0.01)
     assert fast.pace.window == CEILING_BYTES
 
 
 def test_echoes_of_nothing_are_told() -> None:
     """An echo that no mark asked for is not believed; one that overtakes another replaces it."""
-    pace = Pace(ALLOWED_S, 1 << 18)
+    pace = CongestionWindow(ALLOWED_S, 1 << 18)
     assert not pace.echoed(1, 0.0, 0.0)
     pace.sent(5000)
     first = pace.mark(0.0)
@@ -195,7 +200,7 @@ BACK = {
 @pytest.mark.parametrize("back_s", BACK.values(), ids=BACK)
 def test_queues_of_the_other_direction_starve_nobody(back_s: Callable[[float], float]) -> None:
     """Echoes that the peer's own bulk delays are no reason to send less, nor to send much more."""
-    path = Path(megabits(20), 0.04, Pace(ALLOWED_S, 1 << 18), back_s)
+    path = Path(megabits(20), 0.04, CongestionWindow(ALLOWED_S, 1 << 18), back_s)
     path.run(3 * REFRESH_S)
     assert path.worst_delay_s(4.0) < 3 * ALLOWED_S
     assert path.passed > 0.8 * megabits(20) * path.now_s
@@ -212,7 +217,7 @@ CLOCKS = {
 @pytest.mark.parametrize("clock", CLOCKS.values(), ids=CLOCKS)
 def test_the_clock_of_the_peer_may_differ(clock: Callable[[float], float]) -> None:
     """Neither what it shows nor how it drifts changes the queue or the rate, for minutes."""
-    path = Path(megabits(20), 0.04, Pace(ALLOWED_S, 1 << 18), clock=clock)
+    path = Path(megabits(20), 0.04, CongestionWindow(ALLOWED_S, 1 << 18), clock=clock)
     path.run(15 * REFRESH_S)
     assert path.worst_delay_s(4.0) < 2 * ALLOWED_S
     assert path.passed > 0.9 * megabits(20) * path.now_s
@@ -232,7 +237,7 @@ NONSENSE = {
 @pytest.mark.parametrize("clock", NONSENSE.values(), ids=NONSENSE)
 def test_times_that_are_made_up_stop_nobody(clock: Callable[[float], float]) -> None:
     """Whatever times a peer tells, the sender goes on, at most as fast as it might anyway."""
-    path = Path(megabits(20), 0.04, Pace(ALLOWED_S, 1 << 18), clock=clock)
+    path = Path(megabits(20), 0.04, CongestionWindow(ALLOWED_S, 1 << 18), clock=clock)
     path.run(5 * REFRESH_S)
     before = path.passed
     path.run(10 * REFRESH_S)

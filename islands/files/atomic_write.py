@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that replaces the one at `path` when the block ends without an error.
 
     A crash leaves either the old file or the new one, whole.
@@ -25,10 +25,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Replace the content of a file atomically, as `replacing` does.
+    """Replace the content of a file atomically, as `atomic_write` does.
 
     Raises:
         OSError: the disk is full or broken; the old file stays.
     """
-    with replacing(path) as file:
+    with atomic_write(path) as file:
         file.write(content)

@@ -29,7 +29,7 @@ CHEAP_S = 1e-3
 
 
 @dataclass(slots=True)
-class Records:
+class RecordSchedule:
     """The next record without a fragment; `due_s` is its deadline, None if none is needed."""
 
     due_s: float | None = None

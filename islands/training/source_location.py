@@ -38,7 +38,7 @@ _EXAMPLES = (_HERE / "tasks", _HERE / "models")
 
 
 @dataclass(frozen=True, slots=True)
-class CodePlace:
+class SourceLocation:
     """A line of a user's file."""
 
     file: str
@@ -52,7 +52,7 @@ class CodePlace:
         return f"{here}:{self.line}, in {self.function}"
 
 
-def place_of(error: BaseException) -> CodePlace | None:
+def location_of(error: BaseException) -> SourceLocation | None:
     """Find where the user's code raised an error or called what raised it; None if it did not."""
     for each in _chain(error):
         frames = [_frame(*pair) for pair in traceback.walk_tb(each.__traceback__)]
@@ -60,11 +60,11 @@ def place_of(error: BaseException) -> CodePlace | None:
         if found is not None:
             return found
         if isinstance(each, SyntaxError) and each.filename:
-            return CodePlace(each.filename, each.lineno or 1, "<module>")
+            return SourceLocation(each.filename, each.lineno or 1, "<module>")
     return None
 
 
-def innermost(frames: list[CodePlace]) -> CodePlace | None:
+def innermost(frames: list[SourceLocation]) -> SourceLocation | None:
     """Return the innermost frame that is the user's, given frames from the outermost on."""
     for is_theirs in (_outside_of_packages, _outside_of_libraries):
         theirs = [frame for frame in frames if is_theirs(frame.file)]
@@ -73,12 +73,12 @@ def innermost(frames: list[CodePlace]) -> CodePlace | None:
     return None
 
 
-def place_in_traceback(found: TracebackType | None) -> CodePlace | None:
-    """Find the place of a traceback that belongs to no error, as `place_of` does."""
+def location_in_traceback(found: TracebackType | None) -> SourceLocation | None:
+    """Find the place of a traceback that belongs to no error, as `location_of` does."""
     return innermost([_frame(*pair) for pair in traceback.walk_tb(found)])
 
 
-def place_of_return(function: Callable[..., object]) -> CodePlace | None:
+def location_of_return(function: Callable[..., object]) -> SourceLocation | None:
     """Find the last line on which a function returns; None if its code is not known."""
     code = _code(function)
     if code is None:
@@ -88,15 +88,17 @@ def place_of_return(function: Callable[..., object]) -> CodePlace | None:
         for each in dis.get_instructions(code)
         if each.opname.startswith("RETURN") and each.positions and each.positions.lineno
     ]
-    return CodePlace(code.co_filename, max(lines, default=code.co_firstlineno), code.co_name)
+    return SourceLocation(code.co_filename, max(lines, default=code.co_firstlineno), code.co_name)
 
 
-def place_of_yield(iterator: Iterator[object], function: Callable[..., object]) -> CodePlace | None:
+def location_of_yield(
+    iterator: Iterator[object], function: Callable[..., object]
+) -> SourceLocation | None:
     """Find the line where a generator is suspended, or of another iterator, `function`'s return."""
     if inspect.isgenerator(iterator) and iterator.gi_frame is not None:
         frame = iterator.gi_frame
-        return CodePlace(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-    return place_of_return(function)
+        return SourceLocation(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    return location_of_return(function)
 
 
 def said(error: BaseException) -> str:
@@ -105,7 +107,7 @@ def said(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def told_as(place: CodePlace | None, sentence: str) -> str:
+def with_location(place: SourceLocation | None, sentence: str) -> str:
     """Put the place, if there is one, in front of a sentence."""
     return sentence if place is None else f"{place}: {sentence}"
 
@@ -125,7 +127,7 @@ def user_frames(error: BaseException) -> str:
     return "Traceback (most recent call last), without frames of libraries:\n" + "".join(shown)
 
 
-def mistake(error: Exception, what: str) -> IslandsError:
+def task_error(error: Exception, what: str) -> IslandsError:
     """Make the error that tells the user what to correct, in one sentence that names the place.
 
     Args:
@@ -136,24 +138,24 @@ def mistake(error: Exception, what: str) -> IslandsError:
         return error
     hint = HINTS.get(type(error).__name__)
     told = "; ".join(filter(None, (said(error), what, hint)))
-    made = TaskError(told_as(place_of(error), told))
+    made = TaskError(with_location(location_of(error), told))
     made.detail = user_frames(error)
     made.__cause__ = error
     return made
 
 
-def failure(error: Exception, what: str) -> Exception:
-    """Make an error as `mistake` does, for a failure that may succeed when it is retried.
+def task_failure(error: Exception, what: str) -> Exception:
+    """Make an error as `task_error` does, for a failure that may succeed when it is retried.
 
     Args:
         error: error that was raised; it is returned unchanged if it is an `IslandsError`, or has
             no frame of the user's code.
         what: clause that says what failed, for the end of the sentence.
     """
-    place = place_of(error)
+    place = location_of(error)
     if isinstance(error, IslandsError) or place is None:
         return error
-    made = TaskFailedError(told_as(place, f"{said(error)}; {what}"))
+    made = TaskFailedError(with_location(place, f"{said(error)}; {what}"))
     made.detail = user_frames(error)
     made.__cause__ = error
     return made
@@ -169,9 +171,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         following = following.__cause__ or following.__context__
 
 
-def _frame(frame: object, line: int) -> CodePlace:
+def _frame(frame: object, line: int) -> SourceLocation:
     code: CodeType = frame.f_code  # type: ignore[attr-defined]  # walk_tb gives frames
-    return CodePlace(code.co_filename, line, code.co_name)
+    return SourceLocation(code.co_filename, line, code.co_name)
 
 
 def _code(function: Callable[..., object]) -> CodeType | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Callers:
+class ConnectionIndex:
     """The names of peers that said hello, by connection, and their newest connections, by name."""
 
     names: dict[int, str] = field(default_factory=dict)

@@ -12,7 +12,7 @@ HUB_FILE = "hub.json"
 
 
 @dataclass(frozen=True, slots=True)
-class HubPlace:
+class HubAddress:
     """The address of a supervisor, the name of its run, and the files of its secrets.
 
     The files are those that the hub was given; empty for those in the folder. `key_mark` and
@@ -28,7 +28,7 @@ class HubPlace:
     token_mark: str = ""
 
 
-def write_place(folder: Path, place: HubPlace) -> None:
+def write_place(folder: Path, place: HubAddress) -> None:
     """Write the hub's address; a concurrent reader finds the old file or the new one.
 
     Raises:
@@ -37,7 +37,7 @@ def write_place(folder: Path, place: HubPlace) -> None:
     write_sealed(folder / HUB_FILE, msgspec.json.encode(place))
 
 
-def read_place(folder: Path) -> HubPlace:
+def read_place(folder: Path) -> HubAddress:
     """Read the address at which the hub of a folder is, or was last.
 
     Raises:
@@ -51,14 +51,14 @@ def read_place(folder: Path) -> HubPlace:
                 f"{path} cannot be read: there is no such file; folder must be that of a run whose "
                 "supervisor lives on this host"
             )
-        return msgspec.json.decode(content, type=HubPlace)
+        return msgspec.json.decode(content, type=HubAddress)
     except (DamagedError, msgspec.MsgspecError) as error:
         raise UserError(
             f"{path} is damaged: it does not say where the supervisor is; name it instead"
         ) from error
 
 
-def outlived_by(earlier: HubPlace | None, place: HubPlace) -> str:
+def outlived_by(earlier: HubAddress | None, place: HubAddress) -> str:
     """Say why this start cannot use processes that outlived an earlier one; "" if it can.
 
     Args:

@@ -7,7 +7,7 @@ from islands.messages.membership import Member, MembershipChanged
 from islands.messages.training import LeaseGranted, PullFragment
 from islands.settings.run import RunSettings
 from islands.syncer.events import JournalFinished, MembershipArrived
-from islands.syncer.records import Records
+from islands.syncer.record_schedule import RecordSchedule
 from tests.syncer.bench import BATCH, Bench, seeded
 
 BUDGET = RunSettings(interval_steps=4, budget_tokens=10**6)
@@ -140,7 +140,7 @@ def test_a_thousand_ends_are_a_few_records() -> None:
 @pytest.mark.parametrize(("accounts", "distance_s"), [(1, 0.0), (999, 0.0), (100_000, 0.5)])
 def test_large_records_keep_their_distance(accounts: int, distance_s: float) -> None:
     """They take at most a tenth of the time, however often something is to be durable."""
-    records = Records(written_s=5.0)
+    records = RecordSchedule(written_s=5.0)
     assert records.at_s(accounts) is None
     records.want(5.0)
     at_s = records.at_s(accounts)
@@ -149,7 +149,7 @@ def test_large_records_keep_their_distance(accounts: int, distance_s: float) -> 
 
 def test_the_earliest_wish_counts() -> None:
     """What can wait does not hold up what cannot."""
-    records = Records()
+    records = RecordSchedule()
     records.want(9.0)
     records.want(3.0)
     records.want(7.0)

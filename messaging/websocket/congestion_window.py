@@ -69,7 +69,7 @@ class Mark:
     fresh: bool
 
 
-class Pace:
+class CongestionWindow:
     """How many bytes one bulk socket may have under way.
 
     Attributes:

@@ -3,7 +3,7 @@
 A learner writes it at its end, when it is stopped or its run is over. While it steps it also writes
 one every few minutes, a few pieces per boundary, so that no step waits for the disk. A process
 started again under the same name loads it if no peer can give a newer state
-(`islands.learner.asking`).
+(`islands.learner.moments_recovery`).
 
 The file is one line of JSON (`Header`), then the pieces, each after its length and digest. Only a
 complete file replaces it, and a damaged file counts as absent.
@@ -17,9 +17,9 @@ from queue import SimpleQueue
 
 import msgspec
 
-from islands.files.replacing import replacing
+from islands.files.atomic_write import atomic_write
 from islands.identities import Version
-from islands.learner.moments import KeptMoments
+from islands.learner.moments import CheckpointedMoments
 from islands.training.trainer import MomentsCopy, Trainer
 from messaging.clock import Clock
 from messaging.codec.tensors import digest
@@ -45,10 +45,10 @@ class Header(msgspec.Struct, frozen=True):
     """The file's first line: the run that the moments belong to, their schema and versions."""
 
     run: str
-    kept: KeptMoments
+    kept: CheckpointedMoments
 
 
-class MomentFile:
+class CheckpointFile:
     """The checkpoint file of one learner in one run.
 
     Args:
@@ -61,7 +61,7 @@ class MomentFile:
         self._path = folder / FILE
         self._run = run
 
-    def find(self) -> KeptMoments | None:
+    def find(self) -> CheckpointedMoments | None:
         """Read the header; None if there is no readable file, or one of another run."""
         try:
             with self._path.open("rb") as file:
@@ -86,20 +86,20 @@ class MomentFile:
             return None
         return tuple(pieces)
 
-    def write(self, kept: KeptMoments, pieces: Iterable[memoryview]) -> None:
+    def write(self, kept: CheckpointedMoments, pieces: Iterable[memoryview]) -> None:
         """Replace the checkpoint.
 
         Raises:
             OSError: the disk is full or broken; the previous checkpoint stays.
         """
-        with replacing(self._path) as file:
+        with atomic_write(self._path) as file:
             file.write(msgspec.json.encode(Header(self._run, kept)) + b"\n")
             for piece in pieces:
                 file.write(_FRAME.pack(piece.nbytes, digest(piece).encode()))
                 file.write(piece)
 
 
-class MomentKeeper:
+class CheckpointWriter:
     """Writes one learner's moments to disk at intervals while it steps, and at its end.
 
     Args:
@@ -111,7 +111,7 @@ class MomentKeeper:
 
     def __init__(
         self,
-        file: MomentFile,
+        file: CheckpointFile,
         clock: Clock,
         told: Callable[[str], object],
         *,
@@ -179,14 +179,14 @@ class MomentKeeper:
             self._steps_kept = writing.steps
 
     @staticmethod
-    def _kept(trainer: Trainer, versions: tuple[Version, ...]) -> KeptMoments:
-        return KeptMoments(trainer.moments_schema, trainer.moment_pieces, versions)
+    def _kept(trainer: Trainer, versions: tuple[Version, ...]) -> CheckpointedMoments:
+        return CheckpointedMoments(trainer.moments_schema, trainer.moment_pieces, versions)
 
     def _write(self, writing: "_Writing") -> None:
         writing.whole = self._attempt(writing.kept, writing.buffers())
         writing.done = True
 
-    def _attempt(self, kept: KeptMoments, pieces: Iterable[memoryview]) -> bool:
+    def _attempt(self, kept: CheckpointedMoments, pieces: Iterable[memoryview]) -> bool:
         try:
             self._file.write(kept, pieces)
         except _GivenUpError:
@@ -205,7 +205,7 @@ class _GivenUpError(Exception):
 class _Writing:
     """One write while the learner steps: compute queues the pieces, another thread writes them."""
 
-    def __init__(self, kept: KeptMoments, steps: int, resets: int) -> None:
+    def __init__(self, kept: CheckpointedMoments, steps: int, resets: int) -> None:
         self.kept = kept
         self.steps = steps
         self.resets = resets

@@ -15,7 +15,9 @@ from islands.messages.training import (
 )
 from islands.settings.run import RunSettings
 from islands.syncer.actions import BeginMerge, DropContribution
-from islands.syncer.claims import (
+from islands.syncer.events import ContributionArrived, ProgressArrived
+from islands.syncer.leases import LeaseBook
+from islands.syncer.plausibility import (
     ANSWERS_KEPT,
     COPIES_MAX,
     Answers,
@@ -25,8 +27,6 @@ from islands.syncer.claims import (
     wrong_report,
     wrong_steps,
 )
-from islands.syncer.events import ContributionArrived, ProgressArrived
-from islands.syncer.leases import LeaseBook
 from islands.syncer.rounds import Stage
 from islands.tape.entry import Record
 from tests.syncer.bench import BATCH, GOOD, Bench, opened, seeded

@@ -1,10 +1,10 @@
 """Totals over all learners, updated incrementally instead of counted anew for every event.
 
-`Census` owns the sorted names of all known peers, which of them are learners, which of those read
-data, and the best donor of inner moments (`state_donors.py`). `pace.py` keeps which learners are
-ready, with their ranks. A rule that changes a learner calls `Core.touch`, and the census takes the
-learner in before it is next read. `tests/syncer/recount.py` compares all of it with a count from
-scratch, after every event of the syncer's tests and of random histories.
+`LearnerIndex` owns the sorted names of all known peers, which of them are learners, which of those
+read data, and the best donor of inner moments (`state_donors.py`). `pace.py` keeps which learners
+are ready, with their ranks. A rule that changes a learner calls `Core.touch`, and the index takes
+the learner in before it is next read. `tests/syncer/recount.py` compares all of it with a count
+from scratch, after every event of the syncer's tests and of random histories.
 
 `Witness` answers "is there a learner that …?" for a condition that is asked after every event and
 seldom changes: it first checks the learner for which the condition held last. Only if it no longer
@@ -23,7 +23,7 @@ DonorRank = tuple[int, LearnerName]
 
 
 @dataclass(slots=True)
-class Census:
+class LearnerIndex:
     """Known peers: `names` sorted, `learners` without observers, `readers` with a batch.
 
     `donor` is the best donor, or None if nobody may donate. It is valid while `donor_known` is

@@ -2,14 +2,14 @@
 
 import asyncio
 
-from messaging.websocket.reading_turns import MESSAGE_BYTES, ReadingTurns
+from messaging.websocket.read_scheduler import MESSAGE_BYTES, ReadScheduler
 
 
 class Turns:
     """Links that read so many messages each, and in which turn of the loop they did."""
 
     def __init__(self, at_once: int) -> None:
-        self.turns = ReadingTurns(at_once)
+        self.turns = ReadScheduler(at_once)
         self.read: list[tuple[int, str]] = []
         self._loop = asyncio.get_running_loop()
         self._turn = 0

@@ -9,13 +9,18 @@ import pytest
 
 from islands.data.shards import ShardKey
 from islands.identities import Version
-from islands.learner.kept_moments import FILE, PIECES_PER_BOUNDARY, MomentFile, MomentKeeper
-from islands.learner.moments import KeptMoments
+from islands.learner.moments import CheckpointedMoments
+from islands.learner.moments_checkpoint import (
+    FILE,
+    PIECES_PER_BOUNDARY,
+    CheckpointFile,
+    CheckpointWriter,
+)
 from islands.training.toy import NumpyTrainer
 
 VERSIONS = (Version(1, 4), Version(1, 5))
 PIECES = tuple(memoryview(bytes([n]) * (10 + n)) for n in range(3))
-KEPT = KeptMoments("adam", 3, VERSIONS)
+KEPT = CheckpointedMoments("adam", 3, VERSIONS)
 
 
 class Hand:
@@ -45,19 +50,19 @@ def pieces_of(trainer: NumpyTrainer) -> tuple[bytes, ...]:
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     """With what it belongs to; under the name of its run only."""
-    file = MomentFile(tmp_path, "run")
+    file = CheckpointFile(tmp_path, "run")
     assert file.find() is None
     file.write(KEPT, PIECES)
     assert file.find() == KEPT
     assert file.read() == PIECES
-    assert MomentFile(tmp_path, "another").find() is None
+    assert CheckpointFile(tmp_path, "another").find() is None
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
 @pytest.mark.parametrize("part", ["first line", "length", "piece", "digest", "cut off"])
 def test_what_is_damaged_is_as_if_it_were_not_there(part: str, tmp_path: Path) -> None:
     """A flipped bit or a missing end: none of it is taken."""
-    file = MomentFile(tmp_path, "run")
+    file = CheckpointFile(tmp_path, "run")
     file.write(KEPT, PIECES)
     content = bytearray((tmp_path / FILE).read_bytes())
     line = content.index(b"\n")
@@ -73,10 +78,10 @@ def test_what_is_damaged_is_as_if_it_were_not_there(part: str, tmp_path: Path) -
 def test_a_stop_leaves_the_moments_behind(tmp_path: Path) -> None:
     """All of them, as they are after the last step; another process loads them."""
     trainer, told = trained(), list[str]()
-    keeper = MomentKeeper(MomentFile(tmp_path, "run"), Hand(), told.append)
+    keeper = CheckpointWriter(CheckpointFile(tmp_path, "run"), Hand(), told.append)
     keeper.at_boundary(trainer, VERSIONS, 3)
     keeper.at_the_end(trainer, VERSIONS, 3)
-    pieces = MomentFile(tmp_path, "run").read()
+    pieces = CheckpointFile(tmp_path, "run").read()
     assert pieces is not None
     assert tuple(map(bytes, pieces)) == pieces_of(trainer)
     assert told == [""]
@@ -95,7 +100,7 @@ def test_while_it_steps_they_are_written_now_and_then(tmp_path: Path) -> None:
         told.append(error)
         done.set()
 
-    keeper = MomentKeeper(MomentFile(tmp_path, "run"), clock, tell, interval_s=100.0)
+    keeper = CheckpointWriter(CheckpointFile(tmp_path, "run"), clock, tell, interval_s=100.0)
     keeper.at_boundary(trainer, VERSIONS, 3)
     assert not (tmp_path / FILE).exists()
     clock.at_s += 100.0
@@ -105,8 +110,8 @@ def test_while_it_steps_they_are_written_now_and_then(tmp_path: Path) -> None:
         boundaries += 1
         done.wait(0.001)
     assert boundaries >= trainer.moment_pieces / PIECES_PER_BOUNDARY
-    found = MomentFile(tmp_path, "run").find()
-    assert found == KeptMoments(trainer.moments_schema, trainer.moment_pieces, VERSIONS)
+    found = CheckpointFile(tmp_path, "run").find()
+    assert found == CheckpointedMoments(trainer.moments_schema, trainer.moment_pieces, VERSIONS)
     keeper.at_the_end(trainer, VERSIONS, 3)
     assert told == [""], "nothing was new at the end"
 
@@ -114,8 +119,8 @@ def test_while_it_steps_they_are_written_now_and_then(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_and_harms_nothing(tmp_path: Path) -> None:
     """What was kept before stays."""
     trainer, told = trained(), list[str]()
-    file = MomentFile(tmp_path / "gone", "run")
-    keeper = MomentKeeper(file, Hand(), told.append)
+    file = CheckpointFile(tmp_path / "gone", "run")
+    keeper = CheckpointWriter(file, Hand(), told.append)
     keeper.at_the_end(trainer, VERSIONS, 3)
     assert told == ["moments are not kept on disk: No such file or directory"]
 
@@ -125,7 +130,7 @@ def test_broken_moments_are_not_kept(tmp_path: Path) -> None:
     trainer = trained()
     trainer.adopt(0, np.full_like(trainer.value(0), np.nan))
     assert not trainer.finite()
-    keeper = MomentKeeper(MomentFile(tmp_path, "run"), Hand(), lambda _: None)
+    keeper = CheckpointWriter(CheckpointFile(tmp_path, "run"), Hand(), lambda _: None)
     keeper.at_the_end(trainer, VERSIONS, 3)
     assert list(tmp_path.iterdir()) == []
 
@@ -133,13 +138,15 @@ def test_broken_moments_are_not_kept(tmp_path: Path) -> None:
 def test_an_end_in_the_middle_of_a_write_leaves_the_newest(tmp_path: Path) -> None:
     """The write that was under way is given up; the temporary file does not stay."""
     trainer, clock = trained(), Hand()
-    keeper = MomentKeeper(MomentFile(tmp_path, "run"), clock, lambda _: None, interval_s=1.0)
+    keeper = CheckpointWriter(
+        CheckpointFile(tmp_path, "run"), clock, lambda _: None, interval_s=1.0
+    )
     clock.at_s += 1.0
     keeper.at_boundary(trainer, VERSIONS, 3)
     batches: Iterator[tuple[object, int]] = trainer.batches(ShardKey(0, 1), 0)
     trainer.step(next(batches)[0], 0.1)
     keeper.at_the_end(trainer, VERSIONS, 4)
-    pieces = MomentFile(tmp_path, "run").read()
+    pieces = CheckpointFile(tmp_path, "run").read()
     assert pieces is not None
     assert tuple(map(bytes, pieces)) == pieces_of(trainer)
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
@@ -149,9 +156,9 @@ def test_broken_moments_do_not_take_the_place_of_good_ones(tmp_path: Path) -> No
     """A write that was due while a learner diverged is dropped."""
     trainer, clock = NumpyTrainer(2, batch_tokens=8), Hand()
     trainer.setup()
-    file = MomentFile(tmp_path, "run")
+    file = CheckpointFile(tmp_path, "run")
     file.write(KEPT, PIECES)
-    keeper = MomentKeeper(file, clock, lambda _: None, interval_s=1.0)
+    keeper = CheckpointWriter(file, clock, lambda _: None, interval_s=1.0)
     trainer.adopt(0, np.full_like(trainer.value(0), np.nan))
     trainer.step(next(trainer.batches(ShardKey(0, 0), 0))[0], 0.1)
     clock.at_s += 1.0
@@ -165,7 +172,9 @@ def test_a_reset_gives_up_what_is_being_written(tmp_path: Path) -> None:
     """So no file has pieces from before and after it; the next write has those after it."""
     trainer, clock = trained(), Hand()
     done = threading.Event()
-    keeper = MomentKeeper(MomentFile(tmp_path, "run"), clock, lambda _: done.set(), interval_s=1.0)
+    keeper = CheckpointWriter(
+        CheckpointFile(tmp_path, "run"), clock, lambda _: done.set(), interval_s=1.0
+    )
     clock.at_s += 1.0
     keeper.at_boundary(trainer, VERSIONS, 3)
     trainer.reset_moments()
@@ -175,7 +184,7 @@ def test_a_reset_gives_up_what_is_being_written(tmp_path: Path) -> None:
         keeper.at_boundary(trainer, VERSIONS, 3, resets=1)
         boundaries += 1
         done.wait(0.001)
-    pieces = MomentFile(tmp_path, "run").read()
+    pieces = CheckpointFile(tmp_path, "run").read()
     assert pieces is not None
     assert tuple(map(bytes, pieces)) == pieces_of(trainer)
     keeper.abandon()

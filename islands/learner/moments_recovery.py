@@ -19,7 +19,7 @@ Once settled, a process keeps its moments across incarnations.
 
 from islands.identities import LearnerName, Version
 from islands.learner.actions import (
-    LoadKept,
+    LoadCheckpoint,
     LoadMoments,
     SetTimer,
     ToPeer,
@@ -190,7 +190,7 @@ def take_up_kept(core: Core) -> None:
     else:
         moments.stage, moments.donor = Stage.LOADING, None
         moments.began_s = core.now_s
-        core.actions.append(LoadKept())
+        core.actions.append(LoadCheckpoint())
 
 
 def _belongs(core: Core, versions: tuple[Version, ...]) -> bool:
