@@ -248,7 +248,7 @@ class Engine:
         """Load moments from a peer or from disk; False if they do not fit or are not finite."""
         try:
             self.trainer.load_moments(pieces)
-        except InvariantError:  # the peer's mistake, not ours
+        except InvariantError:  # whoever wrote them made the mistake
             return False
         if not self.trainer.finite():
             self.trainer.reset_moments()

@@ -319,10 +319,13 @@ class TaskCheck:
         trainer = JaxTrainer(self._task, self._fragments)
         trainer.setup()
         losses = [trainer.step(self._batch, self._learning_rate).loss() for _ in range(STEPS_TAKEN)]
-        if not isfinite(losses[0]):
+        wrong = next((index for index, loss in enumerate(losses) if not isfinite(loss)), None)
+        if wrong is not None:
             arguments = (*self._trees(self._shapes()), self._batch, _key())
             place = place_of_output(self._task.loss, arguments, "0", self._task.loss)
-            raise TaskError(with_location(place, f"the loss of the first batch is {losses[0]}"))
+            after = f" after a step at learning rate {self._learning_rate:g}" if wrong else ""
+            what = f"the loss of the first batch is {losses[wrong]}{after}"
+            raise TaskError(with_location(place, what))
         self._note_temporaries(trainer.compiled_step(self._batch))
         return "loss " + ", then ".join(f"{loss:.5g}" for loss in losses)
 

@@ -176,8 +176,8 @@ class Accelerator(ToyTask):
         self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
     ) -> None:
         """Hold the value, and keep the drift that it does not contain yet."""
-        drift = 0.0 if sent is None else -float(sent[0])
-        self._held[fragment], self._drift[fragment] = value, self._drift[fragment] - drift
+        contained = 0.0 if sent is None else float(sent[0])
+        self._held[fragment], self._drift[fragment] = value, self._drift[fragment] - contained
 
     def finite(self) -> bool:
         """Return True: nothing here can become infinite."""

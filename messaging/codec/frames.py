@@ -253,7 +253,7 @@ class Assembler:
 
         Raises:
             FrameError: The frame is damaged, out of order, or beyond the limits.
-            SchemaError: `allocate` expects something else.
+            LocalFault: `allocate` gave buffers of other sizes than the frame tells.
         """
         try:
             return self._take_chunk(frame) if is_chunk(frame) else self._take_head(frame)

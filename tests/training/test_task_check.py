@@ -35,6 +35,7 @@ BROKEN = {
     "ClockInInit": "params/w differs between two calls of init with the same key",
     "InfiniteStart": "params/w is not finite in the beginning",
     "InfiniteLoss": "the loss of the first batch is inf",
+    "InfiniteStep": "the loss of the first batch is nan after a step at learning rate 0.003",
     "NoBatches": "none of the 64 shards has a batch at position 0",
     "WrongPositions": "batches of shard 0 from position 1 begin with another batch",
     "FunctionLeaf": "params/activation is a custom_jvp, not an array",

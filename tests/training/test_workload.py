@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from islands.errors import RefusedError, TaskError
@@ -37,6 +38,22 @@ def test_a_slow_toy_takes_longer_for_a_step() -> None:
         trainer.device.occupy(0.0)
         took_s.append(trainer.device.free_s - clock.now_s())
     assert [round(taken_s, -1) for taken_s in took_s] == [100, 300]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_toy_carries_on_what_a_value_does_not_contain(*, told: bool) -> None:
+    """Its weights are the value less the drift: of three steps, two were sent, and one is left."""
+    workload = Sleeping(step_s=0.0, megabytes=0.1)
+    trainer = workload.trainer(SETTINGS, Place("a"))
+    trainer.setup()
+    for _ in range(2):
+        trainer.step(None, 1.0)
+    sent = np.frombuffer(trainer.snapshot(0, "float32").buffer(), np.float32)
+    trainer.step(None, 1.0)
+    trainer.carry_on(0, np.ones_like(sent), sent if told else None)
+    left = np.frombuffer(trainer.snapshot(0, "float32").buffer(), np.float32)
+    assert left[0] == (1.0 if told else 3.0)
+    np.testing.assert_array_equal(trainer.value(0), np.ones_like(sent))
 
 
 def test_a_host_may_override_the_settings_of_the_task() -> None:
