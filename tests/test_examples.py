@@ -27,7 +27,8 @@ from islands.training.task import Task
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
-RUNS = sorted(path.name for path in EXAMPLES.glob("*.yaml") if path.name != "learner.yaml")
+NO_RUNS = ("learner.yaml", "study.yaml")
+RUNS = sorted(path.name for path in EXAMPLES.glob("*.yaml") if path.name not in NO_RUNS)
 QUICK = {
     "stdlib.yaml": ("--run.budget_tokens", "20_000", "--learners", "2"),
     "digits.yaml": ("--run.budget_s", "4"),
@@ -96,7 +97,7 @@ def test_the_hosts_own_file_is_understood() -> None:
     assert task.shards > 0
 
 
-@pytest.mark.parametrize("name", ["learner.yaml", *RUNS])
+@pytest.mark.parametrize("name", [*NO_RUNS, *RUNS])
 def test_every_example_says_how_it_is_started(name: str) -> None:
     """The comment at its beginning holds the command."""
     text = (EXAMPLES / name).read_text()
@@ -120,6 +121,16 @@ def test_it_runs_to_its_end(name: str, tmp_path: Path) -> None:
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["ledger"]["imbalance"] == 0
     assert summary["merges"] > 0
+
+
+@pytest.mark.integration
+def test_the_study_ends_with_a_table(tmp_path: Path) -> None:
+    """With a small budget: one row for each cell that was asked for, and the baseline."""
+    quick = ("--tokens", "10_000", "--seeds", "0", "--only", "interval_steps=24")
+    found = islands("study", "study.yaml", *quick, "--folder", str(tmp_path))
+    assert found.returncode == 0, found.stderr
+    assert re.search(r"^\| data-parallel .* baseline", found.stdout, re.MULTILINE)
+    assert re.search(r"^\| average interval_steps=24 .* undecided", found.stdout, re.MULTILINE)
 
 
 @pytest.mark.integration
