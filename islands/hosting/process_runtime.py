@@ -34,7 +34,8 @@ from messaging.websocket.security import Secret, client_tls, server_tls
 
 TOKEN_FILE = "token"  # noqa: S105  the name of a file
 KEY_FILE = "key"
-GOODBYE_S = 15.0
+SIGNAL_GRACE_S = 15.0
+"""How long actors may take to leave in order after the first signal."""
 SIGNALLED = 130
 STALLS_TOLD_S = 60.0
 """Least time between two messages that tell a person of stalls of the event loop."""
@@ -386,7 +387,7 @@ class ActorGroup:
         self._asked = True
         name = signal.Signals(number).name
         say(f"{name}: leaving in order; once more ends at once")
-        asyncio.get_running_loop().call_later(GOODBYE_S, self._ended.set)
+        asyncio.get_running_loop().call_later(SIGNAL_GRACE_S, self._ended.set)
         self._leave(name)
 
 

@@ -25,7 +25,7 @@ donors of inner moments            `state_donors.py`
 retransmission                     `retries.py`
 when merged directions swing       `swings.py`
 when the run has diverged          `divergence.py`
-when the syncer is overloaded      `load.py`
+when the syncer is overloaded      `overload.py`
 when nothing is merged             `standstill.py`
 how a run is paused                `pausing.py`
 how a run ends                     `closing.py`

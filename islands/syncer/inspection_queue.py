@@ -12,7 +12,7 @@ from islands.numerics.norms import Measured
 from islands.syncer.admission import Check
 from islands.syncer.eligibility import BUSY
 from islands.syncer.events import ContributionArrived, SeedArrived
-from islands.syncer.load import LoadWatch
+from islands.syncer.overload import LoadWatch
 from islands.syncer.vault import Vault
 from islands.tape.entry import Entry
 from islands.tape.round_entries import Closed, Opened

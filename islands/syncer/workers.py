@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from islands.actors.ports import ThreadWorker, Worker
-from islands.syncer.load import INSPECTING, MERGING, WRITING, Busy
+from islands.syncer.overload import INSPECTING, MERGING, WRITING, Busy
 
 INSPECTORS_MAX = 8
 """More threads than this are limited by the memory, not by the cores."""
