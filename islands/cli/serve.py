@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from islands.cluster.coordinator import Coordinator, CoordinatorSettings
 from islands.cluster.run_claim import settle, unless_it_fails
+from islands.cluster.summary import SUMMARY_FILE
 from islands.hosting.process_runtime import run_service, say
 from islands.hosting.watchdog import Watchdog
 from islands.identities import SUPERVISOR
@@ -40,7 +41,7 @@ async def _serve(hub: Coordinator, watchdog: Watchdog) -> int:
     if summary is None:
         say("stopped; the same command in the same folder goes on")
     else:
-        where = hub.settings.folder / "summary.json"
+        where = hub.settings.folder / SUMMARY_FILE
         say(f"the run has ended: {hub.cluster.end.sentence}; see {where}")
         if summary["advice"]:
             say(str(summary["advice"]))

@@ -32,7 +32,7 @@ from islands.cluster.roles import hooks_of, journal_disk, make_observer, make_sy
 from islands.cluster.run_claim import Claim, unless_it_fails
 from islands.cluster.run_end import GOODBYE_S
 from islands.cluster.run_folder import RunFolder
-from islands.cluster.summary import Summary, SyncerShare, summarise
+from islands.cluster.summary import SUMMARY_FILE, Summary, SyncerShare, as_json, summarise
 from islands.errors import FAILED, OF_NO_USE, IslandsError, UserError, unusable
 from islands.files.atomic_write import replace_file
 from islands.hosting.hub_address import HubAddress, outlived_by, read_place, write_place
@@ -59,7 +59,6 @@ from islands.supervisor.hooks import Hooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.tape.member_entries import ProcessEnded
-from islands.tape.process_entries import EvaluationFailed
 from islands.training.evaluation import attempt
 from islands.training.export import FINAL_FILE
 from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
@@ -447,25 +446,19 @@ class Coordinator:
         if self._final.exists():
             last = await asyncio.to_thread(attempt, self._evaluate, self.final_values())
             if isinstance(last, IslandsError):
-                failed = EvaluationFailed(str(last), last.detail)
-                self.folder.write(self.elapsed_s, "hub", failed)
                 self.say_once(last)
-            else:
-                found = last
-        if found:
-            self.folder.evaluation(self.elapsed_s, 0.0, found)
+            found = self.folder.last_evaluation(self.elapsed_s, "hub", last)
         wall_s = self.folder.earlier_s + self.elapsed_s
         settings = self.spec.settings
         summary = summarise(
             self.folder.figures, share, settings=settings, wall_s=wall_s, figures=found
         )
-        text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
-        await self._keep_summary(text + b"\n")
+        await self._keep_summary(as_json(summary))
         return summary
 
     async def _keep_summary(self, text: bytes) -> None:
         """Write the summary, retrying while the disk fails; a signal to this process ends that."""
-        path = self.settings.folder / "summary.json"
+        path = self.settings.folder / SUMMARY_FILE
         while True:  # until it is written, or a signal has come
             try:
                 await asyncio.to_thread(replace_file, path, text)

@@ -11,6 +11,7 @@ from typing import IO
 from islands.actors.epochs import ANEW, COPY, begin_anew, epoch_disk, known_epochs
 from islands.cluster.figures import FIGURES_FILE
 from islands.cluster.run_folder import GROWING, PICTURE_FILE
+from islands.cluster.summary import SUMMARY_FILE
 from islands.errors import DamagedError, UserError, unusable
 from islands.files.folder_lock import lock_folder, make_private
 from islands.files.rotation import older
@@ -26,7 +27,7 @@ JOURNAL_LOCK = "lock"
 ROLES = (JOURNAL, "supervisor")
 """Folders of the roles that count their starts as epochs."""
 SET_ASIDE = (
-    *(JOURNAL, SPEC_FILE, PLAN_FILE, FIGURES_FILE, "summary.json", PICTURE_FILE),
+    *(JOURNAL, SPEC_FILE, PLAN_FILE, FIGURES_FILE, SUMMARY_FILE, PICTURE_FILE),
     *("final.safetensors", "tensorboard", *GROWING),
     *(older(Path(name)).name for name in GROWING),
 )

@@ -26,6 +26,7 @@ from islands.cluster.figures import (
     RunFigures,
 )
 from islands.cluster.notes import NoteBudget
+from islands.cluster.summary import SUMMARY_FILE
 from islands.cluster.tape_sentences import sentence
 from islands.errors import UNFORESEEN, IslandsError, UserError, unusable
 from islands.files.folder_lock import make_private
@@ -127,7 +128,7 @@ class RunFolder:
         self._tokens = self.figures.tokens  # a running sum: no row has to visit all learners
         self.listeners: list[Callable[[], object]] = []
         """Callbacks for whenever the figures may have changed; they must be quick."""
-        if (path / "summary.json").exists() and not extend:
+        if (path / SUMMARY_FILE).exists() and not extend:
             raise UserError(
                 f"{path} holds a run that has ended; choose another folder, or go on with a "
                 "larger run.budget_tokens and --extend"
@@ -418,6 +419,17 @@ class RunFolder:
         self._row({"kind": "evaluation", **row})
         curves = {f"evaluation/{name}": value for name, value in found.items()}
         self._board.run(tokens, curves)
+
+    def last_evaluation(
+        self, at_s: float, actor: str, found: dict[str, float] | IslandsError
+    ) -> dict[str, float]:
+        """Record the evaluation of the final values, or why there is none; return its figures."""
+        if isinstance(found, IslandsError):
+            self.write(at_s, actor, processes.EvaluationFailed(str(found), found.detail))
+            return {}
+        if found:
+            self.evaluation(at_s, 0.0, found)
+        return found
 
     def _row(self, row: Mapping[str, object]) -> None:
         self._metrics.add(msgspec.json.encode(row) + b"\n")  # NaN is written as null

@@ -14,7 +14,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from jax import Device
 from jaxtyping import PyTree
@@ -27,8 +26,8 @@ from islands.cluster.composition import Cluster, ClusterSpec
 from islands.cluster.roles import journal_disk, make_learner, make_observer, make_syncer
 from islands.cluster.run_end import GOODBYE_S
 from islands.cluster.run_folder import RunFolder
-from islands.cluster.summary import Summary, share_of, summarise
-from islands.errors import REPLACED, IslandsError, SettingsError
+from islands.cluster.summary import SUMMARY_FILE, Summary, as_json, share_of, summarise
+from islands.errors import REPLACED, SettingsError
 from islands.files.disk import RealDisk
 from islands.hosting.task_processes import Process, ProcessTable
 from islands.identities import OBSERVER, SUPERVISOR, SYNCER
@@ -43,7 +42,6 @@ from islands.settings.wire_limits import limits_of
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks
 from islands.tape.member_entries import ProcessEnded, ProcessStarted
-from islands.tape.process_entries import EvaluationFailed
 from islands.training.evaluation import attempt
 from islands.training.export import FINAL_FILE, metadata_of, write_model
 from islands.training.jax_settings import cpu_environment
@@ -116,7 +114,7 @@ class LocalSystem:
         spec = ClusterSpec(settings, launched, self._ended, self._finished.set)
         self.cluster = Cluster(spec, self._table)
         self._syncer: SyncerActor | None = None
-        self._around: Context
+        self._context: Context
         self._wall_s = 0.0
 
     def _table(self, ended: Callable[[str, ProcessEnd], None]) -> ProcessTable:
@@ -166,7 +164,7 @@ class LocalSystem:
         """Start all processes."""
         loop = asyncio.get_running_loop()
         self.folder = RunFolder(folder, self.settings, fragments=len(self.model.layout.fragments))
-        self._around = Context(
+        self._context = Context(
             settings=self.settings,
             layout=self.model.layout,
             network=self._network,
@@ -180,7 +178,7 @@ class LocalSystem:
     @property
     def elapsed_s(self) -> float:
         """Seconds since the start of the run."""
-        return asyncio.get_running_loop().time() - self._around.origin_s
+        return asyncio.get_running_loop().time() - self._context.origin_s
 
     @property
     def tokens(self) -> int:
@@ -213,7 +211,7 @@ class LocalSystem:
         if name == SUPERVISOR:
             disk = RealDisk(self.folder.path / SUPERVISOR)
             return self.cluster.make_supervisor(
-                self._around, disk=disk, credentials=self._credentials
+                self._context, disk=disk, credentials=self._credentials
             )
         if name == SYNCER:
             self._syncer = self._make_syncer(rng)
@@ -221,7 +219,7 @@ class LocalSystem:
         if name == OBSERVER:
             return make_observer(
                 OBSERVER,
-                self._around,
+                self._context,
                 evaluate=self.model.evaluate,
                 report=self._evaluated,
                 failed=lambda _: None,  # it is on the tape and in the log
@@ -233,7 +231,7 @@ class LocalSystem:
     def _make_syncer(self, rng: random.Random) -> SyncerActor:
         return make_syncer(
             SYNCER,
-            self._around,
+            self._context,
             disk=journal_disk(self.folder.path),
             optimizer=self._outer,
             credentials=self._credentials,
@@ -253,7 +251,7 @@ class LocalSystem:
 
         self.folder.process_started(name)
         compute = ComputeThread(make_trainer, self.settings, name)
-        return make_learner(name, self._around, compute, rng=rng, observe=observe)
+        return make_learner(name, self._context, compute, rng=rng, observe=observe)
 
     def _evaluated(self, clock: float, found: dict[str, float]) -> None:
         if not self.finished:
@@ -299,12 +297,8 @@ class LocalSystem:
 
     def _conclude(self) -> Summary:
         """Evaluate and export the final published values, and write the summary."""
-        found = attempt(self.model.evaluate, self.values)
-        if isinstance(found, IslandsError):
-            failed = EvaluationFailed(str(found), found.detail)
-            self.folder.write(self.elapsed_s, "system", failed)
-            found = {}
-        self.folder.evaluation(self.elapsed_s, 0.0, found)
+        last = attempt(self.model.evaluate, self.values)
+        found = self.folder.last_evaluation(self.elapsed_s, "system", last)
         self._export(self.cluster.end.reason or "")
         assert self._syncer is not None, "a syncer made the cut"
         summary = summarise(
@@ -314,6 +308,5 @@ class LocalSystem:
             wall_s=self._wall_s,
             figures=found,
         )
-        text = msgspec.json.format(msgspec.json.encode(summary), indent=2)
-        (self.folder.path / "summary.json").write_bytes(text + b"\n")
+        (self.folder.path / SUMMARY_FILE).write_bytes(as_json(summary))
         return summary

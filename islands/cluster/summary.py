@@ -6,6 +6,8 @@ The syncer sends its share to the supervisor when a run ends; they may be on dif
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
 from islands.cluster.advice import Outcome, advice
 from islands.cluster.figures import RunFigures, in_order
 from islands.settings.run import RunSettings
@@ -13,6 +15,7 @@ from islands.syncer.divergence import DIVERGED
 from islands.syncer.state import SyncerState
 
 Summary = dict[str, object]
+SUMMARY_FILE = "summary.json"
 SyncerShare = dict[str, Any]
 """The syncer's part of the summary, JSON-able; see `share_of`."""
 
@@ -100,3 +103,8 @@ def summarise(
     told = "" if diverged else advice(outcome, settings)  # the reason says so already
     rest = {key: value for key, value in share.items() if key != "ledger"}
     return {**figures, **rest, **counted, "advice": told, "ledger": ledger, "learners": learners}
+
+
+def as_json(summary: Summary) -> bytes:
+    """Return the summary as the text of its file."""
+    return msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"

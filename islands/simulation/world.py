@@ -174,7 +174,7 @@ class World:
         self._figures_told = figures
         plan = self._make_trainer("", LearnerHost())
         self.layout, self._shards = plan.layout, plan.shards
-        self._around = Context(
+        self._context = Context(
             settings=settings,
             layout=self.layout,
             network=self.network,
@@ -217,7 +217,7 @@ class World:
         if name != SUPERVISOR:
             return self._make_learner(name, rng)
         return self.cluster.make_supervisor(
-            self._around,
+            self._context,
             disk=self.disks[name],
             credentials=self._credentials,
             hooks=Hooks(figures=self._figures_told, finished=self.cluster.end.on_finished),
@@ -234,13 +234,13 @@ class World:
             copy_s=lambda: host.draw_copy_s(rng),
         )
         worker = InlineWorker(self._work_s(rng))
-        return make_learner(name, self._around, compute, worker=worker, rng=rng)
+        return make_learner(name, self._context, compute, worker=worker, rng=rng)
 
     def _make_syncer(self, rng: random.Random) -> SyncerActor:
         disk = self.disks[SYNCER]
         return make_syncer(
             SYNCER,
-            self._around,
+            self._context,
             disk=disk,
             workers=SyncerWorkers(
                 InlineWorker(self._work_s(rng, self.costs.inspect_s), places=INSPECTORS),
