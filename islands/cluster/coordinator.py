@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import RLock
 from urllib.parse import urlsplit
 
 import msgspec
@@ -170,6 +171,7 @@ class Coordinator:
         self._began_s = 0.0
         self._goodbye: asyncio.Task[None] | None = None
         self._merged = asyncio.Event()
+        self._evaluating = RLock()
         self._ready: Callable[[], object] | None = None
         self._disk = journal_disk(settings.folder) if settings.syncer_here else None
 
@@ -400,7 +402,8 @@ class Coordinator:
     def _evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
         if self.workload is None:
             return {}
-        return self.workload.evaluate(self.spec.settings, values)
+        with self._evaluating:
+            return self.workload.evaluate(self.spec.settings, values)
 
     # --- reports of the supervisor ------------------------------------------------------------
 
@@ -444,7 +447,7 @@ class Coordinator:
         """Evaluate the final published values, if this folder has them, and sum the run up."""
         found: dict[str, float] = {}
         if self._final.exists():
-            last = await asyncio.to_thread(attempt, self._evaluate, self.final_values())
+            last = await asyncio.to_thread(self._evaluate_final)
             if isinstance(last, IslandsError):
                 self.say_once(last)
             found = self.folder.last_evaluation(self.elapsed_s, "hub", last)
@@ -455,6 +458,10 @@ class Coordinator:
         )
         await self._keep_summary(as_json(summary))
         return summary
+
+    def _evaluate_final(self) -> dict[str, float] | IslandsError:
+        with self._evaluating:  # the observer's may not have ended: two would need twice the memory
+            return attempt(self._evaluate, self.final_values())
 
     async def _keep_summary(self, text: bytes) -> None:
         """Write the summary, retrying while the disk fails; a signal to this process ends that."""

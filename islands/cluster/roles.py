@@ -98,10 +98,15 @@ def make_observer(
         interval_s: least time between two evaluations.
         rng: draws the jitter of its dialling.
     """
+
+    def worker(kind: str) -> ThreadWorker:
+        return ThreadWorker(f"{name}-{kind}", lambda e: observer.fail(kind, e), finish=False)
+
     observer: ObserverActor = ObserverActor(
         name,
         context,
-        worker=ThreadWorker(name, lambda error: observer.fail("worker", error), finish=False),
+        worker=worker("digests"),
+        evaluator=worker("evaluation"),
         evaluate=evaluate,
         report=report,
         failed=failed,

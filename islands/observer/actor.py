@@ -1,4 +1,4 @@
-"""The observer's actor keeps the newest values, and has its worker evaluate them."""
+"""The observer's actor keeps the newest values, and has them evaluated beside the event loop."""
 
 import random
 from collections.abc import Callable
@@ -45,7 +45,9 @@ class ObserverActor(RoleActor[Event]):
     Args:
         name: the observer's name, unique in the run.
         context: settings, layout, network and tape of the run.
-        worker: runs evaluations and computes digests off the event loop.
+        worker: computes digests off the event loop.
+        evaluator: runs evaluations. It is another worker, since an evaluation may take minutes in
+            which values arrive: each is checked at once, and replaces the one before it.
         evaluate: computes a model's figures from one flat value per fragment.
         report: called with the learning-rate clock and the figures of every evaluation.
         failed: called with the error that the user has to mend, if an evaluation failed.
@@ -59,6 +61,7 @@ class ObserverActor(RoleActor[Event]):
         context: Context,
         *,
         worker: Worker,
+        evaluator: Worker,
         evaluate: EvaluateValues,
         report: Callable[[float, Figures], object],
         failed: Callable[[IslandsError], object],
@@ -77,6 +80,7 @@ class ObserverActor(RoleActor[Event]):
         )
         self.exit: Exit | None = None
         self._worker = worker
+        self._evaluator = evaluator
         self._evaluate = evaluate
         self._report = report
         self._failed = failed
@@ -112,8 +116,9 @@ class ObserverActor(RoleActor[Event]):
             raise RefusedError(self.exit.reason)
 
     def release(self) -> None:
-        """Stop the worker's thread."""
+        """Stop the workers' threads."""
         self._worker.close()
+        self._evaluator.close()
 
     def _tick_later(self) -> None:
         timing = self.context.settings.timing
@@ -141,7 +146,7 @@ class ObserverActor(RoleActor[Event]):
                 self._values[message.fragment] = np.frombuffer(payload, np.float32)
             case Evaluate(_, clock):
                 values = [self._values[index] for index in sorted(self._values)]
-                self._worker.submit(
+                self._evaluator.submit(
                     lambda: attempt(self._evaluate, values),
                     lambda found: self._evaluated(clock, found),
                 )

@@ -1,0 +1,56 @@
+"""The observer's actor, in a run."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+from jaxtyping import PyTree
+
+from islands import LocalSystem, RunSettings
+from islands.identities import OBSERVER, Version
+from islands.observer.actor import ObserverActor
+from tests.cluster.test_single_process import reached
+from tests.study.regression import Regression
+
+LIMIT_S = 60.0
+
+
+class HeldUp(Regression):
+    """An evaluation takes as long as a test wants it to."""
+
+    began = threading.Event()
+    over = threading.Event()
+
+    def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
+        self.began.set()
+        assert self.over.wait(LIMIT_S), "the test lets it end"
+        return super().evaluate(params, state)
+
+
+def test_during_an_evaluation_values_are_taken_in(tmp_path: Path) -> None:
+    """Each replaces the one before it: they do not pile up while an evaluation takes minutes."""
+    settings = RunSettings(interval_steps=4, fragments=1, learning_rate=0.01)
+    system = LocalSystem(HeldUp(), settings, learners=1, evaluate_every_s=0.0)
+
+    async def main() -> None:
+        async with asyncio.timeout(LIMIT_S):
+            running = asyncio.create_task(system.run(tmp_path))
+            await asyncio.to_thread(HeldUp.began.wait, LIMIT_S)
+            observer = system.cluster.launcher.last(OBSERVER)  # type: ignore[attr-defined]  # a process table
+            assert isinstance(observer, ObserverActor)
+            before = held(observer)
+            wanted = Version(before.epoch, before.number + 5)
+            await reached(system, lambda: held(observer) >= wanted)
+            assert not HeldUp.over.is_set()
+            HeldUp.over.set()
+            system.finish("seen enough")
+            await running
+
+    asyncio.run(main())
+
+
+def held(observer: ObserverActor) -> Version:
+    """The version of the one fragment that it holds."""
+    version = observer.state.held[0]
+    assert version is not None
+    return version
