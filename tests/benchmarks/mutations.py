@@ -89,10 +89,14 @@ def times_found(folder: Path, mutation: Mutation) -> int:
 
 
 def report_lost(mutations: Sequence[Mutation]) -> int:
-    """Print the mutations whose text has changed since; returns the exit code."""
-    lost = [mutation for mutation in mutations if times_found(ROOT, mutation) != 1]
-    for mutation in lost:
-        print(f"{mutation.name} | not found once in {mutation.file}")
+    """Print the mutations whose text or tests are gone; returns the exit code."""
+    lost = {m.name: f"not found once in {m.file}" for m in mutations if times_found(ROOT, m) != 1}
+    for mutation in mutations:
+        for test in mutation.tests:
+            if not (ROOT / test.partition("::")[0]).exists():
+                lost[mutation.name] = f"its test {test} is not there"
+    for name, why in lost.items():
+        print(f"{name} | {why}")
     print(f"{len(mutations) - len(lost)} of {len(mutations)} texts are where they should be")
     return 1 if lost else 0
 
@@ -118,7 +122,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Break the program on purpose.")
     parser.add_argument("--only", default="", help="mutations whose name contains this")
     parser.add_argument("--list", action="store_true", help="print the names, and end")
-    parser.add_argument("--check", action="store_true", help="only look for the texts")
+    parser.add_argument("--check", action="store_true", help="only look for the texts and tests")
     parser.add_argument("--trust", action="store_true", help="do not run unbroken tests first")
     given = parser.parse_args()
     chosen = [mutation for mutation in MUTATIONS if given.only in mutation.name]

@@ -10,7 +10,7 @@ LEARNER_SNAPSHOTS = "tests/learner/test_snapshots.py"
 LEARNER_STATE = "tests/learner/test_state.py"
 SUPERVISOR_LIVENESS = "tests/supervisor/test_eviction.py"
 SUPERVISOR_STATE = "tests/supervisor/test_state.py"
-SYNCER_CLAIMS = "tests/syncer/test_claims.py"
+SYNCER_PLAUSIBILITY = "tests/syncer/test_plausibility.py"
 SYNCER_COMMITS = "tests/syncer/test_commits.py"
 SYNCER_DURABLE_FIRST = "tests/syncer/test_durable_first.py"
 SYNCER_LEASES = "tests/syncer/test_leases.py"
@@ -33,14 +33,14 @@ BOOKS = (
             "        return True\n"
         ),
         "",
-        (SYNCER_REPORTS, SYNCER_CLAIMS, SYNCER_COMMITS),
+        (SYNCER_REPORTS, SYNCER_PLAUSIBILITY, SYNCER_COMMITS),
     ),
     Mutation(
         "more tokens than granted are believed",
         "islands/syncer/reports.py",
         "if progress.tokens > granted:",
         "if False:",
-        (SYNCER_REPORTS, SYNCER_CLAIMS, SYNCER_COMMITS),
+        (SYNCER_REPORTS, SYNCER_PLAUSIBILITY, SYNCER_COMMITS),
     ),
     Mutation(
         "a lease goes back from its beginning",

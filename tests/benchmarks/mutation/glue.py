@@ -14,7 +14,7 @@ ORACLE_CARRYING_ON = "tests/oracle/test_carrying_on.py"
 ORACLE_CONTRIBUTIONS = "tests/oracle/test_contributions.py"
 ORACLE_VALUES = "tests/oracle/test_values.py"
 SUPERVISOR_VIEW = "tests/supervisor/test_view_of_the_ended.py"
-SYNCER_CLAIMS = "tests/syncer/test_claims.py"
+SYNCER_PLAUSIBILITY = "tests/syncer/test_plausibility.py"
 SYNCER_LATE_ANSWERS = "tests/syncer/test_late_answers.py"
 SYNCER_VAULT = "tests/syncer/test_vault.py"
 LEDGER = "tests/syncer/test_ledger.py"
@@ -53,7 +53,7 @@ GLUE = (
         "islands/syncer/scheduling.py",
         "if known or _admitted(core, ticket) is not None:",
         "if copies > 1 or _admitted(core, ticket) is not None:",
-        (SYNCER_CLAIMS,),
+        (SYNCER_PLAUSIBILITY,),
     ),
     Mutation(
         "momentum not carried to the next merge",

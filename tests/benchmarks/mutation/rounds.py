@@ -3,7 +3,7 @@
 from tests.benchmarks.mutation.kind import Mutation
 
 ORACLE_VALUES = "tests/oracle/test_values.py"
-SYNCER_CLAIMS = "tests/syncer/test_claims.py"
+SYNCER_PLAUSIBILITY = "tests/syncer/test_plausibility.py"
 SYNCER_COMMITS = "tests/syncer/test_commits.py"
 SYNCER_DURABLE_FIRST = "tests/syncer/test_durable_first.py"
 SYNCER_ELIGIBILITY = "tests/syncer/test_eligibility.py"
@@ -20,63 +20,63 @@ ROUNDS = (
         "islands/syncer/scheduling.py",
         "if fragment in core.rounds or core.barren == number:",
         "if core.barren == number:",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "an opened round costs no credit",
         "islands/syncer/scheduling.py",
         "        core.pace.opened()\n",
         "",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "round numbers do not grow",
         "islands/syncer/scheduling.py",
         "    core.durable.round += 1\n",
         "",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "what an ended incarnation contributed stays in the round",
         "islands/syncer/scheduling.py",
         "admitted = round_.arrived.pop(name, None)",
         "admitted = round_.arrived.get(name)",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "the quorum's time stays after a withdrawal",
         "islands/syncer/scheduling.py",
         "        if not round_.quorum_complete:\n            round_.quorum_s = None\n",
         "",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "a decline excuses nobody",
         "islands/syncer/scheduling.py",
         "        excuse(round_, ticket.name, reason)\n\n\ndef take_contribution",
         "        pass\n\n\ndef take_contribution",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "an answer over a link that is gone is taken",
         "islands/syncer/scheduling.py",
         "if connection != learner.connection:",
         "if False:",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "a closed round's ticket stays open",
         "islands/syncer/scheduling.py",
         "        and round_.stage is Stage.COLLECTING\n        and round_.asked",
         "        and round_.asked",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "another round's ticket is admitted",
         "islands/syncer/scheduling.py",
         "        and round_.asked.get(learner.name) == contribution.ticket\n",
         "        and learner.name in round_.asked\n",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "an answered pull stays unanswered",
@@ -90,28 +90,28 @@ ROUNDS = (
         "islands/syncer/scheduling.py",
         "check.norm / (sqrt(contribution.steps) * rate)",
         "check.norm / (contribution.steps * rate)",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "the learning rate left out of the norms",
         "islands/syncer/scheduling.py",
         "check.norm / (sqrt(contribution.steps) * rate)",
         "check.norm / sqrt(contribution.steps)",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "a refused contribution leaves no claim",
         "islands/syncer/scheduling.py",
         "ledger.claim(ticket.name, contribution.fragment, refused.fate, contribution.tokens)",
         "pass",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "strikes are not counted",
         "islands/syncer/scheduling.py",
         "    if refused.strike:\n",
         "    if False:\n",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "an abandoned round's contributions have no fate",
@@ -125,21 +125,21 @@ ROUNDS = (
         "islands/syncer/scheduling.py",
         "if len(admitted) < (round_.quorum or 1):",
         "if not admitted:",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "contributions merged in the order of arrival",
         "islands/syncer/scheduling.py",
         "judged.scales[str(name)]) for name in sorted(round_.arrived)]",
         "judged.scales[str(name)]) for name in round_.arrived]",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "who is newly eligible is not asked",
         "islands/syncer/scheduling.py",
         "            _ask_newly_eligible(core, round_, now_s)\n",
         "",
-        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_CLAIMS),
+        (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "a new version keeps the old epoch",
