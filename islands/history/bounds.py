@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from math import isfinite
 
 from islands.history.evidence import History, Limits
+from islands.identities import Role
 from islands.tape.member_entries import Admitted, ProcessEnded
 from islands.tape.round_entries import Finished, Merged
 from islands.tape.simulation_entries import Final, LeftOver, ProcessKilled
@@ -23,8 +24,9 @@ def values_are_finite(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def contributions_fit(history: History, limits: Limits) -> Iterator[str]:
-    """Waiting contributions take at most open rounds × admitted names × the largest fragment."""
-    names = {e.name: None for _, _, e in history.lines if isinstance(e, Admitted)}
+    """Waiting contributions take at most open rounds × admitted learners × the largest fragment."""
+    admitted = (e for _, _, e in history.lines if isinstance(e, Admitted))
+    names = {e.name: None for e in admitted if e.role is Role.LEARNER}
     largest = FLOAT32_BYTES * max(limits.fragment_elements)
     most = limits.open_rounds_max * len(names) * largest
     for _, _, entry in history.lines:
