@@ -14,6 +14,20 @@ from islands.study.cells import Trial
 from islands.study.trial import Result
 
 
+def prepare(folder: Path) -> None:
+    """Make the folder, so that one that cannot be written to is told before anything is computed.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    try:
+        _trials(folder).mkdir(parents=True, exist_ok=True)
+        replace_file(_trials(folder) / "writable", b"")
+        (_trials(folder) / "writable").unlink()
+    except OSError as error:
+        raise unusable(f"the folder {folder} cannot be written", error) from error
+
+
 def read(folder: Path, trial: Trial) -> Result | None:
     """What an earlier run of the study found; None if it did not come so far.
 
@@ -39,11 +53,14 @@ def write(folder: Path, trial: Trial, result: Result) -> None:
     """
     path = _path(folder, trial)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, msgspec.json.format(msgspec.json.encode(result), indent=1))
     except OSError as error:
         raise unusable(f"the result {path} cannot be written", error) from error
 
 
 def _path(folder: Path, trial: Trial) -> Path:
-    return folder / "trials" / f"{trial.fingerprint}.json"
+    return _trials(folder) / f"{trial.fingerprint}.json"
+
+
+def _trials(folder: Path) -> Path:
+    return folder / "trials"

@@ -47,7 +47,11 @@ def run(
         folder: where results are kept.
         workers: processes side by side.
         prepare: called in each process before it plays.
+
+    Raises:
+        UserError: the folder cannot be written to.
     """
+    results.prepare(folder)
     missing = []
     for trial in trials:
         known = results.read(folder, trial)

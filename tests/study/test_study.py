@@ -10,7 +10,7 @@ from islands.settings.run import RunSettings
 from islands.settings.study import StudyOptions
 from islands.study.cells import Trial, trials_of
 from islands.study.plot import plot, points_of
-from islands.study.results import read, write
+from islands.study.results import prepare, read, write
 from islands.study.table import by_cell, rows_of, table
 from islands.study.trial import Result
 from tests.study.regression import TASK
@@ -99,6 +99,7 @@ def test_the_plot_shows_the_mean_of_the_seeds() -> None:
 def test_a_result_is_kept_for_its_trial_alone(tmp_path: Path) -> None:
     """A changed trial finds none; a damaged file counts as none, and is computed again."""
     one, other = trials_of(StudyOptions(cells={"a": {}}, run=RunSettings(learning_rate=0.1)))
+    prepare(tmp_path)
     write(tmp_path, one, result(1.5))
     assert read(tmp_path, one) == result(1.5)
     assert read(tmp_path, other) is None
@@ -132,6 +133,19 @@ def test_a_study_goes_on_where_it_stopped(
     assert "| two " in told
 
 
+def test_a_folder_that_cannot_be_written_to_is_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not after the first trial, which may take an hour."""
+    file, folder = tmp_path / "study.yaml", tmp_path / "results"
+    file.write_text(yaml.safe_dump(FILE))
+    folder.write_text("a file")
+    assert main(["study", str(file), "--folder", str(folder)]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"the folder {folder} cannot be written" in told.err
+
+
 def test_a_figure_that_the_task_has_not_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,6 +160,7 @@ def test_a_figure_that_the_task_has_not_is_told(
         run=RunSettings(fragments=1, interval_steps=8, learning_rate=0.05),
         cells=FILE["cells"],  # type: ignore[arg-type]
     )
+    prepare(tmp_path)
     for trial in trials_of(options):
         write(tmp_path, trial, result(1.0))
     assert main(["study", str(file)]) == 2
