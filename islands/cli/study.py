@@ -10,6 +10,7 @@ from islands.settings.study import StudyOptions
 from messaging.clock import MonotonicClock
 
 if TYPE_CHECKING:
+    from islands.study.cells import Trial
     from islands.study.runner import Finished
 
 TABLE_FILE = "study.md"
@@ -21,26 +22,35 @@ def run(options: StudyOptions, _: Common) -> int:
 
     Raises:
         UserError: no trial has a result, the task's evaluation has no such metric, or the folder
-            cannot be written to.
+            cannot be written to, or is used by another study.
     """
     from islands.study.cells import trials_of
+    from islands.study.results import prepare
+
+    trials = trials_of(options)
+    with prepare(options.folder):
+        finished = _played(options, trials)
+        _conclude(options, trials, finished)
+    return 1 if any(ended.result is None for ended in finished) else 0
+
+
+def _played(options: StudyOptions, trials: "list[Trial]") -> "list[Finished]":
+    """Play the trials, and tell of each as it ends."""
     from islands.study.runner import run as run_trials
     from islands.study.table import metric_of
 
-    trials = trials_of(options)
     clock, finished = MonotonicClock(), []
     begun_s, computed = clock.now_s(), 0
     for ended in run_trials(trials, options.folder, options.workers, keep_compiled):
         finished.append(ended)
-        if ended.result is not None:
-            metric_of(options, ended.result)
+        if ended.result is not None and ended.result.figures:
+            metric_of(options, ended.result)  # a wrong name is told now, not after the last trial
         computed += not ended.known
         left = len(trials) - len(finished)
         each_s = (clock.now_s() - begun_s) / max(1, computed)
         wait = f", about {duration(each_s * left)} left" if computed and left else ""
         print(f"[{len(finished)}/{len(trials)}] {_told(ended)}{wait}", flush=True)
-    _conclude(options, sorted(finished, key=lambda ended: trials.index(ended.trial)))
-    return 1 if any(ended.result is None for ended in finished) else 0
+    return finished
 
 
 def keep_compiled() -> None:
@@ -61,20 +71,24 @@ def _told(ended: "Finished") -> str:
     return f"{name}: {figures}, yield {result.yield_share:.2f} ({took})"
 
 
-def _conclude(options: StudyOptions, finished: list["Finished"]) -> None:
-    """Print the table, and keep it with its plot."""
+def _conclude(options: StudyOptions, trials: "list[Trial]", finished: "list[Finished]") -> None:
+    """Print the table; keep it, with its plot, unless cells were left out."""
     from islands.study.plot import plot
-    from islands.study.table import by_cell, metric_of, table
+    from islands.study.table import by_cell, metric_of, rows_of, table
 
-    found = by_cell([(each.trial, each.result) for each in finished if each.result is not None])
-    if not found:
+    results = [each.result for each in finished if each.result is not None]
+    first = next((result for result in results if result.figures), None)
+    if first is None:
         raise UserError("no trial has a result; the lines above say why")
-    (first, *_) = (result for results in found.values() for result in results.values())
+    found = by_cell(trials, {each.trial.fingerprint: each.result for each in finished})
     metric = metric_of(options, first)
-    told, picture = table(options, found, metric), plot(found, metric, options.folder.name)
+    told = table(options, rows_of(options, trials, found, metric), metric)
+    print(f"\n{told}")
+    if options.only is not None:
+        return
     try:
         replace_file(options.folder / TABLE_FILE, told.encode())
-        replace_file(options.folder / PLOT_FILE, picture)
+        replace_file(options.folder / PLOT_FILE, plot(found, metric, options.folder.name))
     except OSError as error:
         raise unusable(f"the folder {options.folder} cannot be written", error) from error
-    print(f"\n{told}\nThe table, {PLOT_FILE} and all results are in {options.folder}")
+    print(f"The table, {PLOT_FILE} and all results are in {options.folder}")

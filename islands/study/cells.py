@@ -1,19 +1,33 @@
-"""What a study compares: its cells, with their sweeps spread out, and the trials of each."""
+"""What a study compares: its cells, with their sweeps spread out, and the trials of each.
+
+A trial's fingerprint is of its settings, of the file that holds the task, and of this version of
+islands. What the task imports, and what it reads, is not part of it.
+"""
 
 import difflib
 import hashlib
+import importlib.util
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import version
 from itertools import product
+from math import inf
+from pathlib import Path
 
 import msgspec
 
 from islands.errors import SettingsError
-from islands.settings.run import Adoption, MergeRule, OuterSettings, RunSettings
+from islands.settings.run import Adoption, MergeRule, OuterSettings, Precision, RunSettings
 from islands.settings.study import StudyOptions
 
-RESULT_FORMAT = 1
+RESULT_FORMAT = 2
 """Part of every fingerprint: results of another format are computed again."""
+
+DECIDED_BY_THE_STUDY = ("run", "seed", "budget_tokens", "budget_s")
+DATA_PARALLEL_INTERVAL_STEPS = 8
+"""How often data-parallel training publishes what it has learnt, for the curve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +41,7 @@ class Cell:
         task_settings: arguments of the task's factory that differ from the study's.
         step_s: mean seconds of one step.
         noise: standard deviation of a step's time, as a share of the mean.
-        speeds: by how many times the steps of each learner are longer; those beyond are as the
-            first.
+        speeds: by how many times the steps of each learner are longer; 1 for those not named.
         latency_s: of one message, in seconds.
     """
 
@@ -47,6 +60,7 @@ class Trial:
     """One run of one cell.
 
     Args:
+        key: of the cell in the study's file.
         name: of the cell, with what is swept.
         cell: how it trains.
         seed: of all chance.
@@ -56,6 +70,7 @@ class Trial:
         tokens: budget of all learners together.
     """
 
+    key: str
     name: str
     cell: Cell
     seed: int
@@ -66,15 +81,10 @@ class Trial:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of all that the result depends on but the program; the name is no part of it."""
-        parts = (
-            RESULT_FORMAT,
-            self.cell,
-            self.settings,
-            self.task,
-            self.task_settings,
-            self.tokens,
-        )
+        """Digest of all that the result depends on, as far as it is known; names are no part."""
+        cell = replace(self.cell, run={}, task_settings={})  # they are in what follows
+        program = (RESULT_FORMAT, version("islands"), self.task, _source_digest(self.task))
+        parts = (program, cell, self.settings, self.task_settings, self.tokens)
         return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:32]
 
 
@@ -84,33 +94,42 @@ def trials_of(options: StudyOptions) -> list[Trial]:
     Raises:
         SettingsError: a cell cannot work; the sentence names its key.
     """
-    cells = {
-        name: cell
-        for key, told in options.cells.items()
-        for name, cell in _swept(key, told)
-        if options.only is None or options.only in name or is_of(options.baseline, name)
-    }
-    if not cells:
-        what = "holds none" if not options.cells else f"has none whose name contains {options.only}"
-        raise SettingsError(f"cells {what}; a study needs some, such as diloco: {{learners: 4}}")
-    if options.baseline is not None and not any(is_of(options.baseline, name) for name in cells):
+    if not options.cells:
+        raise SettingsError("cells holds none; a study needs some, such as diloco: {learners: 4}")
+    if options.baseline is not None and options.baseline not in options.cells:
         raise SettingsError(
             f"baseline is {options.baseline!r}; it must be one of {', '.join(options.cells)}"
         )
-    return [
-        _trial(options, name, cell, seed) for seed in options.seeds for name, cell in cells.items()
+    cells = [
+        (key, name, cell) for key, told in options.cells.items() for name, cell in _swept(key, told)
     ]
+    twice = [name for name, times in Counter(name for _, name, _ in cells).items() if times > 1]
+    if twice:
+        raise SettingsError(f"cells has {twice[0]!r} twice; each needs a name of its own")
+    only = "" if options.only is None else options.only
+    if not any(only in name for _, name, _ in cells):
+        names = ", ".join(name for _, name, _ in cells)
+        raise SettingsError(f"only is {only!r}; it must be part of a name: {names}")
+    chosen = [each for each in cells if only in each[1] or each[0] == options.baseline]
+    return [_trial(options, *each, seed) for seed in options.seeds for each in chosen]
 
 
-def is_of(key: str | None, name: str) -> bool:
-    """Whether a name is that of a cell in the file, or of one of its sweep."""
-    return key is not None and (name == key or name.startswith(f"{key} "))
+@cache
+def _source_digest(task: str) -> str:
+    """Digest of the file that holds a task; empty if there is none to be found."""
+    try:
+        found = importlib.util.find_spec(task.partition(":")[0])
+        source = "" if found is None or found.origin is None else found.origin
+        return hashlib.sha256(Path(source).read_bytes()).hexdigest()
+    except (ImportError, OSError, ValueError):
+        return ""
 
 
-def _trial(options: StudyOptions, name: str, cell: Cell, seed: int) -> Trial:
-    settings = _settings(options.run, cell, f"cells.{name}.run")
+def _trial(options: StudyOptions, key: str, name: str, cell: Cell, seed: int) -> Trial:
+    settings = _settings(options.run, cell, f"cells.{key}.run")
     argument = {} if options.seed_argument is None else {options.seed_argument: seed}
     return Trial(
+        key=key,
         name=name,
         cell=cell,
         seed=seed,
@@ -122,6 +141,9 @@ def _trial(options: StudyOptions, name: str, cell: Cell, seed: int) -> Trial:
 
 
 def _settings(base: RunSettings, cell: Cell, place: str) -> RunSettings:
+    for key in DECIDED_BY_THE_STUDY:
+        if key in cell.run:
+            raise SettingsError(f"{place}.{key} is set; the study itself decides that")
     told = _merged(_plain(base), cell.run, place)
     try:
         settings = msgspec.convert(told, RunSettings)
@@ -138,6 +160,9 @@ def _settings(base: RunSettings, cell: Cell, place: str) -> RunSettings:
         merge=MergeRule.AVERAGE,
         outer=OuterSettings(),
         quorum=1,
+        precision=Precision.FLOAT32,
+        fragments=1,
+        interval_steps=DATA_PARALLEL_INTERVAL_STEPS,
     )
 
 
@@ -188,12 +213,14 @@ def _swept(name: str, told: object) -> Iterator[tuple[str, Cell]]:
         cell = rest
         for key, value in chosen.items():
             cell = _put(cell, key.split("."), value)
-        ends = " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in chosen.items())
+        ends = " ".join(f"{key.removeprefix('run.')}={value}" for key, value in chosen.items())
         yield f"{name} {ends}".rstrip(), _cell(cell, place)
 
 
 def _sweep(told: object, place: str) -> dict[str, Sequence[object]]:
-    if not isinstance(told, dict) or not all(isinstance(each, list) for each in told.values()):
+    if not isinstance(told, dict) or not all(
+        isinstance(each, list) and each for each in told.values()
+    ):
         raise SettingsError(
             f"{place} is {told!r}; it must be lists by key, such as {{run.learning_rate: [1e-3]}}"
         )
@@ -219,10 +246,15 @@ def _cell(told: Mapping[str, object], place: str) -> Cell:
         raise SettingsError(f"{place}: {error}") from error
     if cell.learners < 1:
         raise SettingsError(f"{place}.learners is {cell.learners}; it must be at least 1")
-    for name in ("step_s", "noise", "latency_s"):
+    if not 0 < cell.step_s < inf:
+        raise SettingsError(f"{place}.step_s is {cell.step_s}; it must be above 0, and finite")
+    for name in ("noise", "latency_s"):
         value = getattr(cell, name)
-        if not value >= 0 or (name == "step_s" and not value):
-            raise SettingsError(f"{place}.{name} is {value}; it must be above 0")
-    if any(not speed > 0 for speed in cell.speeds):
-        raise SettingsError(f"{place}.speeds is {list(cell.speeds)}; each must be above 0")
+        if not 0 <= value < inf:
+            raise SettingsError(f"{place}.{name} is {value}; it must be at least 0, and finite")
+    if len(cell.speeds) > cell.learners or not all(0 < speed < inf for speed in cell.speeds):
+        raise SettingsError(
+            f"{place}.speeds is {list(cell.speeds)}; it must be at most one number above 0 for "
+            f"each of {cell.learners} learners"
+        )
     return cell

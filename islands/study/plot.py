@@ -1,7 +1,7 @@
 """The plot of a study: the metric over tokens, a line for each cell, the mean over its seeds."""
 
 from collections.abc import Mapping
-from math import isfinite
+from math import isfinite, nan
 from statistics import mean
 
 from islands.cluster.drawing import LETTER_ROWS, Canvas, Colour, Point, text_width
@@ -62,11 +62,14 @@ def plot(results: Results, metric: str, title: str) -> bytes:
 
 
 def points_of(found: Mapping[int, Result], metric: str) -> list[Point]:
-    """The mean curve of a cell: the n-th evaluations of its seeds are taken together."""
+    """The mean curve of a cell, at the marks that all of its seeds have."""
     curves = [
-        [(tokens, figures[metric]) for tokens, figures in result.curve if metric in figures]
+        {mark: (tokens, figures.get(metric, nan)) for mark, tokens, figures in result.curve}
         for result in found.values()
     ]
-    together = zip(*curves, strict=False)  # a seed that ended early ends the mean
-    points = [(mean(x for x, _ in each), mean(y for _, y in each)) for each in together]
+    marks = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
+    points = [
+        (mean(curve[mark][0] for curve in curves), mean(curve[mark][1] for curve in curves))
+        for mark in marks
+    ]
     return [point for point in points if isfinite(point[1])]

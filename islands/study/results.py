@@ -4,28 +4,34 @@ A file is named by the fingerprint of its trial: a trial whose settings were cha
 is computed again, and one that is in two studies of a folder is computed once.
 """
 
+import json
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
 from islands.errors import unusable
 from islands.files.atomic_write import replace_file
+from islands.files.folder_lock import lock_folder
 from islands.study.cells import Trial
 from islands.study.trial import Result
 
+LOCK_FILE = "study.lock"
 
-def prepare(folder: Path) -> None:
-    """Make the folder, so that one that cannot be written to is told before anything is computed.
+
+def prepare(folder: Path) -> IO[bytes]:
+    """Make the folder, and lock it against other studies; closing the file unlocks it.
 
     Raises:
-        UserError: the folder cannot be written to.
+        UserError: the folder cannot be written to, or another study uses it.
     """
+    lock = lock_folder(folder, LOCK_FILE, "study")
     try:
-        _trials(folder).mkdir(parents=True, exist_ok=True)
-        replace_file(_trials(folder) / "writable", b"")
-        (_trials(folder) / "writable").unlink()
+        _trials(folder).mkdir(exist_ok=True)
     except OSError as error:
+        lock.close()
         raise unusable(f"the folder {folder} cannot be written", error) from error
+    return lock
 
 
 def read(folder: Path, trial: Trial) -> Result | None:
@@ -36,10 +42,10 @@ def read(folder: Path, trial: Trial) -> Result | None:
     """
     path = _path(folder, trial)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Result)
+        return msgspec.convert(json.loads(path.read_bytes()), Result)  # it may hold NaN
     except FileNotFoundError:
         return None
-    except msgspec.MsgspecError:
+    except (ValueError, msgspec.MsgspecError):
         return None  # not whole: it is computed again
     except OSError as error:
         raise unusable(f"the result {path} cannot be read", error) from error
@@ -53,7 +59,7 @@ def write(folder: Path, trial: Trial, result: Result) -> None:
     """
     path = _path(folder, trial)
     try:
-        replace_file(path, msgspec.json.format(msgspec.json.encode(result), indent=1))
+        replace_file(path, json.dumps(msgspec.to_builtins(result), indent=1).encode())
     except OSError as error:
         raise unusable(f"the result {path} cannot be written", error) from error
 

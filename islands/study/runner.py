@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -18,6 +19,9 @@ from messaging.errors import VirtualTimeError
 
 END_S = 5.0
 """How long a process that is told to end may take."""
+
+TOLD_CHARACTERS_MAX = 4096
+"""Of an error; a pipe holds more than that without a reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +53,13 @@ def run(
         prepare: called in each process before it plays.
 
     Raises:
-        UserError: the folder cannot be written to.
+        UserError: a result cannot be read.
     """
-    results.prepare(folder)
-    missing = []
+    missing: dict[str, Trial] = {}
     for trial in trials:
         known = results.read(folder, trial)
         if known is None:
-            missing.append(trial)
+            missing.setdefault(trial.fingerprint, trial)
         else:
             yield Finished(trial, known, known=True)
     os.environ.setdefault("PJRT_NPROC", "1")  # a trial takes one core; children inherit it
@@ -64,7 +67,7 @@ def run(
     try:
         while missing or running:
             while missing and len(running) < workers:
-                running.append(_start(missing.pop(0), folder, prepare))
+                running.append(_start(missing.pop(next(iter(missing))), folder, prepare))
             wait([each.process.sentinel for each in running])
             for each in [each for each in running if not each.process.is_alive()]:
                 running.remove(each)
@@ -74,25 +77,35 @@ def run(
             each.process.terminate()
         for each in running:
             each.process.join(END_S)
+            each.process.kill()
 
 
 def _start(trial: Trial, folder: Path, prepare: Callable[[], object]) -> _Running:
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_play, args=(trial, folder, prepare, sender))
-    process.start()
+    process = context.Process(
+        target=_play, args=(trial, folder, prepare, sender), name=trial.name, daemon=True
+    )
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to children, too
+    try:
+        process.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
     sender.close()
     return _Running(trial, process, receiver)
 
 
 def _play(trial: Trial, folder: Path, prepare: Callable[[], object], told: Connection) -> None:
     """In the process of a trial."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; ours is terminated
     try:
         prepare()
         results.write(folder, trial, play(trial))
     except (IslandsError, VirtualTimeError) as error:
-        told.send(str(error))
+        told.send(str(error)[:TOLD_CHARACTERS_MAX])
+        sys.exit(1)
+    except Exception as error:  # noqa: BLE001  the user's own code may raise anything
+        traceback.print_exc()
+        told.send(f"{type(error).__name__}: {error}"[:TOLD_CHARACTERS_MAX])
         sys.exit(1)
 
 
@@ -101,9 +114,12 @@ def _finished(ended: _Running, folder: Path) -> Finished:
     result = results.read(folder, ended.trial)
     if result is not None:
         return Finished(ended.trial, result)
-    code = ended.process.exitcode
+    code = ended.process.exitcode or 0
     try:
         error = str(ended.told.recv()) if ended.told.poll() else ""
     except EOFError:
         error = ""
-    return Finished(ended.trial, None, error or f"its process ended with code {code}")
+    ended.told.close()
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    hint = "; where memory is short, fewer workers may help" if code == -signal.SIGKILL else ""
+    return Finished(ended.trial, None, error or f"its process {how}{hint}")

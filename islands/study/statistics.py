@@ -1,31 +1,33 @@
 """Is a cell as good as the baseline? Differences seed by seed, and how sure they are.
 
-Two runs of one seed begin with the same parameters and read the data in the same order, so their
-difference varies less than either. The interval is a percentile bootstrap of the mean difference
-(Efron 1979): the seeds are drawn anew with replacement. With fewer than `SEEDS_LEAST` seeds there
-is no interval, and nothing is decided.
+Two runs of one seed begin with the same parameters and shuffle the data alike, so their difference
+varies less than either. The interval is Student's, of the mean of these differences relative to the
+baseline's mean: with the three to five seeds of a study a percentile bootstrap holds the true mean
+in no more than 73 to 82 % of cases where it promises 95.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite, sqrt
+from statistics import mean, stdev
 
-import numpy as np
+from scipy.special import stdtrit
 
-SEEDS_LEAST = 3
-"""With two seeds a bootstrap says no more than which of them is larger."""
-RESAMPLES = 10_000
+SEEDS_LEAST = 2
+"""One difference alone says nothing of its spread."""
 CONFIDENCE = 0.95
 
 
 class Verdict(StrEnum):
     """What follows from an interval of the relative difference and a margin."""
 
+    BASELINE = "baseline"
     BETTER = "better"
     WITHIN = "within"
     WORSE = "worse"
     UNDECIDED = "undecided"
-    BASELINE = "baseline"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +35,16 @@ class Comparison:
     """A cell against the baseline.
 
     Args:
-        mean: of the cell's metric, over its seeds.
-        worse_by: mean relative difference; positive where the cell is worse. None without a seed
-            that both have.
-        low: end of the interval of `worse_by`; None without one.
-        high: its other end.
         verdict: what follows.
+        worse_by: mean relative difference; positive where the cell is worse; None if there is none.
+        low: lower end of the interval of `worse_by`; None if there is none.
+        high: upper end.
     """
 
-    mean: float
-    worse_by: float | None
-    low: float | None
-    high: float | None
     verdict: Verdict
+    worse_by: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 def compare(
@@ -55,40 +54,42 @@ def compare(
     within: float,
     higher_is_better: bool = False,
 ) -> Comparison:
-    """Compare metrics, given by seed.
+    """Compare two cells by their metrics.
 
     Args:
-        cell: metric of each seed.
-        baseline: the same.
+        cell: the cell's metric of each seed.
+        baseline: the baseline's metric of each seed, the same seeds.
         within: share by which the cell may be worse and count as equal.
         higher_is_better: whether more of the metric is better.
+
+    Returns:
+        The comparison; it is undecided without a common seed, and where the baseline's mean is 0.
     """
-    mean = float(np.mean(list(cell.values())))
+    seeds = sorted(cell.keys() & baseline.keys())
+    whole = abs(mean(baseline[seed] for seed in seeds)) if seeds else 0.0
+    if not whole:
+        return Comparison(Verdict.UNDECIDED)
     sign = -1.0 if higher_is_better else 1.0
-    worse = [
-        sign * (cell[seed] - baseline[seed]) / abs(baseline[seed])
-        for seed in sorted(cell.keys() & baseline.keys())
-        if baseline[seed]
-    ]
-    if not worse:
-        return Comparison(mean, None, None, None, Verdict.UNDECIDED)
+    worse = [sign * (cell[seed] - baseline[seed]) / whole for seed in seeds]
+    if not all(map(isfinite, worse)):
+        return Comparison(Verdict.FAILED)
+    if len(worse) < SEEDS_LEAST:
+        return Comparison(Verdict.UNDECIDED, worse[0])
     low, high = interval(worse)
-    return Comparison(mean, float(np.mean(worse)), low, high, _verdict(low, high, within))
+    return Comparison(_verdict(low, high, within), mean(worse), low, high)
 
 
-def interval(differences: Sequence[float]) -> tuple[float | None, float | None]:
-    """Percentile bootstrap of the mean; the same numbers at every call."""
-    if len(differences) < SEEDS_LEAST:
-        return None, None
-    rng = np.random.default_rng(0)
-    drawn = rng.choice(np.asarray(differences), (RESAMPLES, len(differences))).mean(axis=1)
-    low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
+def interval(differences: Sequence[float]) -> tuple[float, float]:
+    """Return Student's interval of the mean of at least two differences.
+
+    Reference: Student (1908), The Probable Error of a Mean.
+    """
+    count = len(differences)
+    half = stdev(differences) / sqrt(count) * stdtrit(count - 1, (1 + CONFIDENCE) / 2)
+    return mean(differences) - half, mean(differences) + half
 
 
-def _verdict(low: float | None, high: float | None, within: float) -> Verdict:
-    if low is None or high is None:
-        return Verdict.UNDECIDED
+def _verdict(low: float, high: float, within: float) -> Verdict:
     if high < 0:
         return Verdict.BETTER
     if high <= within:

@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from statistics import mean
 
 from islands.errors import UserError
 from islands.settings.study import StudyOptions
-from islands.study.cells import Trial, is_of
+from islands.study.cells import Trial
 from islands.study.statistics import Comparison, Verdict, compare
 from islands.study.trial import Result
 
 Results = Mapping[str, Mapping[int, Result]]
-"""What was found, by cell and seed."""
+"""What was found, by cell and seed; every cell is there, also one that has no result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +21,10 @@ class Row:
 
     Args:
         name: of the cell.
-        metric: of each seed.
+        metric: of each seed; NaN where there is none.
         comparison: with the baseline.
-        yield_share: mean over the seeds.
-        participation: mean over the seeds.
-        merges: mean over the seeds.
+        yield_share: mean over the seeds that have a result.
+        participation: mean over the same.
     """
 
     name: str
@@ -32,85 +32,111 @@ class Row:
     comparison: Comparison
     yield_share: float
     participation: float
-    merges: float
+
+    @property
+    def mean(self) -> float:
+        """The metric's mean over all seeds."""
+        return mean(self.metric.values())
 
 
-def by_cell(found: Sequence[tuple[Trial, Result]]) -> dict[str, dict[int, Result]]:
-    """Results by cell and seed, in the order of the study."""
+def by_cell(
+    trials: Sequence[Trial], found: Mapping[str, Result | None]
+) -> dict[str, dict[int, Result]]:
+    """Results by cell and seed, in the order of the study.
+
+    Args:
+        trials: all of the study.
+        found: result of each, by fingerprint; None if it failed.
+    """
     cells: dict[str, dict[int, Result]] = {}
-    for trial, result in found:
-        cells.setdefault(trial.name, {})[trial.seed] = result
+    for trial in trials:
+        cell, result = cells.setdefault(trial.name, {}), found.get(trial.fingerprint)
+        if result is not None:
+            cell[trial.seed] = result
     return cells
 
 
-def metric_of(options: StudyOptions, result: Result) -> str:
+def metric_of(options: StudyOptions, first: Result) -> str:
     """The figure that is compared.
 
     Args:
         options: of the study.
-        result: of any of its trials.
+        first: any of its results.
 
     Raises:
         UserError: the task's evaluation has no such figure.
     """
-    name = options.metric or next(iter(result.figures), "")
-    if name not in result.figures:
-        known = ", ".join(result.figures) or "none"
+    name = options.metric or next(iter(first.figures), "")
+    if name not in first.figures:
+        known = ", ".join(first.figures) or "none"
         raise UserError(f"metric is {name!r}; the task's evaluation has {known}")
     return name
 
 
-def baseline_of(options: StudyOptions, results: Results, metric: str) -> str | None:
-    """The baseline; of one that is swept the best, so that nobody is compared with a poor one."""
-    key = options.baseline
-    names = [] if key is None else [name for name in results if is_of(key, name)]
+def rows_of(
+    options: StudyOptions, trials: Sequence[Trial], results: Results, metric: str
+) -> list[Row]:
+    """One row per cell; one that lacks a seed, or a finite figure, has failed."""
+    found = {name: _metric(options, results[name], metric) for name in results}
     sign = -1.0 if options.higher_is_better else 1.0
-    means = {name: sign * mean(_metric(results[name], metric).values()) for name in names}
-    return min(means, key=means.__getitem__, default=None)
-
-
-def rows_of(options: StudyOptions, results: Results, metric: str) -> list[Row]:
-    """One row per cell."""
-    baseline = baseline_of(options, results, metric)
-    reference = {} if baseline is None else _metric(results[baseline], metric)
-    return [
-        Row(
-            name,
-            found := _metric(results[name], metric),
-            _compared(options, found, reference, alone=name == baseline),
-            mean(each.yield_share for each in results[name].values()),
-            mean(each.participation for each in results[name].values()),
-            mean(each.merges for each in results[name].values()),
+    means = {  # of a baseline that is swept the best: nobody is compared with a poor one
+        trial.name: sign * mean(found[trial.name].values())
+        for trial in trials
+        if trial.key == options.baseline and _whole(found[trial.name])
+    }
+    baseline = min(means, key=means.__getitem__, default=None)
+    rows = []
+    for name, metrics in found.items():
+        told = [*results[name].values()]
+        if not _whole(metrics):
+            comparison = Comparison(Verdict.FAILED)
+        elif name == baseline:
+            comparison = Comparison(Verdict.BASELINE)
+        elif baseline is None:
+            comparison = Comparison(Verdict.UNDECIDED)
+        else:
+            comparison = compare(
+                metrics,
+                found[baseline],
+                within=options.within,
+                higher_is_better=options.higher_is_better,
+            )
+        rows.append(
+            Row(
+                name,
+                metrics,
+                comparison,
+                mean(each.yield_share for each in told) if told else 0.0,
+                mean(each.participation for each in told) if told else 0.0,
+            )
         )
-        for name in results
-    ]
+    return rows
 
 
-def _metric(results: Mapping[int, Result], metric: str) -> dict[int, float]:
-    return {seed: result.figures[metric] for seed, result in sorted(results.items())}
+def _metric(options: StudyOptions, results: Mapping[int, Result], metric: str) -> dict[int, float]:
+    return {
+        seed: results[seed].metric(metric) if seed in results else float("nan")
+        for seed in options.seeds
+    }
 
 
-def _compared(
-    options: StudyOptions, found: dict[int, float], reference: dict[int, float], *, alone: bool
-) -> Comparison:
-    if alone:
-        return Comparison(mean(found.values()), None, None, None, Verdict.BASELINE)
-    return compare(
-        found, reference, within=options.within, higher_is_better=options.higher_is_better
-    )
+def _whole(metrics: Mapping[int, float]) -> bool:
+    return all(map(isfinite, metrics.values()))
 
 
-def table(options: StudyOptions, results: Results, metric: str) -> str:
+def table(options: StudyOptions, rows: Sequence[Row], metric: str) -> str:
     """The table as Markdown."""
-    rows = rows_of(options, results, metric)
     head = ("cell", metric, "each seed", "worse by", "95 % interval", "yield", "took part", "")
     cells = [head, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
     lines = [_line(line, widths) for line in cells]
     lines.insert(1, _line(["-" * width for width in widths], widths))
+    alike = "" if options.seed_argument else "; all seeds read the data in one order"
+    seeds = ", ".join(map(str, options.seeds))
     told = (
-        f"{options.tokens:,} tokens each, seeds {', '.join(map(str, options.seeds))}; `within` "
-        f"means at most {options.within:.1%} worse than the baseline"
+        f"Budget: {options.tokens:,} tokens each; seeds {seeds}{alike}. `within`: at most "
+        f"{options.within:.1%} worse than the baseline. `failed`: a trial failed, did not spend "
+        "its budget, or ended with a figure that is no number."
     )
     return "\n".join([*lines, "", told]) + "\n"
 
@@ -122,13 +148,13 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _cells(row: Row) -> tuple[str, ...]:
     found = row.comparison
-    between = "" if found.low is None else f"{found.low:+.2%} to {found.high:+.2%}"
+    known = found.low is not None and found.high is not None
     return (
         row.name,
-        f"{found.mean:.4g}",
+        f"{row.mean:.4g}",
         " ".join(f"{value:.4g}" for value in row.metric.values()),
         "" if found.worse_by is None else f"{found.worse_by:+.2%}",
-        between,
+        f"{found.low:+.2%} to {found.high:+.2%}" if known else "",
         f"{row.yield_share:.3f}",
         f"{row.participation:.3f}",
         found.verdict.value,

@@ -7,21 +7,21 @@ depend on what else the machine does.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from math import nan
 
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.cluster.summary import share_of
+from islands.cluster.summary import SyncerShare, share_of
 from islands.data.shards import ShardKey
 from islands.errors import TaskError
 from islands.identities import FinalVersions
-from islands.settings.run import RunSettings
+from islands.settings.run import PaceBy, RunSettings
 from islands.settings.run_spec import RunSpec
 from islands.simulation.world import Costs, LearnerHost, World
-from islands.study.cells import Cell, Trial
+from islands.study.cells import Trial
 from islands.study.wide_task import WideTask
 from islands.syncer.hooks import Hooks
 from islands.syncer.state import SyncerState
@@ -42,6 +42,13 @@ TAPE_LINES = 1000
 SLOWEST = 20.0
 """By how many times a trial may take longer than its steps alone before it is given up."""
 SETTLE_S = 1000.0
+"""Virtual seconds beyond that, for joining and for the end."""
+
+SPENT = "tokens"
+"""Why a run ends that has come to the end of its budget."""
+
+
+Point = tuple[int, int, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,8 @@ class Result:
 
     Args:
         figures: of the task's evaluation of the final values.
-        curve: (tokens, figures) in the course of the trial.
+        curve: (mark, tokens, figures) in the course of the trial; the mark counts sixteenths of the
+            budget, and the last point is the end.
         tokens: processed by all learners.
         yield_share: tokens that reached the published values, over those processed.
         merges: committed.
@@ -61,7 +69,7 @@ class Result:
     """
 
     figures: dict[str, float]
-    curve: list[tuple[int, dict[str, float]]]
+    curve: list[Point]
     tokens: int
     yield_share: float
     merges: int
@@ -70,13 +78,17 @@ class Result:
     virtual_s: float
     wall_s: float
 
+    def metric(self, name: str) -> float:
+        """A figure of the end; NaN if the evaluation has none, or the budget was not spent."""
+        return self.figures.get(name, nan) if self.reason == SPENT else nan
+
 
 @dataclass(slots=True)
 class _Seen:
     """What the syncer's host was given at the end."""
 
     values: list[NDArray[np.float32]] = field(default_factory=list)
-    share: dict[str, Any] = field(default_factory=dict)
+    share: SyncerShare = field(default_factory=dict)
 
     def export(self, values: list[NDArray[np.float32]], _: FinalVersions) -> None:
         self.values = values
@@ -90,14 +102,13 @@ def play(trial: Trial) -> Result:
     """Train, evaluate, and count.
 
     Raises:
-        TaskError: the task cannot be trained, or a figure of its evaluation is no number.
+        TaskError: the task cannot be trained.
         VirtualTimeError: the run stood still.
     """
     begun_s = time.perf_counter()
-    workload = _workload(trial)
-    settings = _settings(trial, workload)
-    cell = trial.cell
-    hosts = _hosts(cell, workload, settings)
+    workload, cell = _workload(trial), trial.cell
+    hosts = hosts_of(trial, workload)
+    settings = decaying(trial, hosts)
     seen = _Seen()
     world = World(
         settings,
@@ -108,15 +119,15 @@ def play(trial: Trial) -> Result:
         trainers=_Trainers(workload, settings),
         hooks=Hooks(export=seen.export, report=seen.report),
     )
-    steps = trial.tokens / sum(host.batch_tokens / host.step_s for host in hosts.values())
-    limit_s = SLOWEST * steps + SETTLE_S
-    curve: list[tuple[int, dict[str, float]]] = []
-    virtual_s = run_virtual(_live(world, trial, workload, curve), limit_s=limit_s)
-    figures = workload.evaluate(settings, seen.values)
+    steps_s = trial.tokens / sum(host.batch_tokens / host.step_s for host in hosts.values())
+    curve: list[Point] = []
+    live = _live(world, trial, workload, curve)
+    virtual_s = run_virtual(live, limit_s=SLOWEST * steps_s + SETTLE_S)
+    figures = workload.evaluate(settings, seen.values) if seen.values else {}
     share = seen.share
     return Result(
         figures=figures,
-        curve=[*curve, (share["tokens"], figures)],
+        curve=[*curve, (CURVE_POINTS, share["tokens"], figures)],
         tokens=share["tokens"],
         yield_share=share["yield"],
         merges=share["merges"],
@@ -131,20 +142,20 @@ async def _live(
     world: World,
     trial: Trial,
     workload: Workload,
-    curve: list[tuple[int, dict[str, float]]],
+    curve: list[Point],
 ) -> float:
     """Run to the end of the budget, evaluating now and then; returns when that was."""
     loop = asyncio.get_running_loop()
     world.start_all()
-    due = 1
+    mark = 0
     while world.finished is None and not world.failures:
         await asyncio.sleep(LOOK_STEPS * trial.cell.step_s)
         state = world.syncer_state
         tokens = 0 if state is None else state.durable.ledger.processed
-        if due < CURVE_POINTS and tokens * CURVE_POINTS >= due * trial.tokens:
-            due = tokens * CURVE_POINTS // trial.tokens + 1
-            values = _published(world)
-            curve.append((tokens, workload.evaluate(world.settings, values)))
+        reached = tokens * CURVE_POINTS // trial.tokens
+        if mark < reached < CURVE_POINTS:
+            mark = reached
+            curve.append((mark, tokens, workload.evaluate(world.settings, _published(world))))
     ended_s = loop.time()
     await world.kill_all()
     if world.failures:
@@ -170,13 +181,21 @@ def _workload(trial: Trial) -> Workload:
     return JaxWorkload(WideTask(workload.task, trial.cell.learners), trial.task)
 
 
-def _settings(trial: Trial, workload: Workload) -> RunSettings:
-    """The rate decays over the budget, whatever a batch's size, unless the file says otherwise."""
+def decaying(trial: Trial, hosts: Mapping[str, LearnerHost]) -> RunSettings:
+    """The rate decays over the budget, unless the file says otherwise.
+
+    Its clock counts steps of the learner that sets the pace, so the budget is so many of these.
+    """
     if trial.settings.total_steps is not None:
         return trial.settings
-    trainer = workload.trainer(trial.settings, Place("plan"))
-    learners = 1 if trial.cell.data_parallel else trial.cell.learners
-    steps = trial.tokens / (learners * _batch_tokens(trainer))
+    per_s = sorted((1 / host.step_s for host in hosts.values()), reverse=True)
+    place = {
+        PaceBy.FASTEST: 0,
+        PaceBy.MEDIAN: (len(per_s) - 1) // 2,
+        PaceBy.SLOWEST: len(per_s) - 1,
+    }[trial.settings.pace_by]
+    tokens_per_s = sum(host.batch_tokens / host.step_s for host in hosts.values())
+    steps = trial.tokens * per_s[place] / tokens_per_s
     return replace(trial.settings, total_steps=max(1, round(steps)))
 
 
@@ -184,12 +203,14 @@ def _batch_tokens(trainer: Trainer) -> int:
     for shard in range(trainer.shards):
         for batch, _ in trainer.batches(ShardKey(0, shard), 0):
             return trainer.tokens(batch)
-    raise TaskError("the task has no batch in any shard of its data")
+    raise TaskError("the task has no batch in any shard of its data, or fewer than make a wide one")
 
 
-def _hosts(cell: Cell, workload: Workload, settings: RunSettings) -> dict[str, LearnerHost]:
+def hosts_of(trial: Trial, workload: Workload) -> dict[str, LearnerHost]:
+    """The machines of a trial's learners, by name."""
+    cell = trial.cell
     count = 1 if cell.data_parallel else cell.learners
-    tokens = _batch_tokens(workload.trainer(settings, Place("plan")))
+    tokens = _batch_tokens(workload.trainer(trial.settings, Place("plan")))
     slower = [*cell.speeds, *[1.0] * count][:count]
     return {
         f"learner-{index}": LearnerHost(cell.step_s * times, cell.noise, batch_tokens=tokens)

@@ -1,8 +1,9 @@
 """A task whose batches are several of another one's: data-parallel training as one learner.
 
-The gradient of the mean loss over M batches is what M learners would average at every step. So one
-learner that reads M batches at a time trains as M would that synchronise at each step, to the
-rounding of sums.
+The gradient of the mean loss over M batches is what M learners average if they synchronise at every
+step. So one learner that reads M batches at a time trains as those would, to the rounding of sums,
+where the loss is a mean over rows that count alike. Its batches follow one another in a shard, so a
+task should shuffle its records: else they resemble each other more than those of M shards.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from islands.data.shards import ShardKey
 from islands.layout.leaves import Role
+from islands.training.evaluation import evaluated
 from islands.training.task import Task, TaskState
 
 
@@ -24,9 +26,8 @@ from islands.training.task import Task, TaskState
 class WideTask(Task[PyTree]):
     """Another task with batches that are several times as large.
 
-    A batch's leaves are joined along their first axis, as a mesh would cut them. The loss must be a
-    mean over that axis. What is left of a shard after its last whole batch is not read, since each
-    new shape would be compiled anew.
+    A batch's leaves are joined along their first axis, as a mesh would cut them. What is left of a
+    shard, fewer batches than make one, is not read.
 
     Attributes:
         task: The other one.
@@ -68,7 +69,7 @@ class WideTask(Task[PyTree]):
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         """As the other task."""
-        return self.task.evaluate(params, state)
+        return evaluated(self.task.evaluate, params, state)
 
     def trainable(self, path: str) -> bool:
         """As the other task."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from islands.errors import SettingsError
-from islands.settings.run import Adoption, MergeRule, OuterSettings, RunSettings
+from islands.settings.run import Adoption, MergeRule, OuterSettings, Precision, RunSettings
 from islands.settings.study import StudyOptions
 from islands.study.cells import trials_of
 
@@ -50,11 +50,12 @@ def test_a_sweep_is_a_cell_for_each_combination() -> None:
 
 def test_data_parallel_training_keeps_all_it_does() -> None:
     """Whatever the study says of merges: one learner is merged with nobody."""
-    base = RunSettings(outer=OuterSettings(0.7, 0.9), quorum=None)
+    base = RunSettings(outer=OuterSettings(0.7, 0.9), quorum=None, precision=Precision.BFLOAT16)
     (trial,) = trials_of(study(run=base, cells={"dp": {"data_parallel": True}}, seeds=(0,)))
     assert trial.settings.adoption is Adoption.DELAY_CORRECTED
     assert (trial.settings.outer.learning_rate, trial.settings.outer.momentum) == (1.0, 0.0)
     assert trial.settings.merge is MergeRule.AVERAGE
+    assert (trial.settings.quorum, trial.settings.precision) == (1, Precision.FLOAT32)
 
 
 def test_the_seed_reaches_the_task() -> None:
@@ -74,13 +75,25 @@ def test_only_what_is_asked_for_and_the_baseline() -> None:
     swept = {"dp": {"sweep": {"run.learning_rate": [1e-3, 1e-2]}}, "b": {}}
     trials = trials_of(study(cells=swept, only="b", baseline="dp", seeds=(0,)))
     assert [t.name for t in trials] == ["dp learning_rate=0.001", "dp learning_rate=0.01", "b"]
+    with pytest.raises(SettingsError, match="only is 'z'; it must be part of a name: dp, a-1"):
+        trials_of(study(cells=cells, only="z", baseline="dp"))
+
+
+def test_names_say_what_is_swept() -> None:
+    """Rates of the inner and of the outer optimizer differ; two cells of one name are refused."""
+    sweep = {"run.learning_rate": [0.1], "run.outer.learning_rate": [0.5]}
+    (trial,) = trials_of(study(cells={"a": {"sweep": sweep}}, seeds=(0,)))
+    assert (trial.key, trial.name) == ("a", "a learning_rate=0.1 outer.learning_rate=0.5")
+    with pytest.raises(SettingsError, match="cells has 'a step_s=1' twice"):
+        trials_of(study(cells={"a": {"sweep": {"step_s": [1, 1]}}}))
 
 
 def test_a_fingerprint_is_of_all_that_matters_and_nothing_else() -> None:
     """A cell may be renamed; any change of what is computed is another trial."""
     (before,) = trials_of(study(seeds=(0,)))
     (renamed,) = trials_of(study(cells={"other": {}}, seeds=(0,)))
-    assert before.fingerprint == renamed.fingerprint
+    (default,) = trials_of(study(seeds=(0,), cells={"one": {"run": {"merge": "rda"}}}))
+    assert before.fingerprint == renamed.fingerprint == default.fingerprint
     changed = [
         study(seeds=(1,)),
         study(seeds=(0,), tokens=10),
@@ -88,6 +101,7 @@ def test_a_fingerprint_is_of_all_that_matters_and_nothing_else() -> None:
         study(seeds=(0,), run=RunSettings(learning_rate=0.1)),
         study(seeds=(0,), cells={"one": {"learners": 2}}),
         study(seeds=(0,), cells={"one": {"speeds": [1.0, 2.0]}}),
+        study(seeds=(0,), task="islands.tasks.digits:Digits"),
     ]
     found = {trial.fingerprint for options in changed for trial in trials_of(options)}
     assert len(found) == len(changed)
@@ -106,7 +120,12 @@ def test_a_fingerprint_is_of_all_that_matters_and_nothing_else() -> None:
         ({"a": {"run": {"interval_steps": 0}}}, "cells.a.run.interval_steps is 0; it must be"),
         ({"a": {"learners": 0}}, "cells.a.learners is 0; it must be at least 1"),
         ({"a": {"step_s": 0}}, "cells.a.step_s is 0.0; it must be above 0"),
-        ({"a": {"speeds": [1, 0]}}, "cells.a.speeds is [1.0, 0.0]; each must be above 0"),
+        ({"a": {"noise": -1}}, "cells.a.noise is -1.0; it must be at least 0"),
+        ({"a": {"speeds": [1, 0]}}, "cells.a.speeds is [1.0, 0.0]; it must be at most one number"),
+        ({"a": {"learners": 1, "speeds": [1, 2]}}, "for each of 1 learners"),
+        ({"a": {"run": {"seed": 3}}}, "cells.a.run.seed is set; the study itself decides that"),
+        ({"a": {"sweep": {"run.nothere": [1]}}}, "unknown key cells.a.run.nothere"),
+        ({"a": {"sweep": {"step_s": []}}}, "cells.a.sweep is {'step_s': []}; it must be lists"),
         ({"a": {"sweep": {"run.seed": 3}}}, "cells.a.sweep is {'run.seed': 3}; it must be lists"),
     ],
 )

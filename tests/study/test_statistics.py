@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
 
-from islands.study.statistics import SEEDS_LEAST, Verdict, compare, interval
+from islands.study.statistics import Comparison, Verdict, compare, interval
 
 BASELINE = {0: 2.0, 1: 2.2, 2: 1.9, 3: 2.1}
 
@@ -27,13 +26,10 @@ def test_the_verdict_follows_from_the_interval(factors: list[float], verdict: Ve
     """Within 1 %: worse only if the whole interval is, within only if none of it is beyond."""
     found = compare(times(factors), BASELINE, within=0.01)
     assert found.verdict is verdict
-    assert found.worse_by == pytest.approx(np.mean(factors) - 1)
+    assert found.worse_by == pytest.approx(np.mean(factors) - 1, abs=0.003)
     assert found.low is not None
     assert found.high is not None
-    assert found.worse_by is not None
-    assert found.low <= found.worse_by <= found.high
-    assert found.low >= min(factors) - 1 - 1e-9
-    assert found.high <= max(factors) - 1 + 1e-9
+    assert (found.low + found.high) / 2 == pytest.approx(found.worse_by)
 
 
 def test_more_may_be_better() -> None:
@@ -43,34 +39,41 @@ def test_more_may_be_better() -> None:
     assert found.worse_by == pytest.approx(-0.1)
 
 
-def test_two_seeds_decide_nothing() -> None:
+def test_one_seed_decides_nothing() -> None:
     """However far apart; the difference is told nevertheless."""
-    found = compare(times([1.5, 1.5]), BASELINE, within=0.01)
+    found = compare(times([1.5]), BASELINE, within=0.01)
     assert (found.verdict, found.low, found.high) == (Verdict.UNDECIDED, None, None)
     assert found.worse_by == pytest.approx(0.5)
 
 
 def test_seeds_are_paired() -> None:
-    """A baseline that varies by 10 % from seed to seed does not hide a difference of 1 %."""
+    """A baseline that varies by 10 % from seed to seed does not hide a difference of 2 %."""
     found = compare(times([1.02, 1.021, 1.019, 1.02]), BASELINE, within=0.01)
     assert found.verdict is Verdict.WORSE
 
 
 def test_without_a_common_seed_nothing_is_compared() -> None:
-    """Such as while a study is under way."""
-    found = compare({7: 1.0}, BASELINE, within=0.01)
-    assert (found.mean, found.worse_by, found.verdict) == (1.0, None, Verdict.UNDECIDED)
+    """Nor with a baseline of zero, to which nothing is relative."""
+    assert compare({7: 1.0}, BASELINE, within=0.01) == Comparison(Verdict.UNDECIDED)
+    assert compare({0: 1.0}, {0: 0.0}, within=0.01) == Comparison(Verdict.UNDECIDED)
 
 
-def test_the_interval_is_that_of_the_mean() -> None:
-    """Against the normal approximation, for many seeds: 1.96 standard errors to either side."""
-    rng = np.random.default_rng(1)
-    drawn = rng.normal(0.02, 0.01, 400)
-    low, high = interval(list(drawn))
-    error = drawn.std() / np.sqrt(len(drawn))
-    assert low is not None
-    assert high is not None
-    assert_allclose(
-        [low, high], [drawn.mean() - 1.96 * error, drawn.mean() + 1.96 * error], atol=0.1 * error
-    )
-    assert interval([0.1] * (SEEDS_LEAST - 1)) == (None, None)
+def test_what_is_no_number_has_failed() -> None:
+    """It is neither better nor undecided."""
+    for wrong in (float("nan"), float("inf")):
+        found = compare({0: 1.0, 1: wrong}, BASELINE, within=0.01)
+        assert found == Comparison(Verdict.FAILED)
+
+
+def test_the_interval_of_known_numbers() -> None:
+    """Mean 2 and standard deviation 1 of three: 2 ± 4.303 / √3, by Student's table."""
+    assert interval([1.0, 2.0, 3.0]) == pytest.approx((2 - 2.4843, 2 + 2.4843), abs=1e-3)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_the_interval_holds_the_mean_as_often_as_it_promises(seeds: int) -> None:
+    """95 % of 2,000 studies; a percentile bootstrap of three seeds would hold it in 73 %."""
+    rng = np.random.default_rng(seeds)
+    ends = [interval(list(rng.normal(0.01, 0.02, seeds))) for _ in range(2000)]
+    held = np.mean([low <= 0.01 <= high for low, high in ends])
+    assert 0.935 < held < 0.965

@@ -5,13 +5,13 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
 
 from islands.errors import TaskError
 from islands.settings.run import RunSettings
 from islands.settings.study import StudyOptions
 from islands.study.cells import Trial, trials_of
-from islands.study.trial import CURVE_POINTS, Result, play
+from islands.study.trial import CURVE_POINTS, Result, decaying, hosts_of, play
+from islands.training.jax_workload import JaxWorkload
 from tests.study.lockstep import Reference
 from tests.study.regression import TASK, Regression
 
@@ -52,18 +52,26 @@ def test_its_figures_are_those_of_a_whole_run() -> None:
     assert result.merges > TOKENS / (2 * 4 * INTERVAL_STEPS) * 0.8
     assert 0.7 < result.yield_share < 1.0
     assert len(result.curve) == CURVE_POINTS
-    tokens = [tokens for tokens, _ in result.curve]
+    assert [mark for mark, _, _ in result.curve] == list(range(1, CURVE_POINTS + 1))
+    tokens = [tokens for _, tokens, _ in result.curve]
     assert tokens == sorted(tokens)
-    assert result.curve[-1] == (TOKENS, result.figures)
-    assert result.figures["loss"] < 0.1 * result.curve[0][1]["loss"]
+    assert result.curve[-1] == (CURVE_POINTS, TOKENS, result.figures)
+    assert result.figures["loss"] < 0.1 * result.curve[0][2]["loss"]
 
 
 def test_data_parallel_training_is_plain_training_on_wide_batches() -> None:
-    """One learner that is merged with nobody: what a loop of plain steps comes to."""
-    found = play(trial({"data_parallel": True}))
-    assert found.yield_share == pytest.approx(1.0)
-    plain = np.mean([reference(seed, learners=1, rows=16) for seed in SEEDS])
-    assert plain / 2 < found.figures["loss"] < plain * 2
+    """One learner that is merged with nobody: what a loop of plain steps comes to.
+
+    But for an interval of the learning rate's clock, which follows the rounds.
+    """
+    found = [play(trial({"data_parallel": True}, seed)) for seed in SEEDS]
+    assert all(result.yield_share == pytest.approx(1.0) for result in found)
+    steps = TOKENS // 16
+    more, fewer = (
+        np.mean([reference(seed, learners=1, rows=16, steps=steps + off) for seed in SEEDS])
+        for off in (INTERVAL_STEPS, -INTERVAL_STEPS - 2)
+    )
+    assert more < np.mean(losses(found)) < fewer
 
 
 def reference(seed: int, *, learners: int = 4, rows: int = 4, **changed: object) -> float:
@@ -120,13 +128,24 @@ def test_a_slow_learner_takes_more_virtual_time_and_no_other_tokens() -> None:
     assert uneven.virtual_s > 1.3 * even.virtual_s
 
 
-def test_without_total_steps_the_rate_decays_over_the_budget() -> None:
-    """So that cells with other numbers of learners end with the same rate."""
-    one = play(trial({"learners": 1, "run": {"adoption": "delay_corrected"}}))
-    told = play(
-        trial({"learners": 1, "run": {"adoption": "delay_corrected", "total_steps": TOKENS // 4}})
-    )
-    assert_allclose(one.figures["loss"], told.figures["loss"])
+@pytest.mark.parametrize(
+    ("learners", "speeds", "by", "steps"),
+    [
+        (1, [], "median", 800),
+        (4, [], "median", 200),
+        (4, [1, 1, 4, 4], "median", 320),
+        (4, [1, 4, 4, 4], "median", 114),
+        (4, [1, 4, 4, 4], "fastest", 457),
+        (4, [1, 1, 1, 4], "slowest", 62),
+    ],
+)
+def test_without_total_steps_the_rate_decays_over_the_budget(
+    learners: int, speeds: list[float], by: str, steps: int
+) -> None:
+    """Its clock counts the steps of the learner that sets the pace, until all tokens are spent."""
+    cell: dict[str, object] = {"learners": learners, "speeds": speeds, "run": {"pace_by": by}}
+    asked = trial(cell)
+    assert decaying(asked, hosts_of(asked, JaxWorkload(Regression()))).total_steps == steps
 
 
 def test_a_toy_has_no_data_parallel_training() -> None:

@@ -4,11 +4,20 @@ from itertools import islice
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 from numpy.testing import assert_allclose
 
 from islands.data.shards import ShardKey
 from islands.study.wide_task import WideTask
 from tests.study.regression import Regression
+
+
+class Stateless(Regression):
+    """A task without a state may leave it out."""
+
+    def evaluate(self, params: PyTree) -> dict[str, float]:  # type: ignore[override]
+        return {"rows": float(len(params["weight"]))}
+
 
 TASK = Regression(rows=3)
 WIDE = WideTask(TASK, 4)
@@ -51,6 +60,7 @@ def test_it_is_another_model_for_nobody() -> None:
     start = WIDE.init(jax.random.key(0)).params
     assert_allclose(start["weight"], TASK.init(jax.random.key(0)).params["weight"])
     assert WIDE.evaluate(start, None) == TASK.evaluate(start, None)
+    assert WideTask(Stateless(), 2).evaluate(start, None) == {"rows": 8.0}
     assert WideTask(Regression(rows=3), 4) == WIDE
     assert hash(WIDE) == hash(WideTask(Regression(rows=3), 4))
     assert WIDE.labels()["batches per step"] == "4"
