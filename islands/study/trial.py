@@ -6,7 +6,6 @@ depend on what else the machine does.
 """
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import nan
@@ -29,6 +28,7 @@ from islands.tape.writing import MemoryTape
 from islands.training.jax_workload import JaxWorkload
 from islands.training.trainer import Trainer
 from islands.training.workload import Place, Workload, load_workload
+from messaging.clock import MonotonicClock
 from messaging.simulation.network import Route
 from messaging.simulation.virtual_time import run_virtual
 
@@ -105,7 +105,8 @@ def play(trial: Trial) -> Result:
         TaskError: the task cannot be trained.
         VirtualTimeError: the run stood still.
     """
-    begun_s = time.perf_counter()
+    clock = MonotonicClock()
+    begun_s = clock.now_s()
     workload, cell = _workload(trial), trial.cell
     hosts = hosts_of(trial, workload)
     settings = decaying(trial, hosts)
@@ -134,7 +135,7 @@ def play(trial: Trial) -> Result:
         participation=share["participation"],
         reason=str(share["reason"]),
         virtual_s=virtual_s,
-        wall_s=time.perf_counter() - begun_s,
+        wall_s=clock.now_s() - begun_s,
     )
 
 
