@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 
 from islands.errors import TaskError
+from islands.settings.learning_rate import learning_rate
 from islands.settings.run import RunSettings
 from islands.settings.study import StudyOptions
+from islands.simulation.world import LearnerHost
 from islands.study.cells import Trial, trials_of
 from islands.study.trial import CURVE_POINTS, Result, decaying, hosts_of, play
+from islands.training.jax_trainer import JaxTrainer
 from islands.training.jax_workload import JaxWorkload
+from islands.training.trainer import PendingStep
 from tests.study.lockstep import Reference
-from tests.study.regression import TASK, Regression
+from tests.study.regression import TASK, Floats, Regression
 
 TOKENS = 3200
 INTERVAL_STEPS = 8
@@ -59,19 +63,39 @@ def test_its_figures_are_those_of_a_whole_run() -> None:
     assert result.figures["loss"] < 0.1 * result.curve[0][2]["loss"]
 
 
-def test_data_parallel_training_is_plain_training_on_wide_batches() -> None:
-    """One learner that is merged with nobody: what a loop of plain steps comes to.
+def test_data_parallel_training_is_plain_training_on_wide_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same batches and rates in a loop of plain steps, in float64, end with the same loss.
 
-    But for an interval of the learning rate's clock, which follows the rounds.
+    The rates are those of the schedule, at most two steps late: the clock follows the rounds.
     """
-    found = [play(trial({"data_parallel": True}, seed)) for seed in SEEDS]
-    assert all(result.yield_share == pytest.approx(1.0) for result in found)
-    steps = TOKENS // 16
-    more, fewer = (
-        np.mean([reference(seed, learners=1, rows=16, steps=steps + off) for seed in SEEDS])
-        for off in (INTERVAL_STEPS, -INTERVAL_STEPS - 2)
-    )
-    assert more < np.mean(losses(found)) < fewer
+    steps, step = [], JaxTrainer.step
+
+    def recorded(trainer: JaxTrainer, batch: tuple[Floats, Floats], rate: float) -> PendingStep:
+        steps.append((batch, rate))
+        return step(trainer, batch, rate)
+
+    monkeypatch.setattr(JaxTrainer, "step", recorded)
+    asked = trial({"data_parallel": True})
+    found = play(asked)
+    assert found.yield_share == pytest.approx(1.0)
+    assert len(steps) == TOKENS // 16
+
+    task = Regression(seed=0)
+    weight = np.asarray(task.init(jax.random.key(0)).params["weight"], np.float64)
+    speed = np.zeros_like(weight)
+    for (x, y), rate in steps:
+        assert len(x) == 16
+        speed = 0.5 * speed + 2 * x.T.astype(np.float64) @ (x @ weight - y) / y.size
+        weight = weight - rate * speed
+    loss = np.square(weight - task.truth()).mean()
+    assert found.figures["loss"] == pytest.approx(loss, rel=1e-4)
+
+    settings = decaying(asked, {"one": LearnerHost(batch_tokens=16)})
+    plain = [learning_rate(settings, step) for step in range(len(steps))]
+    for number in range(RUN.warmup_steps + 2, len(steps)):
+        assert plain[number] * 0.9999 <= steps[number][1] <= plain[number - 2] * 1.0001
 
 
 def reference(seed: int, *, learners: int = 4, rows: int = 4, **changed: object) -> float:
