@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from islands.cli.schema import build, plain, put
+from islands.cli.schema import build, plain
 from islands.cli.sources import Sources, refuse_secrets, with_underscores
 from islands.errors import SettingsError
+from islands.settings.nested import put
 
 Options = TypeVar("Options")
 

@@ -6,7 +6,7 @@ occurs in two groups is one option, and both groups get its value.
 """
 
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import partial
@@ -208,14 +208,3 @@ def _flat_items(
             raise SettingsError(f"{key} is {value!r}; it must hold settings, such as {key}.seed")
         elif not groups:
             yield key, value
-
-
-def put(
-    values: Mapping[str, object], key: str, value: object, known: Collection[str] = ()
-) -> dict[str, object]:
-    """Return the values with one replaced or added; an unknown key is one inside a mapping."""
-    name, _, rest = (key, "", "") if key in known else key.partition(".")
-    if rest:
-        inner = values.get(name)
-        value = put(inner if isinstance(inner, dict) else {}, rest, value)
-    return {**values, name: value}

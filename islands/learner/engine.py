@@ -37,7 +37,7 @@ from islands.messages.training import Merged
 from islands.numerics.quantize import decode
 from islands.settings.learning_rate import learning_rate
 from islands.settings.run import Precision, RunSettings
-from islands.training.trainer import PendingStep, Snapshot, Trainer
+from islands.training.trainer import PendingStep, Snapshot, Trainer, first_pass
 from messaging.codec.tensors import as_buffer
 
 EngineEvent = ValueAdopted | ValueRead | MomentsLoaded
@@ -160,8 +160,7 @@ class Engine:
         Raises:
             StopIteration: every shard is empty.
         """
-        shards = (ShardKey(0, shard) for shard in range(self.trainer.shards))
-        return next(batch for key in shards for batch, _ in self.trainer.batches(key, 0))
+        return next(first_pass(self.trainer))
 
     @property
     def unread(self) -> bool:

@@ -11,5 +11,7 @@ the inner learning rate by the clock      `learning_rate.py`
 size limits of messages                   `wire_limits.py`
 hosts, ports, URLs                        `addresses.py`
 amounts in readable units                 `quantities.py`
+what a study compares, and how            `study.py`
+nested settings by dotted keys            `nested.py`
 ========================================  ==================
 """

@@ -318,13 +318,13 @@ class World:
         """Record the published values with which the run ended."""
         if not isinstance(actor, SyncerActor) or not hasattr(actor, "state"):
             return
-        if actor.state.durable.finished is None:
+        cut = actor.state.cut("")
+        if actor.state.durable.finished is None or cut is None:
             return
-        versions = [actor.state.version(index) for index in range(len(self.layout.fragments))]
-        values = actor.vault.published([version for version in versions if version is not None])
+        values = actor.vault.published(list(cut.versions))
         finite = all(bool(np.isfinite(value).all()) for value in values)
         digests = [digest(as_buffer(value)) for value in values]
-        self.note(Final([str(v) for v in versions], digests, finite))
+        self.note(Final([str(version) for version in cut.versions], digests, finite))
 
     def poison(self, name: str) -> bool:
         """Set a learner's weights to NaN.

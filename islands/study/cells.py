@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from islands.errors import SettingsError
+from islands.settings.nested import put
 from islands.settings.run import Adoption, MergeRule, OuterSettings, Precision, RunSettings
 from islands.settings.study import StudyOptions
 
@@ -144,7 +145,7 @@ def _settings(base: RunSettings, cell: Cell, place: str) -> RunSettings:
     for key in DECIDED_BY_THE_STUDY:
         if key in cell.run:
             raise SettingsError(f"{place}.{key} is set; the study itself decides that")
-    told = _merged(_plain(base), cell.run, place)
+    told = _merged(msgspec.to_builtins(base), cell.run, place)
     try:
         settings = msgspec.convert(told, RunSettings)
     except msgspec.ValidationError as error:
@@ -164,11 +165,6 @@ def _settings(base: RunSettings, cell: Cell, place: str) -> RunSettings:
         fragments=1,
         interval_steps=DATA_PARALLEL_INTERVAL_STEPS,
     )
-
-
-def _plain(settings: RunSettings) -> dict[str, object]:
-    plain: dict[str, object] = msgspec.to_builtins(settings)
-    return plain
 
 
 def _merged(
@@ -212,7 +208,7 @@ def _swept(name: str, told: object) -> Iterator[tuple[str, Cell]]:
         chosen = dict(zip(sweep, values, strict=True))
         cell = rest
         for key, value in chosen.items():
-            cell = _put(cell, key.split("."), value)
+            cell = put(cell, key, value)
         ends = " ".join(f"{key.removeprefix('run.')}={value}" for key, value in chosen.items())
         yield f"{name} {ends}".rstrip(), _cell(cell, place)
 
@@ -225,14 +221,6 @@ def _sweep(told: object, place: str) -> dict[str, Sequence[object]]:
             f"{place} is {told!r}; it must be lists by key, such as {{run.learning_rate: [1e-3]}}"
         )
     return told
-
-
-def _put(cell: Mapping[str, object], keys: Sequence[str], value: object) -> dict[str, object]:
-    first, *rest = keys
-    if not rest:
-        return {**cell, first: value}
-    inner = cell.get(first, {})
-    return {**cell, first: _put(inner if isinstance(inner, dict) else {}, rest, value)}
 
 
 def _cell(told: Mapping[str, object], place: str) -> Cell:

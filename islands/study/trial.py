@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.cluster.summary import SyncerShare, share_of
-from islands.data.shards import ShardKey
 from islands.errors import TaskError
 from islands.identities import FinalVersions
 from islands.settings.run import PaceBy, RunSettings
@@ -26,7 +25,7 @@ from islands.syncer.hooks import Hooks
 from islands.syncer.state import SyncerState
 from islands.tape.writing import MemoryTape
 from islands.training.jax_workload import JaxWorkload
-from islands.training.trainer import Trainer
+from islands.training.trainer import Trainer, first_pass
 from islands.training.workload import Place, Workload, load_workload
 from messaging.clock import MonotonicClock
 from messaging.simulation.network import Route
@@ -117,7 +116,7 @@ def play(trial: Trial) -> Result:
         seed=trial.seed,
         tape=MemoryTape(limit=TAPE_LINES),
         costs=Costs(route=Route(latency_s=cell.latency_s, jitter_s=cell.latency_s)),
-        trainers=_Trainers(workload, settings),
+        trainers=lambda name, _: workload.trainer(settings, Place(name or "plan")),
         hooks=Hooks(export=seen.export, report=seen.report),
     )
     steps_s = trial.tokens / sum(host.batch_tokens / host.step_s for host in hosts.values())
@@ -168,8 +167,9 @@ async def _live(
 def _published(world: World) -> Sequence[NDArray[np.float32]]:
     syncer = world.syncer
     assert syncer is not None, "its tokens were counted just now"
-    versions = [syncer.state.version(index) for index in range(len(world.layout.fragments))]
-    return syncer.vault.published([version for version in versions if version is not None])
+    cut = syncer.state.cut("")
+    assert cut is not None, "nobody steps before every fragment has a version"
+    return syncer.vault.published(list(cut.versions))
 
 
 def _workload(trial: Trial) -> Workload:
@@ -201,9 +201,8 @@ def decaying(trial: Trial, hosts: Mapping[str, LearnerHost]) -> RunSettings:
 
 
 def _batch_tokens(trainer: Trainer) -> int:
-    for shard in range(trainer.shards):
-        for batch, _ in trainer.batches(ShardKey(0, shard), 0):
-            return trainer.tokens(batch)
+    for batch in first_pass(trainer):
+        return trainer.tokens(batch)
     raise TaskError("the task has no batch in any shard of its data, or fewer than make a wide one")
 
 
@@ -217,14 +216,3 @@ def hosts_of(trial: Trial, workload: Workload) -> dict[str, LearnerHost]:
         f"learner-{index}": LearnerHost(cell.step_s * times, cell.noise, batch_tokens=tokens)
         for index, times in enumerate(slower)
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _Trainers:
-    """A learner's trainer is the workload's own."""
-
-    workload: Workload
-    settings: RunSettings
-
-    def __call__(self, name: str, _: LearnerHost) -> Trainer:
-        return self.workload.trainer(self.settings, Place(name or "plan"))

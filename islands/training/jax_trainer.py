@@ -43,7 +43,14 @@ from islands.training.compiled_steps import CompiledSteps, compiled_steps_for, c
 from islands.training.evaluation import evaluated
 from islands.training.moment_pieces import MomentSnapshot, Part, is_key, joined
 from islands.training.task import Task
-from islands.training.trainer import MomentsCopy, PendingStep, Snapshot, Trainer, WirePrecision
+from islands.training.trainer import (
+    MomentsCopy,
+    PendingStep,
+    Snapshot,
+    Trainer,
+    WirePrecision,
+    first_pass,
+)
 
 _Call = tuple[Callable[..., PyTree], tuple[PyTree, ...]]  # a compiled function, its arguments
 
@@ -153,9 +160,7 @@ class JaxTrainer:
             TaskError: The rows of the task's first batch cannot be shared by the devices.
         """
         model = self._initialised()
-        first_shards = (ShardKey(0, shard) for shard in range(self.shards))
-        batches = (batch for key in first_shards for batch, _ in self._task.batches(key, 0))
-        batch = next(batches, None)
+        batch = next(first_pass(self), None)
         if batch is not None:
             self._place.check_batch(batch)
             self._step(model, batch, 0.0)

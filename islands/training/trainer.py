@@ -160,3 +160,10 @@ class Trainer(Protocol):
 
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
         """Return figures of merit of a whole model given as one flat value per fragment."""
+
+
+def first_pass(trainer: Trainer) -> Iterator[object]:
+    """Yield the batches of the first pass, shard by shard, such as for compiling."""
+    for shard in range(trainer.shards):
+        for batch, _ in trainer.batches(ShardKey(0, shard), 0):
+            yield batch
