@@ -15,6 +15,7 @@ from islands.cli.command import main as run_command
 from islands.cli.parsing import Common
 from islands.settings.host import CheckOptions, ControlOptions, DemoOptions, RunOptions
 from islands.settings.study import StudyOptions
+from islands.settings.text import TokenizeOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ COMMANDS: dict[str, Command] = {
         "islands.cli.study",
         StudyOptions,
         "compare settings at equal tokens on a virtual clock, as a YAML file says",
+    ),
+    "tokenize": Command(
+        "islands.cli.tokenizing",
+        TokenizeOptions,
+        "turn text into tokens on disk, with a tokenizer that is trained on it",
     ),
     "control": Command(
         "islands.cli.control",

@@ -10,12 +10,10 @@ from typing import TypeVar
 
 from islands.cli.parsing import Common, one_line, parse
 from islands.errors import IslandsError, exit_code_of
+from islands.training.factory import TASK_PATH
 from messaging.errors import LinkLost, LocalFault
 
 Options = TypeVar("Options")
-
-TASK_PATH = "ISLANDS_TASK_PATH"
-"""Environment variable with further folders that are searched for tasks."""
 
 
 def main(

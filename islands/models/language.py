@@ -1,4 +1,4 @@
-"""A decoder as functions of its parameters: initial values, loss, bits per byte, samples.
+"""A decoder as functions of its parameters: initial values, loss, bits per token, samples.
 
 Parameters are nested dictionaries of arrays, as `flax.nnx.to_pure_dict` makes them. The functions
 are jitted with the configuration as a static argument, so equal configurations compile once.
@@ -14,7 +14,7 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 
-from islands.data.windows import ByteBatch
+from islands.data.windows import TokenBatch
 from islands.models.decoder import Decoder, DecoderConfig
 
 
@@ -53,8 +53,8 @@ def nats(
     return jnp.sum(rows * weight) / jnp.sum(weight)
 
 
-def bits_per_byte(config: DecoderConfig, params: PyTree, batches: Iterable[ByteBatch]) -> float:
-    """Compute the mean of −log₂ p(byte | the bytes before it in its window), over rows that count.
+def bits_per_token(config: DecoderConfig, params: PyTree, batches: Iterable[TokenBatch]) -> float:
+    """Compute the mean of −log₂ p(token | those before it in its window), over rows that count.
 
     Each window starts without context, so the figure is a little above that of a longer context.
     """

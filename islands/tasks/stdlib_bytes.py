@@ -11,14 +11,14 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from islands.data.corpus import standard_library
 from islands.data.shards import ShardKey
-from islands.data.windows import ByteBatch, ByteWindows
+from islands.data.windows import TokenBatch, TokenWindows
 from islands.models.decoder import DecoderConfig
-from islands.models.language import bits_per_byte, initial, nats, sample
+from islands.models.language import bits_per_token, initial, nats, sample
 from islands.training.task import Task, TaskState
 
 
 @dataclass(frozen=True)
-class StdlibBytes(Task[ByteBatch]):
+class StdlibBytes(Task[TokenBatch]):
     """Next-byte prediction on standard-library source.
 
     Attributes:
@@ -47,7 +47,7 @@ class StdlibBytes(Task[ByteBatch]):
         return TaskState(initial(self.decoder, key))
 
     def loss(
-        self, params: PyTree, state: PyTree, batch: ByteBatch, key: PRNGKeyArray
+        self, params: PyTree, state: PyTree, batch: TokenBatch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree]:
         """Compute the cross-entropy in nats per byte."""
         tokens, weight = jnp.asarray(batch.tokens), jnp.asarray(batch.weight)
@@ -58,17 +58,17 @@ class StdlibBytes(Task[ByteBatch]):
         adamw = optax.adamw(learning_rate, b1=0.9, b2=0.99, weight_decay=0.1)
         return optax.chain(optax.clip_by_global_norm(1.0), adamw)
 
-    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[ByteBatch, int]]:
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[TokenBatch, int]]:
         """Yield the batches of a shard; a position counts windows."""
         return _training(self).batches(shard, position)
 
-    def tokens(self, batch: ByteBatch) -> int:
+    def tokens(self, batch: TokenBatch) -> int:
         """Return the number of bytes predicted."""
         return batch.predicted
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         """Return the bits per byte on files that were never trained on."""
-        return {"val_bits_per_byte": bits_per_byte(self.decoder, params, _validation(self))}
+        return {"val_bits_per_byte": bits_per_token(self.decoder, params, _validation(self))}
 
     def labels(self) -> Mapping[str, str]:
         """Return the facts that all hosts must share besides the shapes."""
@@ -86,15 +86,15 @@ class StdlibBytes(Task[ByteBatch]):
 
 
 @cache
-def _training(task: StdlibBytes) -> ByteWindows:
+def _training(task: StdlibBytes) -> TokenWindows:
     data = standard_library().train
-    return ByteWindows(
+    return TokenWindows(
         data, length=task.length, rows=task.rows, shards=task.shard_count, seed=task.seed
     )
 
 
 @cache
-def _validation(task: StdlibBytes) -> tuple[ByteBatch, ...]:
+def _validation(task: StdlibBytes) -> tuple[TokenBatch, ...]:
     data = standard_library().validation
-    windows = ByteWindows(data, length=task.length, rows=32, shards=1, seed=task.seed)
+    windows = TokenWindows(data, length=task.length, rows=32, shards=1, seed=task.seed)
     return tuple(windows.spread(task.validation_windows))

@@ -1,9 +1,25 @@
 """Import and call the factory that a run names as `package.module:factory`, whatever it makes."""
 
 import importlib
+import os
+from pathlib import Path
 
 from islands.errors import TaskError
 from islands.training.source_location import location_of, task_error
+
+TASK_PATH = "ISLANDS_TASK_PATH"
+"""Environment variable with further folders that are searched for tasks and their data."""
+
+
+def data_folders() -> list[Path]:
+    """Return the folders in which a task looks for data that it is told by a relative path.
+
+    First are those of the run's files, as they are told by `TASK_PATH`, then the current one.
+    """
+    return [
+        *(Path(each) for each in os.environ.get(TASK_PATH, "").split(os.pathsep) if each),
+        Path(),
+    ]
 
 
 def make(name: str, settings: dict[str, object]) -> object:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from islands.data.windows import ByteBatch
+from islands.data.windows import TokenBatch
 from islands.errors import SettingsError
 from islands.models import language
 from islands.models.decoder import Decoder, DecoderConfig, RmsNorm
-from islands.models.language import bits_per_byte, initial, nats, sample
+from islands.models.language import bits_per_token, initial, nats, sample
 
 logits = jax.jit(language.logits, static_argnums=0)
 SMALL = DecoderConfig(vocabulary=256, width=16, layers=2, heads=4, kv_heads=2, head_width=8)
@@ -102,9 +102,9 @@ def test_shapes_that_cannot_be_built_are_refused(
         DecoderConfig(heads=heads, kv_heads=kv_heads, head_width=head_width)
 
 
-def batch_of(rows: list[list[int]], weight: list[float]) -> ByteBatch:
+def batch_of(rows: list[list[int]], weight: list[float]) -> TokenBatch:
     """A batch from literal bytes."""
-    return ByteBatch(np.array(rows, np.uint8), np.array(weight, np.float32))
+    return TokenBatch(np.array(rows, np.uint8), np.array(weight, np.float32))
 
 
 def test_the_loss_is_the_mean_negative_log_likelihood() -> None:
@@ -117,7 +117,7 @@ def test_the_loss_is_the_mean_negative_log_likelihood() -> None:
     expected = -np.mean([log_p[r, t, rows[r][t + 1]] for r in range(2) for t in range(3)])
     loss = nats(SMALL, params, jnp.asarray(batch.tokens), jnp.asarray(batch.weight))
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
-    bits = bits_per_byte(SMALL, params, [batch])
+    bits = bits_per_token(SMALL, params, [batch])
     np.testing.assert_allclose(bits, expected / np.log(2), rtol=1e-4)
 
 
@@ -125,8 +125,8 @@ def test_bits_per_byte_weighs_batches_by_their_bytes() -> None:
     """A filled-up last batch counts for the bytes it holds."""
     params = awake(SMALL)
     one, other = batch_of([[1, 2], [3, 4]], [1, 1]), batch_of([[5, 6], [0, 0]], [1, 0])
-    parts = [bits_per_byte(SMALL, params, [b]) for b in (one, other)]
-    both = bits_per_byte(SMALL, params, [one, other])
+    parts = [bits_per_token(SMALL, params, [b]) for b in (one, other)]
+    both = bits_per_token(SMALL, params, [one, other])
     np.testing.assert_allclose(both, (2 * parts[0] + parts[1]) / 3, rtol=1e-5)
 
 

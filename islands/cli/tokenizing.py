@@ -1,0 +1,39 @@
+"""`islands tokenize TEXT`: text becomes tokens on disk, with the tokenizer that made them."""
+
+from pathlib import Path
+
+from islands.cli.parsing import Common
+from islands.data.documents import find_text
+from islands.data.prepared import is_prepared, prepare, split_of
+from islands.data.tokenizer import ByteTokenizer, Tokenizer, train
+from islands.errors import UserError
+from islands.settings.text import TokenizeOptions
+
+BYTE_VALUES = 256
+
+
+def run(options: TokenizeOptions, _: Common) -> int:
+    """Make the folder, and say what is in it; returns the exit code.
+
+    Raises:
+        UserError: no text was named, or the folder is there already.
+    """
+    if not options.text:
+        raise UserError("no text was named; as in: islands tokenize FOLDER --out tokens")
+    if is_prepared(options.out):
+        raise UserError(f"{options.out} holds tokens already; name another folder, or delete it")
+    text = find_text(Path(options.text).expanduser(), options.json_field)
+    tokenizer: Tokenizer = ByteTokenizer()
+    if options.vocabulary > BYTE_VALUES:
+        split = split_of(text.documents(), options.held_out)
+        documents = (each for each in text.documents() if not split.held_out(each))
+        tokenizer = train(documents, options.vocabulary)
+    told = prepare(text, tokenizer, options.held_out, options.out).manifest
+    both = told.train.tokens + told.validation.tokens
+    text_bytes = told.train.text_bytes + told.validation.text_bytes
+    print(
+        f"{options.out}: {both:,} tokens of {text_bytes / max(1, both):.2f} bytes each, from "
+        f"{told.documents:,} documents in {len(told.files):,} files; {told.held_out_documents:,} "
+        f"documents are held out\ntokenizer: {told.tokenizer}"
+    )
+    return 0

@@ -1,0 +1,149 @@
+"""A decoder on text of one's own: it learns, resumes, and tells hosts with other bytes apart."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from islands.cli.__main__ import main
+from islands.data.shards import ShardKey
+from islands.errors import DataError, SettingsError
+from islands.tasks.text import TextFiles
+from islands.training.factory import TASK_PATH
+from islands.training.jax_trainer import JaxTrainer
+
+
+@pytest.fixture(autouse=True)
+def _cache_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Thirty documents of a language with few words."""
+    root = tmp_path / "text"
+    root.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(30):
+        words = rng.choice(["red ", "green ", "blue ", "and "], 200)
+        (root / f"{number:02}.txt").write_text("".join(words))
+    return root
+
+
+def tiny(path: Path | str) -> TextFiles:
+    """A small model on a text."""
+    return TextFiles(str(path), length=32, width=32, layers=1, heads=1, hidden=32, shard_count=4)
+
+
+def test_it_learns_the_text_and_is_judged_by_what_it_never_read(folder: Path) -> None:
+    """Bits per byte of held-out documents fall far below those of chance."""
+    task = tiny(folder)
+    trainer = JaxTrainer(task, 1)
+    trainer.setup()
+    before = trainer.evaluate([trainer.value(0)])["val_bits_per_byte"]
+    for shard in range(task.shards):
+        for batch, _ in trainer.batches(ShardKey(0, shard), 0):
+            trainer.step(batch, 1e-2)
+    after = trainer.evaluate([trainer.value(0)])["val_bits_per_byte"]
+    assert before > 7
+    assert after < 1.5
+
+
+def test_a_pass_reads_every_window_once_and_resumes_anywhere(folder: Path) -> None:
+    """All shards together hold every window; a position leads to what follows it."""
+    task = tiny(folder)
+    batches = [list(task.batches(ShardKey(0, s), 0)) for s in range(4)]
+    data = np.concatenate([b.tokens[b.weight > 0, 1:].ravel() for some in batches for b, _ in some])
+    prepared = next((folder.parent / "cache" / "islands" / "text").iterdir())
+    whole = np.fromfile(prepared / "train.tokens", np.uint8)
+    kept = (len(whole) - 1) // 32 * 32
+    np.testing.assert_array_equal(np.sort(data), np.sort(whole[1 : kept + 1]))
+    middle = batches[2][3][1]
+    rest = list(task.batches(ShardKey(0, 2), middle))
+    np.testing.assert_array_equal(rest[0][0].tokens, batches[2][4][0].tokens)
+    assert rest[-1][1] == batches[2][-1][1]
+
+
+def test_hosts_with_other_bytes_differ_first_in_the_file(folder: Path) -> None:
+    """So a host is refused with its name, and not only with a digest."""
+    before = JaxTrainer(tiny(folder)).layout
+    assert JaxTrainer(replace(tiny(folder), rows=8)).layout == before
+    (folder / "07.txt").write_text("other bytes")
+    told = before.first_difference(JaxTrainer(tiny(f"{folder}/*.txt")).layout)
+    assert told is not None
+    assert "corpus 007 = 07.txt" in told
+
+
+def test_the_order_of_the_data_is_among_what_hosts_share(folder: Path) -> None:
+    """Seed, windows, shards and the held-out share."""
+    labels = tiny(folder).labels()
+    assert labels["data"] == "windows of 32, 4 shards, seed 0, 0.05 held out"
+    assert labels["tokenizer"] == "bytes"
+
+
+def test_what_tokenize_made_is_read_as_it_is(folder: Path, tmp_path: Path) -> None:
+    """The command makes a folder; a task that is given it puts nothing into a cache."""
+    out = tmp_path / "tokens"
+    assert main(["tokenize", str(folder), "--out", str(out)]) == 0
+    assert main(["tokenize", str(folder), "--out", str(out)]) == 2
+    batch, _ = next(tiny(out).batches(ShardKey(0, 0), 0))
+    assert not (tmp_path / "cache").exists()
+    again, _ = next(tiny(folder).batches(ShardKey(0, 0), 0))
+    np.testing.assert_array_equal(batch.tokens, again.tokens)
+
+
+def test_byte_pairs_train_too(folder: Path, tmp_path: Path) -> None:
+    """The model has the tokenizer's vocabulary, and is judged per byte as well."""
+    pytest.importorskip("tokenizers")
+    out = tmp_path / "pairs"
+    assert main(["tokenize", str(folder), "--vocabulary", "270", "--out", str(out)]) == 0
+    task = tiny(out)
+    assert task.decoder.vocabulary <= 270
+    assert next(task.batches(ShardKey(0, 0), 0))[0].tokens.dtype == np.uint16
+    assert "byte pairs" in task.labels()["tokenizer"]
+    by_file = replace(tiny(folder), tokenizer=str(out / "tokenizer.json"))
+    assert by_file.labels() == task.labels()
+
+
+def test_tokens_of_others_are_judged_per_token(tmp_path: Path) -> None:
+    """Nobody says how many bytes they stand for."""
+    np.save(tmp_path / "t.npy", np.arange(5000, dtype=np.uint16) % 10)
+    task = replace(tiny(tmp_path / "t.npy"), vocabulary=10)
+    shapes = jax.eval_shape(lambda key: task.init(key).params, jax.random.key(0))
+    params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    assert list(task.evaluate(params, None)) == ["val_bits_per_token"]
+    assert task.labels()["corpus 000"].startswith("t.npy ")
+
+
+def test_a_relative_path_is_found_beside_the_file_of_the_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the run was started."""
+    monkeypatch.setenv(TASK_PATH, os.pathsep.join(["/nowhere", str(folder.parent)]))
+    assert tiny("text").labels() == tiny(folder).labels()
+
+
+def test_a_text_that_is_too_short_is_refused(tmp_path: Path) -> None:
+    """The sentence says what to change."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(name)
+    with pytest.raises(DataError, match="has 2 tokens to train on, too few for a window of 32"):
+        next(tiny(f"{tmp_path}/*.txt").batches(ShardKey(0, 0), 0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"length": 0}, "length is 0; it must be at least 1"),
+        ({"held_out": 1.0}, "held_out is 1.0; it is a share"),
+        ({"dtype": "int7"}, "dtype is 'int7'; it must be one of uint8"),
+        ({"heads": 3}, "heads is 3; it must divide width 128"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, object], says: str) -> None:
+    """Each with its name, its value and what is allowed."""
+    with pytest.raises(SettingsError, match=says):
+        TextFiles("text", **settings)  # type: ignore[arg-type]  # what a user's file may hold
