@@ -20,7 +20,7 @@ from islands.simulation.faults import (
     Slow,
     Weather,
 )
-from islands.simulation.world import BATCHES_PER_SHARD, Costs, NumpyTrainers, World
+from islands.simulation.world import BATCHES_PER_SHARD, Costs, NumpyTrainers, Trainers, World
 from islands.tape import simulation_entries
 from islands.tape.writing import MemoryTape
 from messaging.simulation.network import Route
@@ -46,10 +46,16 @@ class Outcome:
     ended_s: float
 
 
-def play(scenario: Scenario) -> Outcome:
-    """Play a scenario on a virtual clock and check its history."""
+def play(scenario: Scenario, trainers: Trainers | None = None) -> Outcome:
+    """Play a scenario on a virtual clock and check its history.
+
+    Args:
+        scenario: the scenario.
+        trainers: makes what its learners compute with; by default NumPy on the toy.
+    """
     tape = MemoryTape()
-    ended_s = run_virtual(_live(scenario, tape), limit_s=scenario.limit_s + 100.0)
+    live = _live(scenario, tape, trainers)
+    ended_s = run_virtual(live, limit_s=scenario.limit_s + 100.0)
     lines = tuple(tape.lines)
     return Outcome(scenario, lines, tuple(judge(lines, limits(scenario))), ended_s)
 
@@ -71,20 +77,25 @@ def limits(scenario: Scenario) -> Limits:
     )
 
 
-def _world(scenario: Scenario, tape: MemoryTape) -> World:
+def trainers_of(scenario: Scenario) -> NumpyTrainers:
+    """Return what makes the trainers of a scenario's learners."""
+    return NumpyTrainers(scenario.settings, scenario.shards, scenario.moment_piece_bytes)
+
+
+def _world(scenario: Scenario, tape: MemoryTape, trainers: Trainers | None = None) -> World:
     return World(
         scenario.settings,
         dict(scenario.hosts),
         seed=scenario.seed,
         tape=tape,
         costs=Costs(scenario.work_s, route=scenario.route),
-        trainers=NumpyTrainers(scenario.settings, scenario.shards, scenario.moment_piece_bytes),
+        trainers=trainers or trainers_of(scenario),
     )
 
 
-async def _live(scenario: Scenario, tape: MemoryTape) -> float:
+async def _live(scenario: Scenario, tape: MemoryTape, trainers: Trainers | None) -> float:
     """Inject the faults, heal, and wait for the end of the run; returns its virtual time."""
-    world = _world(scenario, tape)
+    world = _world(scenario, tape, trainers)
     loop = asyncio.get_running_loop()
     world.start_all()
     for at_s, deed in _timeline(scenario):
