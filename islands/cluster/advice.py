@@ -29,6 +29,8 @@ LOW_YIELD = 0.75
 NOTABLE_SHARE = 0.1
 """A fate that took a smaller share of all tokens than this needs no remedy."""
 OVERWRITTEN_SHARE = 0.1
+DATA_WAIT_SHARE = 0.03
+"""Advice on data is given if learners waited for it for a larger share of the time."""
 INTERVALS_LEAST = 8
 """Merges of each fragment that a run should have time for."""
 
@@ -94,6 +96,16 @@ def advice(outcome: Outcome, settings: RunSettings) -> str:
     if not told:
         return ""
     return f"The yield is only {outcome.yield_share:.0%}: of all tokens {'; '.join(told)}."
+
+
+def data_advice(data_wait: float) -> str:
+    """Say in a sentence that steps waited for data, and what to do; "" if they hardly did."""
+    if data_wait < DATA_WAIT_SHARE:
+        return ""
+    return (
+        f"Learners waited for data {data_wait:.0%} of the time: batches are read ahead, but by one "
+        "thread; read less for each, or prepare more of it before the run."
+    )
 
 
 def _late(outcome: Outcome, settings: RunSettings) -> str:

@@ -52,6 +52,7 @@ class LearnerFigures:
     tokens: int = 0
     incarnations: int = 0
     stepping_s: float = 0.0
+    waited_s: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
     loss: float | None = None
@@ -106,6 +107,7 @@ class LearnerFigures:
         self.steps = _bounded(part.steps for part in parts)
         self.tokens = _bounded(part.tokens for part in parts)
         self.stepping_s = min(LARGEST_DRAWN, sum(part.stepping_s for part in parts))
+        self.waited_s = min(LARGEST_DRAWN, sum(part.waited_s for part in parts))
         self.bytes_up = _bounded(part.bytes_up for part in parts)
         self.bytes_down = _bounded(part.bytes_down for part in parts)
         gaps = DurationHistogram()

@@ -287,7 +287,8 @@ class RunFolder:
         figures.tokens += event.tokens - figures.process_tokens
         self._count(event.tokens - figures.process_tokens)
         figures.process_steps, figures.process_tokens = event.steps, event.tokens
-        figures.stepping_s += max(0.0, event.step_time_s - report.data_wait_s)
+        figures.stepping_s += event.step_time_s
+        figures.waited_s += report.data_wait_s
         figures.step_time_s = event.step_time_s
         figures.gaps.add(max(0.0, report.gap_s))
         self._step_row(name, at_s, figures, report.loss, report.gap_s, report.data_wait_s)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from islands.cluster.advice import Outcome, advice
+from islands.cluster.advice import Outcome, advice, data_advice
 from islands.cluster.figures import RunFigures, in_order
 from islands.settings.run import RunSettings
 from islands.syncer.divergence import DIVERGED
@@ -58,7 +58,8 @@ def summarise(
     """Summarise a run.
 
     Goodput is time spent stepping over time allocated (learners × wall time, absences included).
-    A run is good only if goodput and yield are both high.
+    A run is good only if goodput and yield are both high. `data_wait` is the time in which learners
+    waited for a batch, over that and the time of stepping.
 
     Args:
         telemetry: what learners did.
@@ -72,11 +73,14 @@ def summarise(
     """
     stepping_s = sum(learner.stepping_s for learner in telemetry.everybody())
     allocated_s = max(1, len(telemetry.learners) + telemetry.gone.names) * wall_s
+    waited_s = sum(learner.waited_s for learner in telemetry.everybody())
+    data_wait = waited_s / max(stepping_s + waited_s, 1e-9)
     gaps = telemetry.gaps
     counted = {
         "wall_s": wall_s,
         "evictions": telemetry.evictions,
         "goodput": stepping_s / allocated_s,
+        "data_wait": data_wait,
         "step_gap_p999_s": gaps.quantile(0.999),
         "longest_stall_s": gaps.largest_s,
         "bytes_up": sum(learner.bytes_up for learner in telemetry.everybody()),
@@ -101,6 +105,7 @@ def summarise(
     )
     diverged = str(share.get("reason")).startswith(DIVERGED)
     told = "" if diverged else advice(outcome, settings)  # the reason says so already
+    told = " ".join(filter(None, (told, data_advice(data_wait))))
     rest = {key: value for key, value in share.items() if key != "ledger"}
     return {**figures, **rest, **counted, "advice": told, "ledger": ledger, "learners": learners}
 

@@ -1,8 +1,8 @@
 """The two drivers of the engine: a thread that owns a device, or the virtual clock.
 
 `ComputeThread` dispatches step t+1 before it waits for step t, so the device never waits for
-Python. A second thread waits for snapshots, off the step's critical path. Both drivers report by
-events, which they post to the learner's actor.
+Python. A second thread waits for snapshots, and a third one reads batches, off the step's critical
+path. Both drivers report by events, which they post to the learner's actor.
 
 `InlineCompute` runs the same engine without a thread: the arithmetic is done while virtual time
 stands still, and a cost model says how long it took.
@@ -38,12 +38,16 @@ from islands.learner.events import (
 from islands.learner.moments_checkpoint import CheckpointFile, CheckpointWriter
 from islands.learner.snapshot_copies import SnapshotCopies
 from islands.settings.run import RunSettings
+from islands.training.prefetch import Prefetcher
 from islands.training.source_location import task_error, task_failure
 from islands.training.trainer import Trainer
 from messaging.clock import Clock, MonotonicClock
 
 FIRST_STEPS_COMPILE = 1
 """First steps whose time is not reported, because it may contain compilation."""
+
+STARVED_AFTER_S = 1.0
+"""A device that has waited for data for so long is reported to be without work."""
 
 STAYS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 """Errors of a wrong path: they recur at every start."""
@@ -57,7 +61,8 @@ class StepReport:
     """A finished step with the figures that only the metrics need.
 
     `gap_s` is an upper bound of the time in which the device had nothing to do before the next
-    step was dispatched, without `data_wait_s`, the time spent on getting the batch.
+    step was dispatched. `data_wait_s` is the time before it in which there was nothing to do, as no
+    batch had been read yet; it is part of neither `gap_s` nor the step's time.
     """
 
     event: StepFinished
@@ -139,6 +144,9 @@ class ComputeThread:
         self._copier = ThreadPoolExecutor(1, thread_name_prefix=f"copy-{name}")
         self._copies = SnapshotCopies()
         self._copied = False
+        self._arrived = False
+        self._reader: Prefetcher | None = None
+        self._name = name
         self._kept = kept
         self._keeper: CheckpointWriter | None = None
         self._trainer: Trainer | None = None
@@ -188,6 +196,8 @@ class ComputeThread:
             self._tell(ComputeFailed(task_failure(error, "the task failed while it trained")))
         finally:
             self._copier.shutdown(wait=False)
+            if self._reader is not None:
+                self._reader.close()
             if self._keeper is not None:
                 self._keeper.abandon()
 
@@ -196,29 +206,31 @@ class ComputeThread:
         keeper = self._keeper = self._make_keeper()
         running: Running | None = None
         ready_s = self._clock.now_s()
+        owed, data_wait_s = False, 0.0  # whether an `AllowSteps` has no answer yet
         while not self._stopping:  # each turn is one boundary
             self._take_commands(engine)
-            allowed = engine.boundary()
+            owed |= engine.boundary()
             if keeper is not None:
                 keeper.at_boundary(engine.trainer, engine.versions, engine.steps, engine.resets)
-            before_data_s = self._clock.now_s()
             if engine.has_work():
-                data_wait_s = self._clock.now_s() - before_data_s
                 drained = running is not None and running.pending.ready()
-                gap_s = self._clock.now_s() - ready_s - data_wait_s if drained else 0.0
+                gap_s = self._clock.now_s() - ready_s if drained else 0.0
                 following = engine.dispatch()
                 if running is not None:
                     ready_s = self._finish(running, ready_s, gap_s, data_wait_s)
+                    data_wait_s = 0.0
                 else:
                     ready_s = self._clock.now_s()
-                running = following
+                running, owed = following, False
                 continue
             if running is not None:
-                ready_s = self._finish(running, ready_s, 0.0, 0.0)
-                running, allowed = None, True
-            if allowed:
+                ready_s = self._finish(running, ready_s, 0.0, data_wait_s)
+                running, owed, data_wait_s = None, True, 0.0
+            patient = engine.awaits_data and self._clock.now_s() - ready_s < STARVED_AFTER_S
+            if owed and not patient:
                 self._tell(Idled(engine.steps, engine.tokens, engine.leases, engine.order))
-            self._sleep(engine)
+                owed = False
+            data_wait_s += self._sleep(engine, STARVED_AFTER_S if patient else None)
         if keeper is not None:
             keeper.at_the_end(engine.trainer, engine.versions, engine.steps)
 
@@ -236,13 +248,17 @@ class ComputeThread:
         process was killed just now: this ends the process like any failure, so it is restarted.
         """
         try:
+            trainer = self._make_trainer()
+            reader = Prefetcher(trainer.batches, self._on_arrival, f"read-{self._name}")
+            self._reader = reader
             engine = Engine(
-                self._make_trainer(),
+                trainer,
                 self._settings,
                 report=self._tell,
                 snapshot_taken=self._copy,
                 piece_taken=self._copy_piece,
                 may_snapshot=self._may_copy,
+                source=reader,
             )
             self._tell(made(engine.trainer))
             self._trainer = engine.trainer
@@ -275,12 +291,27 @@ class ComputeThread:
         for command in inbox:
             enqueue(engine.commands, command)
 
-    def _sleep(self, engine: Engine) -> None:
-        """Wait until there is something to do at a boundary."""
+    def _sleep(self, engine: Engine, limit_s: float | None) -> float:
+        """Wait until there is something to do at a boundary, or for so long at most.
+
+        Returns:
+            The seconds that were spent on waiting for data.
+        """
+        awaited, began_s = engine.awaits_data, self._clock.now_s()
         with self._wake:
-            while not (self._inbox or self._stopping or self._copied or engine.unread):
-                self._wake.wait()
-            self._copied = False
+            while not (
+                self._inbox or self._stopping or self._copied or self._arrived or engine.unread
+            ):
+                if not self._wake.wait(limit_s):
+                    break
+            self._copied = self._arrived = False
+        return self._clock.now_s() - began_s if awaited else 0.0
+
+    def _on_arrival(self) -> None:
+        """Wake the thread, as a batch is there that it asked for in vain."""
+        with self._wake:
+            self._arrived = True
+            self._wake.notify()
 
     def _finish(self, running: Running, before_s: float, gap_s: float, data_wait_s: float) -> float:
         """Wait for a step and report it; returns the time at which it was ready."""

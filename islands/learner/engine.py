@@ -11,7 +11,7 @@ boundary carries exactly the steps that it contains.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, MutableSequence
+from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -37,6 +37,7 @@ from islands.messages.training import Merged
 from islands.numerics.quantize import decode
 from islands.settings.learning_rate import learning_rate
 from islands.settings.run import Precision, RunSettings
+from islands.training.batch_source import BatchSource, DirectSource, key_of
 from islands.training.trainer import PendingStep, Snapshot, Trainer, first_pass
 from messaging.codec.tensors import as_buffer
 
@@ -104,6 +105,7 @@ class Engine:
         piece_taken: receives every piece of moments as soon as it is dispatched.
         may_snapshot: whether there is room for one more snapshot of a fragment, at a boundary with
             this total of steps.
+        source: reads the batches; by default each is read when it is needed.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class Engine:
         snapshot_taken: Callable[[PendingSnapshot], None],
         piece_taken: Callable[[PendingPiece], None],
         may_snapshot: Callable[[FragmentIndex, int], bool] = lambda *_: True,
+        source: BatchSource | None = None,
     ) -> None:
         """Start without permission to step."""
         self.trainer = trainer
@@ -137,8 +140,8 @@ class Engine:
         self._began_at: dict[int, int] = {}
         self._merged: dict[int, tuple[int, int]] = {}
         self._taken_at: dict[int, tuple[int, Version]] = {}
-        self._reader: Iterator[tuple[object, int]] | None = None
-        self._reading: Lease | None = None
+        self._source = source or DirectSource(trainer.batches)
+        self._reading: ShardKey | None = None
         self._next_batch: object | None = None
         self._next_position = 0
 
@@ -275,13 +278,12 @@ class Engine:
         self._leases = tuple(
             max(lease, reached.get((lease.pass_index, lease.shard), lease)) for lease in leases
         )
-        current = self._reading
-        held = current is not None and any(
-            (lease.pass_index, lease.shard) == (current.pass_index, current.shard)
+        if not any(
+            key_of(lease) == self._reading and lease.position < self._next_position
             for lease in self._leases
-        )
-        if not held:
-            self._reader, self._reading, self._next_batch = None, None, None
+        ):
+            self._next_batch = None
+        self._source.follow([lease for lease in self._leases if not lease.done])
 
     def has_work(self) -> bool:
         """Fetch the next batch; returns whether quota and data allow a step on it."""
@@ -294,29 +296,23 @@ class Engine:
         return True
 
     def _fetch(self) -> object | None:
-        """The next batch of the current lease, or of the next lease that is not done."""
-        while True:  # each turn ends a lease, and leases are few
-            if self._reader is None:
-                open_leases = [lease for lease in self._leases if not lease.done]
-                if not open_leases:
-                    return None
-                self._reading = open_leases[0]
-                self._next_position = self._reading.position  # the shard may have no batch left
-                key = ShardKey(self._reading.pass_index, self._reading.shard)
-                self._reader = self.trainer.batches(key, self._reading.position)
-            batch = next(self._reader, None)
-            if batch is not None:
-                self._next_position = batch[1]
-                return batch[0]
+        """The next batch of the leases; None if there is none at the moment."""
+        while (taken := self._source.take()) is not None:  # each turn ends a lease, or returns
+            self._reading, self._next_position = taken.shard, taken.position
+            if taken.batch is not None:
+                return taken.batch
             self._reached(done=True)
-            self._reader = None
+        return None
+
+    @property
+    def awaits_data(self) -> bool:
+        """Whether there is no batch, and one may come without another lease."""
+        return self._next_batch is None and self._source.expecting
 
     def _reached(self, *, done: bool) -> None:
-        current = self._reading
-        assert current is not None, "a position belongs to a lease"
         self._leases = tuple(
             Lease(lease.pass_index, lease.shard, self._next_position, done)
-            if (lease.pass_index, lease.shard) == (current.pass_index, current.shard)
+            if key_of(lease) == self._reading
             else lease
             for lease in self._leases
         )

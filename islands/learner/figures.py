@@ -20,6 +20,7 @@ class Figures:
         self._process = process
         self._tokens = 0
         self._stepping_s = 0.0
+        self._waited_s = 0.0
         self._step_time_s = 0.0
         self._loss = self._loss_sum = 0.0
         self._losses = 0
@@ -35,7 +36,8 @@ class Figures:
     def stepped(self, step: StepFinished, loss: float, gap_s: float, data_wait_s: float) -> None:
         """Add a completed step, whose totals are over the life of the process."""
         self.steps, self._tokens = step.steps, step.tokens
-        self._stepping_s += max(0.0, step.step_time_s - data_wait_s)
+        self._stepping_s += step.step_time_s
+        self._waited_s += data_wait_s
         self._step_time_s = step.step_time_s
         self._loss_sum, self._losses = self._loss_sum + loss, self._losses + 1
         self._gap_s, self._data_wait_s = gap_s, data_wait_s
@@ -57,6 +59,7 @@ class Figures:
             gap_largest_s=self._gaps.largest_s,
             bytes_up=bytes_up,
             bytes_down=bytes_down,
+            waited_s=self._waited_s,
         )
 
 

@@ -92,7 +92,8 @@ class StepFigures:
     """What a learner's process did, cumulative over that process; sent with each heartbeat.
 
     `process` tells one process of a name from the next. `gap_bins` are (bin, count) pairs of a
-    `telemetry.GapHistogram`. `loss` is the mean over the steps since the report before.
+    `telemetry.GapHistogram`. `loss` is the mean over the steps since the report before. `waited_s`
+    is the time without a step in which no batch had been read yet.
     """
 
     process: str
@@ -107,13 +108,15 @@ class StepFigures:
     gap_largest_s: float
     bytes_up: int
     bytes_down: int
+    waited_s: float = 0.0
 
     @property
     def believable(self) -> bool:
         """Whether the figures are within limits; a loss may be any number, as runs may diverge."""
         counts = (self.steps, self.tokens, self.bytes_up, self.bytes_down)
         counted = all(0 <= count <= COUNT_MAX for count in counts)
-        timed = all(0 <= time_s < inf for time_s in (self.stepping_s, self.gap_largest_s))
+        times_s = (self.stepping_s, self.gap_largest_s, self.waited_s)
+        timed = all(0 <= time_s < inf for time_s in times_s)
         binned = all(abs(index) <= GAP_BIN_MAX and count >= 0 for index, count in self.gap_bins)
         gaps = sum(count for _, count in self.gap_bins)
         return counted and timed and binned and gaps <= COUNT_MAX

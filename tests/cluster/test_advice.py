@@ -2,7 +2,7 @@
 
 import pytest
 
-from islands.cluster.advice import LOW_YIELD, Outcome, advice
+from islands.cluster.advice import LOW_YIELD, Outcome, advice, data_advice
 from islands.settings.run import RunSettings
 
 FATES = ("rejected", "late", "stale", "overwritten", "lost", "pending")
@@ -86,3 +86,10 @@ def test_at_the_ends_of_the_range_numbers_stay_numbers() -> None:
     for steps, merges in ((1, 0), (1, 1), (10_000_000, 1), (10_000_000, 10_000_000)):
         sentence = told(RunSettings(), rows(1000, overwritten=999), steps=(steps,), merges=merges)
         assert "set run.interval_steps to " in sentence
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.0, ""), (0.029, ""), (0.031, "3%"), (0.5, "50%")])
+def test_waiting_for_data_is_told_when_it_matters(share: float, said: str) -> None:
+    """A loader that is too slow is named; one that hardly costs a step is not."""
+    sentence = data_advice(share)
+    assert (said in sentence) if said else not sentence

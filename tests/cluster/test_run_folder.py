@@ -445,7 +445,7 @@ def test_a_hub_that_is_started_again_goes_on_counting(folder: RunFolder) -> None
     assert (figures.steps, figures.gaps.count, figures.gaps.largest_s) == (14, 2, 0.5)
 
 
-@pytest.mark.parametrize(("learners", "kept"), [(1, 12), (4096, 7)])
+@pytest.mark.parametrize(("learners", "kept"), [(1, 12), (4096, 6)])
 def test_figures_of_a_large_fleet_are_kept_less_often(
     folder: RunFolder, learners: int, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from islands.data.shards import ShardKey
 from islands.errors import TaskError, TaskFailedError
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.learner.actions import AdoptValue, AllowSteps, LoadMoments, ReadMoments
-from islands.learner.compute import ComputeEvent, ComputeFailed, ComputeThread
+from islands.learner.compute import ComputeEvent, ComputeFailed, ComputeThread, StepReport
 from islands.learner.engine import PIECES_PER_BOUNDARY
 from islands.learner.events import Idled, MomentsLoaded, MomentsRead, TrainerMade, TrainerReady
 from islands.learner.moments_checkpoint import KEEP_INTERVAL_S, CheckpointFile
@@ -219,3 +219,40 @@ def test_a_failure_while_moments_are_written_leaves_no_thread_behind(tmp_path: P
     for writer in writers:
         writer.join(LIMIT_S)
         assert not writer.is_alive()
+
+
+def test_a_step_never_waits_for_a_batch_that_can_be_read_ahead() -> None:
+    """What a slow reader costs is told as time waited for data, apart from the steps' time."""
+    go_on = threading.Semaphore(0)
+
+    class Slow(NumpyTrainer):
+        """A trainer whose batches come one by one, when the test says so."""
+
+        def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
+            for each in super().batches(shard, position):
+                if threading.current_thread().name.startswith("read-"):
+                    assert go_on.acquire(timeout=LIMIT_S)
+                yield each
+
+    async def main() -> list[StepReport]:
+        device = Device(lambda: Slow(2, batch_tokens=BATCH))
+        reports = []
+        async with asyncio.timeout(LIMIT_S):
+            device.compute.command(AllowSteps(3 * BATCH, (Lease(0, 0, 0),)))
+            await device.wait(TrainerReady)
+            await device.wait(Idled)  # nothing came for a while: it is without work, not stalled
+            for _ in range(3):
+                go_on.release()
+                report = await device.wait(StepReport)
+                assert isinstance(report, StepReport)
+                reports.append(report)
+            go_on.release(3)  # it reads ahead
+            ended = await device.wait(Idled)
+            assert isinstance(ended, Idled)
+            assert ended.leases == (Lease(0, 0, 3),)
+        device.end()
+        return reports
+
+    reports = asyncio.run(main())
+    assert [report.event.leases[0].position for report in reports] == [1, 2, 3]
+    assert reports[0].data_wait_s > 0
