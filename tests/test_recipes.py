@@ -5,6 +5,7 @@ import sys
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from islands.settings.run import RunSettings
@@ -21,6 +22,7 @@ RECIPES = {
     "EquinoxTask": (4,),
     "GrainTask": (3, 5),
     "StreamTask": (3, 5, 6),
+    "ArrivingTask": (3, 7),
 }
 
 
@@ -32,6 +34,9 @@ def test_a_recipe_has_nothing_to_mend(
     """As it stands there, pasted into one file behind what all of them share."""
     if name == "EquinoxTask" and find_spec("equinox") is None:
         pytest.skip("Equinox is not installed")
+    (tmp_path / "arriving").mkdir()
+    np.save(tmp_path / "arriving" / "0001.npy", np.ones((160, 8), np.float32))
+    monkeypatch.chdir(tmp_path)
     source = "\n".join(BLOCKS[index] for index in (SHARED, *RECIPES[name]))
     (tmp_path / f"recipe_{name}.py").write_text(source)
     spec = spec_from_file_location(f"recipe_{name}", tmp_path / f"recipe_{name}.py")

@@ -24,7 +24,15 @@ DEBRIS_STEMS = ("notes", "plan", "progress", "scratch", "status", "todo")
 ROLES = ("learner", "observer", "supervisor", "syncer")
 # The modules of a role that act on the world; every other one of its package decides, and is pure.
 ACTING_STEMS = (
-    *("__main__", "actor", "compute", "inspection_queue", "journal", "journal_writer"),
+    *(
+        "__main__",
+        "actor",
+        "compute",
+        "inline_compute",
+        "inspection_queue",
+        "journal",
+        "journal_writer",
+    ),
     *("moments_checkpoint", "workers"),
 )
 # These do not touch the world either, but they hold a role's arrays.

@@ -136,7 +136,11 @@ def dtype_of(vocabulary: int) -> TokenType:
 
 def tokens_of(numbers: Sequence[int], vocabulary: int) -> Tokens:
     """Return numbers as an array of the smallest dtype."""
-    return np.array(numbers, np.uint32).astype(dtype_of(vocabulary))
+    dtype = dtype_of(vocabulary)
+    wide = np.array(numbers, np.uint32)
+    if dtype == np.uint32:
+        return wide
+    return wide.astype(np.uint16) if dtype == np.uint16 else wide.astype(np.uint8)
 
 
 def _grouped(documents: Iterable[bytes]) -> Iterator[list[bytes]]:

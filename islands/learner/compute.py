@@ -1,11 +1,9 @@
-"""The two drivers of the engine: a thread that owns a device, or the virtual clock.
+"""What drives the engine: the interface, its events, and the thread that owns a device.
 
 `ComputeThread` dispatches step t+1 before it waits for step t, so the device never waits for
 Python. A second thread waits for snapshots, and a third one reads batches, off the step's critical
-path. Both drivers report by events, which they post to the learner's actor.
-
-`InlineCompute` runs the same engine without a thread: the arithmetic is done while virtual time
-stands still, and a cost model says how long it took.
+path. It reports by events, which it posts to the learner's actor. `inline_compute.InlineCompute`
+drives the same engine on the virtual clock.
 """
 
 import asyncio
@@ -150,7 +148,7 @@ class ComputeThread:
         self._kept = kept
         self._keeper: CheckpointWriter | None = None
         self._trainer: Trainer | None = None
-        self._post: Post = _nobody
+        self._post: Post = nobody
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -360,141 +358,6 @@ class ComputeThread:
         self._tell(MomentsRead(taken.piece, taken.asker, buffer))
 
 
-class InlineCompute:
-    """The engine on an asyncio loop, usually a virtual one.
-
-    Args:
-        trainer: does the arithmetic, while the loop's time stands still.
-        settings: settings of the run.
-        step_s: called before each step; returns how many seconds of the loop's time it takes.
-        setup_s: seconds that building and compiling take.
-        copy_s: called for each snapshot; returns the seconds that its copy to the host takes, once
-            the copies before it have arrived.
-    """
-
-    def __init__(
-        self,
-        trainer: Trainer,
-        settings: RunSettings,
-        *,
-        step_s: Callable[[], float],
-        setup_s: float = 0.0,
-        copy_s: Callable[[], float] = lambda: 0.0,
-    ) -> None:
-        """Prepare; `start` begins the work."""
-        self._copies = SnapshotCopies()
-        self._engine = Engine(
-            trainer,
-            settings,
-            report=self._report,
-            snapshot_taken=self._snapshot_taken,
-            piece_taken=self._piece_taken,
-            may_snapshot=self._copies.may_begin,
-        )
-        self._step_s = step_s
-        self._setup_s = setup_s
-        self._copy_s = copy_s
-        self._copied_s = 0.0
-        self._post: Post = _nobody
-        self._running: Running | None = None
-        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._stopped = False
-        self._ready = False
-
-    @property
-    def compiling(self) -> bool:
-        """Always False: compilation takes none of the loop's time."""
-        return False
-
-    def start(self, post: Post) -> None:
-        """Begin to work after the set-up time."""
-        self._post = post
-        self._timer = asyncio.get_running_loop().call_later(self._setup_s, self._set_up)
-        post(made(self._engine.trainer))
-
-    def command(self, command: EngineAction) -> None:
-        """Carry out a command at the next boundary, or at once if no step is running."""
-        enqueue(self._engine.commands, command)
-        self._wake()
-
-    def stop(self) -> None:
-        """Stop at once."""
-        self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _set_up(self) -> None:
-        self._timer, self._ready = None, True
-        self._engine.trainer.setup()
-        batch = self._engine.probe_batch()
-        self._post(TrainerReady(self._engine.trainer.tokens(batch)))
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._ready and not self._stopped and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_soon(self._boundary, None)
-
-    def _boundary(self, finished: StepReport | None) -> None:
-        """Work at a boundary; as on a device, the next step starts before the last is reported."""
-        self._timer = None
-        allowed = self._engine.boundary()
-        working = not self._stopped and self._engine.has_work()
-        if working:
-            duration_s = self._step_s()
-            self._running = self._engine.dispatch()
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(duration_s, self._finish, duration_s)
-        if finished is not None:
-            self._post(finished)
-        if self._stopped:
-            return
-        if not working and (finished is not None or allowed):
-            engine = self._engine
-            self._post(Idled(engine.steps, engine.tokens, engine.leases, engine.order))
-        if self._engine.unread:
-            self._wake()
-
-    def _finish(self, duration_s: float) -> None:
-        running = self._running
-        assert running is not None, "a step is finished once"
-        self._running, self._timer = None, None
-        loss = running.pending.loss()
-        event = StepFinished(
-            running.steps, running.tokens, duration_s, isfinite(loss), running.leases
-        )
-        self._boundary(StepReport(event, loss, 0.0, 0.0))
-
-    def _report(self, event: EngineEvent) -> None:
-        self._post(event)
-
-    def _snapshot_taken(self, taken: PendingSnapshot) -> None:
-        """Time a copy to the host: copies are done one after another, as over a device's link."""
-        loop, duration_s = asyncio.get_running_loop(), self._copy_s()
-        began_s = max(loop.time(), self._copied_s)
-        self._copied_s = began_s + duration_s
-        self._copies.begin(taken.fragment, taken.steps)
-        if self._copied_s <= loop.time():
-            self._copied(taken)
-        else:
-            loop.call_at(self._copied_s, self._copied_later, taken)
-
-    def _copied(self, taken: PendingSnapshot) -> None:
-        self._copies.arrive(taken.fragment)
-        self._post(
-            SnapshotTaken(
-                taken.fragment, taken.base, taken.steps, taken.tokens, taken.snapshot.buffer()
-            )
-        )
-
-    def _copied_later(self, taken: PendingSnapshot) -> None:
-        if not self._stopped:
-            self._copied(taken)
-            self._wake()  # an idle boundary may now take a snapshot that had no room
-
-    def _piece_taken(self, taken: PendingPiece) -> None:
-        self._post(MomentsRead(taken.piece, taken.asker, taken.snapshot.buffer()))
-
-
 def made(trainer: Trainer) -> TrainerMade:
     """The event that tells what is known of a trainer before it has compiled."""
     return TrainerMade(trainer.moments_schema, trainer.moment_pieces)
@@ -509,5 +372,5 @@ def _may_pass(error: Exception) -> bool:
     )
 
 
-def _nobody(_: ComputeEvent) -> None:
+def nobody(_: ComputeEvent) -> None:
     """Discard an event, since no actor has started this compute."""

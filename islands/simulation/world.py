@@ -23,7 +23,7 @@ from islands.cluster.roles import make_learner, make_syncer
 from islands.hosting.task_processes import ProcessTable
 from islands.identities import OPERATOR, SUPERVISOR, SYNCER, Phase
 from islands.learner.actor import LearnerActor
-from islands.learner.compute import InlineCompute
+from islands.learner.inline_compute import InlineCompute
 from islands.messages.control import Command, CommandAnswer, StepFigures, Verb
 from islands.settings.run import RunSettings
 from islands.simulation.disk import SimulatedDisk

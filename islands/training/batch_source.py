@@ -14,7 +14,13 @@ from islands.data.shards import ShardKey
 from islands.identities import Lease
 
 Batches = Callable[[ShardKey, int], Iterator[tuple[object, int]]]
-"""Yields the batches of a shard from a position on, each with the position after it."""
+"""Yields the batches of a shard from a position on, each with the position after it.
+
+It yields None instead of a batch when there is nothing at the moment, and is asked again later.
+"""
+
+ASKED_AGAIN_S = 0.5
+"""After so long, a shard that had nothing is asked again."""
 
 
 class Taken(NamedTuple):
@@ -79,6 +85,8 @@ class DirectSource:
         shard = self._reading
         assert self._reader is not None, "a shard that is read has a reader"
         found = next(self._reader, None)
+        if found is not None and found[0] is None:
+            return None
         if found is not None:
             self._position = found[1]
             return Taken(shard, *found)
@@ -88,8 +96,8 @@ class DirectSource:
 
     @property
     def expecting(self) -> bool:
-        """Always False: what there is was read."""
-        return False
+        """Whether the shard being read has nothing at the moment."""
+        return self._reading is not None
 
     def close(self) -> None:
         """Forget the leases."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from islands.data.shards import ShardKey
 from islands.identities import Lease
-from islands.training.batch_source import Batches, Taken, key_of
+from islands.training.batch_source import ASKED_AGAIN_S, Batches, Taken, key_of
 
 AHEAD = 4
 """Most batches that are read and not taken."""
@@ -103,6 +103,10 @@ class Prefetcher:
             shard, position = key_of(lease), lease.position
             try:
                 for batch, after in self._batches(shard, position):
+                    if batch is None:
+                        if not self._pause(lease):
+                            break
+                        continue
                     position = after
                     if not self._keep(lease, _Read(Taken(shard, batch, after))):
                         break
@@ -121,6 +125,12 @@ class Prefetcher:
             lease = self._next.pop(0)
             self._reading, self._begun[key_of(lease)] = lease, lease.position
             return lease
+
+    def _pause(self, lease: Lease) -> bool:
+        """Wait before a shard is asked again; returns whether it is still to be read."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._reading is not lease, ASKED_AGAIN_S)
+            return self._reading is lease
 
     def _keep(self, lease: Lease, read: _Read, *, last: bool = False) -> bool:
         """Queue what was read as soon as there is room; returns whether to read on."""

@@ -70,13 +70,16 @@ class Task(ABC, Generic[Batch]):
         """
 
     @abstractmethod
-    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[Batch, int]]:
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[Batch | None, int]]:
         """Yield the batches of a shard from a position on, each with the position after it.
 
         A batch is a pytree of NumPy arrays. Batches should all have the same shapes: each new
         set of shapes compiles anew. Position 0 is the start of the shard, and a position advances
         by at most the batch's tokens: the learner that leases the shard next reads any excess
         again. At the end of the shard and beyond it, nothing is yielded.
+
+        Where data arrives while the run goes on, None may be yielded in place of a batch: there is
+        nothing at the moment, and the iterator is asked again later.
         """
 
     @abstractmethod

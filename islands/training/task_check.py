@@ -226,6 +226,8 @@ class TaskCheck:
             if not isinstance(given, tuple) or len(given) != 2:  # noqa: PLR2004  batch, position
                 what = f"batches gave a {type(given).__name__}, not a batch and the position after"
                 raise TaskError(with_location(place, what))
+            if given[0] is None:  # nothing at the moment
+                break
             found.append((*given, place))
         return found
 

@@ -166,4 +166,6 @@ def first_pass(trainer: Trainer) -> Iterator[object]:
     """Yield the batches of the first pass, shard by shard, such as for compiling."""
     for shard in range(trainer.shards):
         for batch, _ in trainer.batches(ShardKey(0, shard), 0):
+            if batch is None:  # nothing has arrived there yet
+                break
             yield batch

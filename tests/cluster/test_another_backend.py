@@ -12,7 +12,7 @@ from islands.cluster.roles import make_learner, make_syncer
 from islands.errors import OF_NO_USE, TaskError
 from islands.identities import SUPERVISOR, SYNCER
 from islands.learner.actor import LearnerActor
-from islands.learner.compute import InlineCompute
+from islands.learner.inline_compute import InlineCompute
 from islands.settings.run import RunSettings, Timing
 from islands.simulation.disk import SimulatedDisk
 from islands.supervisor.hooks import Hooks

@@ -13,7 +13,7 @@ from islands.actors.ports import InlineWorker
 from islands.actors.role_actor import Context
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Version
 from islands.learner.actor import LearnerActor
-from islands.learner.compute import InlineCompute
+from islands.learner.inline_compute import InlineCompute
 from islands.messages.membership import Joined, SyncerAddress
 from islands.messages.training import FragmentUpdate, Welcome
 from islands.settings.run import RunSettings

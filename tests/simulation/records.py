@@ -93,7 +93,8 @@ def kills_and_rejoins(seed: int) -> Scenario:
 
 def follow(seed: int) -> Followed:
     """Play the run of a seed, and find what its records say against it."""
-    scenario, read = kills_and_rejoins(seed), []
+    scenario = kills_and_rejoins(seed)
+    read: list[Record] = []
     plain = replace(trainers_of(scenario), kind=FollowedTrainer)
 
     def trainers(name: str, host: LearnerHost) -> NumpyTrainer:
@@ -124,9 +125,9 @@ class _Shards:
             if isinstance(entry, Granted):
                 yield from self._granted(entry)
             elif isinstance(entry, LeaseReturned):
-                shard = (entry.pass_index, entry.shard)
-                yield from self._goes_on(shard, entry.position)
-                self.holder.pop(shard, None)
+                returned = (entry.pass_index, entry.shard)
+                yield from self._goes_on(returned, entry.position)
+                self.holder.pop(returned, None)
         for (pass_index, shard), position in self.known.items():
             for place in range(position):
                 if (pass_index, shard, place) not in self.read:

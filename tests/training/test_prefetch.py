@@ -38,6 +38,10 @@ class Reader:
         self._came = threading.Event()
         self.source = Prefetcher(shards.batches, self._came.set, "read-test")
 
+    def expects(self) -> bool:
+        """Whether a batch may come."""
+        return self.source.expecting
+
     def take(self) -> Taken:
         """Take the next batch, as soon as it is there."""
         while True:  # until the limit
@@ -124,14 +128,14 @@ def test_it_says_whether_there_is_anything_to_wait_for() -> None:
     """A batch that is being read is expected; without a lease there is none."""
     shards = Shards(0)
     reader = Reader(shards)
-    assert not reader.source.expecting
+    assert not reader.expects()
     reader.source.follow((Lease(0, 0, RECORDS - 1),))
     assert reader.source.take() is None
-    assert reader.source.expecting
+    assert reader.expects()
     shards.allowed.release()
     assert reader.take().batch == f"0:{RECORDS - 1}"
     assert reader.take().batch is None
-    assert not reader.source.expecting
+    assert not reader.expects()
     reader.source.close()
 
 
