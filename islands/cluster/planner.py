@@ -21,6 +21,8 @@ SNAPSHOTS_PER_FRAGMENT = 2
 SLOTS = 2
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 LOOPBACK_BYTES_PER_S = 1e9
+ROBUST_LEAST = 3
+"""Contributions from which on a median or trimmed mean is not decided by one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,13 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
         )
     if settings.budget_tokens is None and settings.budget_s is None:
         found.append("neither budget_tokens nor budget_s is set: the run goes on until stopped")
+    asked = made.learners if settings.quorum is None else settings.quorum_least
+    if settings.merge.robust and min(asked, made.learners) < ROBUST_LEAST:
+        found.append(
+            f"merge is {settings.merge} and a round may close with {min(asked, made.learners)}: of "
+            f"less than {ROBUST_LEAST} contributions nothing is dropped, so quorum should be at "
+            f"least {ROBUST_LEAST}"
+        )
     overlong = overlong_because(settings.outer, settings.merge, made.learners)
     if overlong is not None:
         found.append(overlong)

@@ -17,6 +17,7 @@ from islands.errors import InvariantError
 from islands.layout.leaves import Unit
 from islands.numerics.merge import combine, merge_and_step
 from islands.numerics.norms import Measured, measure
+from islands.numerics.trimmed import combine_trimmed
 from islands.numerics.types import Flat
 from islands.settings.run import OuterSettings
 
@@ -66,6 +67,7 @@ def merge_with(
     weights: Sequence[float],
     units: Sequence[Unit],
     *,
+    trim: float | None = None,
     out: tuple[Flat, Flat] | None = None,
 ) -> OuterStep:
     """Merge contributions and step with any optimizer; `Sgd` takes the fused path.
@@ -77,6 +79,8 @@ def merge_with(
         contributions: See `islands.numerics.merge.merge_and_step`.
         weights: See there.
         units: See there.
+        trim: Merge by trimmed mean of this share (`islands.numerics.trimmed`), whatever weights and
+            rules of units are; by the rules of units if None.
         out: See there; `Sgd` writes value and momentum into it, others make new arrays.
 
     Returns:
@@ -85,12 +89,17 @@ def merge_with(
     Raises:
         InvariantError: As `merge_and_step`, or the state is not this optimizer's.
     """
+    measured = [one if isinstance(one, Measured) else measure(one, units) for one in contributions]
+    norms = tuple(one.norm for one in measured)
+    if trim is not None and len(measured) > 1:  # from here on as if that were one contribution
+        measured = [measure(combine_trimmed(measured, units, trim), units)]
+        weights = [1.0]
     if isinstance(optimizer, Sgd):
         momentum = optimizer.momentum_of(state)
         result = merge_and_step(
             value,
             momentum,
-            contributions,
+            measured,
             weights,
             units,
             learning_rate=optimizer.learning_rate,
@@ -104,17 +113,15 @@ def merge_with(
         return OuterStep(
             value=result.value,
             state={"momentum": result.momentum},
-            norms=result.norms,
+            norms=norms,
             direction_norm=result.direction_norm,
             cosine_to_previous=result.cosine_to_previous,
         )
-    measured = [one if isinstance(one, Measured) else measure(one, units) for one in contributions]
     direction = combine(measured, weights, units)
     stepped, state = optimizer.update(direction, state, value)
     if any(not unit.stepped for unit in units):
         stepped = np.array(stepped)
         _publish_merged(stepped, value, direction, units)
-    norms = tuple(one.norm for one in measured)
     return OuterStep(stepped, state, norms, float(np.linalg.norm(direction)), 0.0)
 
 

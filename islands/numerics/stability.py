@@ -12,7 +12,7 @@ Both eigenvalues of this map lie inside the unit circle only for
 An average has the gain s = 1. RDA keeps the mean length of its contributions in the direction of
 their average, so s grows with their disagreement, up to √M for M of equal weight (the cap of
 `islands.numerics.merge`): learners that disagree about most directions lengthen the step in those
-few that saturate, too.
+few that saturate, too. The median and the trimmed mean are rescaled up to the same √M.
 """
 
 from math import floor, log10, sqrt
@@ -30,7 +30,7 @@ def gain_max(merge: MergeRule, contributions: int) -> float:
         merge: The rule for tensors that are not embeddings.
         contributions: M of one merge; contributions of unequal weight reach less.
     """
-    return sqrt(max(1, contributions)) if merge is MergeRule.RADIAL_DIRECTIONAL else 1.0
+    return 1.0 if merge is MergeRule.AVERAGE else sqrt(max(1, contributions))
 
 
 def step_limit(outer: OuterSettings) -> float:

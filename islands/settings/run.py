@@ -31,6 +31,7 @@ OVERLAP_LEAST = 2
 OVERLAP_SHARE = 4
 """A measured τ is at least `OVERLAP_LEAST`, and at most that or H / `OVERLAP_SHARE`."""
 WELL_STEPS = 100
+TRIM_BELOW = 0.5
 SHARES = ("grace_safety", "final_learning_rate_share")
 
 
@@ -61,6 +62,13 @@ class MergeRule(StrEnum):
 
     RADIAL_DIRECTIONAL = "rda"
     AVERAGE = "average"
+    MEDIAN = "median"
+    TRIMMED_MEAN = "trimmed_mean"
+
+    @property
+    def robust(self) -> bool:
+        """Whether a minority of contributions cannot decide the direction."""
+        return self in (MergeRule.MEDIAN, MergeRule.TRIMMED_MEAN)
 
 
 class Adoption(StrEnum):
@@ -149,7 +157,10 @@ class RunSettings:
         pace_by: which learner's step time sets the interval between rounds.
         weighting: how a contribution is weighted in a merge.
         merge: rule for tensors that are not embeddings: `rda` merges length and direction apart,
-            `average` takes the weighted average.
+            `average` takes the weighted average. For less trusted fleets, and for all tensors:
+            `median` and `trimmed_mean` take each coordinate's, without weights.
+        trim: share of the contributions that `trimmed_mean` drops at either end of a coordinate; of
+            three or more it drops at least one.
         anchor: published value against which a contribution is measured: the `current` one, as in
             the paper, or its own `base`.
         adoption: whether a published value replaces the local one (`overwrite`, as in the paper),
@@ -178,6 +189,7 @@ class RunSettings:
     pace_by: PaceBy = PaceBy.MEDIAN
     weighting: Weighting = Weighting.TOKENS_SQUARED_PER_STEP
     merge: MergeRule = MergeRule.RADIAL_DIRECTIONAL
+    trim: float = 0.25
     anchor: Anchor = Anchor.CURRENT
     adoption: Adoption = Adoption.OVERWRITE
     staleness_max: int = 2
@@ -219,6 +231,8 @@ class RunSettings:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise SettingsError(f"{name} is {value}; it must be in [0, 1]")
+        if not 0 < self.trim < TRIM_BELOW:
+            raise SettingsError(f"trim is {self.trim}; it must be above 0, and below {TRIM_BELOW}")
         self._check_timing()
 
     def _check_timing(self) -> None:

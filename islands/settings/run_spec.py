@@ -27,7 +27,8 @@ RESUMABLE = frozenset(
     (
         *("budget_tokens", "budget_s", "learning_rate", "warmup_steps", "total_steps"),
         *("final_learning_rate_share", "timing", "norm_limit", "quorum", "grace_safety"),
-        *("overlap_steps", "pace_by", "weighting", "merge", "anchor", "interval_steps"),
+        *("overlap_steps", "pace_by", "weighting", "merge", "trim", "anchor"),
+        "interval_steps",
     )
 )
 """Settings that may change when a restarted run continues; any other makes it another run."""

@@ -205,6 +205,9 @@ NARROW = 4.0
 MOMENT_PIECES_BYTES = (300, 1100, 4000)
 """Sizes of a piece of moments: they cut those of the toy model into eight pieces, two, or one."""
 
+ROBUST = 0.25
+"""Share of scenarios whose merge is a median or a trimmed mean."""
+
 NO_MOMENTUM = 0.1
 """Share of learners whose inner optimizer keeps no moments."""
 
@@ -233,6 +236,10 @@ def draw(seed: int) -> Scenario:
     fleet = sum(host.batch_tokens / host.step_s for host in hosts.values())
     settings = _draw_settings(rng, len(hosts), budget_tokens=int(fleet * (heal_s + 10.0)))
     adoption = random.Random(f"adoption {seed}").choice(tuple(Adoption))
+    robust = random.Random(f"robust {seed}")
+    if robust.random() < ROBUST:
+        merge = robust.choice([rule for rule in MergeRule if rule.robust])
+        settings = replace(settings, merge=merge, trim=robust.choice((0.1, 0.25, 0.4)))
     settings = replace(settings, adoption=adoption)
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
@@ -294,7 +301,7 @@ def _draw_settings(rng: random.Random, learners: int, *, budget_tokens: int) -> 
         quorum=rng.choice((1, 1, min(2, learners), learners, None, Automatic.AUTO)),
         overlap_steps=rng.choice((0, 1, 2, 4, Automatic.AUTO)),
         weighting=rng.choice(tuple(Weighting)),
-        merge=rng.choice(tuple(MergeRule)),
+        merge=rng.choice((MergeRule.RADIAL_DIRECTIONAL, MergeRule.AVERAGE)),
         anchor=rng.choice(tuple(Anchor)),
         staleness_max=rng.choice((0, 1, 2, 2)),
         outer=OuterSettings(

@@ -18,8 +18,9 @@ from islands.numerics.norms import Measured, clip, measure
 from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
 from islands.numerics.outer_gradient import rebase
 from islands.numerics.quantize import decode, size_bytes
+from islands.numerics.trimmed import share_trimmed
 from islands.numerics.weights import weight
-from islands.settings.run import Anchor, MergeRule, RunSettings
+from islands.settings.run import Anchor, MergeRule, RunSettings, Weighting
 from islands.syncer.actions import BeginMerge
 from islands.syncer.admission import Check
 from islands.syncer.events import MergeFacts
@@ -60,6 +61,7 @@ class Vault:
         self._layout = layout
         self._optimizer = optimizer
         self._averaged = settings.merge is MergeRule.AVERAGE
+        self._trim = share_trimmed(settings.merge, settings.trim)
         self._units = [self._units_of(index) for index in range(len(layout.fragments))]
         self._shelves: list[_FragmentValues] = [_FragmentValues({}, {}) for _ in layout.fragments]
         self._seeds: dict[tuple[int, LearnerName, Incarnation], _Seed] = {}
@@ -179,7 +181,8 @@ class Vault:
         shelf = self._shelves[action.fragment]
         current = shelf.values[action.current]
         units = self._units[action.fragment]
-        weights = [weight(p.tokens, p.steps, self._settings.weighting) for p in action.parts]
+        weighting = Weighting.UNIFORM if self._settings.merge.robust else self._settings.weighting
+        weights = [weight(p.tokens, p.steps, weighting) for p in action.parts]
         contributions: list[Measured] = []
         for part in action.parts:
             measured = self._waiting[part.ticket][part.connection]
@@ -196,6 +199,7 @@ class Vault:
             contributions,
             weights,
             units,  # type: ignore[arg-type]
+            trim=self._trim,
         )
         self._shelve(shelf, action.target, step.value, step.state)
         return MergeFacts(

@@ -24,7 +24,7 @@ from islands.settings.host import (
     SyncerOptions,
 )
 from islands.settings.quantities import rate, size
-from islands.settings.run import OuterSettings, Precision, RunSettings
+from islands.settings.run import MergeRule, OuterSettings, Precision, RunSettings
 from islands.training.process_memory import TrainerMemory
 
 MIB = 2**20
@@ -106,6 +106,7 @@ def test_the_least_bandwidth_for_a_grace() -> None:
         ({"quorum": 4}, "quorum is 4 and there are 3 learners"),
         ({"budget_tokens": None}, "the run goes on until stopped"),
         ({"overlap_steps": 0}, "overlap_steps is 0: grace is always 0"),
+        ({"merge": MergeRule.MEDIAN, "quorum": 2}, "merge is median and a round may close with 2"),
         (
             {"outer": OuterSettings(learning_rate=0.9, momentum=0.9)},
             "set outer.momentum to 0 and outer.learning_rate to 1 or less",

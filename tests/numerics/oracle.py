@@ -63,6 +63,25 @@ def merge(deltas: Sequence[ArrayLike], weights: Sequence[float], units: Sequence
     return merged
 
 
+def trimmed(deltas: Sequence[ArrayLike], trim: float, units: Sequence[Unit]) -> Double:
+    """Each coordinate's mean without its extremes, rescaled to the median norm, at most √M-fold."""
+    rows = np.array(deltas, np.float64)
+    count = len(rows)
+    if count == 1:
+        return rows[0]
+    dropped = min(max(1, int(np.floor(trim * count + 1e-9))), (count - 1) // 2)
+    merged = np.full(rows.shape[1], np.nan)
+    for unit in units:
+        where = slice(unit.offset, unit.offset + unit.size)
+        kept = [np.sort(column)[dropped : count - dropped] for column in rows[:, where].T]
+        middle = np.mean(kept, axis=1)
+        if unit.stepped:
+            usual = np.median(np.linalg.norm(rows[:, where], axis=1))
+            middle = phi(middle) * min(usual, np.sqrt(count) * np.linalg.norm(middle))
+        merged[where] = middle
+    return merged
+
+
 @dataclass
 class Syncer:
     """One fragment of a syncer: Θ and v, stepped by SGD with momentum."""

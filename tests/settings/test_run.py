@@ -30,6 +30,8 @@ from islands.settings.run import OuterSettings, RunSettings, Timing
         ({"seed": -1}, "seed is -1"),
         ({"grace_safety": 1.5}, r"grace_safety is 1.5; it must be in \[0, 1\]"),
         ({"final_learning_rate_share": -0.1}, "final_learning_rate_share is -0.1"),
+        ({"trim": 0.5}, "trim is 0.5; it must be above 0, and below 0.5"),
+        ({"trim": 0.0}, "trim is 0.0"),
         ({"run": "a b"}, "run is 'a b'; it must be 1 to 64 letters"),
     ],
 )
