@@ -82,7 +82,7 @@ def _syncer(made: "Estimate") -> Rows:
     return (
         ("Memory of the syncer", "", ""),
         ("  values", size(memory.values), "kept versions, float32"),
-        ("  outer state", size(memory.outer), "momentum"),
+        ("  outer state", size(memory.outer), "of the outer optimizer"),
         ("  open rounds", size(memory.rounds), "contributions that wait, at most"),
         ("  total", size(memory.total), ""),
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from islands.layout.leaves import VALUE_BYTES, Layout
+from islands.numerics.outer_choice import state_values
 from islands.numerics.stability import overlong_because
 from islands.settings.run import Precision, RunSettings
 from islands.training.process_memory import ADAM_MOMENTS, Processes, TrainerMemory, processes
@@ -158,6 +159,7 @@ def estimate(
     sizes = [fragment.size * VALUE_BYTES for fragment in layout.fragments]
     value = sum(sizes)
     wire = value // 2 if settings.precision is Precision.BFLOAT16 else value
+    outer = value * state_values(settings.outer)
     rounds_open = settings.open_rounds_max(fragments)
     trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
     copied = sum(sorted(sizes)[-rounds_open:]) * wire // value
@@ -181,15 +183,15 @@ def estimate(
         ),
         syncer=SyncerMemory(
             values=value * (settings.staleness_max + 2),
-            outer=value,
+            outer=outer,
             rounds=learners * sum(sorted(sizes)[-rounds_open:]),
         ),
         start_bytes=value,
         up_per_step=wire / settings.interval_steps,
         down_per_step=value / settings.interval_steps,
-        disk_per_round=2 * value // fragments,
-        disk_per_step=2 * value / settings.interval_steps,
-        disk_bytes=SLOTS * 2 * value,
+        disk_per_round=(value + outer) // fragments,
+        disk_per_step=(value + outer) / settings.interval_steps,
+        disk_bytes=SLOTS * (value + outer),
         rounds_open=rounds_open,
         exchange_bytes=max(sizes) * wire // value + max(sizes),
         processes=processes(layout, settings, held, learners=learners),

@@ -29,7 +29,8 @@ from islands.learner.actor import LearnerActor
 from islands.learner.compute import Compute, StepReport
 from islands.learner.moments_checkpoint import CheckpointFile
 from islands.numerics.merge import warm_up
-from islands.numerics.outer import OuterOptimizer, Sgd
+from islands.numerics.outer import OuterOptimizer
+from islands.numerics.outer_choice import outer_optimizer
 from islands.observer.actor import ObserverActor
 from islands.settings.run_spec import RunSpec
 from islands.syncer.actor import SyncerActor
@@ -151,7 +152,7 @@ def make_syncer(
         context,
         disk=disk,
         workers=workers,
-        optimizer=optimizer or Sgd.of(context.settings.outer),
+        optimizer=optimizer or outer_optimizer(context.settings.outer),
         credentials=credentials,
         shards=shards,
         rng=rng or chance(),

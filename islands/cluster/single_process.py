@@ -35,7 +35,8 @@ from islands.layout.mesh import shares
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread, StepReport
 from islands.messages.protocol import MESSAGE_TYPES
-from islands.numerics.outer import OuterOptimizer, Sgd
+from islands.numerics.outer import OuterOptimizer
+from islands.numerics.outer_choice import outer_optimizer
 from islands.settings.run import Adoption, Precision, RunSettings
 from islands.settings.run_spec import RunSpec
 from islands.settings.wire_limits import limits_of
@@ -100,7 +101,7 @@ class LocalSystem:
         self.model = self._trainer(0, None)
         self.folder: RunFolder
         self.values: list[NDArray[np.float32]] = []
-        self._outer = outer or Sgd.of(settings.outer)
+        self._outer = outer or outer_optimizer(settings.outer)
         self._evaluate_every_s = evaluate_every_s
         self._credentials = Credentials(settings.run, secrets.token_bytes(32))
         self._rng = random.Random(settings.seed)

@@ -4,6 +4,7 @@ Where to find what:
 
 ========================================  ==================
 what all members of a run agree on        `run.py`
+the outer optimizer                       `outer.py`
 what is configured on one host            `host.py`
 options that commands share               `groups.py`
 settings, task and layout, serialized     `run_spec.py`

@@ -10,6 +10,21 @@ from enum import StrEnum
 from math import ceil, inf
 
 from islands.errors import SettingsError
+from islands.settings.outer import OuterSchedule, OuterSettings, check_outer
+
+__all__ = [
+    "Adoption",
+    "Anchor",
+    "Automatic",
+    "MergeRule",
+    "OuterSchedule",
+    "OuterSettings",
+    "PaceBy",
+    "Precision",
+    "RunSettings",
+    "Timing",
+    "Weighting",
+]
 
 REPORTS_PER_ROUND = 8
 """Progress reports per interval between rounds; fewer if it has fewer steps (see `pace.py`)."""
@@ -90,24 +105,6 @@ class Precision(StrEnum):
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
-
-
-@dataclass(frozen=True, slots=True)
-class OuterSettings:
-    """The outer optimizer: SGD with (Nesterov) momentum on the merged direction.
-
-    By default the merged direction is applied as it is. The DiLoCo papers use 0.7 and 0.9 with
-    plain averages; under RDA these swing from four learners on (`islands.numerics.stability`).
-
-    Args:
-        learning_rate: η, outer learning rate, dimensionless.
-        momentum: μ, share of the momentum that is kept at each merge.
-        nesterov: look ahead along the momentum.
-    """
-
-    learning_rate: float = 1.0
-    momentum: float = 0.0
-    nesterov: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +220,7 @@ class RunSettings:
                 raise SettingsError(f"{name} is {value}; it must be at least {least}")
         for name in ABOVE_ZERO:
             _above_zero(name, getattr(self, name))
-        _above_zero("outer.learning_rate", self.outer.learning_rate)
-        if not 0 <= self.outer.momentum < 1:
-            message = f"outer.momentum is {self.outer.momentum}; it must be in [0, 1)"
-            raise SettingsError(message)
+        check_outer(self.outer)
         for name in SHARES:
             value = getattr(self, name)
             if not 0 <= value <= 1:

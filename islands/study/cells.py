@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from islands.errors import SettingsError
+from islands.numerics.outer_choice import outer_optimizer
 from islands.settings.nested import put
 from islands.settings.run import Adoption, MergeRule, OuterSettings, Precision, RunSettings
 from islands.settings.study import StudyOptions
@@ -27,6 +28,9 @@ RESULT_FORMAT = 2
 """Part of every fingerprint: results of another format are computed again."""
 
 DECIDED_BY_THE_STUDY = ("run", "seed", "budget_tokens", "budget_s")
+MAPPINGS = ("arguments",)
+"""Settings whose keys are the user's own."""
+
 DATA_PARALLEL_INTERVAL_STEPS = 8
 """How often data-parallel training publishes what it has learnt, for the curve."""
 
@@ -148,6 +152,7 @@ def _settings(base: RunSettings, cell: Cell, place: str) -> RunSettings:
     told = _merged(msgspec.to_builtins(base), cell.run, place)
     try:
         settings = msgspec.convert(told, RunSettings)
+        outer_optimizer(settings.outer)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{place}: {error}") from error
     except SettingsError as error:
@@ -180,7 +185,7 @@ def _merged(
         if key not in base:
             raise SettingsError(f"unknown key {place}.{key}{_hint(key, base)}")
         inner = base[key]
-        if isinstance(inner, dict):
+        if isinstance(inner, dict) and key not in MAPPINGS:
             if not isinstance(value, dict):
                 raise SettingsError(f"{place}.{key} is {value!r}; it must hold settings")
             merged[key] = _merged(inner, value, f"{place}.{key}")

@@ -6,8 +6,9 @@ base. The temporary memory of a step on CPU is what XLA reports of the compiled 
 an evaluation is measured where the dry run makes one:
 
 =========  ============================================================================
-syncer     (s + 2)·V kept versions, V outer state, at a merge the new version and the new state
-           of a fragment (2·F), M·R·F contributions that wait or are being merged
+syncer     (s + 2)·V kept versions, V outer state (o·V if the outer optimizer keeps o values per
+           parameter), at a merge the new version and the new state of a fragment (F + o·F), M·R·F
+           contributions that wait or are being merged; JAX, for an optimizer of optax
 learner    what its trainer holds, a fragment that arrives (F), and contributions (w·F each): one
            of every fragment that is asked for or due next, R + 2 at most, and one on its way to
            the host, which may still need an older base (F/2: between nothing and F were seen);
@@ -25,6 +26,8 @@ measured (Linux, CPython 3.11, x86-64; XLA at 27M and 52M parameters on CPU).
 from dataclasses import dataclass
 
 from islands.layout.leaves import VALUE_BYTES, Layout
+from islands.numerics.outer_choice import state_values
+from islands.settings.outer import OPTAX
 from islands.settings.run import Precision, RunSettings
 from messaging.codec.tensors import POOL_BYTES
 
@@ -41,7 +44,6 @@ JAX_AT_A_LEARNER = 450_000_000
 """Further memory that JAX takes for its code and for functions that it compiles."""
 
 VERSIONS_BESIDES_STALE = 2
-FRAGMENTS_AT_A_MERGE = 2
 FRAGMENTS_DUE = 2
 FRAGMENTS_AT_THE_HUB = 2
 WHOLE_VALUES_AT_THE_END = 3
@@ -157,7 +159,9 @@ def syncer_bytes(sizes: list[int], settings: RunSettings, learners: int) -> int:
     whole = sum(sizes)
     at_once = sum(sizes[-settings.open_rounds_max(len(sizes)) :])
     kept = (settings.staleness_max + VERSIONS_BESIDES_STALE) * whole
-    held = kept + whole + FRAGMENTS_AT_A_MERGE * sizes[-1] + learners * at_once
+    outer = state_values(settings.outer)
+    held = kept + outer * whole + (1 + outer) * sizes[-1] + learners * at_once
+    held += JAX_AT_THE_HUB if settings.outer.kind == OPTAX else 0
     return round(held * HEAP_SHARE) if sizes[-1] < HEAP_BYTES_MAX else held
 
 

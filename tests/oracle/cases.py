@@ -7,6 +7,7 @@ from islands.settings.run import (
     Adoption,
     Anchor,
     MergeRule,
+    OuterSchedule,
     OuterSettings,
     Precision,
     RunSettings,
@@ -42,6 +43,30 @@ CASES = {
         _case("no-momentum", outer=OuterSettings(learning_rate=1.0, momentum=0.0), quorum=2),
         _case(
             "no-look-ahead", outer=OuterSettings(learning_rate=0.7, momentum=0.6, nesterov=False)
+        ),
+        _case(
+            "warm-up-restarts-and-cosine",
+            outer=OuterSettings(
+                *(0.9, 0.8),
+                momentum_warmup=9,
+                restart_every=7,
+                schedule=OuterSchedule.COSINE,
+                schedule_merges=12,
+            ),
+        ),
+        _case(
+            "delayed-nesterov",
+            outer=OuterSettings(
+                *(0.7, 0.9),
+                optimizer="delayed_nesterov",
+                delay_merges=3,
+                schedule=OuterSchedule.LINEAR,
+                schedule_merges=15,
+            ),
+        ),
+        _case(
+            "adam",
+            outer=OuterSettings(0.05, optimizer="adam", arguments={"b1": 0.8}),
         ),
         _case("carried-on", adoption=CARRY),
         _case(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from islands.identities import SYNCER
 from islands.layout.leaves import Fragment, Unit
 from islands.messages.training import Contribution
-from islands.settings.run import RunSettings
+from islands.settings.run import OuterSettings, RunSettings
 from tests.numerics import oracle
 from tests.oracle.run import Recording
 from tests.oracle.wire import Crossing
@@ -49,6 +49,7 @@ class Rules:
     momentum: float
     nesterov: bool
     norm_limit: float
+    outer: OuterSettings
     forget_momentum: Literal["never", "always", "at a restart"] = "never"
     clip: bool = True
     weights_reversed: bool = False
@@ -65,6 +66,7 @@ class Rules:
             momentum=settings.outer.momentum,
             nesterov=settings.outer.nesterov,
             norm_limit=settings.norm_limit,
+            outer=settings.outer,
         )
 
     def but(self, **changes: object) -> "Rules":
@@ -235,25 +237,28 @@ class Replay:
 
     def errors(self, rules: Rules) -> list[float]:
         """‖published step − recomputed step‖ / ‖recomputed step‖ of every version, in order."""
-        momenta: dict[tuple[int, Number], Double] = {}
+        memories: dict[tuple[int, Number], oracle.Memory] = {}
+        outer = replace(
+            rules.outer,
+            learning_rate=rules.learning_rate,
+            momentum=rules.momentum,
+            nesterov=rules.nesterov,
+        )
         found = []
         for merge in self.merges(rules.norm_limit):
             values = self.values[merge.fragment]
             before = values[merge.before]
             direction = self._direction(merge, rules)
-            momentum = momenta.get((merge.fragment, merge.before), np.zeros_like(direction))
+            memory = memories.get((merge.fragment, merge.before), {})
             restarted = merge.number[0] > merge.before[0]
             if rules.forget_momentum == "always" or (
                 rules.forget_momentum == "at a restart" and restarted
             ):
-                momentum = np.zeros_like(direction)
-            state = oracle.Syncer(
-                before, momentum, rules.learning_rate, rules.momentum, rules.nesterov
-            )
-            state.step(direction)
-            momenta[merge.fragment, merge.number] = state.momentum
-            missed = np.linalg.norm(values[merge.number] - state.value)
-            found.append(float(missed / np.linalg.norm(state.value - before)))
+                memory = {}
+            value, after = oracle.outer_step(outer, before, memory, direction)
+            memories[merge.fragment, merge.number] = after
+            missed = np.linalg.norm(values[merge.number] - value)
+            found.append(float(missed / np.linalg.norm(value - before)))
         return found
 
     def _direction(self, merge: Merge, rules: Rules) -> Double:
