@@ -54,7 +54,7 @@ def _plan(found: "Findings", made: "Estimate") -> Rows:
     return (
         ("The run", "", ""),
         ("  parameters", f"{made.elements:,}", "trained, or of a state that is averaged"),
-        ("  fragments", f"{made.fragments}", f"{sizes}{wanted}"),
+        ("  fragments", f"{made.fragments}", f"{made.pattern}, {sizes}{wanted}"),
         ("  rounds open", f"{made.rounds_open}", "at once, at most"),
         ("  learners", f"{made.learners}", "more may join"),
         ("  folder", "", str(found.folder)),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from islands.layout.leaves import VALUE_BYTES, Layout
+from islands.layout.patterns import Pattern
 from islands.numerics.outer_choice import state_values
 from islands.numerics.stability import overlong_because
 from islands.settings.run import Precision, RunSettings
@@ -80,6 +81,7 @@ class Estimate:
         elements: N, the number of trainable elements.
         fragments: P of the plan.
         fragments_wanted: P asked for.
+        pattern: how tensors are spread over fragments.
         smallest: bytes of the smallest fragment's value.
         largest: bytes of the largest fragment's value.
         learners: M, the number of learners.
@@ -103,6 +105,7 @@ class Estimate:
     elements: int
     fragments: int
     fragments_wanted: int
+    pattern: Pattern
     smallest: int
     largest: int
     learners: int
@@ -168,6 +171,7 @@ def estimate(
         elements=layout.size,
         fragments=fragments,
         fragments_wanted=settings.fragments,
+        pattern=layout.pattern,
         smallest=min(sizes),
         largest=max(sizes),
         learners=learners,

@@ -128,6 +128,7 @@ class LocalSystem:
         return JaxTrainer(
             self.task,
             self.settings.fragments,
+            pattern=self.settings.pattern,
             seed=self.settings.seed,
             learner_seed=index,
             devices=devices,

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import TaskError
+from islands.layout.patterns import Pattern
 
-Pattern = Literal["balanced", "strided", "layers"]
 Rule = Literal["average", "rda"]
 
 MIN_RDA_ELEMENTS = 64

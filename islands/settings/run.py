@@ -10,6 +10,7 @@ from enum import StrEnum
 from math import ceil, inf
 
 from islands.errors import SettingsError
+from islands.layout.patterns import Pattern
 from islands.settings.outer import OuterSchedule, OuterSettings, check_outer
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "OuterSchedule",
     "OuterSettings",
     "PaceBy",
+    "Pattern",
     "Precision",
     "RunSettings",
     "Timing",
@@ -146,6 +148,8 @@ class RunSettings:
         run: name of the run; a peer of another run is refused.
         interval_steps: H, inner steps between two merges of the same fragment.
         fragments: P, wanted number of fragments; a small model is cut into fewer.
+        pattern: which tensors share a fragment: `balanced` makes fragments of equal size, `layers`
+            gives each of them consecutive layers, `strided` every P-th layer.
         quorum: K, contributions that must have arrived before a round may close; None = all asked,
             `auto` = those that come soon enough to be worth their wait.
         overlap_steps: τ, steps behind which communication may be hidden; `auto` = as many as an
@@ -180,6 +184,7 @@ class RunSettings:
     run: str = "run"
     interval_steps: int = 24
     fragments: int = 24
+    pattern: Pattern = Pattern.BALANCED
     quorum: int | Automatic | None = 1
     overlap_steps: int | Automatic = 2
     grace_safety: float = 0.8

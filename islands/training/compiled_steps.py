@@ -23,8 +23,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt
 
 from islands.layout.device_transfer import Leaves
 from islands.layout.fragments import plan
-from islands.layout.leaves import STATE_PREFIX, Layout, Leaf, Pattern
+from islands.layout.leaves import STATE_PREFIX, Layout, Leaf
 from islands.layout.leaves import Role as LeafRole
+from islands.layout.patterns import Pattern
 from islands.training.moment_pieces import MomentPlan, plan_moments, words_of
 from islands.training.task import Task, TaskState, path_of
 from islands.training.task_trace import (

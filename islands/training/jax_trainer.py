@@ -37,8 +37,9 @@ from islands.layout.device_transfer import (
     touched,
 )
 from islands.layout.fragments import MIN_PIECE_BYTES
-from islands.layout.leaves import Layout, Pattern
+from islands.layout.leaves import Layout
 from islands.layout.mesh import Placement, placed
+from islands.layout.patterns import Pattern
 from islands.training.compiled_steps import CompiledSteps, compiled_steps_for, copied_words
 from islands.training.evaluation import evaluated
 from islands.training.moment_pieces import MomentSnapshot, Part, is_key, joined
@@ -124,7 +125,7 @@ class JaxTrainer:
         task: Task[PyTree],
         fragments: int = 24,
         *,
-        pattern: Pattern = "balanced",
+        pattern: Pattern = Pattern.BALANCED,
         seed: int = 0,
         learner_seed: int = 0,
         device: jax.Device | None = None,

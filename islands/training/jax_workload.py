@@ -52,7 +52,9 @@ class JaxWorkload(Workload):
 
     def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
         """Compute the sizes of parameters, base, moments and gradients from their shapes."""
-        program = compiled_steps_for(self.task, settings.fragments, "balanced", MIN_PIECE_BYTES)
+        program = compiled_steps_for(
+            self.task, settings.fragments, settings.pattern, MIN_PIECE_BYTES
+        )
         local, frozen, carried = jax.eval_shape(program.init, jax.random.key(0))
         moments = jax.eval_shape(program.optimizer_state, local)
         trained = _bytes_of(local)
@@ -85,6 +87,7 @@ class JaxWorkload(Workload):
         return TaskCheck(
             self.task,
             fragments=settings.fragments,
+            pattern=settings.pattern,
             learning_rate=settings.learning_rate,
             values=values,
             room_bytes=room_bytes,
@@ -117,6 +120,7 @@ class JaxWorkload(Workload):
         return JaxTrainer(
             self.task,
             settings.fragments,
+            pattern=settings.pattern,
             seed=settings.seed,
             learner_seed=zlib.crc32(learner),
             devices=None if place is None else choose(jax.local_devices(), place.devices),

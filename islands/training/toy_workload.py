@@ -12,8 +12,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import InvariantError
+from islands.errors import InvariantError, SettingsError
 from islands.layout.leaves import VALUE_BYTES
+from islands.layout.patterns import Pattern
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan
 from islands.training.process_memory import TrainerMemory
@@ -57,7 +58,13 @@ class Sleeping(Workload):
         return TrainerMemory(0, VALUE_BYTES * self._make(settings, 1.0).layout.size, 0, 0)
 
     def plan(self, settings: RunSettings) -> RunPlan:
-        """Return the layout, with as many fragments as the settings ask for."""
+        """Return the layout, with as many fragments as the settings ask for.
+
+        Raises:
+            SettingsError: the pattern needs layers.
+        """
+        if settings.pattern is not Pattern.BALANCED:
+            raise SettingsError(f"pattern is {settings.pattern}; a toy has no layers: use balanced")
         trainer = self._make(settings, 1.0)
         return RunPlan(trainer.layout, trainer.shards)
 
