@@ -11,6 +11,7 @@ from math import ceil, inf
 
 from islands.errors import SettingsError
 from islands.layout.patterns import Pattern
+from islands.settings.combinations import Adoption, Anchor, MergeRule, why_unsupported
 from islands.settings.outer import OuterSchedule, OuterSettings, check_outer
 
 __all__ = [
@@ -72,34 +73,6 @@ class Weighting(StrEnum):
     TOKENS_SQUARED_PER_STEP = "tokens_squared_per_step"
     TOKENS = "tokens"
     UNIFORM = "uniform"
-
-
-class MergeRule(StrEnum):
-    """How contributions are merged into one direction."""
-
-    RADIAL_DIRECTIONAL = "rda"
-    AVERAGE = "average"
-    MEDIAN = "median"
-    TRIMMED_MEAN = "trimmed_mean"
-
-    @property
-    def robust(self) -> bool:
-        """Whether a minority of contributions cannot decide the direction."""
-        return self in (MergeRule.MEDIAN, MergeRule.TRIMMED_MEAN)
-
-
-class Adoption(StrEnum):
-    """What happens to the local value when a published one is adopted."""
-
-    OVERWRITE = "overwrite"
-    DELAY_CORRECTED = "delay_corrected"
-
-
-class Anchor(StrEnum):
-    """The published value against which a contribution is measured."""
-
-    CURRENT = "current"
-    BASE = "base"
 
 
 class Precision(StrEnum):
@@ -226,6 +199,9 @@ class RunSettings:
         for name in ABOVE_ZERO:
             _above_zero(name, getattr(self, name))
         check_outer(self.outer)
+        unsupported = why_unsupported(self.merge, self.outer, self.adoption, self.anchor)
+        if unsupported is not None:
+            raise SettingsError(unsupported)
         for name in SHARES:
             value = getattr(self, name)
             if not 0 <= value <= 1:

@@ -31,6 +31,7 @@ from islands.settings.run import (
     Anchor,
     Automatic,
     MergeRule,
+    OuterSchedule,
     OuterSettings,
     Precision,
     RunSettings,
@@ -208,6 +209,9 @@ MOMENT_PIECES_BYTES = (300, 1100, 4000)
 ROBUST = 0.25
 """Share of scenarios whose merge is a median or a trimmed mean."""
 
+OTHER_OUTER = 0.15
+"""Share of scenarios with each of the other outer steps."""
+
 NO_MOMENTUM = 0.1
 """Share of learners whose inner optimizer keeps no moments."""
 
@@ -240,7 +244,8 @@ def draw(seed: int) -> Scenario:
     if robust.random() < ROBUST:
         merge = robust.choice([rule for rule in MergeRule if rule.robust])
         settings = replace(settings, merge=merge, trim=robust.choice((0.1, 0.25, 0.4)))
-    settings = replace(settings, adoption=adoption)
+    outer = _draw_outer(random.Random(f"outer {seed}"), settings)
+    settings = replace(settings, adoption=adoption, outer=outer)
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
@@ -313,6 +318,25 @@ def _draw_settings(rng: random.Random, learners: int, *, budget_tokens: int) -> 
         timing=Timing(patience=rng.choice((0.1, 0.2, 0.3))),
         seed=rng.randrange(1000),
     )
+
+
+def _draw_outer(rng: random.Random, settings: RunSettings) -> OuterSettings:
+    """Draw a course or another optimizer for some scenarios; the others keep what they have."""
+    outer = settings.outer
+    kind = rng.random()
+    if kind < OTHER_OUTER:
+        schedule = rng.choice(tuple(OuterSchedule))
+        return replace(
+            outer,
+            momentum_warmup=rng.choice((0, 3, 20)),
+            restart_every=rng.choice((None, 1, 5)),
+            schedule=schedule,
+            schedule_merges=rng.choice((1, 10, 100)),
+        )
+    if kind < 2 * OTHER_OUTER and not settings.merge.robust:
+        delayed = OuterSettings(outer.learning_rate, outer.momentum, optimizer="delayed_nesterov")
+        return replace(delayed, delay_merges=rng.choice((1, 2, 5)))
+    return outer
 
 
 def _draw_faults(

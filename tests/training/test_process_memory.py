@@ -7,6 +7,7 @@ import pytest
 
 from islands.cli.dry_run import accelerated
 from islands.layout.leaves import Fragment, Layout, Leaf, layout_of
+from islands.layout.patterns import Pattern
 from islands.settings.run import Precision, RunSettings
 from islands.training.process_memory import (
     HUB_PROGRAM,
@@ -27,7 +28,7 @@ def layout(fragments: int) -> Layout:
     """Equal fragments of F bytes."""
     leaves = [Leaf(f"layers/{index}", (F // 4,)) for index in range(fragments)]
     equal = [Fragment(index, (), F // 4) for index in range(fragments)]
-    return layout_of(leaves, equal, "balanced", {})
+    return layout_of(leaves, equal, Pattern.BALANCED, {})
 
 
 def found(fragments: int, learners: int = 1, **changes: object) -> Processes:
@@ -78,7 +79,7 @@ def test_small_arrays_leave_gaps_in_the_heap() -> None:
     """Below the size from which on the system gives each array its own pages."""
     settings = RunSettings(interval_steps=16)
     leaves, equal = [Leaf("w", (F // 8,))], [Fragment(0, (), F // 8)]
-    small = processes(layout_of(leaves, equal, "balanced", {}), settings, TRAINER, learners=2)
+    small = processes(layout_of(leaves, equal, Pattern.BALANCED, {}), settings, TRAINER, learners=2)
     assert small.syncer - SYNCER_PROGRAM == round(1.15 * 9 * F / 2)
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import InvariantError, TaskError
 from islands.layout.fragments import Layout
+from islands.layout.patterns import Pattern
 from islands.training.compiled_steps import compiled_steps_for
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.task import Task, TaskState
@@ -463,7 +464,7 @@ class UnhashableTask(OddTask):
 def test_an_unhashable_task_trains_with_a_program_of_its_own() -> None:
     """A user's plain dataclass works, only without sharing."""
     task = UnhashableTask()
-    one, other = (compiled_steps_for(task, 4, "balanced", 64) for _ in range(2))
+    one, other = (compiled_steps_for(task, 4, Pattern.BALANCED, 64) for _ in range(2))
     assert one is not other
     layouts: tuple[Layout, Layout] = (one.layout, other.layout)
     assert layouts[0] == layouts[1]
