@@ -36,7 +36,7 @@ from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread, StepReport
 from islands.messages.protocol import MESSAGE_TYPES
 from islands.numerics.outer import OuterOptimizer, Sgd
-from islands.settings.run import Adoption, Precision, RunSettings
+from islands.settings.run import Precision, RunSettings
 from islands.settings.run_spec import RunSpec
 from islands.settings.wire_limits import limits_of
 from islands.syncer.actor import SyncerActor
@@ -132,7 +132,8 @@ class LocalSystem:
             devices=devices,
             model_parallel=1 if devices is None else self._model_parallel,
             precision=precision,
-            carries=self.settings.adoption is Adoption.DELAY_CORRECTED,
+            adoption=self.settings.adoption,
+            merges_moments=self.settings.merge_moments,
         )
 
     # --- the run ------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 `pulls.py` knows which pulls are open and which snapshot answers one; this module makes the answer.
 """
 
+from islands.identities import FragmentIndex
 from islands.learner.actions import Contribute, OfferSeed, PlanSnapshots, ReadValue, ToSyncer
 from islands.learner.core import Core
 from islands.learner.events import ContributionSkipped, SeedSkipped, SnapshotTaken, ValueRead
@@ -66,10 +67,30 @@ def answer_pulls(core: Core) -> None:
     """Answer the pulls that can be answered, then plan the snapshots that are due next."""
     for fragment in sorted(core.pulls.wanted):
         _answer(core, core.pulls.wanted[fragment])
-    plan = core.pulls.plan()
+    plan = _plan(core)
     if plan != core.planned:
         core.planned = plan
-        core.actions.append(PlanSnapshots(plan))
+        core.actions.append(plan)
+
+
+def _plan(core: Core) -> PlanSnapshots:
+    """Return the snapshots to take: those that pulls look ahead to, or those that are due."""
+    synchrony = core.synchrony
+    if synchrony is None or synchrony.anchor is None or (core.idle and not core.waiting):
+        return PlanSnapshots(core.pulls.plan())
+    due = synchrony.snapshots()
+    due |= {fragment: _least_steps(core, pull) for fragment, pull in core.pulls.wanted.items()}
+    return PlanSnapshots(tuple(map(FragmentIndex, due)), tuple(due.values()))
+
+
+def _least_steps(core: Core, pull: PullFragment) -> int:
+    """Return the least total of steps that the answer to a pull must hold."""
+    synchrony = core.synchrony
+    if synchrony is not None and synchrony.anchor is not None and (core.waiting or not core.idle):
+        due = synchrony.due(pull.ticket.round)
+        return min(due, core.steps) if core.waiting else due
+    account = core.accounts[pull.fragment]
+    return core.steps if core.idle else core.origin_steps + account.base_steps + 1
 
 
 def _answer(core: Core, pull: PullFragment) -> None:
@@ -79,7 +100,7 @@ def _answer(core: Core, pull: PullFragment) -> None:
         del core.pulls.wanted[pull.fragment]
         _decline(core, pull, "no step since its base")
         return
-    least_steps = core.steps if core.idle else base_steps + 1
+    least_steps = _least_steps(core, pull)
     snapshot = core.pulls.answerable(pull.fragment, base=account.version, least_steps=least_steps)
     if snapshot is None:
         return

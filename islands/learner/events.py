@@ -165,13 +165,15 @@ class StepFinished:
 class Idled:
     """Compute stopped at a boundary: it has no quota or no data, or was told to stop.
 
-    `order` is that of the newest `AllowSteps` that compute knew.
+    `order` is that of the newest `AllowSteps` that compute knew. `waiting` says that it has quota
+    and data, and that only `AllowSteps.until_steps` keeps it from stepping.
     """
 
     steps: int
     tokens: int
     leases: tuple[Lease, ...]
     order: int
+    waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

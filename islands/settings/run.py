@@ -17,6 +17,8 @@ REPORTS_PER_ROUND = 8
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LEAST = {
     "interval_steps": 1,
+    "interval_first_steps": 1,
+    "interval_growth_steps": 1,
     "fragments": 1,
     "quorum": 1,
     "overlap_steps": 0,
@@ -31,7 +33,7 @@ OVERLAP_LEAST = 2
 OVERLAP_SHARE = 4
 """A measured τ is at least `OVERLAP_LEAST`, and at most that or H / `OVERLAP_SHARE`."""
 WELL_STEPS = 100
-SHARES = ("grace_safety", "final_learning_rate_share")
+SHARES = ("grace_safety", "final_learning_rate_share", "local_share")
 
 
 class Automatic(StrEnum):
@@ -67,7 +69,22 @@ class Adoption(StrEnum):
     """What happens to the local value when a published one is adopted."""
 
     OVERWRITE = "overwrite"
+    MIX = "mix"
     DELAY_CORRECTED = "delay_corrected"
+
+
+class LearnerWaits(StrEnum):
+    """Whether a learner stands still until the merge of its contribution has arrived."""
+
+    NEVER = "never"
+    AT_TAU = "at_tau"
+
+
+class IntervalGrowth(StrEnum):
+    """How the interval between two merges of a fragment grows from its first length."""
+
+    LINEAR = "linear"
+    BY_RATE = "by_rate"
 
 
 class Anchor(StrEnum):
@@ -140,6 +157,11 @@ class RunSettings:
     Args:
         run: name of the run; a peer of another run is refused.
         interval_steps: H, inner steps between two merges of the same fragment.
+        interval_first_steps: H at the start of the run, from where it grows to `interval_steps`;
+            null = it is the same throughout.
+        interval_growth: how it grows: `linear` over `interval_growth_steps`, or `by_rate`, with the
+            inverse square of the inner learning rate.
+        interval_growth_steps: steps of the clock in which `linear` growth ends.
         fragments: P, wanted number of fragments; a small model is cut into fewer.
         quorum: K, contributions that must have arrived before a round may close; None = all asked,
             `auto` = those that come soon enough to be worth their wait.
@@ -150,10 +172,16 @@ class RunSettings:
         weighting: how a contribution is weighted in a merge.
         merge: rule for tensors that are not embeddings: `rda` merges length and direction apart,
             `average` takes the weighted average.
+        merge_moments: whether the moments of the inner optimizer are averaged with the parameters,
+            so that all learners step in one direction: AdamW then sends three times as much.
         anchor: published value against which a contribution is measured: the `current` one, as in
             the paper, or its own `base`.
         adoption: whether a published value replaces the local one (`overwrite`, as in the paper),
-            or local progress since the newest contribution in it is kept (`delay_corrected`).
+            is mixed with it (`mix`, as in Streaming DiLoCo), or local progress since the newest
+            contribution in it is kept (`delay_corrected`).
+        local_share: α, share of the local value that `adoption: mix` keeps.
+        learner_waits: whether a learner stands still τ steps after its contribution until the value
+            that contains it has arrived (`at_tau`, as DiLoCo does), or never.
         staleness_max: most versions by which a contribution's base may be behind.
         outer: settings of the outer optimizer.
         precision: element type of contributions on the wire.
@@ -171,6 +199,9 @@ class RunSettings:
 
     run: str = "run"
     interval_steps: int = 24
+    interval_first_steps: int | None = None
+    interval_growth: IntervalGrowth = IntervalGrowth.BY_RATE
+    interval_growth_steps: int = 500
     fragments: int = 24
     quorum: int | Automatic | None = 1
     overlap_steps: int | Automatic = 2
@@ -178,8 +209,11 @@ class RunSettings:
     pace_by: PaceBy = PaceBy.MEDIAN
     weighting: Weighting = Weighting.TOKENS_SQUARED_PER_STEP
     merge: MergeRule = MergeRule.RADIAL_DIRECTIONAL
+    merge_moments: bool = False
     anchor: Anchor = Anchor.CURRENT
     adoption: Adoption = Adoption.OVERWRITE
+    local_share: float = 0.5
+    learner_waits: LearnerWaits = LearnerWaits.NEVER
     staleness_max: int = 2
     outer: OuterSettings = field(default_factory=OuterSettings)
     precision: Precision = Precision.FLOAT32
@@ -219,7 +253,38 @@ class RunSettings:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise SettingsError(f"{name} is {value}; it must be in [0, 1]")
+        self._check_interval()
+        self._check_waiting()
         self._check_timing()
+
+    def _check_interval(self) -> None:
+        first = self.interval_first_steps
+        if first is None:
+            return
+        if first > self.interval_steps:
+            message = (
+                f"interval_first_steps is {first}; it must be at most interval_steps, "
+                f"{self.interval_steps}"
+            )
+            raise SettingsError(message)
+        if self.learner_waits is LearnerWaits.AT_TAU:
+            message = (
+                f"interval_first_steps is {first}; where learner_waits is at_tau the interval is "
+                "the same throughout"
+            )
+            raise SettingsError(message)
+
+    def _check_waiting(self) -> None:
+        waits = self.learner_waits is LearnerWaits.AT_TAU
+        if waits and self.overlap_steps is Automatic.AUTO:
+            message = "overlap_steps is auto; where learner_waits is at_tau it must be a number"
+            raise SettingsError(message)
+        if waits and self.overlap_steps_max >= self.interval_steps:
+            message = (
+                f"overlap_steps is {self.overlap_steps}; where learner_waits is at_tau it must be "
+                f"below interval_steps, {self.interval_steps}"
+            )
+            raise SettingsError(message)
 
     def _check_timing(self) -> None:
         timing = self.timing
@@ -236,8 +301,9 @@ class RunSettings:
         return self.interval_steps / fragments
 
     def report_interval_steps(self, fragments: int) -> int:
-        """Steps between two progress reports: max(1, ⌊H/(8·P)⌋)."""
-        return max(1, int(self.round_interval_steps(fragments) / REPORTS_PER_ROUND))
+        """Steps between two progress reports: max(1, ⌊h/(8·P)⌋) for the shortest interval h."""
+        shortest = self.interval_first_steps or self.interval_steps
+        return max(1, int(shortest / fragments / REPORTS_PER_ROUND))
 
     @property
     def well_steps(self) -> int:
@@ -256,14 +322,15 @@ class RunSettings:
             return max(OVERLAP_LEAST, self.interval_steps // OVERLAP_SHARE)
         return self.overlap_steps
 
-    def open_rounds(self, fragments: int, overlap_steps: int) -> int:
-        """Most rounds open at once with this τ: min(P, max(1, ⌈τ·P/H⌉))."""
-        hidden = ceil(overlap_steps * fragments / self.interval_steps)
+    def open_rounds(self, fragments: int, overlap_steps: int, interval_steps: float) -> int:
+        """Most rounds open at once with this τ and H: min(P, max(1, ⌈τ·P/H⌉))."""
+        hidden = ceil(overlap_steps * fragments / interval_steps)
         return min(fragments, max(1, hidden))
 
     def open_rounds_max(self, fragments: int) -> int:
-        """Most rounds open at once with the largest τ."""
-        return self.open_rounds(fragments, self.overlap_steps_max)
+        """Most rounds open at once with the largest τ and the shortest interval."""
+        shortest = self.interval_first_steps or self.interval_steps
+        return self.open_rounds(fragments, self.overlap_steps_max, shortest)
 
 
 def _above_zero(name: str, value: float | None) -> None:

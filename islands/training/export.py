@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from islands.errors import DiskError, UserError
 from islands.identities import FinalVersions
-from islands.layout.leaves import STATE_PREFIX, Layout
+from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, Layout
 from islands.settings.run_spec import RunSpec
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ def write_model(
 ) -> None:
     """Replace a file by one that holds these values as float32 tensors by their paths.
 
+    Moments of the inner optimizer that were merged with the parameters are left out.
+
     Raises:
         DiskError: the disk is full or broken; the old file stays.
     """
@@ -73,7 +75,9 @@ def write_model(
 
     fresh = path.with_suffix(".new")
     try:
-        save_file(layout.assemble(values), fresh, metadata)
+        arrays = layout.assemble(values)
+        shown = {path: x for path, x in arrays.items() if not path.startswith(MOMENTS_PREFIX)}
+        save_file(shown, fresh, metadata)
         fresh.replace(path)
     except (OSError, SafetensorError) as error:
         raise DiskError(f"{path} cannot be written: {error}") from error

@@ -15,7 +15,7 @@ from islands.errors import TaskError
 from islands.layout.fragments import MIN_PIECE_BYTES
 from islands.layout.leaves import VALUE_BYTES
 from islands.layout.mesh import choose
-from islands.settings.run import Adoption, Precision, RunSettings
+from islands.settings.run import Precision, RunSettings
 from islands.settings.run_spec import RunPlan
 from islands.training.compiled_steps import compiled_steps_for
 from islands.training.jax_settings import enable_compilation_cache
@@ -52,7 +52,10 @@ class JaxWorkload(Workload):
 
     def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
         """Compute the sizes of parameters, base, moments and gradients from their shapes."""
-        program = compiled_steps_for(self.task, settings.fragments, "balanced", MIN_PIECE_BYTES)
+        program = compiled_steps_for(
+            *(self.task, settings.fragments, "balanced", MIN_PIECE_BYTES),
+            merges_moments=settings.merge_moments,
+        )
         local, frozen, carried = jax.eval_shape(program.init, jax.random.key(0))
         moments = jax.eval_shape(program.optimizer_state, local)
         trained = _bytes_of(local)
@@ -122,7 +125,8 @@ class JaxWorkload(Workload):
             devices=None if place is None else choose(jax.local_devices(), place.devices),
             model_parallel=1 if place is None else place.model_parallel,
             precision=precision,
-            carries=settings.adoption is Adoption.DELAY_CORRECTED,
+            adoption=settings.adoption,
+            merges_moments=settings.merge_moments,
         )
 
 

@@ -179,6 +179,12 @@ class Accelerator(ToyTask):
         contained = 0.0 if sent is None else float(sent[0])
         self._held[fragment], self._drift[fragment] = value, self._drift[fragment] - contained
 
+    def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
+        """Hold the value, and a share of the drift from it."""
+        local = float(self._held[fragment][0]) - self._drift[fragment]
+        self._held[fragment] = value
+        self._drift[fragment] = share * (float(value[0]) - local)
+
     def finite(self) -> bool:
         """Return True: nothing here can become infinite."""
         return True

@@ -117,6 +117,15 @@ class Trainer(Protocol):
                 it contains none of this learner.
         """
 
+    def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
+        """Dispatch local := share · local + (1 − share) · value and base := value.
+
+        Args:
+            fragment: index of the fragment.
+            value: published value, flat float32, as for `adopt`.
+            share: α in [0, 1], share of the local value that is kept.
+        """
+
     def finite(self) -> bool:
         """Whether the whole local state is finite; waits for the device."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import UserError
-from islands.layout.leaves import Layout
+from islands.layout.leaves import MOMENTS_PREFIX, Layout
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 NAMES_TOLD = 3
@@ -31,6 +31,8 @@ def read_values(path: Path, layout: Layout) -> list[NDArray[np.float32]]:
             finite.
     """
     arrays = _load(path)
+    moments = [leaf for leaf in layout.leaves if leaf.path.startswith(MOMENTS_PREFIX)]
+    arrays |= {leaf.path: np.zeros(leaf.shape, np.float32) for leaf in moments}  # as they begin
     wanted = {leaf.path: leaf.shape for leaf in layout.leaves}
     missing = [name for name in wanted if name not in arrays]
     extra = [name for name in sorted(arrays) if name not in wanted]
