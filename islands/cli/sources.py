@@ -176,11 +176,11 @@ class Sources:
             ) from error
 
     def _hint(self, name: str, dashes: str = "") -> str:
-        near = _nearest(name, self.options, dashes)
-        for other in () if near else HAVE_A_FILE:
+        here = any(key.rpartition(".")[2] == name.rpartition(".")[2] for key in self.options)
+        for other in () if here else HAVE_A_FILE:
             if name in keys_of(other) and other is not self.options_class:
                 return f"; {help_text.CALLED[other]} has it, {self.program} has not"
-        return near or "; --help lists what there is"
+        return _nearest(name, self.options, dashes) or "; --help lists what there is"
 
 
 def _nearest(name: str, known: Iterable[str], dashes: str = "") -> str:
