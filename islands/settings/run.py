@@ -99,6 +99,9 @@ class Precision(StrEnum):
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
+    INT8 = "int8"
+    FP4 = "fp4"
+    TWO_BIT = "two_bit"
 
 
 @dataclass(frozen=True, slots=True)
