@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from islands.layout.leaves import VALUE_BYTES, Layout
+from islands.numerics.quantize import size_bytes
 from islands.numerics.stability import overlong_because
-from islands.settings.run import Precision, RunSettings
+from islands.settings.run import RunSettings
 from islands.training.process_memory import ADAM_MOMENTS, Processes, TrainerMemory, processes
 
 SNAPSHOTS_PER_FRAGMENT = 2
@@ -155,10 +156,11 @@ def estimate(
     fragments = len(layout.fragments)
     sizes = [fragment.size * VALUE_BYTES for fragment in layout.fragments]
     value = sum(sizes)
-    wire = value // 2 if settings.precision is Precision.BFLOAT16 else value
+    sent = [size_bytes(fragment.size, settings.precision) for fragment in layout.fragments]
+    taken = value // 2 if settings.precision.of_snapshots == "bfloat16" else value
     rounds_open = settings.open_rounds_max(fragments)
     trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
-    copied = sum(sorted(sizes)[-rounds_open:]) * wire // value
+    copied = sum(sorted(sizes)[-rounds_open:]) * taken // value
     held = trainer or TrainerMemory(trainable, value, ADAM_MOMENTS * trainable, trainable)
     made = Estimate(
         elements=layout.size,
@@ -183,13 +185,13 @@ def estimate(
             rounds=learners * sum(sorted(sizes)[-rounds_open:]),
         ),
         start_bytes=value,
-        up_per_step=wire / settings.interval_steps,
+        up_per_step=sum(sent) / settings.interval_steps,
         down_per_step=value / settings.interval_steps,
         disk_per_round=2 * value // fragments,
         disk_per_step=2 * value / settings.interval_steps,
         disk_bytes=SLOTS * 2 * value,
         rounds_open=rounds_open,
-        exchange_bytes=max(sizes) * wire // value + max(sizes),
+        exchange_bytes=max(sent) + max(sizes),
         processes=processes(layout, settings, held, learners=learners),
     )
     return _with_warnings(made, settings)

@@ -30,6 +30,7 @@ from islands.learner.compute import Compute, StepReport
 from islands.learner.moments_checkpoint import CheckpointFile
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import OuterOptimizer, Sgd
+from islands.numerics.quantize import warm_up as load_loops
 from islands.observer.actor import ObserverActor
 from islands.settings.run_spec import RunSpec
 from islands.syncer.actor import SyncerActor
@@ -72,6 +73,9 @@ def make_learner(
         kept: file in which an earlier process of this name left its moments.
     """
     worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
+    precision = context.settings.precision
+    if precision.on_host:
+        worker.submit(lambda: load_loops(precision), lambda _: None)
     rng = rng or chance()
     learner: LearnerActor = LearnerActor(name, context, compute, worker, rng, observe, tell, kept)
     return learner
@@ -146,6 +150,7 @@ def make_syncer(
     if workers is None:
         workers = worker_threads(name, lambda error: syncer.fail("worker", error))
         workers.merging.submit(warm_up, lambda _: None)
+        workers.inspecting.submit(lambda: load_loops(context.settings.precision), lambda _: None)
     syncer: SyncerActor = SyncerActor(
         name,
         context,

@@ -36,7 +36,7 @@ from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread, StepReport
 from islands.messages.protocol import MESSAGE_TYPES
 from islands.numerics.outer import OuterOptimizer, Sgd
-from islands.settings.run import Precision, RunSettings
+from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec
 from islands.settings.wire_limits import limits_of
 from islands.syncer.actor import SyncerActor
@@ -47,7 +47,7 @@ from islands.training.export import FINAL_FILE, metadata_of, write_model
 from islands.training.jax_settings import cpu_environment
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.task import Task
-from islands.training.trainer import Trainer, WirePrecision
+from islands.training.trainer import Trainer
 from messaging.codec.frames import Codec
 from messaging.links.memory_link import BULK_CAPACITY, MemoryNetwork
 
@@ -122,8 +122,6 @@ class LocalSystem:
         return self._processes
 
     def _trainer(self, index: int, devices: Sequence[Device] | None) -> JaxTrainer:
-        half = self.settings.precision is Precision.BFLOAT16
-        precision: WirePrecision = "bfloat16" if half else "float32"
         return JaxTrainer(
             self.task,
             self.settings.fragments,
@@ -131,7 +129,7 @@ class LocalSystem:
             learner_seed=index,
             devices=devices,
             model_parallel=1 if devices is None else self._model_parallel,
-            precision=precision,
+            precision=self.settings.precision.of_snapshots,
             adoption=self.settings.adoption,
             merges_moments=self.settings.merge_moments,
         )

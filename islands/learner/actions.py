@@ -49,8 +49,26 @@ class DropSyncerLink:
 
 
 @dataclass(frozen=True, slots=True)
+class SettleFeedback:
+    """Tell the error feedback of a fragment that all contributions up to a round are decided.
+
+    Of these, only the one that `merged` names was applied, if it names one.
+    """
+
+    fragment: FragmentIndex
+    epoch: int
+    round: int
+    merged: Merged | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResetFeedback:
+    """Drop what error feedback keeps: this learner starts over from published values."""
+
+
+@dataclass(frozen=True, slots=True)
 class Contribute:
-    """Send a snapshot; the actor fills in its digest."""
+    """Send a snapshot; the actor encodes it, and fills in its digest."""
 
     message: Contribution
     payload: memoryview = field(compare=False, repr=False)
@@ -190,6 +208,8 @@ Action = (
     | DialSyncer
     | DropSyncerLink
     | Contribute
+    | SettleFeedback
+    | ResetFeedback
     | OfferSeed
     | ToPeer
     | LoadCheckpoint

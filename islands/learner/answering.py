@@ -6,7 +6,13 @@
 from islands.identities import FragmentIndex
 from islands.learner.actions import Contribute, OfferSeed, PlanSnapshots, ReadValue, ToSyncer
 from islands.learner.core import Core
-from islands.learner.events import ContributionSkipped, SeedSkipped, SnapshotTaken, ValueRead
+from islands.learner.events import (
+    ContributionEncoded,
+    ContributionSkipped,
+    SeedSkipped,
+    SnapshotTaken,
+    ValueRead,
+)
 from islands.messages.training import (
     Contribution,
     ContributionDeclined,
@@ -31,12 +37,24 @@ def take_request(core: Core, request: FragmentRequest) -> None:
         core.actions.append(ReadValue(request, core.incarnation))
 
 
-def take_skipped(core: Core, event: ContributionSkipped | SeedSkipped) -> None:
-    """Treat the request as unanswered, because the link did not take the answer."""
-    if isinstance(event, SeedSkipped):
+def take_sending(
+    core: Core, event: ContributionEncoded | ContributionSkipped | SeedSkipped
+) -> None:
+    """Note how an answer goes out: if the link did not take it, the request is unanswered."""
+    if isinstance(event, ContributionEncoded):
+        _take_encoded(core, event)
+    elif isinstance(event, SeedSkipped):
         core.offered.pop(event.fragment, None)
     else:
         core.pulls.unanswered(event.fragment, event.ticket)
+
+
+def _take_encoded(core: Core, event: ContributionEncoded) -> None:
+    """Keep a contribution as it is sent, if its part of the local value is to be told from it."""
+    ticket = event.ticket
+    carries = core.settings.adoption is Adoption.DELAY_CORRECTED
+    if carries and core.settings.feeds_back and ticket.incarnation == core.incarnation:
+        core.accounts[event.fragment].encoded(ticket.epoch, ticket.round, event.payload)
 
 
 def take_pull(core: Core, pull: PullFragment) -> None:
@@ -117,7 +135,8 @@ def _answer(core: Core, pull: PullFragment) -> None:
         digest="",
     )
     carries = core.settings.adoption is Adoption.DELAY_CORRECTED
-    sent = snapshot.payload if carries else None  # subtracted from the local value once merged
+    later = core.settings.feeds_back  # what is sent is not encoded yet (`take_encoded`)
+    sent = snapshot.payload if carries and not later else None  # leaves the local value once merged
     account.answered(pull.ticket.epoch, pull.ticket.round, contribution.tokens, sent)
     core.actions.append(Contribute(contribution, snapshot.payload))
 

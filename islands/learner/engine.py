@@ -37,7 +37,7 @@ from islands.learner.fleet_clock import FleetClock
 from islands.messages.training import Merged
 from islands.numerics.quantize import decode
 from islands.settings.learning_rate import learning_rate
-from islands.settings.run import Precision, RunSettings
+from islands.settings.run import RunSettings
 from islands.training.trainer import PendingStep, Snapshot, Trainer, first_pass
 from messaging.codec.tensors import as_buffer
 
@@ -254,8 +254,12 @@ class Engine:
             self._began_at[fragment] += merged.steps
             assert adopt.sent is not None, "what is merged was sent, and is kept until then"
             size = self.trainer.layout.fragments[fragment].size
-            sent = decode(adopt.sent, size, self._settings.precision)
-        if self._began_at[fragment] == self.steps:  # no work is left, so avoid rounding errors
+            settings = self._settings
+            precision = settings.precision
+            kept = precision if settings.feeds_back else precision.of_snapshots
+            sent = decode(adopt.sent, size, kept)
+        lost = self._settings.feeds_back  # what the codec lost is in the local value, and stays
+        if self._began_at[fragment] == self.steps and not lost:  # avoid rounding errors
             self.trainer.adopt(fragment, _value(adopt))
         else:
             self.trainer.carry_on(fragment, _value(adopt), sent)
@@ -286,8 +290,7 @@ class Engine:
         if not self._may_snapshot(fragment, self.steps):
             return
         self._taken_at[fragment] = (self.steps, base)
-        halved = self._settings.precision is Precision.BFLOAT16
-        snapshot = self.trainer.snapshot(fragment, "bfloat16" if halved else "float32")
+        snapshot = self.trainer.snapshot(fragment, self._settings.precision.of_snapshots)
         self._snapshot_taken(PendingSnapshot(fragment, base, self.steps, self.tokens, snapshot))
 
     def _allow(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:

@@ -79,6 +79,15 @@ class UpdateArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class ContributionEncoded:
+    """A contribution was encoded, and is sent after this event."""
+
+    ticket: Ticket
+    fragment: FragmentIndex
+    payload: memoryview = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ContributionSkipped:
     """A contribution was not sent: the link refused it or changed, so the pull is unanswered."""
 
@@ -232,6 +241,7 @@ Event = (
     | FromSupervisor
     | FromSyncer
     | UpdateArrived
+    | ContributionEncoded
     | ContributionSkipped
     | SeedSkipped
     | StateRequested

@@ -11,6 +11,7 @@ from islands.learner.actions import (
     DialSyncer,
     DropSyncerLink,
     Exit,
+    ResetFeedback,
     ResetMoments,
     ToSupervisor,
     ToSyncer,
@@ -152,5 +153,7 @@ def _begin_anew(core: Core) -> None:
     core.accounts = [Account() for _ in core.accounts]
     core.adopting.clear()
     core.pulls.forget()
+    if core.settings.keeps_residuals:
+        core.actions.append(ResetFeedback())
     start_anew(core)
     show_life(core)

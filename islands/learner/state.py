@@ -21,11 +21,12 @@ from islands.learner.answering import (
     take_copy,
     take_pull,
     take_request,
-    take_skipped,
+    take_sending,
 )
 from islands.learner.core import Core
 from islands.learner.donating import take_read, take_state_request
 from islands.learner.events import (
+    ContributionEncoded,
     ContributionSkipped,
     Event,
     FromSupervisor,
@@ -189,8 +190,8 @@ class LearnerState:
                 take_tick(core, now_s, compiling=compiling)
             case LeaveRequested(reason):
                 begin_leaving(core, reason)
-            case ContributionSkipped() | SeedSkipped():
-                take_skipped(core, event)
+            case ContributionEncoded() | ContributionSkipped() | SeedSkipped():
+                take_sending(core, event)
             case TrainerMade():
                 take_made(core, event)
             case TrainerReady(batch_tokens):

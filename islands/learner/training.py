@@ -5,7 +5,7 @@ until the quota is used up or the run closes. An operator's pause or a departure
 """
 
 from islands.identities import Lease, Phase
-from islands.learner.actions import AdoptValue
+from islands.learner.actions import AdoptValue, SettleFeedback
 from islands.learner.core import Core
 from islands.learner.events import Idled, StepFinished, UpdateArrived, ValueAdopted
 from islands.learner.moments import Stage
@@ -115,6 +115,9 @@ def take_update(core: Core, event: UpdateArrived) -> None:
     if not event.intact or old or update.epoch < core.epoch_seen or core.incarnation is None:
         return
     core.adopting[update.fragment] = [*queue[1 - ADOPTING_MAX :], update]
+    if core.settings.keeps_residuals:
+        told = SettleFeedback(update.fragment, update.epoch, update.round, update.merged)
+        core.actions.append(told)
     corrected = core.settings.adoption is Adoption.DELAY_CORRECTED
     account = core.accounts[update.fragment]
     mixes = core.settings.adoption is Adoption.MIX and account.version is not None

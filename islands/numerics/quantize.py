@@ -83,13 +83,13 @@ def size_bytes(size: int, precision: Precision | str) -> int:
     return QUANTIZERS[Precision(precision)].size_bytes(size)
 
 
-def warm_up() -> None:
-    """Load or compile the loops of all formats, so that no contribution waits for it.
+def warm_up(precision: Precision) -> None:
+    """Load or compile the loops of a format, so that no contribution waits for it.
 
-    Compiling takes some seconds, once per installation. Call it from a worker thread.
+    Compiling takes some seconds, once per installation, and then half a second. Call it from a
+    worker thread.
     """
-    for precision in QUANTIZERS:
-        decode(encode(np.zeros(1, np.float32), precision), 1, precision)
+    decode(encode(np.zeros(1, np.float32), precision), 1, precision)
 
 
 def _encode_float32(values: Flat) -> Bytes:

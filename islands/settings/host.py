@@ -29,6 +29,7 @@ from islands.settings.groups import (
     device_indices,
 )
 from islands.settings.presets import Preset
+from islands.settings.run import Precision
 
 __all__ = [
     "FLAT",
@@ -220,6 +221,8 @@ class LearnerOptions:
             out over the rest.
         threads: number of XLA's CPU threads; by default one per core. Give 1 where learners share
             cores.
+        precision: element type of this learner's contributions, for a host with another link than
+            most; by default the run's.
         task_settings: this host's own arguments of the task's factory, such as rows per batch;
             they override those of the run.
     """
@@ -231,6 +234,7 @@ class LearnerOptions:
     folder: Path = Path(".islands")
     devices: str = "all"
     model_parallel: int = 1
+    precision: Precision | None = None
     threads: int | None = None
     task_settings: dict[str, object] = field(default_factory=dict)
 

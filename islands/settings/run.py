@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import ceil, inf
+from typing import Literal
 
 from islands.errors import SettingsError
 
@@ -94,6 +95,10 @@ class Anchor(StrEnum):
     BASE = "base"
 
 
+SnapshotPrecision = Literal["float32", "bfloat16"]
+"""Element type in which a contribution leaves its device."""
+
+
 class Precision(StrEnum):
     """Element type of a contribution on the wire."""
 
@@ -102,6 +107,16 @@ class Precision(StrEnum):
     INT8 = "int8"
     FP4 = "fp4"
     TWO_BIT = "two_bit"
+
+    @property
+    def of_snapshots(self) -> SnapshotPrecision:
+        """Element type in which the device hands a contribution over."""
+        return "bfloat16" if self is Precision.BFLOAT16 else "float32"
+
+    @property
+    def on_host(self) -> bool:
+        """Whether contributions are encoded on the host, before they are sent."""
+        return self not in (Precision.FLOAT32, Precision.BFLOAT16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +202,9 @@ class RunSettings:
             that contains it has arrived (`at_tau`, as DiLoCo does), or never.
         staleness_max: most versions by which a contribution's base may be behind.
         outer: settings of the outer optimizer.
-        precision: element type of contributions on the wire.
+        precision: element type of contributions on the wire; `int8`, `fp4` and `two_bit` have
+            about 8, 4 and 2 bits per value.
+        error_feedback: with such a precision, send later what was lost by rounding.
         budget_tokens: tokens after which the run ends; None = until stopped.
         budget_s: seconds of training after which the run closes, from the first step on and without
             pauses; None = no limit.
@@ -220,6 +237,7 @@ class RunSettings:
     staleness_max: int = 2
     outer: OuterSettings = field(default_factory=OuterSettings)
     precision: Precision = Precision.FLOAT32
+    error_feedback: bool = True
     budget_tokens: int | None = None
     budget_s: float | None = None
     warmup_steps: int = 50
@@ -307,6 +325,16 @@ class RunSettings:
         """Steps between two progress reports: max(1, ⌊h/(8·P)⌋) for the shortest interval h."""
         shortest = self.interval_first_steps or self.interval_steps
         return max(1, int(shortest / fragments / REPORTS_PER_ROUND))
+
+    @property
+    def feeds_back(self) -> bool:
+        """Whether a learner sends later what its codec loses."""
+        return self.precision.on_host and self.error_feedback
+
+    @property
+    def keeps_residuals(self) -> bool:
+        """Whether what is lost is kept apart; else it stays in the local value, if it is kept."""
+        return self.feeds_back and self.adoption is Adoption.OVERWRITE
 
     @property
     def well_steps(self) -> int:

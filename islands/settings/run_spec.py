@@ -8,7 +8,7 @@ finds out before it joins.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -17,7 +17,7 @@ from islands.errors import DamagedError, RefusedError, UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.files.seals import read_sealed, write_sealed
 from islands.layout.leaves import Layout, layout_of
-from islands.settings.run import RunSettings
+from islands.settings.run import Precision, RunSettings
 
 SPEC_FILE = "run.json"
 PLAN_FILE = "plan.json"
@@ -62,6 +62,12 @@ class RunSpec:
             return msgspec.json.decode(text, type=RunSpec)
         except (msgspec.MsgspecError, UserError) as error:
             raise RefusedError(f"the run's settings are not understood here: {error}") from error
+
+    def with_precision(self, precision: Precision | None) -> "RunSpec":
+        """Return the spec as a learner with a precision of its own follows it; None: the run's."""
+        if precision is None:
+            return self
+        return replace(self, settings=replace(self.settings, precision=precision))
 
     def changed_from(self, earlier: "RunSpec") -> str | None:
         """The first part of an earlier spec that changed though it must not; None if none did."""

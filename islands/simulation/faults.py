@@ -300,7 +300,7 @@ def _draw_settings(rng: random.Random, learners: int, *, budget_tokens: int) -> 
         outer=OuterSettings(
             0.7, rng.choice((0.0, 0.5, 0.9)), nesterov=rng.choice((True, True, False))
         ),
-        precision=rng.choice((Precision.FLOAT32, Precision.BFLOAT16)),
+        precision=rng.choice(tuple(Precision)),
         budget_tokens=budget_tokens,
         learning_rate=0.02,
         timing=Timing(patience=rng.choice((0.1, 0.2, 0.3))),

@@ -19,7 +19,7 @@ from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
 from islands.numerics.outer_gradient import rebase
 from islands.numerics.quantize import decode, size_bytes
 from islands.numerics.weights import weight
-from islands.settings.run import Anchor, MergeRule, RunSettings
+from islands.settings.run import Anchor, MergeRule, Precision, RunSettings
 from islands.syncer.actions import BeginMerge
 from islands.syncer.admission import Check
 from islands.syncer.events import MergeFacts
@@ -90,9 +90,8 @@ class Vault:
         if not 0 <= contribution.fragment < len(self._shelves) or len(payload) != 1:
             return nothing, None
         size = self._layout.fragments[contribution.fragment].size
-        precision = self._settings.precision
-        wanted_bytes = size_bytes(size, precision)
-        if contribution.precision != precision.value or payload[0].nbytes != wanted_bytes:
+        precision = contribution.precision
+        if precision not in set(Precision) or payload[0].nbytes != size_bytes(size, precision):
             return nothing, None
         if digest(payload[0]) != contribution.digest:
             return replace(nothing, schema_ok=True), None

@@ -40,7 +40,7 @@ from islands.layout.device_transfer import (
 from islands.layout.fragments import MIN_PIECE_BYTES
 from islands.layout.leaves import Layout, Pattern
 from islands.layout.mesh import Placement, placed
-from islands.settings.run import Adoption
+from islands.settings.run import Adoption, SnapshotPrecision
 from islands.training.compiled_steps import CompiledSteps, compiled_steps_for, copied_words
 from islands.training.evaluation import evaluated
 from islands.training.moment_pieces import MomentSnapshot, Part, is_key, joined
@@ -50,7 +50,6 @@ from islands.training.trainer import (
     PendingStep,
     Snapshot,
     Trainer,
-    WirePrecision,
     first_pass,
 )
 
@@ -133,7 +132,7 @@ class JaxTrainer:
         device: jax.Device | None = None,
         devices: Sequence[jax.Device] | None = None,
         model_parallel: int = 1,
-        precision: WirePrecision = "float32",
+        precision: SnapshotPrecision = "float32",
         adoption: Adoption = Adoption.OVERWRITE,
         merges_moments: bool = False,
         min_piece_bytes: int = MIN_PIECE_BYTES,
@@ -215,7 +214,7 @@ class JaxTrainer:
         """Return the compiled step for a batch of these shapes, or None if there is none yet."""
         return self._program.compiled((self._step_name(batch), self._place.key))
 
-    def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
+    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
         """Dispatch base − local of a fragment and its copy to the host."""
         compiled, arguments = self._difference(self._ready(), fragment, precision)
         array = compiled(*arguments)
@@ -390,7 +389,7 @@ class JaxTrainer:
         value: Array = compiled(*arguments)
         return value
 
-    def _difference(self, model: _Model, fragment: int, precision: WirePrecision) -> _Call:
+    def _difference(self, model: _Model, fragment: int, precision: SnapshotPrecision) -> _Call:
         name, pieces = self._pieces(model.local, fragment)
         arguments = (model.base[fragment], *pieces)
         function = partial(difference, name[0], precision)

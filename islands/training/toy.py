@@ -22,13 +22,13 @@ from islands.errors import InvariantError
 from islands.layout.fragments import Layout, Leaf, default_role, plan
 from islands.numerics.adopt import delay_corrected, mixed
 from islands.numerics.outer_gradient import outer_gradient
+from islands.settings.run import SnapshotPrecision
 from islands.training.trainer import (
     MOMENT_PIECE_BYTES,
     MomentsCopy,
     PendingStep,
     Snapshot,
     Trainer,
-    WirePrecision,
 )
 from messaging.clock import Clock, MonotonicClock
 from messaging.codec.tensors import digest
@@ -218,7 +218,7 @@ class NumpyTrainer(ToyTask):
         self._local = self._local - np.float32(learning_rate) * self._moment
         return ToyStep(0.5 * float(gradient @ gradient))
 
-    def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
+    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
         """Copy base − local of a fragment, cast to the wire's precision."""
         where = self._ranges[fragment]
         wire = ml_dtypes.bfloat16 if precision == "bfloat16" else None

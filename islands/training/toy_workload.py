@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from islands.errors import InvariantError
 from islands.layout.leaves import VALUE_BYTES
-from islands.settings.run import RunSettings
+from islands.settings.run import RunSettings, SnapshotPrecision
 from islands.settings.run_spec import RunPlan
 from islands.training.process_memory import TrainerMemory
 from islands.training.toy import SleepingDevice, ToyTask
@@ -24,7 +24,6 @@ from islands.training.trainer import (
     PendingStep,
     Snapshot,
     Trainer,
-    WirePrecision,
 )
 from islands.training.workload import Place, Workload
 from messaging.codec.tensors import digest
@@ -85,7 +84,7 @@ class Transfer:
 
     base: NDArray[np.float32]
     drift: float
-    precision: WirePrecision
+    precision: SnapshotPrecision
 
     def buffer(self) -> memoryview:
         """Compute the difference and return its bytes in the wire's precision."""
@@ -160,7 +159,7 @@ class Accelerator(ToyTask):
         first_s, self.first_step_s = self.first_step_s, 0.0
         return self.device.occupy(0.0, max(0.0, first_s - self.device.step_s))
 
-    def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
+    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
         """Begin the transfer of the fragment's present drift."""
         return Transfer(self._held[fragment], self._drift[fragment], precision)
 

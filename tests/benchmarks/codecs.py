@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=16)
     options = parser.parse_args()
     began_s = time.perf_counter()
-    warm_up()
+    warm_up(Precision.INT8)
     print(f"warm-up: {time.perf_counter() - began_s:.2f} s; fragments of {options.mib} MiB")
     values = np.random.default_rng(0).standard_normal(options.mib * MIB // 4, np.float32)
     things: dict[tuple[str, str], Callable[[], object]] = {("copy", ""): values.copy}

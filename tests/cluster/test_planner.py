@@ -83,6 +83,7 @@ def test_traffic_does_not_depend_on_the_number_of_fragments() -> None:
     assert (half.up_per_step, half.down_per_step) == (V / 16, V / 8)
     assert half.exchange_bytes == V // 4 + V // 8
     assert made().start_bytes == V
+    assert made(precision=Precision.FP4).up_per_step == pytest.approx(V / 8 / 8, rel=0.02)
 
 
 def test_the_journal() -> None:

@@ -416,7 +416,7 @@ def test_any_optax_chain_may_be_the_outer_optimizer(tmp_path: Path) -> None:
         assert len(arrays) == 4, "value, count, mu and nu"
 
 
-@pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.BFLOAT16])
+@pytest.mark.parametrize("precision", list(Precision))
 def test_any_tree_is_a_model(precision: Precision, tmp_path: Path) -> None:
     """Tuples, a scalar and a bfloat16 leaf train and are exported, a large leaf cut by rows."""
     odd = settings(budget_tokens=1600, fragments=4, precision=precision)
