@@ -205,6 +205,9 @@ NARROW = 4.0
 MOMENT_PIECES_BYTES = (300, 1100, 4000)
 """Sizes of a piece of moments: they cut those of the toy model into eight pieces, two, or one."""
 
+WITH_FEEDBACK = 0.8
+"""Share of the runs with a codec on the host that have error feedback."""
+
 NO_MOMENTUM = 0.1
 """Share of learners whose inner optimizer keeps no moments."""
 
@@ -233,7 +236,7 @@ def draw(seed: int) -> Scenario:
     fleet = sum(host.batch_tokens / host.step_s for host in hosts.values())
     settings = _draw_settings(rng, len(hosts), budget_tokens=int(fleet * (heal_s + 10.0)))
     adoption = random.Random(f"adoption {seed}").choice(tuple(Adoption))
-    settings = replace(settings, adoption=adoption)
+    settings = _with_codec(random.Random(f"codec {seed}"), replace(settings, adoption=adoption))
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
@@ -300,12 +303,20 @@ def _draw_settings(rng: random.Random, learners: int, *, budget_tokens: int) -> 
         outer=OuterSettings(
             0.7, rng.choice((0.0, 0.5, 0.9)), nesterov=rng.choice((True, True, False))
         ),
-        precision=rng.choice(tuple(Precision)),
+        precision=rng.choice((Precision.FLOAT32, Precision.BFLOAT16)),
         budget_tokens=budget_tokens,
         learning_rate=0.02,
         timing=Timing(patience=rng.choice((0.1, 0.2, 0.3))),
         seed=rng.randrange(1000),
     )
+
+
+def _with_codec(rng: random.Random, settings: RunSettings) -> RunSettings:
+    """Have some runs encode contributions on the host, most of them with error feedback."""
+    codec = rng.choice((None, None, *(each for each in Precision if each.on_host)))
+    if codec is None:
+        return settings
+    return replace(settings, precision=codec, error_feedback=rng.random() < WITH_FEEDBACK)
 
 
 def _draw_faults(
