@@ -141,4 +141,4 @@ def _sample(hub: "Coordinator") -> str:
     workload = cast("JaxWorkload", hub.workload)
     task = cast("StdlibBytes", workload.task)
     params = workload.params_of(hub.spec.settings, hub.final_values())
-    return task.sample(params, PROMPT, 160).decode(errors="replace")
+    return (PROMPT + b"".join(task.sample(params, PROMPT, 160))).decode(errors="replace")

@@ -204,7 +204,7 @@ def hooks_of(
     """
 
     def export(values: list[Floats], cut: FinalVersions) -> None:
-        metadata = metadata_of(spec, context.layout, cut)
+        metadata = metadata_of(spec, context.layout.fingerprint, cut)
         write_model(folder / FINAL_FILE, context.layout, values, metadata)
 
     def leave_behind(values: list[Floats], cut: FinalVersions) -> None:

@@ -283,7 +283,7 @@ class LocalSystem:
         cut = syncer.state.cut(reason)
         assert cut is not None, "values are of versions"
         path = self.folder.path / FINAL_FILE
-        write_model(path, layout, self.values, metadata_of(spec, layout, cut))
+        write_model(path, layout, self.values, metadata_of(spec, layout.fingerprint, cut))
 
     def _keep_values(self) -> bool:
         """Copy the published values from the syncer; return False if a fragment has none yet."""

@@ -44,8 +44,8 @@ class _Tensors(Protocol):
         """Read the tensor at a path."""
 
 
-def metadata_of(spec: RunSpec, layout: Layout, cut: FinalVersions) -> dict[str, str]:
-    """Make the metadata of a file of parameters."""
+def metadata_of(spec: RunSpec, fingerprint: str, cut: FinalVersions) -> dict[str, str]:
+    """Make the metadata of a file of parameters; the fingerprint is that of their layout."""
     settings = msgspec.to_builtins(spec.settings)
     return {
         "format": "np",
@@ -56,7 +56,7 @@ def metadata_of(spec: RunSpec, layout: Layout, cut: FinalVersions) -> dict[str, 
         "tokens": str(cut.tokens),
         "versions": json.dumps([str(version) for version in cut.versions]),
         "reason": cut.reason,
-        "fingerprint": layout.fingerprint,
+        "fingerprint": fingerprint,
     }
 
 
@@ -64,6 +64,17 @@ def write_model(
     path: Path, layout: Layout, values: list[NDArray[np.float32]], metadata: dict[str, str]
 ) -> None:
     """Replace a file by one that holds these values as float32 tensors by their paths.
+
+    Raises:
+        DiskError: the disk is full or broken; the old file stays.
+    """
+    write_arrays(path, layout.assemble(values), metadata)
+
+
+def write_arrays(
+    path: Path, arrays: dict[str, NDArray[np.float32]], metadata: dict[str, str]
+) -> None:
+    """Replace a file by one that holds these tensors by their paths.
 
     Moments of the inner optimizer that were merged with the parameters are left out.
 
@@ -75,7 +86,6 @@ def write_model(
 
     fresh = path.with_suffix(".new")
     try:
-        arrays = layout.assemble(values)
         shown = {path: x for path, x in arrays.items() if not path.startswith(MOMENTS_PREFIX)}
         save_file(shown, fresh, metadata)
         fresh.replace(path)
