@@ -19,6 +19,7 @@ from islands.settings.run_reading import (
     ExportOptions,
     GenerateOptions,
     PlotOptions,
+    ReplayOptions,
 )
 from islands.settings.study import StudyOptions
 
@@ -83,6 +84,11 @@ COMMANDS: dict[str, Command] = {
         "islands.cli.plot",
         PlotOptions,
         "draw loss and evaluation of several runs, over tokens and over time",
+    ),
+    "replay": Command(
+        "islands.cli.replay",
+        ReplayOptions,
+        "redo a run's merges in float64 from what it recorded, and compare",
     ),
 }
 ROLES = "syncer, supervisor, learner and observer start by python -m islands.<role>"

@@ -92,6 +92,8 @@ class Estimate:
         disk_per_round: bytes that a round writes to the journal.
         disk_per_step: bytes that are written in a step of the pace-setting learner, on average.
         disk_bytes: bytes that the journal occupies.
+        recorded_per_step: bytes of merged contributions and values that are recorded in a step of
+            the pace-setting learner, on average; 0 if the run records none.
         rounds_open: largest number of rounds that are open at once.
         exchange_bytes: traffic of one round with one learner, both ways, for the largest fragment.
         processes: memory of each process on its host.
@@ -115,6 +117,7 @@ class Estimate:
     disk_per_round: int
     disk_per_step: float
     disk_bytes: int
+    recorded_per_step: float
     rounds_open: int
     exchange_bytes: int
     processes: Processes
@@ -159,6 +162,7 @@ def estimate(
     sent = [size_bytes(fragment.size, settings.precision) for fragment in layout.fragments]
     taken = value // 2 if settings.precision.of_snapshots == "bfloat16" else value
     rounds_open = settings.open_rounds_max(fragments)
+    recorded = value * (learners + 1) if settings.record_contributions else 0
     trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
     copied = sum(sorted(sizes)[-rounds_open:]) * taken // value
     held = trainer or TrainerMemory(trainable, value, ADAM_MOMENTS * trainable, trainable)
@@ -190,6 +194,7 @@ def estimate(
         disk_per_round=2 * value // fragments,
         disk_per_step=2 * value / settings.interval_steps,
         disk_bytes=SLOTS * 2 * value,
+        recorded_per_step=recorded / settings.interval_steps,
         rounds_open=rounds_open,
         exchange_bytes=max(sent) + max(sizes),
         processes=processes(layout, settings, held, learners=learners),

@@ -32,9 +32,10 @@ from islands.numerics.merge import warm_up
 from islands.numerics.outer import OuterOptimizer, Sgd
 from islands.numerics.quantize import warm_up as load_loops
 from islands.observer.actor import ObserverActor
+from islands.replay.record import ContributionRecorder
 from islands.settings.run_spec import RunSpec
 from islands.syncer.actor import SyncerActor
-from islands.syncer.hooks import Hooks
+from islands.syncer.hooks import Hooks, Recorder
 from islands.syncer.workers import SyncerWorkers, worker_threads
 from islands.tape import process_entries
 from islands.training.evaluation import EvaluateValues
@@ -218,4 +219,23 @@ def hooks_of(
         export=export,
         stopped=leave_behind,
         report=lambda state: msgspec.json.encode(share_of(state)),
+        recorder=recorder_in(folder, context, Sgd.of(context.settings.outer)),
     )
+
+
+def recorder_in(folder: Path, context: Context, optimizer: OuterOptimizer) -> Recorder | None:
+    """Return what records a syncer's merges in its run's folder, or None if the run wants none.
+
+    Args:
+        folder: the run's folder.
+        context: the syncer's context; its tape is told if the disk fails.
+        optimizer: the outer optimizer, of which the record names the class.
+    """
+    if not context.settings.record_contributions:
+        return None
+
+    def told(sentence: str) -> None:
+        context.tape.write(0.0, SYNCER, process_entries.Disk(sentence))
+
+    kind = type(optimizer).__name__
+    return ContributionRecorder(folder, context.settings, context.layout, kind, told)

@@ -23,7 +23,13 @@ from islands.actors.credentials import Credentials
 from islands.actors.ports import ProcessEnd
 from islands.actors.role_actor import Context
 from islands.cluster.composition import Cluster, ClusterSpec
-from islands.cluster.roles import journal_disk, make_learner, make_observer, make_syncer
+from islands.cluster.roles import (
+    journal_disk,
+    make_learner,
+    make_observer,
+    make_syncer,
+    recorder_in,
+)
 from islands.cluster.run_end import GOODBYE_S
 from islands.cluster.run_folder import RunFolder
 from islands.cluster.summary import SUMMARY_FILE, Summary, as_json, share_of, summarise
@@ -236,7 +242,10 @@ class LocalSystem:
             credentials=self._credentials,
             shards=self.task.shards,
             rng=rng,
-            hooks=Hooks(finished=self._cut),
+            hooks=Hooks(
+                finished=self._cut,
+                recorder=recorder_in(self.folder.path, self._context, self._outer),
+            ),
         )
 
     def _make_learner(self, name: str, rng: random.Random) -> LearnerActor:

@@ -215,6 +215,8 @@ class RunSettings:
         norm_limit: a contribution is rejected above this multiple of its fragment's median norm.
         timing: settings of all timeouts.
         seed: seed of the initial parameters, and of all randomness in the run.
+        record_contributions: whether the syncer keeps all that it merges in the run's folder, for
+            `islands replay`; --dry-run tells the size.
     """
 
     run: str = "run"
@@ -247,6 +249,7 @@ class RunSettings:
     norm_limit: float = 10.0
     timing: Timing = field(default_factory=Timing)
     seed: int = 0
+    record_contributions: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work.

@@ -6,6 +6,7 @@ from pathlib import Path
 from islands.errors import SettingsError
 from islands.settings.groups import at_least
 from islands.settings.host import POSITIONAL
+from islands.settings.run import MergeRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,33 @@ class PlotOptions:
             raise SettingsError("folders is empty; name the folders of one or several runs")
         if self.out.suffix != ".png":
             raise SettingsError(f"out is {self.out}; it must be a .png file to write")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """`islands replay`: redoes the merges of a run in float64 from what it recorded.
+
+    Args:
+        folder: folder of the run, which was started with --run.record_contributions.
+        merges: how many merges are redone, from the first; by default all.
+        merge: merge rule in place of the run's own, to see by how much it would be off.
+        json: whether to print one JSON object with every merge.
+    """
+
+    folder: Path | None = field(default=None, metadata=POSITIONAL)
+    merges: int | None = None
+    merge: MergeRule | None = None
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        named(self.folder)
+        if self.merges is not None:
+            at_least("merges", self.merges, 1)
 
 
 def named(folder: Path | None) -> Path:

@@ -28,6 +28,7 @@ RESUMABLE = frozenset(
         *("budget_tokens", "budget_s", "learning_rate", "warmup_steps", "total_steps"),
         *("final_learning_rate_share", "timing", "norm_limit", "quorum", "grace_safety"),
         *("overlap_steps", "pace_by", "weighting", "merge", "anchor", "interval_steps"),
+        "record_contributions",
     )
 )
 """Settings that may change when a restarted run continues; any other makes it another run."""

@@ -119,7 +119,8 @@ class SyncerActor(RoleActor[Event]):
         """Prepare the actor; `run` reads the journal and begins."""
         super().__init__(name, context)
         self.address = name
-        self.vault = Vault(context.settings, context.layout, optimizer)
+        self._hooks = hooks or Hooks()
+        self.vault = Vault(context.settings, context.layout, optimizer, self._hooks.recorder)
         self.waiting_bytes_most = 0
         self.state: SyncerState
         self._disk = disk
@@ -137,7 +138,6 @@ class SyncerActor(RoleActor[Event]):
         self._shards = shards
         self._rng = rng
         self._initial = initial
-        self._hooks = hooks or Hooks()
         self._acceptor: LinkAcceptor | None = None
         self._callers = ConnectionIndex()
         self._undelivered: dict[int, None] = {}
@@ -269,6 +269,7 @@ class SyncerActor(RoleActor[Event]):
             self._acceptor.close("the syncer ended")
         self._writer.close()
         self._workers.close()
+        self.vault.close()
         self._disk.close()
 
     def finish(self, reason: str) -> None:

@@ -23,6 +23,7 @@ from islands.settings.run import Anchor, MergeRule, Precision, RunSettings
 from islands.syncer.actions import BeginMerge
 from islands.syncer.admission import Check
 from islands.syncer.events import MergeFacts
+from islands.syncer.hooks import Recorder
 from messaging.codec.tensors import as_buffer, digest
 
 
@@ -49,13 +50,21 @@ class Vault:
         settings: the run's settings.
         layout: the model's layout; lengths and merge units come from here, never from a message.
         optimizer: the outer optimizer.
+        recorder: records initial values and merges, if they are to be replayed.
 
     Attributes:
         waiting_bytes: memory held by contributions that wait for their merge.
     """
 
-    def __init__(self, settings: RunSettings, layout: Layout, optimizer: OuterOptimizer) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        layout: Layout,
+        optimizer: OuterOptimizer,
+        recorder: Recorder | None = None,
+    ) -> None:
         """Start without values."""
+        self._recorder = recorder
         self._settings = settings
         self._layout = layout
         self._optimizer = optimizer
@@ -65,6 +74,11 @@ class Vault:
         self._seeds: dict[tuple[int, LearnerName, Incarnation], _Seed] = {}
         self._waiting: dict[Ticket, dict[int, Measured]] = {}
         self.waiting_bytes = 0
+
+    def close(self) -> None:
+        """End the record of merges, once no worker merges any more."""
+        if self._recorder is not None:
+            self._recorder.close()
 
     def _units_of(self, index: int) -> tuple[object, ...]:
         units = self._layout.fragments[index].units
@@ -79,6 +93,7 @@ class Vault:
         state = {name: array for name, array in arrays.items() if name != "value"}
         value = np.asarray(arrays["value"], np.float32)
         self._shelves[fragment] = _FragmentValues({version: value}, state)
+        self._record_held(fragment, version)
 
     # --- contributions ------------------------------------------------------------------------
 
@@ -170,6 +185,11 @@ class Vault:
         self._seeds.clear()
         for index, value in enumerate(values):
             self._shelves[index] = _FragmentValues({version: value}, self._optimizer.init(value))
+            self._record_held(index, version)
+
+    def _record_held(self, fragment: int, version: Version) -> None:
+        if self._recorder is not None:
+            self._recorder.held(fragment, version, self.journal_arrays(fragment, version))
 
     # --- versions -----------------------------------------------------------------------------
 
@@ -197,8 +217,12 @@ class Vault:
             units,  # type: ignore[arg-type]
         )
         self._shelve(shelf, action.target, step.value, step.state)
+        made = digest(as_buffer(step.value))
+        if self._recorder is not None:
+            sent = [self._waiting[part.ticket][part.connection].values for part in action.parts]
+            self._recorder.merged(action, sent, step.value, made)
         return MergeFacts(
-            digest=digest(as_buffer(step.value)),
+            digest=made,
             weights=tuple(weights),
             norms=tuple(step.norms),
             direction_norm=step.direction_norm,

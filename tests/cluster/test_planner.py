@@ -94,6 +94,12 @@ def test_the_journal() -> None:
     assert found.disk_bytes == 4 * V
 
 
+def test_recorded_contributions() -> None:
+    """In H steps each fragment is merged once: a contribution of each learner, and the value."""
+    assert made().recorded_per_step == 0
+    assert made(record_contributions=True).recorded_per_step == (3 + 1) * V / 8
+
+
 def test_the_least_bandwidth_for_a_grace() -> None:
     """An exchange with all learners must fit into τ steps (SPEC §3.4); without τ nothing does."""
     assert made(step_time_s=0.1).hub_bytes_per_s(2) == pytest.approx(3 * V / 2 / 0.2)
