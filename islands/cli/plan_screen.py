@@ -106,7 +106,7 @@ def _traffic(found: "Findings", made: "Estimate") -> Rows:
     needed = made.hub_bytes_per_s(found.overlap_steps)
     hidden = "nothing is hidden" if needed is None else rate(needed)
     steps_1000 = made.recorded_per_step * 1000
-    recorded = f"{size(round(steps_1000))} in 1,000 steps, as long as the run goes on"
+    recorded = f"{size(round(steps_1000))} in 1,000 steps"
     both = (made.up_per_step + made.down_per_step) * steps * made.learners
     return (
         (f"Network and disk, {pace}", "", ""),

@@ -4,6 +4,8 @@ A factory is given what the role uses on its machine: a disk, threads for heavy 
 random generator. By default it uses threads of this process, and a generator without a fixed seed.
 """
 
+import asyncio
+import contextlib
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -228,14 +230,18 @@ def recorder_in(folder: Path, context: Context, optimizer: OuterOptimizer) -> Re
 
     Args:
         folder: the run's folder.
-        context: the syncer's context; its tape is told if the disk fails.
+        context: the syncer's context; its tape is told if the disk fails, on the running loop.
         optimizer: the outer optimizer, of which the record names the class.
     """
     if not context.settings.record_contributions:
         return None
 
+    loop = asyncio.get_running_loop()
+
     def told(sentence: str) -> None:
-        context.tape.write(0.0, SYNCER, process_entries.Disk(sentence))
+        entry = process_entries.Disk(sentence)
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the tape is as well
+            loop.call_soon_threadsafe(context.tape.write, 0.0, SYNCER, entry)
 
     kind = type(optimizer).__name__
     return ContributionRecorder(folder, context.settings, context.layout, kind, told)

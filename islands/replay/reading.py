@@ -42,7 +42,9 @@ def record_files(folder: Path) -> list[Path]:
 
 
 def frames(path: Path) -> Iterator[Frame]:
-    """Read a file; a last frame that is cut off is left out, as its run may go on.
+    """Read a file as far as it is now; a last frame that is cut off is left out.
+
+    The run may go on, and a reader of all that comes might never end.
 
     Raises:
         UserError: the file cannot be read, or is no record of this version.
@@ -53,7 +55,8 @@ def frames(path: Path) -> Iterator[Frame]:
                 raise UserError(
                     f"{path} is no record of contributions that this version of islands can read"
                 )
-            while (frame := _next(file, path)) is not None:
+            end = path.stat().st_size
+            while file.tell() < end and (frame := _next(file, path)) is not None:
                 yield frame
     except OSError as error:
         raise unusable(f"{path} cannot be read", error) from error

@@ -75,11 +75,6 @@ class Vault:
         self._waiting: dict[Ticket, dict[int, Measured]] = {}
         self.waiting_bytes = 0
 
-    def close(self) -> None:
-        """End the record of merges, once no worker merges any more."""
-        if self._recorder is not None:
-            self._recorder.close()
-
     def _units_of(self, index: int) -> tuple[object, ...]:
         units = self._layout.fragments[index].units
         if self._averaged:

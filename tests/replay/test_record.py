@@ -75,7 +75,7 @@ class Recorded:
 
     def close(self) -> None:
         """End the start."""
-        self.vault.close()
+        self._recorder.close()
 
 
 def replayed(folder: Path) -> Findings:
