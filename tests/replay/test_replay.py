@@ -105,8 +105,8 @@ def test_another_rule_is_far_off(
     place = tmp_path / "contributions"
     place.mkdir()
     (place / file.name).write_bytes(with_settings(told, replace(SETTINGS, **changes)))  # type: ignore[arg-type]
-    assert said.run().error < EXACT
-    assert Replay(tmp_path).run().error > MISSED
+    assert said.run(40).error < EXACT
+    assert Replay(tmp_path).run(40).error > MISSED
 
 
 def with_settings(record: bytes, settings: RunSettings) -> bytes:
