@@ -15,8 +15,9 @@ from math import prod
 from islands.layout.leaves import VALUE_BYTES, Layout
 from islands.layout.patterns import Pattern
 from islands.numerics.outer_choice import state_values
+from islands.numerics.quantize import size_bytes
 from islands.numerics.stability import overlong_because
-from islands.settings.run import Precision, RunSettings
+from islands.settings.run import RunSettings
 from islands.training.process_memory import ADAM_MOMENTS, Processes, TrainerMemory, processes
 
 SNAPSHOTS_PER_FRAGMENT = 2
@@ -96,6 +97,8 @@ class Estimate:
         disk_per_round: bytes that a round writes to the journal.
         disk_per_step: bytes that are written in a step of the pace-setting learner, on average.
         disk_bytes: bytes that the journal occupies.
+        recorded_per_step: bytes of merged contributions and values that are recorded in a step of
+            the pace-setting learner, on average; 0 if the run records none.
         rounds_open: largest number of rounds that are open at once.
         exchange_bytes: traffic of one round with one learner, both ways, for the largest fragment.
         processes: memory of each process on its host.
@@ -120,6 +123,7 @@ class Estimate:
     disk_per_round: int
     disk_per_step: float
     disk_bytes: int
+    recorded_per_step: float
     rounds_open: int
     exchange_bytes: int
     processes: Processes
@@ -161,11 +165,13 @@ def estimate(
     fragments = len(layout.fragments)
     sizes = [fragment.size * VALUE_BYTES for fragment in layout.fragments]
     value = sum(sizes)
-    wire = value // 2 if settings.precision is Precision.BFLOAT16 else value
     outer = value * state_values(settings.outer)
+    sent = [size_bytes(fragment.size, settings.precision) for fragment in layout.fragments]
+    taken = value // 2 if settings.precision.of_snapshots == "bfloat16" else value
     rounds_open = settings.open_rounds_max(fragments)
+    recorded = value * (learners + 1) if settings.record_contributions else 0
     trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
-    copied = sum(sorted(sizes)[-rounds_open:]) * wire // value
+    copied = sum(sorted(sizes)[-rounds_open:]) * taken // value
     held = trainer or TrainerMemory(trainable, value, ADAM_MOMENTS * trainable, trainable)
     made = Estimate(
         elements=layout.size,
@@ -191,13 +197,14 @@ def estimate(
             rounds=learners * sum(sorted(sizes)[-rounds_open:]),
         ),
         start_bytes=value,
-        up_per_step=wire / settings.interval_steps,
+        up_per_step=sum(sent) / settings.interval_steps,
         down_per_step=value / settings.interval_steps,
         disk_per_round=(value + outer) // fragments,
         disk_per_step=(value + outer) / settings.interval_steps,
         disk_bytes=SLOTS * (value + outer),
+        recorded_per_step=recorded / settings.interval_steps,
         rounds_open=rounds_open,
-        exchange_bytes=max(sizes) * wire // value + max(sizes),
+        exchange_bytes=max(sent) + max(sizes),
         processes=processes(layout, settings, held, learners=learners),
     )
     return _with_warnings(made, settings)

@@ -30,6 +30,7 @@ class Adoption(StrEnum):
     """What happens to the local value when a published one is adopted."""
 
     OVERWRITE = "overwrite"
+    MIX = "mix"
     DELAY_CORRECTED = "delay_corrected"
 
 

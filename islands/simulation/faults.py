@@ -212,6 +212,9 @@ ROBUST = 0.25
 OTHER_OUTER = 0.15
 """Share of scenarios with each of the other outer steps."""
 
+WITH_FEEDBACK = 0.8
+"""Share of the runs with a codec on the host that have error feedback."""
+
 NO_MOMENTUM = 0.1
 """Share of learners whose inner optimizer keeps no moments."""
 
@@ -246,6 +249,7 @@ def draw(seed: int) -> Scenario:
         settings = replace(settings, merge=merge, trim=robust.choice((0.1, 0.25, 0.4)))
     outer = _draw_outer(random.Random(f"outer {seed}"), settings)
     settings = replace(settings, adoption=adoption, outer=outer)
+    settings = _with_codec(random.Random(f"codec {seed}"), settings)
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
@@ -312,7 +316,7 @@ def _draw_settings(rng: random.Random, learners: int, *, budget_tokens: int) -> 
         outer=OuterSettings(
             0.7, rng.choice((0.0, 0.5, 0.9)), nesterov=rng.choice((True, True, False))
         ),
-        precision=rng.choice(tuple(Precision)),
+        precision=rng.choice((Precision.FLOAT32, Precision.BFLOAT16)),
         budget_tokens=budget_tokens,
         learning_rate=0.02,
         timing=Timing(patience=rng.choice((0.1, 0.2, 0.3))),
@@ -337,6 +341,14 @@ def _draw_outer(rng: random.Random, settings: RunSettings) -> OuterSettings:
         delayed = OuterSettings(outer.learning_rate, outer.momentum, optimizer="delayed_nesterov")
         return replace(delayed, delay_merges=rng.choice((1, 2, 5)))
     return outer
+
+
+def _with_codec(rng: random.Random, settings: RunSettings) -> RunSettings:
+    """Have some runs encode contributions on the host, most of them with error feedback."""
+    codec = rng.choice((None, None, *(each for each in Precision if each.on_host)))
+    if codec is None:
+        return settings
+    return replace(settings, precision=codec, error_feedback=rng.random() < WITH_FEEDBACK)
 
 
 def _draw_faults(

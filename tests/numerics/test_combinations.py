@@ -99,5 +99,5 @@ def test_what_the_table_lacks_is_refused(
 def test_the_table_has_a_row_for_every_kind() -> None:
     """And the battery above plays a part of each, and leaves some to refuse."""
     assert set(SUPPORTED) == set(OUTER) == {kind for kind, *_ in TABLE}
-    assert len(TABLE) == 40
-    assert len(ALL) == 48
+    assert len(TABLE) == 60
+    assert len(ALL) == 72

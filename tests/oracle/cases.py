@@ -72,6 +72,10 @@ CASES = {
         _case(
             "carried-on-in-bfloat16", adoption=Adoption.DELAY_CORRECTED, quorum=2, precision=BF16
         ),
+        _case("int8", precision=Precision.INT8, quorum=2),
+        _case("fp4", precision=Precision.FP4),
+        _case("carried-on-in-fp4", adoption=CARRY, precision=Precision.FP4),
+        _case("two-bit", precision=Precision.TWO_BIT),
         Case("slow-copies", SETTINGS, SLOW_COPIES),
         Case("clipped", replace(SETTINGS, norm_limit=1.05), PAIR, Disturbances(twice={"ana": 6})),
     )

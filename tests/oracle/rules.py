@@ -30,6 +30,7 @@ Number = tuple[int, int]
 Name = tuple[int, int, str]
 """A contribution on the tape: epoch and round of its ticket, and its sender."""
 
+BLOCK = 256
 SMALL_ELEMENTS = 64
 MEDIAN_OVER = 8
 MEDIAN_OVER_MIN = 8
@@ -112,12 +113,38 @@ def units(fragment: Fragment, rule: str) -> list[Unit]:
     return found
 
 
-def as_double(payload: bytes, precision: str) -> Double:
-    """The numbers in a payload; bfloat16 is the upper half of a float32."""
+def as_double(payload: bytes, precision: str, size: int) -> Double:
+    """The numbers in a payload of so many; bfloat16 is the upper half of a float32.
+
+    Others have codes, packed by strides within blocks of 256, and then the blocks' scales.
+    """
     if precision == "bfloat16":
-        halves = np.frombuffer(payload, "<u2").astype(np.uint32) << np.uint32(16)
-        return halves.view(np.float32).astype(np.float64)
-    return np.frombuffer(payload, "<f4").astype(np.float64)
+        return _halves(payload)
+    if precision == "float32":
+        return np.frombuffer(payload, "<f4").astype(np.float64)
+    bits = {"int8": 8, "fp4": 4, "two_bit": 2}[precision]
+    lengths = [min(BLOCK, size - start) for start in range(0, size, BLOCK)]
+    packed = [-(-length * bits // 8) for length in lengths]
+    codes, scales = np.frombuffer(payload[: sum(packed)], np.uint8), _halves(payload[sum(packed) :])
+    found = []
+    for block, (length, wide) in enumerate(zip(lengths, packed, strict=True)):
+        own = codes[sum(packed[:block]) :][:wide]
+        parts = [own >> shift & (2**bits - 1) for shift in range(0, 8, bits)]
+        code = np.concatenate(parts)[:length].astype(np.int64)
+        if precision == "int8":
+            found.append(np.where(code < 128, code, code - 256) * scales[block])
+        elif precision == "fp4":
+            level = np.where(code % 8 > 0, 2.0 ** (code % 8 - 7), 0.0)
+            found.append(np.where(code < 8, level, -level) * scales[block])
+        else:
+            level = scales[2 * block + code % 2]
+            found.append(np.where(code < 2, level, -level))
+    return np.concatenate(found)
+
+
+def _halves(payload: bytes) -> Double:
+    halves = np.frombuffer(payload, "<u2").astype(np.uint32) << np.uint32(16)
+    return halves.view(np.float32).astype(np.float64)
 
 
 class Replay:
@@ -128,7 +155,7 @@ class Replay:
         self.values: dict[int, dict[Number, Double]] = defaultdict(dict)
         for update, crossing in run.tap.updates():
             number = (update.version.epoch, update.version.number)
-            value = as_double(crossing.payload, "float32")
+            value = np.frombuffer(crossing.payload, "<f4").astype(np.float64)
             known = self.values[update.fragment].setdefault(number, value)
             assert known.tobytes() == value.tobytes(), f"{number} has two values"
         self.parts = self._parts()
@@ -139,7 +166,8 @@ class Replay:
         found: dict[Name, list[Part]] = defaultdict(list)
         for said, crossing in self.run.tap.contributions():
             ticket = said.ticket
-            part = _part(said, crossing)
+            size = self.run.layout.fragments[said.fragment].size
+            part = _part(said, crossing, size)
             found[ticket.epoch, ticket.round, str(ticket.name)].append(part)
         return found
 
@@ -278,9 +306,9 @@ class Replay:
         return oracle.merge(deltas, wanted, units(fragment, rules.merge))
 
 
-def _part(said: Contribution, crossing: Crossing) -> Part:
+def _part(said: Contribution, crossing: Crossing, size: int) -> Part:
     base = (said.base.epoch, said.base.number)
-    delta = as_double(crossing.payload, said.precision)
+    delta = as_double(crossing.payload, said.precision, size)
     return Part(base, said.steps, said.tokens, delta, crossing)
 
 

@@ -92,7 +92,7 @@ def test_a_fingerprint_is_of_all_that_matters_and_nothing_else() -> None:
     """A cell may be renamed; any change of what is computed is another trial."""
     (before,) = trials_of(study(seeds=(0,)))
     (renamed,) = trials_of(study(cells={"other": {}}, seeds=(0,)))
-    (default,) = trials_of(study(seeds=(0,), cells={"one": {"run": {"merge": "rda"}}}))
+    (default,) = trials_of(study(seeds=(0,), cells={"one": {"run": {"merge": "average"}}}))
     assert before.fingerprint == renamed.fingerprint == default.fingerprint
     changed = [
         study(seeds=(1,)),

@@ -8,8 +8,9 @@ import pytest
 from islands.cli.dry_run import accelerated
 from islands.layout.leaves import Fragment, Layout, Leaf, layout_of
 from islands.layout.patterns import Pattern
-from islands.settings.run import Precision, RunSettings
+from islands.settings.run import Adoption, Precision, RunSettings
 from islands.training.process_memory import (
+    CODEC_PROGRAM,
     HUB_PROGRAM,
     JAX_AT_A_LEARNER,
     JAX_AT_THE_HUB,
@@ -62,6 +63,16 @@ def test_half_precision_halves_what_a_learner_sends() -> None:
     made, half = found(2), found(2, precision=Precision.BFLOAT16)
     assert made.learner - half.learner == 3 * F // 2
     assert made.syncer == half.syncer
+
+
+def test_a_codec_on_the_host_takes_room_at_the_learner() -> None:
+    """Its program, one fragment encoded at a time, and what was lost until its fate is known."""
+    made, fp4 = found(4), found(4, precision=Precision.FP4)
+    carried = found(4, precision=Precision.FP4, adoption=Adoption.DELAY_CORRECTED)
+    sent = F // 8 + F // 4 // 256 * 2
+    assert carried.learner - made.learner == CODEC_PROGRAM + 2 * F + 2 * sent
+    assert fp4.learner - carried.learner == 4 * F + F
+    assert fp4.syncer == made.syncer
 
 
 def test_a_device_of_its_own_takes_the_model_off_the_host() -> None:

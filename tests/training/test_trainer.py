@@ -18,6 +18,7 @@ from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import InvariantError, TaskError
 from islands.layout.fragments import Layout
 from islands.layout.patterns import Pattern
+from islands.settings.run import Adoption
 from islands.training.compiled_steps import compiled_steps_for
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.task import Task, TaskState
@@ -83,7 +84,11 @@ TASK = OddTask()
 def made(*, seed: int = 0, learner_seed: int = 0, carries: bool = False) -> JaxTrainer:
     """A trainer of the odd task, set up."""
     trainer = JaxTrainer(
-        TASK, 4, min_piece_bytes=64, seed=seed, learner_seed=learner_seed, carries=carries
+        *(TASK, 4),
+        min_piece_bytes=64,
+        seed=seed,
+        learner_seed=learner_seed,
+        adoption=Adoption.DELAY_CORRECTED if carries else Adoption.OVERWRITE,
     )
     trainer.setup()
     return trainer
