@@ -226,7 +226,7 @@ class ComputeThread:
                 running, owed, data_wait_s = None, True, 0.0
             patient = engine.awaits_data and self._clock.now_s() - ready_s < STARVED_AFTER_S
             if owed and not patient:
-                self._tell(Idled(engine.steps, engine.tokens, engine.leases, engine.order))
+                self._tell(idled(engine))
                 owed = False
             data_wait_s += self._sleep(engine, STARVED_AFTER_S if patient else None)
         if keeper is not None:
@@ -361,6 +361,11 @@ class ComputeThread:
 def made(trainer: Trainer) -> TrainerMade:
     """The event that tells what is known of a trainer before it has compiled."""
     return TrainerMade(trainer.moments_schema, trainer.moment_pieces)
+
+
+def idled(engine: Engine) -> Idled:
+    """The event that tells that an engine stands still, and why."""
+    return Idled(engine.steps, engine.tokens, engine.leases, engine.order, engine.waiting)
 
 
 def _may_pass(error: Exception) -> bool:

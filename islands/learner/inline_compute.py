@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import isfinite
 
 from islands.learner.actions import EngineAction
-from islands.learner.compute import Post, StepReport, made, nobody
+from islands.learner.compute import Post, StepReport, idled, made, nobody
 from islands.learner.engine import (
     Engine,
     EngineEvent,
@@ -18,7 +18,7 @@ from islands.learner.engine import (
     Running,
     enqueue,
 )
-from islands.learner.events import Idled, MomentsRead, SnapshotTaken, StepFinished, TrainerReady
+from islands.learner.events import MomentsRead, SnapshotTaken, StepFinished, TrainerReady
 from islands.learner.snapshot_copies import SnapshotCopies
 from islands.settings.run import RunSettings
 from islands.training.batch_source import ASKED_AGAIN_S
@@ -115,8 +115,7 @@ class InlineCompute:
         if self._stopped:
             return
         if not working and (finished is not None or allowed):
-            engine = self._engine
-            self._post(Idled(engine.steps, engine.tokens, engine.leases, engine.order))
+            self._post(idled(self._engine))
         if self._engine.unread:
             self._wake()
         if not working and self._engine.awaits_data and self._asking is None:

@@ -80,9 +80,25 @@ class StdlibBytes(Task[TokenBatch]):
             "decoder": str(self.decoder),
         }
 
-    def sample(self, params: PyTree, prompt: bytes, count: int) -> bytes:
-        """Return the prompt and the `count` bytes that the model adds to it."""
-        return sample(self.decoder, params, prompt, count, context=self.length)
+    def sample(
+        self,
+        params: PyTree,
+        prompt: bytes,
+        count: int,
+        *,
+        temperature: float = 0.8,
+        seed: int = 0,
+    ) -> Iterator[bytes]:
+        """Yield the `count` bytes that the model adds to the prompt, in pieces."""
+        return sample(
+            self.decoder,
+            params,
+            prompt,
+            count,
+            context=self.length,
+            temperature=temperature,
+            seed=seed,
+        )
 
 
 @cache
