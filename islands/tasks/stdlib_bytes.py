@@ -70,6 +70,10 @@ class StdlibBytes(Task[ByteBatch]):
         """Return the bits per byte on files that were never trained on."""
         return {"val_bits_per_byte": bits_per_byte(self.decoder, params, _validation(self))}
 
+    def stack(self, path: str) -> int:
+        """Return how many layers are stacked in a parameter."""
+        return self.decoder.stack(path)
+
     def labels(self) -> Mapping[str, str]:
         """Return the facts that all hosts must share besides the shapes."""
         shuffle = f"windows of {self.length}, {self.shard_count} shards, seed {self.seed}"
