@@ -12,8 +12,10 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from islands.data.corpus import standard_library
 from islands.data.shards import ShardKey
 from islands.data.windows import ByteBatch, ByteWindows
+from islands.layout.leaves import Role
 from islands.models.decoder import DecoderConfig
 from islands.models.language import bits_per_byte, initial, nats, sample
+from islands.tasks.inner_optimizer import Inner, check_inner, inner_optimizer
 from islands.training.task import Task, TaskState
 
 
@@ -28,6 +30,8 @@ class StdlibBytes(Task[ByteBatch]):
         shard_count: Virtual shards of one pass.
         seed: Seed of the order of the data.
         validation_windows: Largest number of windows that an evaluation reads.
+        inner: The inner optimizer: `adamw`, or `muon` for the matrices inside the layers and AdamW
+            for the rest, both at the run's learning rate (`inner_optimizer`).
     """
 
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
@@ -36,6 +40,15 @@ class StdlibBytes(Task[ByteBatch]):
     shard_count: int = 64
     seed: int = 0
     validation_windows: int = 256
+    inner: Inner = "adamw"
+
+    def __post_init__(self) -> None:
+        """Refuse an inner optimizer that does not exist.
+
+        Raises:
+            SettingsError: It is none of those that the sentence names.
+        """
+        check_inner(self.inner)
 
     @property
     def shards(self) -> int:
@@ -54,9 +67,8 @@ class StdlibBytes(Task[ByteBatch]):
         return nats(self.decoder, params, tokens, weight), state
 
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
-        """Return AdamW after a clip by global norm."""
-        adamw = optax.adamw(learning_rate, b1=0.9, b2=0.99, weight_decay=0.1)
-        return optax.chain(optax.clip_by_global_norm(1.0), adamw)
+        """Return the inner optimizer that was chosen, after a clip by global norm."""
+        return inner_optimizer(self.inner, learning_rate, stack=self.stack, hidden=self._hidden)
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[ByteBatch, int]]:
         """Yield the batches of a shard; a position counts windows."""
@@ -77,16 +89,20 @@ class StdlibBytes(Task[ByteBatch]):
     def labels(self) -> Mapping[str, str]:
         """Return the facts that all hosts must share besides the shapes."""
         shuffle = f"windows of {self.length}, {self.shard_count} shards, seed {self.seed}"
-        return {
+        labels = {
             "tokenizer": "bytes",
             "corpus": standard_library().digest,
             "data": shuffle,
             "decoder": str(self.decoder),
         }
+        return labels if self.inner == "adamw" else {**labels, "inner": self.inner}
 
     def sample(self, params: PyTree, prompt: bytes, count: int) -> bytes:
         """Return the prompt and the `count` bytes that the model adds to it."""
         return sample(self.decoder, params, prompt, count, context=self.length)
+
+    def _hidden(self, path: str) -> bool:
+        return self.role(path) is Role.MATRIX
 
 
 @cache
