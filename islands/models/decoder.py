@@ -15,7 +15,7 @@ Deviation: the projections that write to the residual stream start at zero, whic
 learns faster; the tied embedding starts at d^-1/2, so that √d · E has unit variance.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.numpy as jnp
@@ -23,11 +23,14 @@ from flax import nnx
 from jaxtyping import Array, Float, Integer, PyTree
 
 from islands.models.decoder_config import DecoderConfig, Precision
+from islands.models.experts import MixtureOfExperts
+from islands.models.parameters import normal, product
 
 __all__ = ["Decoder", "DecoderConfig"]
 
 Window = int | Integer[Array, ""] | None
-LayerFunction = Callable[[PyTree, Float[Array, "b t d"], Window], Float[Array, "b t d"]]
+Added = tuple[Float[Array, "b t d"], Float[Array, ""]]  # the stream, and a layer's balance loss
+LayerFunction = Callable[[PyTree, Float[Array, "b t d"], Window], Added]
 
 
 class RmsNorm(nnx.Module):
@@ -50,9 +53,9 @@ class Attention(nnx.Module):
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
         width, head, dtype = config.width, config.head_width, config.param_dtype
-        self.query = nnx.Param(_normal(rngs, (width, config.heads * head), dtype))
-        self.key = nnx.Param(_normal(rngs, (width, config.kv_heads * head), dtype))
-        self.value = nnx.Param(_normal(rngs, (width, config.kv_heads * head), dtype))
+        self.query = nnx.Param(normal(rngs, (width, config.heads * head), dtype))
+        self.key = nnx.Param(normal(rngs, (width, config.kv_heads * head), dtype))
+        self.value = nnx.Param(normal(rngs, (width, config.kv_heads * head), dtype))
         self.out = nnx.Param(jnp.zeros((config.heads * head, width), dtype))
         self.query_norm = RmsNorm(head, dtype)
         self.key_norm = RmsNorm(head, dtype)
@@ -62,9 +65,9 @@ class Attention(nnx.Module):
         c = self.config
         batch, time, _ = x.shape
         group = c.heads // c.kv_heads
-        q = _product(x, self.query).reshape(batch, time, c.kv_heads, group, c.head_width)
-        k = _product(x, self.key).reshape(batch, time, c.kv_heads, c.head_width)
-        v = _product(x, self.value).reshape(batch, time, c.kv_heads, c.head_width)
+        q = product(x, self.query).reshape(batch, time, c.kv_heads, group, c.head_width)
+        k = product(x, self.key).reshape(batch, time, c.kv_heads, c.head_width)
+        v = product(x, self.value).reshape(batch, time, c.kv_heads, c.head_width)
         q = _rotate(self.query_norm(q), c.rotary_base)
         k = _rotate(self.key_norm(k), c.rotary_base)
         scores = jnp.einsum("btkgh,bskh->bkgts", q, k, preferred_element_type=jnp.float32)
@@ -73,7 +76,7 @@ class Attention(nnx.Module):
         seen = (distance >= 0) & (distance < (time if window is None else window))
         weights = jax.nn.softmax(jnp.where(seen, scores, -1e30), axis=-1).astype(x.dtype)
         mixed = jnp.einsum("bkgts,bskh->btkgh", weights, v)
-        return _product(mixed.reshape(batch, time, c.heads * c.head_width), self.out)
+        return product(mixed.reshape(batch, time, c.heads * c.head_width), self.out)
 
 
 class GatedFeedForward(nnx.Module):
@@ -81,13 +84,13 @@ class GatedFeedForward(nnx.Module):
 
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
         width, hidden, dtype = config.width, config.hidden, config.param_dtype
-        self.gate = nnx.Param(_normal(rngs, (width, hidden), dtype))
-        self.up = nnx.Param(_normal(rngs, (width, hidden), dtype))
+        self.gate = nnx.Param(normal(rngs, (width, hidden), dtype))
+        self.up = nnx.Param(normal(rngs, (width, hidden), dtype))
         self.down = nnx.Param(jnp.zeros((hidden, width), dtype))
 
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         """Transform each position on its own."""
-        return _product(jax.nn.gelu(_product(x, self.gate)) * _product(x, self.up), self.down)
+        return product(jax.nn.gelu(product(x, self.gate)) * product(x, self.up), self.down)
 
 
 class Layer(nnx.Module):
@@ -97,12 +100,20 @@ class Layer(nnx.Module):
         self.attention_norm = RmsNorm(config.width, config.param_dtype)
         self.attention = Attention(config, rngs=rngs)
         self.feed_forward_norm = RmsNorm(config.width, config.param_dtype)
-        self.feed_forward = GatedFeedForward(config, rngs=rngs)
+        self.feed_forward: GatedFeedForward | MixtureOfExperts
+        if config.experts:
+            self.feed_forward = MixtureOfExperts(config, rngs=rngs)
+        else:
+            self.feed_forward = GatedFeedForward(config, rngs=rngs)
 
-    def __call__(self, x: Float[Array, "b t d"], window: Window = None) -> Float[Array, "b t d"]:
-        """Apply attention, then the feed-forward."""
+    def __call__(self, x: Float[Array, "b t d"], window: Window = None) -> Added:
+        """Apply attention, then the feed-forward; also return the experts' balance loss, or 0."""
         x = x + self.attention(self.attention_norm(x), window)
-        return x + self.feed_forward(self.feed_forward_norm(x))
+        normalised = self.feed_forward_norm(x)
+        if isinstance(self.feed_forward, MixtureOfExperts):
+            added, balance = self.feed_forward(normalised)
+            return x + added, balance
+        return x + self.feed_forward(normalised), jnp.zeros(())
 
 
 class Decoder(nnx.Module):
@@ -116,46 +127,54 @@ class Decoder(nnx.Module):
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs) -> None:
         self.config = config
         shape, dtype = (config.vocabulary, config.width), config.param_dtype
-        self.embedding = nnx.Param(_normal(rngs, shape, dtype, fan_in=config.width))
+        self.embedding = nnx.Param(normal(rngs, shape, dtype, fan_in=config.width))
         layers = [Layer(config, rngs=rngs) for _ in range(config.layers)]
+        self.layers: Layer | nnx.List[Layer]
         self.layers = _stacked(layers) if config.scan else nnx.List(layers)
         self.final_norm = RmsNorm(config.width, dtype)
 
     def __call__(self, tokens: Integer[Array, "b t"]) -> Float[Array, "b t v"]:
         """Compute the logits of the token after each position."""
+        return self.balanced(tokens)[0]
+
+    def balanced(
+        self, tokens: Integer[Array, "b t"]
+    ) -> tuple[Float[Array, "b t v"], Float[Array, ""]]:
+        """Compute the logits, and the balance loss of the experts, averaged over the layers."""
         table = self.embedding[...].astype(self.config.dtype)
         x = table[tokens.astype(jnp.int32)] * jnp.sqrt(self.config.width).astype(table.dtype)
-        x = self._scanned(x) if self.config.scan else self._one_by_one(x)
+        layers = self.layers
+        x, balance = (
+            self._scanned(layers, x) if isinstance(layers, Layer) else self._each(layers, x)
+        )
         cap = self.config.soft_cap
         scores = jnp.matmul(self.final_norm(x), table.T, preferred_element_type=jnp.float32)
-        return cap * jnp.tanh(scores / cap)
+        return cap * jnp.tanh(scores / cap), balance / self.config.layers
 
-    def _one_by_one(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
-        for layer, window in zip(self.layers, self.config.window_of_layers, strict=True):
+    def _each(self, layers: Iterable[Layer], x: Float[Array, "b t d"]) -> Added:
+        total = jnp.zeros(())
+        for layer, window in zip(layers, self.config.window_of_layers, strict=True):
             structure, values = nnx.split(layer)
-            x = self._function(structure)(values, x, window)
-        return x
+            x, balance = self._function(structure)(values, x, window)
+            total = total + balance
+        return x, total
 
-    def _scanned(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
-        structure, values = nnx.split(self.layers)
+    def _scanned(self, layers: Layer, x: Float[Array, "b t d"]) -> Added:
+        structure, values = nnx.split(layers)
         apply = self._function(structure)
-        windows = [
-            x.shape[1] if window is None else window for window in self.config.window_of_layers
-        ]
+        whole = x.shape[1]
+        windows = jnp.array([whole if w is None else w for w in self.config.window_of_layers])
 
-        def step(
-            x: Float[Array, "b t d"], each: tuple[PyTree, Integer[Array, ""]]
-        ) -> tuple[Float[Array, "b t d"], None]:
-            return apply(each[0], x, each[1]), None
+        def step(x: Float[Array, "b t d"], each: tuple[PyTree, Integer[Array, ""]]) -> Added:
+            return apply(each[0], x, each[1])
 
-        return jax.lax.scan(step, x, (values, jnp.array(windows)))[0]
+        x, balances = jax.lax.scan(step, x, (values, windows))
+        return x, jnp.sum(balances)
 
     def _function(self, structure: nnx.GraphDef[Layer]) -> LayerFunction:
         """Make a layer a function of its values."""
 
-        def apply(
-            values: PyTree, x: Float[Array, "b t d"], window: Window
-        ) -> Float[Array, "b t d"]:
+        def apply(values: PyTree, x: Float[Array, "b t d"], window: Window) -> Added:
             return nnx.merge(structure, values)(x, window)
 
         if not self.config.remat:
@@ -173,12 +192,6 @@ def _stacked(layers: list[Layer]) -> Layer:
     return merged
 
 
-def _product(x: Float[Array, "b t i"], matrix: nnx.Param[Array]) -> Float[Array, "b t o"]:
-    """Multiply by a parameter in the precision of x."""
-    product: Array = x @ matrix[...].astype(x.dtype)
-    return product
-
-
 def _rotate(x: Float[Array, "b t *heads h"], base: float) -> Float[Array, "b t *heads h"]:
     """Rotate pairs (i, i + h/2) of each head by position · base^(−2i/h), in float32."""
     half = x.shape[-1] // 2
@@ -189,12 +202,3 @@ def _rotate(x: Float[Array, "b t *heads h"], base: float) -> Float[Array, "b t *
     first, second = x[..., :half].astype(jnp.float32), x[..., half:].astype(jnp.float32)
     rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
     return rotated.astype(x.dtype)
-
-
-def _normal(
-    rngs: nnx.Rngs, shape: tuple[int, ...], dtype: Precision, *, fan_in: int | None = None
-) -> Float[Array, "..."]:
-    """Draw in float32, so that equal keys give equal values in every precision."""
-    values: Array = jax.random.normal(rngs.params(), shape)
-    scaled: Array = values * (fan_in or shape[0]) ** -0.5
-    return scaled.astype(dtype)

@@ -13,8 +13,9 @@ from islands.data.corpus import standard_library
 from islands.data.shards import ShardKey
 from islands.data.windows import ByteBatch, ByteWindows
 from islands.layout.leaves import Role
+from islands.models.configurations import decoder_of
 from islands.models.decoder import DecoderConfig
-from islands.models.language import bits_per_byte, initial, nats, sample
+from islands.models.language import bits_per_byte, initial, sample, training_loss
 from islands.tasks.inner_optimizer import Inner, check_inner, inner_optimizer
 from islands.training.task import Task, TaskState
 
@@ -24,7 +25,8 @@ class StdlibBytes(Task[ByteBatch]):
     """Next-byte prediction on standard-library source.
 
     Attributes:
-        decoder: Shape of the model.
+        decoder: Shape of the model, the name of one such as `150M`, or changes of a named one
+            (`islands.models.configurations`).
         length: Bytes predicted per window.
         rows: Windows per batch; each host may choose its own.
         shard_count: Virtual shards of one pass.
@@ -34,7 +36,7 @@ class StdlibBytes(Task[ByteBatch]):
             for the rest, both at the run's learning rate (`inner_optimizer`).
     """
 
-    decoder: DecoderConfig = field(default_factory=DecoderConfig)
+    decoder: DecoderConfig | str | Mapping[str, object] = field(default_factory=DecoderConfig)
     length: int = 128
     rows: int = 4
     shard_count: int = 64
@@ -43,12 +45,19 @@ class StdlibBytes(Task[ByteBatch]):
     inner: Inner = "adamw"
 
     def __post_init__(self) -> None:
-        """Refuse an inner optimizer that does not exist.
+        """Look the decoder up, and refuse an inner optimizer that does not exist.
 
         Raises:
-            SettingsError: It is none of those that the sentence names.
+            SettingsError: One of them does not exist; the sentence names those that do.
         """
         check_inner(self.inner)
+        object.__setattr__(self, "decoder", decoder_of(self.decoder))
+
+    @property
+    def model(self) -> DecoderConfig:
+        """Shape of the model."""
+        assert isinstance(self.decoder, DecoderConfig), "it was looked up"
+        return self.decoder
 
     @property
     def shards(self) -> int:
@@ -57,14 +66,14 @@ class StdlibBytes(Task[ByteBatch]):
 
     def init(self, key: PRNGKeyArray) -> TaskState:
         """Return the decoder's initial parameters."""
-        return TaskState(initial(self.decoder, key))
+        return TaskState(initial(self.model, key))
 
     def loss(
         self, params: PyTree, state: PyTree, batch: ByteBatch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree]:
-        """Compute the cross-entropy in nats per byte."""
+        """Compute the cross-entropy in nats per byte, and a share of the balance loss if any."""
         tokens, weight = jnp.asarray(batch.tokens), jnp.asarray(batch.weight)
-        return nats(self.decoder, params, tokens, weight), state
+        return training_loss(self.model, params, tokens, weight), state
 
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
         """Return the inner optimizer that was chosen, after a clip by global norm."""
@@ -80,11 +89,11 @@ class StdlibBytes(Task[ByteBatch]):
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         """Return the bits per byte on files that were never trained on."""
-        return {"val_bits_per_byte": bits_per_byte(self.decoder, params, _validation(self))}
+        return {"val_bits_per_byte": bits_per_byte(self.model, params, _validation(self))}
 
     def stack(self, path: str) -> int:
         """Return how many layers are stacked in a parameter."""
-        return self.decoder.stack(path)
+        return self.model.stack(path)
 
     def labels(self) -> Mapping[str, str]:
         """Return the facts that all hosts must share besides the shapes."""
@@ -93,16 +102,16 @@ class StdlibBytes(Task[ByteBatch]):
             "tokenizer": "bytes",
             "corpus": standard_library().digest,
             "data": shuffle,
-            "decoder": str(self.decoder),
+            "decoder": self.model.label,
         }
         return labels if self.inner == "adamw" else {**labels, "inner": self.inner}
 
     def sample(self, params: PyTree, prompt: bytes, count: int) -> bytes:
         """Return the prompt and the `count` bytes that the model adds to it."""
-        return sample(self.decoder, params, prompt, count, context=self.length)
+        return sample(self.model, params, prompt, count, context=self.length)
 
     def _hidden(self, path: str) -> bool:
-        return self.role(path) is Role.MATRIX
+        return self.role(path) is Role.MATRIX and not path.endswith("/router")
 
 
 @cache

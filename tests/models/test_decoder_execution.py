@@ -49,8 +49,9 @@ def value_and_grad(shape: DecoderConfig, params: PyTree) -> tuple[Array, PyTree]
 
 def assert_close(one: PyTree, other: PyTree, tolerance: float = 2e-5) -> None:
     """Leaf by leaf, to float32 rounding."""
-    assert jax.tree.structure(one) == jax.tree.structure(other)
-    for mine, theirs in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+    flat, others = (jax.tree_util.tree_leaves_with_path(tree) for tree in (one, other))
+    assert [path for path, _ in flat] == [path for path, _ in others]
+    for (_, mine), (_, theirs) in zip(flat, others, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
 
 
@@ -92,8 +93,9 @@ def test_recomputed_activations_take_less_memory() -> None:
         params = jax.eval_shape(lambda: initial(shape, jax.random.key(0)))
         tokens, ones = jnp.zeros((8, 65), jnp.int32), jnp.ones(8)
         step = jax.jit(jax.grad(lambda p: nats(shape, p, tokens, ones)))
-        found: int = step.lower(params).compile().memory_analysis().temp_size_in_bytes
-        return found
+        found = step.lower(params).compile().memory_analysis()
+        assert found is not None
+        return int(found.temp_size_in_bytes)
 
     assert temporaries(remat=True) < temporaries(remat=False) / 2
 
