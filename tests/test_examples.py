@@ -33,6 +33,7 @@ QUICK = {
     "stdlib.yaml": ("--run.budget_tokens", "20_000", "--learners", "2"),
     "digits.yaml": ("--run.budget_s", "4"),
     "line.yaml": ("--run.budget_tokens", "10_000"),
+    "tabular.yaml": ("--run.budget_tokens", "10_000"),
     "two_hosts.yaml": ("--run.budget_tokens", "20_000", "--learners", "2"),
 }
 
