@@ -102,6 +102,7 @@ class Phase(StrEnum):
     HEALING = "healing"
     STEPPING = "stepping"
     STARVED = "starved"
+    WAITING = "waiting"
     PAUSED = "paused"
     FINISHED = "finished"
     MERGING = "merging"
@@ -121,6 +122,10 @@ class Status(StrEnum):
     def ended(self) -> bool:
         """Whether a member with this status has ended its incarnation."""
         return self in (Status.EVICTED, Status.LEFT)
+
+
+TRAINING = (Phase.STEPPING, Phase.WAITING)
+"""The phases of a learner that steps, or that waits for a merge before its next step."""
 
 
 class Fate(StrEnum):

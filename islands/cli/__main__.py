@@ -14,6 +14,13 @@ from typing import Any
 from islands.cli.command import main as run_command
 from islands.cli.parsing import Common
 from islands.settings.host import CheckOptions, ControlOptions, DemoOptions, RunOptions
+from islands.settings.run_reading import (
+    EvaluateOptions,
+    ExportOptions,
+    GenerateOptions,
+    PlotOptions,
+    ReplayOptions,
+)
 from islands.settings.study import StudyOptions
 
 
@@ -57,6 +64,31 @@ COMMANDS: dict[str, Command] = {
         "islands.cli.control",
         ControlOptions,
         "tell a run: status, drain NAME, add [COUNT], pause, resume, or stop",
+    ),
+    "evaluate": Command(
+        "islands.cli.evaluate",
+        EvaluateOptions,
+        "evaluate the newest values of a run, which has ended, was killed, or goes on",
+    ),
+    "generate": Command(
+        "islands.cli.generate",
+        GenerateOptions,
+        "let the newest values of a run continue a text",
+    ),
+    "export": Command(
+        "islands.cli.export",
+        ExportOptions,
+        "write the newest values of a run to one file, also while the run goes on",
+    ),
+    "plot": Command(
+        "islands.cli.plot",
+        PlotOptions,
+        "draw loss and evaluation of several runs, over tokens and over time",
+    ),
+    "replay": Command(
+        "islands.cli.replay",
+        ReplayOptions,
+        "redo a run's merges in float64 from what it recorded, and compare",
     ),
 }
 ROLES = "syncer, supervisor, learner and observer start by python -m islands.<role>"

@@ -5,13 +5,15 @@ one learner is killed with SIGKILL; a few seconds later it is restarted.
 """
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from islands.cli.parsing import Common
 from islands.cli.run import make_hub, new_folder, prepare_process, watch
 from islands.settings.groups import ListenOptions, RunFile
 from islands.settings.host import DemoOptions, RunOptions
-from islands.settings.run import RunSettings
+from islands.settings.presets import PRESETS, Preset
+from islands.settings.study import StudyOptions
 from islands.tape.member_entries import Killed
 
 if TYPE_CHECKING:
@@ -32,17 +34,21 @@ def run(options: DemoOptions, _: Common) -> int:
 
     prepare_process()
     hub = make_hub(as_run(options))
-    return run_process(lambda: _demo(hub, options))
+    code = run_process(lambda: _demo(hub, options))
+    if code == 0 and options.compare:
+        from islands.cli.screen import Screen
+
+        Screen().say(f"\n{comparison(hub, options.learners)}")
+    return code
 
 
 def as_run(options: DemoOptions) -> RunOptions:
     """Return the options of the run that the demonstration is."""
-    settings = RunSettings(
+    settings = replace(
+        PRESETS[Preset.DECOUPLED],
         run="demo",
-        interval_steps=24,
-        fragments=12,
         budget_tokens=options.tokens,
-        learning_rate=7e-3,
+        learning_rate=1e-2,
         total_steps=options.tokens // (max(1, options.learners) * BATCH_TOKENS),
         seed=options.seed,
     )
@@ -52,6 +58,38 @@ def as_run(options: DemoOptions) -> RunOptions:
         listening=ListenOptions(listen="127.0.0.1:0"),
         learners=options.learners,
         folder=options.folder or new_folder("demo"),
+    )
+
+
+def comparison(hub: "Coordinator", learners: int) -> str:
+    """Train data-parallel on as many tokens, and return a sentence that compares the results.
+
+    One learner takes batches that are as large as those of all learners together, at the same rate
+    and in as many steps.
+    """
+    from islands.cluster.formatting import metric
+    from islands.study.cells import trials_of
+    from islands.study.trial import play
+
+    spec, (name, values) = hub.spec, metric(hub.folder.figures)
+    if not values:
+        return "This run has no evaluation, so there is nothing to compare."
+    assert spec.settings.budget_tokens is not None, "the demonstration has a budget"
+    study = StudyOptions(
+        task=spec.task,
+        task_settings=spec.task_settings,
+        tokens=spec.settings.budget_tokens,
+        seeds=(spec.settings.seed,),
+        run=spec.settings,
+        cells={"data-parallel": {"learners": learners, "data_parallel": True}},
+    )
+    (trial,) = trials_of(study)
+    result = play(trial)
+    least, found = result.metric(name), values[-1]
+    return (
+        f"Data-parallel training on the same number of tokens, with batches {learners} "
+        f"times as large, ends at {name} {least:.3f} (computed here in {result.wall_s:.0f} s); "
+        f"this run ended at {found:.3f}, which is {found / least - 1:+.1%}."
     )
 
 
@@ -75,6 +113,8 @@ async def _demo(hub: "Coordinator", options: DemoOptions) -> int:
     screen.say(f"\nWhat the model writes after {PROMPT.decode()!r}:\n")
     screen.console.print(sample, markup=False, highlight=False)
     screen.say(f"\nEverything is in {hub.settings.folder}")
+    if not options.compare:
+        screen.say("`islands demo --compare` also trains data-parallel, to compare the result")
     return 0
 
 
@@ -101,4 +141,4 @@ def _sample(hub: "Coordinator") -> str:
     workload = cast("JaxWorkload", hub.workload)
     task = cast("StdlibBytes", workload.task)
     params = workload.params_of(hub.spec.settings, hub.final_values())
-    return task.sample(params, PROMPT, 160).decode(errors="replace")
+    return (PROMPT + b"".join(task.sample(params, PROMPT, 160))).decode(errors="replace")

@@ -15,6 +15,7 @@ from islands.cli.parsing import Common, one_line
 from islands.cluster.planner import Estimate, estimate
 from islands.errors import IslandsError, UserError
 from islands.identities import Role
+from islands.numerics.outer_choice import outer_optimizer
 from islands.settings.host import (
     ConnectOptions,
     LearnerOptions,
@@ -155,6 +156,7 @@ def examine(options: object, common: Common) -> Findings:
 def _examine_hub(found: Findings, options: RunOptions | SyncerOptions | SupervisorOptions) -> None:
     spec = RunSpec(options.file.run, options.file.task, dict(options.file.task_settings))
     connecting = options.connecting
+    found.check(lambda: outer_optimizer(spec.settings.outer))
     found.check(lambda: _plan_here(found, spec))
     found.check(lambda: _same_run(found, spec, extend=options.extend))
     makes_token = isinstance(options, RunOptions)

@@ -85,7 +85,7 @@ def _add_key(place: argparse._ActionsContainer, key: Key, about: str) -> None:
     if key.kind is bool:
         extra = {"nargs": "?", "const": "true", "metavar": "true|false"}
     if key.positional:
-        extra["nargs"] = "?"
+        extra["nargs"] = "*" if key.is_list else "?"
     place.add_argument(
         key.name if key.positional else f"--{key.name}",
         default=argparse.SUPPRESS,

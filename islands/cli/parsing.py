@@ -1,11 +1,13 @@
 """Parsing of a command's options: a dataclass goes in, a checked instance of it comes out.
 
-A later source overrides an earlier one: defaults, then YAML files, then environment, then command
-line. An error is one sentence that names the key, the value, and its source.
+A later source overrides an earlier one: defaults, then a preset, then YAML files, then environment,
+then command line. An error is one sentence that names the key, the value, and its source.
 """
 
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +15,7 @@ from islands.cli.schema import build, plain
 from islands.cli.sources import Sources, refuse_secrets, with_underscores
 from islands.errors import SettingsError
 from islands.settings.nested import put
+from islands.settings.presets import PRESETS, Preset
 
 Options = TypeVar("Options")
 
@@ -58,10 +61,11 @@ def parse(
     sources = Sources(options_class, program, description)
     line, flags = sources.read_line(given)  # answers --help
     files = sources.files(flags)
+    told = [*(sources.read_file(file) for file in files), sources.read_environment()]
     values = {name: key.default for name, key in sources.keys.items()}
-    for file in files:
-        values |= sources.read_file(file)
-    values |= sources.read_environment()
+    values |= _preset([*told, line], sources.keys)
+    for values_told in told:
+        values |= values_told
     for name, value in line.items():
         values = put(values, name, value, known=sources.keys)
     options: Options = build(options_class, values)
@@ -74,6 +78,16 @@ def parse(
     if step_time_s is not None and not step_time_s > 0:
         raise SettingsError(f"step_time_s is {step_time_s}; it must be above 0")
     return options, Common(flags["debug"], flags.get("dry_run", False), step_time_s, tuple(files))
+
+
+def _preset(told: list[dict[str, object]], known: Collection[str]) -> dict[str, object]:
+    """Return the settings by key that the named preset stands for; they override defaults alone."""
+    named = [values["preset"] for values in told if "preset" in values]
+    if not named:
+        return {}
+    settings = PRESETS[Preset(str(named[-1]))]
+    keys = [name.removeprefix("run.") for name in known if name.startswith("run.")]
+    return {f"run.{key}": attrgetter(key)(settings) for key in keys}
 
 
 def one_line(error: BaseException) -> str:

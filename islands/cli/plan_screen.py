@@ -54,7 +54,7 @@ def _plan(found: "Findings", made: "Estimate") -> Rows:
     return (
         ("The run", "", ""),
         ("  parameters", f"{made.elements:,}", "trained, or of a state that is averaged"),
-        ("  fragments", f"{made.fragments}", f"{sizes}{wanted}"),
+        ("  fragments", f"{made.fragments}", f"{made.pattern}, {sizes}{wanted}"),
         ("  rounds open", f"{made.rounds_open}", "at once, at most"),
         ("  learners", f"{made.learners}", "more may join"),
         ("  folder", "", str(found.folder)),
@@ -82,7 +82,7 @@ def _syncer(made: "Estimate") -> Rows:
     return (
         ("Memory of the syncer", "", ""),
         ("  values", size(memory.values), "kept versions, float32"),
-        ("  outer state", size(memory.outer), "momentum"),
+        ("  outer state", size(memory.outer), "of the outer optimizer"),
         ("  open rounds", size(memory.rounds), "contributions that wait, at most"),
         ("  total", size(memory.total), ""),
     )
@@ -105,6 +105,8 @@ def _traffic(found: "Findings", made: "Estimate") -> Rows:
     pace = "at 1 step/s" if made.step_time_s is None else f"at {steps:.3g} steps/s"
     needed = made.hub_bytes_per_s(found.overlap_steps)
     hidden = "nothing is hidden" if needed is None else rate(needed)
+    steps_1000 = made.recorded_per_step * 1000
+    recorded = f"{size(round(steps_1000))} in 1,000 steps"
     both = (made.up_per_step + made.down_per_step) * steps * made.learners
     return (
         (f"Network and disk, {pace}", "", ""),
@@ -115,4 +117,5 @@ def _traffic(found: "Findings", made: "Estimate") -> Rows:
         ("  hub, least", hidden, f"for an exchange within {found.overlap_steps} steps"),
         ("  journal", size(made.disk_bytes), "on the syncer's disk"),
         ("  written", rate(made.disk_per_step * steps), f"{size(made.disk_per_round)} per round"),
+        *((("  recorded", rate(made.recorded_per_step * steps), recorded),) if steps_1000 else ()),
     )

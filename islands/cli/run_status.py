@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cluster.figures import LearnerFigures, RunFigures, in_order
-from islands.identities import Phase
+from islands.identities import TRAINING, Phase
 from islands.settings.learning_rate import learning_rate
 from islands.settings.run import RunSettings
 from islands.supervisor.eviction import MemberRecord
@@ -60,7 +60,7 @@ class RunStatus:
         if self.figures.work.paused:
             return "paused"
         phases = [member.phase for member in self.members.values()]
-        return "training" if Phase.STEPPING in phases else "starting"
+        return "training" if any(phase in TRAINING for phase in phases) else "starting"
 
     @property
     def share(self) -> float | None:
@@ -131,7 +131,7 @@ class LearnerLine:
     def tokens_per_s(self) -> float:
         """The learner's speed while it steps, else 0."""
         done = self.figures
-        if self.state != Phase.STEPPING.value:
+        if self.state not in TRAINING:
             return 0.0
         return done.tokens / max(1, done.steps) / done.step_time_s if done.step_time_s > 0 else 0.0
 
@@ -149,7 +149,7 @@ def state_of(figures: LearnerFigures, phase: Phase | None) -> tuple[str, Health]
         return figures.status, Health.WAITING
     if figures.diverged:
         return "diverged", Health.ILL
-    return phase.value, Health.WELL if phase is Phase.STEPPING else Health.WAITING
+    return phase.value, Health.WELL if phase in TRAINING else Health.WAITING
 
 
 def run_status_of(hub: "Coordinator") -> RunStatus:

@@ -68,13 +68,18 @@ class Key:
         """Whether its value is a mapping, whose keys are the user's own."""
         return get_origin(self.kind) is dict
 
+    @property
+    def is_list(self) -> bool:
+        """Whether its value is several values of one type."""
+        return get_origin(self.kind) is tuple
+
     def convert(self, told: object) -> object:
         """Convert a value of a YAML file or a text to the type that the dataclass holds.
 
         Raises:
             ValidationError: the setting does not allow this value.
         """
-        if isinstance(told, str) and get_origin(self.kind) is tuple:
+        if isinstance(told, str) and self.is_list:
             told = texts(told)
             if isinstance(told, list) and get_args(self.kind)[0] is not str:
                 told = [scalar(each) for each in told]

@@ -9,6 +9,7 @@ from islands.cluster.summary import SUMMARY_FILE
 from islands.hosting.process_runtime import run_service, say
 from islands.hosting.watchdog import Watchdog
 from islands.identities import SUPERVISOR
+from islands.numerics.outer_choice import outer_optimizer
 from islands.settings.groups import RunFile
 from islands.settings.run_spec import RunSpec, read
 from islands.training.workload import load_workload
@@ -17,7 +18,12 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def spec_of(file: RunFile) -> RunSpec:
-    """Return the spec of the run that a run's file describes."""
+    """Return the spec of the run that a run's file describes.
+
+    Raises:
+        SettingsError: optax has no such outer optimizer, or not with these arguments.
+    """
+    outer_optimizer(file.run.outer)
     return RunSpec(file.run, file.task, dict(file.task_settings))
 
 

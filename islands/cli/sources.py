@@ -80,7 +80,11 @@ class Sources:
         flags = {name: vars(found).pop(name) for name in FLAGS if name in found}
         if self.options_class is CheckOptions and ":" in (flags["CONFIG"] or ""):
             found.task, flags["CONFIG"] = flags["CONFIG"], None
-        return {name: self._of_text(name, text) for name, text in vars(found).items()}, flags
+        return {name: self._of_line(name, told) for name, told in vars(found).items()}, flags
+
+    def _of_line(self, name: str, told: str | list[str]) -> object:
+        """Convert what stands on the command line; several arguments may stand in one place."""
+        return self._of_text(name, told) if isinstance(told, str) else self._value(name, told, "")
 
     def _line_sentence(self, told: str) -> str:
         """Rephrase an error of argparse, with the allowed values of an option that has none."""
@@ -176,11 +180,11 @@ class Sources:
             ) from error
 
     def _hint(self, name: str, dashes: str = "") -> str:
-        near = _nearest(name, self.options, dashes)
-        for other in () if near else HAVE_A_FILE:
+        here = any(key.rpartition(".")[2] == name.rpartition(".")[2] for key in self.options)
+        for other in () if here else HAVE_A_FILE:
             if name in keys_of(other) and other is not self.options_class:
                 return f"; {help_text.CALLED[other]} has it, {self.program} has not"
-        return near or "; --help lists what there is"
+        return _nearest(name, self.options, dashes) or "; --help lists what there is"
 
 
 def _nearest(name: str, known: Iterable[str], dashes: str = "") -> str:

@@ -32,6 +32,17 @@ INK: Colour = (40, 40, 48)
 FAINT: Colour = (225, 225, 230)
 LOSS: Colour = (31, 99, 180)
 EVALUATION: Colour = (200, 90, 20)
+LINES: tuple[Colour, ...] = (
+    (31, 99, 180),
+    (200, 90, 20),
+    (60, 140, 70),
+    (150, 60, 160),
+    (190, 40, 60),
+    (90, 90, 100),
+    (20, 150, 160),
+    (170, 140, 20),
+)
+"""Colours of lines that are drawn over one another."""
 STATES: dict[str, Colour] = {
     "starting": (240, 190, 80),
     "stepping": (90, 170, 100),
@@ -152,18 +163,19 @@ def _chart(
     xs, ys = [x for x, _ in points], [y for _, y in points]
     across = Scale.of([0.0, *xs], left, right, y=False)
     up = Scale.of(ys, bottom, top, y=True)
-    axes_over_tokens(canvas, across, up)
+    axes(canvas, across, up)
     canvas.text((left, corner[1]), f"{title}: {ys[0]:.4g} to {ys[-1]:.4g}", colour, SCALE)
     curve(canvas, across, up, points, colour)
 
 
-def axes_over_tokens(canvas: Canvas, across: Scale, up: Scale) -> None:
-    """The axes of a chart, with labelled lines at round values; x counts tokens.
+def axes(canvas: Canvas, across: Scale, up: Scale, *, time: bool = False) -> None:
+    """The axes of a chart, with labelled lines at round values.
 
     Args:
         canvas: to draw on.
-        across: where tokens lie, from the left end of the chart to its right one.
+        across: where tokens or times lie, from the left end of the chart to its right one.
         up: where values lie, from its bottom to its top.
+        time: whether x is seconds, not tokens.
     """
     (left, right), (bottom, top) = (across.start, across.end), (up.start, up.end)
     for value in up.ticks:
@@ -175,10 +187,16 @@ def axes_over_tokens(canvas: Canvas, across: Scale, up: Scale) -> None:
     for value in across.ticks:
         x = across.at(value)
         canvas.line([(x, top), (x, bottom)], FAINT)
-        label, half = count(value).replace(".0 ", " "), text_width(count(value), SCALE) / 2
+        label = _time(value) if time else count(value).replace(".0 ", " ")
+        half = text_width(label, SCALE) / 2
         canvas.text((min(x, WIDTH - MARGIN - half) - half, bottom + 6), label, INK, SCALE)
     canvas.line([(left, top), (left, bottom), (right, bottom)], INK)
-    canvas.text((right - text_width("tokens", SCALE), bottom + 26), "tokens", INK, SCALE)
+    unit = "time" if time else "tokens"
+    canvas.text((right - text_width(unit, SCALE), bottom + 26), unit, INK, SCALE)
+
+
+def _time(seconds: float) -> str:
+    return duration(seconds) if seconds else "0"
 
 
 def curve(
@@ -199,7 +217,7 @@ def _timeline(
     top += LEGEND_HEIGHT
     bottom = top + ROW_HEIGHT * len(learners)
     for value in across.ticks:
-        x, label = across.at(value), duration(value) if value else "0"
+        x, label = across.at(value), _time(value)
         canvas.line([(x, top - 4), (x, bottom)], FAINT)
         place = min(x, WIDTH - MARGIN - text_width(label, SCALE))
         canvas.text((place, bottom + 4), label, INK, SCALE)

@@ -13,14 +13,19 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from islands.layout.leaves import VALUE_BYTES, Layout
+from islands.layout.patterns import Pattern
+from islands.numerics.outer_choice import state_values
+from islands.numerics.quantize import size_bytes
 from islands.numerics.stability import overlong_because
-from islands.settings.run import Precision, RunSettings
+from islands.settings.run import RunSettings
 from islands.training.process_memory import ADAM_MOMENTS, Processes, TrainerMemory, processes
 
 SNAPSHOTS_PER_FRAGMENT = 2
 SLOTS = 2
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 LOOPBACK_BYTES_PER_S = 1e9
+ROBUST_LEAST = 3
+"""Contributions from which on a median or trimmed mean is not decided by one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ class Estimate:
         elements: N, the number of trainable elements.
         fragments: P of the plan.
         fragments_wanted: P asked for.
+        pattern: how tensors are spread over fragments.
         smallest: bytes of the smallest fragment's value.
         largest: bytes of the largest fragment's value.
         learners: M, the number of learners.
@@ -91,6 +97,8 @@ class Estimate:
         disk_per_round: bytes that a round writes to the journal.
         disk_per_step: bytes that are written in a step of the pace-setting learner, on average.
         disk_bytes: bytes that the journal occupies.
+        recorded_per_step: bytes of merged contributions and values that are recorded in a step of
+            the pace-setting learner, on average; 0 if the run records none.
         rounds_open: largest number of rounds that are open at once.
         exchange_bytes: traffic of one round with one learner, both ways, for the largest fragment.
         processes: memory of each process on its host.
@@ -100,6 +108,7 @@ class Estimate:
     elements: int
     fragments: int
     fragments_wanted: int
+    pattern: Pattern
     smallest: int
     largest: int
     learners: int
@@ -114,6 +123,7 @@ class Estimate:
     disk_per_round: int
     disk_per_step: float
     disk_bytes: int
+    recorded_per_step: float
     rounds_open: int
     exchange_bytes: int
     processes: Processes
@@ -155,15 +165,19 @@ def estimate(
     fragments = len(layout.fragments)
     sizes = [fragment.size * VALUE_BYTES for fragment in layout.fragments]
     value = sum(sizes)
-    wire = value // 2 if settings.precision is Precision.BFLOAT16 else value
+    outer = value * state_values(settings.outer)
+    sent = [size_bytes(fragment.size, settings.precision) for fragment in layout.fragments]
+    taken = value // 2 if settings.precision.of_snapshots == "bfloat16" else value
     rounds_open = settings.open_rounds_max(fragments)
+    recorded = value * (learners + 1) if settings.record_contributions else 0
     trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
-    copied = sum(sorted(sizes)[-rounds_open:]) * wire // value
+    copied = sum(sorted(sizes)[-rounds_open:]) * taken // value
     held = trainer or TrainerMemory(trainable, value, ADAM_MOMENTS * trainable, trainable)
     made = Estimate(
         elements=layout.size,
         fragments=fragments,
         fragments_wanted=settings.fragments,
+        pattern=layout.pattern,
         smallest=min(sizes),
         largest=max(sizes),
         learners=learners,
@@ -179,17 +193,18 @@ def estimate(
         ),
         syncer=SyncerMemory(
             values=value * (settings.staleness_max + 2),
-            outer=value,
+            outer=outer,
             rounds=learners * sum(sorted(sizes)[-rounds_open:]),
         ),
         start_bytes=value,
-        up_per_step=wire / settings.interval_steps,
+        up_per_step=sum(sent) / settings.interval_steps,
         down_per_step=value / settings.interval_steps,
-        disk_per_round=2 * value // fragments,
-        disk_per_step=2 * value / settings.interval_steps,
-        disk_bytes=SLOTS * 2 * value,
+        disk_per_round=(value + outer) // fragments,
+        disk_per_step=(value + outer) / settings.interval_steps,
+        disk_bytes=SLOTS * (value + outer),
+        recorded_per_step=recorded / settings.interval_steps,
         rounds_open=rounds_open,
-        exchange_bytes=max(sizes) * wire // value + max(sizes),
+        exchange_bytes=max(sent) + max(sizes),
         processes=processes(layout, settings, held, learners=learners),
     )
     return _with_warnings(made, settings)
@@ -213,6 +228,13 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
         )
     if settings.budget_tokens is None and settings.budget_s is None:
         found.append("neither budget_tokens nor budget_s is set: the run goes on until stopped")
+    asked = made.learners if settings.quorum is None else settings.quorum_least
+    if settings.merge.robust and min(asked, made.learners) < ROBUST_LEAST:
+        found.append(
+            f"merge is {settings.merge} and a round may close with {min(asked, made.learners)}: of "
+            f"less than {ROBUST_LEAST} contributions nothing is dropped, so quorum should be at "
+            f"least {ROBUST_LEAST}"
+        )
     overlong = overlong_because(settings.outer, settings.merge, made.learners)
     if overlong is not None:
         found.append(overlong)

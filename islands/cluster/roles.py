@@ -4,6 +4,8 @@ A factory is given what the role uses on its machine: a disk, threads for heavy 
 random generator. By default it uses threads of this process, and a generator without a fixed seed.
 """
 
+import asyncio
+import contextlib
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -29,11 +31,14 @@ from islands.learner.actor import LearnerActor
 from islands.learner.compute import Compute, StepReport
 from islands.learner.moments_checkpoint import CheckpointFile
 from islands.numerics.merge import warm_up
-from islands.numerics.outer import OuterOptimizer, Sgd
+from islands.numerics.outer import OuterOptimizer
+from islands.numerics.outer_choice import outer_optimizer
+from islands.numerics.quantize import warm_up as load_loops
 from islands.observer.actor import ObserverActor
+from islands.replay.record import ContributionRecorder
 from islands.settings.run_spec import RunSpec
 from islands.syncer.actor import SyncerActor
-from islands.syncer.hooks import Hooks
+from islands.syncer.hooks import Hooks, Recorder
 from islands.syncer.workers import SyncerWorkers, worker_threads
 from islands.tape import process_entries
 from islands.training.evaluation import EvaluateValues
@@ -72,6 +77,9 @@ def make_learner(
         kept: file in which an earlier process of this name left its moments.
     """
     worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
+    precision = context.settings.precision
+    if precision.on_host:
+        worker.submit(lambda: load_loops(precision), lambda _: None)
     rng = rng or chance()
     learner: LearnerActor = LearnerActor(name, context, compute, worker, rng, observe, tell, kept)
     return learner
@@ -146,12 +154,13 @@ def make_syncer(
     if workers is None:
         workers = worker_threads(name, lambda error: syncer.fail("worker", error))
         workers.merging.submit(warm_up, lambda _: None)
+        workers.inspecting.submit(lambda: load_loops(context.settings.precision), lambda _: None)
     syncer: SyncerActor = SyncerActor(
         name,
         context,
         disk=disk,
         workers=workers,
-        optimizer=optimizer or Sgd.of(context.settings.outer),
+        optimizer=optimizer or outer_optimizer(context.settings.outer),
         credentials=credentials,
         shards=shards,
         rng=rng or chance(),
@@ -199,7 +208,7 @@ def hooks_of(
     """
 
     def export(values: list[Floats], cut: FinalVersions) -> None:
-        metadata = metadata_of(spec, context.layout, cut)
+        metadata = metadata_of(spec, context.layout.fingerprint, cut)
         write_model(folder / FINAL_FILE, context.layout, values, metadata)
 
     def leave_behind(values: list[Floats], cut: FinalVersions) -> None:
@@ -213,4 +222,27 @@ def hooks_of(
         export=export,
         stopped=leave_behind,
         report=lambda state: msgspec.json.encode(share_of(state)),
+        recorder=recorder_in(folder, context, outer_optimizer(context.settings.outer)),
     )
+
+
+def recorder_in(folder: Path, context: Context, optimizer: OuterOptimizer) -> Recorder | None:
+    """Return what records a syncer's merges in its run's folder, or None if the run wants none.
+
+    Args:
+        folder: the run's folder.
+        context: the syncer's context; its tape is told if the disk fails, on the running loop.
+        optimizer: the outer optimizer, of which the record names the class.
+    """
+    if not context.settings.record_contributions:
+        return None
+
+    loop = asyncio.get_running_loop()
+
+    def told(sentence: str) -> None:
+        entry = process_entries.Disk(sentence)
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the tape is as well
+            loop.call_soon_threadsafe(context.tape.write, 0.0, SYNCER, entry)
+
+    kind = type(optimizer).__name__
+    return ContributionRecorder(folder, context.settings, context.layout, kind, told)

@@ -16,6 +16,7 @@ from islands.errors import DamagedError, UserError, unusable
 from islands.files.folder_lock import lock_folder, make_private
 from islands.files.rotation import older
 from islands.files.slots import Slots
+from islands.replay.record import FOLDER as RECORDED
 from islands.settings.run_spec import MEND, PLAN_FILE, SPEC_FILE, RunPlan, RunSpec, read
 from islands.settings.wire_limits import check_told, limits_of
 from islands.training.workload import Workload
@@ -28,7 +29,7 @@ ROLES = (JOURNAL, "supervisor")
 """Folders of the roles that count their starts as epochs."""
 SET_ASIDE = (
     *(JOURNAL, SPEC_FILE, PLAN_FILE, FIGURES_FILE, SUMMARY_FILE, PICTURE_FILE),
-    *("final.safetensors", "tensorboard", *GROWING),
+    *("final.safetensors", "tensorboard", RECORDED, *GROWING),
     *(older(Path(name)).name for name in GROWING),
 )
 """Files and folders of the last run that a run begun anew in the same folder must not find."""

@@ -23,7 +23,13 @@ from islands.actors.credentials import Credentials
 from islands.actors.ports import ProcessEnd
 from islands.actors.role_actor import Context
 from islands.cluster.composition import Cluster, ClusterSpec
-from islands.cluster.roles import journal_disk, make_learner, make_observer, make_syncer
+from islands.cluster.roles import (
+    journal_disk,
+    make_learner,
+    make_observer,
+    make_syncer,
+    recorder_in,
+)
 from islands.cluster.run_end import GOODBYE_S
 from islands.cluster.run_folder import RunFolder
 from islands.cluster.summary import SUMMARY_FILE, Summary, as_json, share_of, summarise
@@ -35,8 +41,9 @@ from islands.layout.mesh import shares
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import ComputeThread, StepReport
 from islands.messages.protocol import MESSAGE_TYPES
-from islands.numerics.outer import OuterOptimizer, Sgd
-from islands.settings.run import Adoption, Precision, RunSettings
+from islands.numerics.outer import OuterOptimizer
+from islands.numerics.outer_choice import outer_optimizer
+from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec
 from islands.settings.wire_limits import limits_of
 from islands.syncer.actor import SyncerActor
@@ -47,7 +54,7 @@ from islands.training.export import FINAL_FILE, metadata_of, write_model
 from islands.training.jax_settings import cpu_environment
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.task import Task
-from islands.training.trainer import Trainer, WirePrecision
+from islands.training.trainer import Trainer
 from messaging.codec.frames import Codec
 from messaging.links.memory_link import BULK_CAPACITY, MemoryNetwork
 
@@ -100,7 +107,7 @@ class LocalSystem:
         self.model = self._trainer(0, None)
         self.folder: RunFolder
         self.values: list[NDArray[np.float32]] = []
-        self._outer = outer or Sgd.of(settings.outer)
+        self._outer = outer or outer_optimizer(settings.outer)
         self._evaluate_every_s = evaluate_every_s
         self._credentials = Credentials(settings.run, secrets.token_bytes(32))
         self._rng = random.Random(settings.seed)
@@ -122,17 +129,17 @@ class LocalSystem:
         return self._processes
 
     def _trainer(self, index: int, devices: Sequence[Device] | None) -> JaxTrainer:
-        half = self.settings.precision is Precision.BFLOAT16
-        precision: WirePrecision = "bfloat16" if half else "float32"
         return JaxTrainer(
             self.task,
             self.settings.fragments,
+            pattern=self.settings.pattern,
             seed=self.settings.seed,
             learner_seed=index,
             devices=devices,
             model_parallel=1 if devices is None else self._model_parallel,
-            precision=precision,
-            carries=self.settings.adoption is Adoption.DELAY_CORRECTED,
+            precision=self.settings.precision.of_snapshots,
+            adoption=self.settings.adoption,
+            merges_moments=self.settings.merge_moments,
         )
 
     # --- the run ------------------------------------------------------------------------------
@@ -237,7 +244,10 @@ class LocalSystem:
             credentials=self._credentials,
             shards=self.task.shards,
             rng=rng,
-            hooks=Hooks(finished=self._cut),
+            hooks=Hooks(
+                finished=self._cut,
+                recorder=recorder_in(self.folder.path, self._context, self._outer),
+            ),
         )
 
     def _make_learner(self, name: str, rng: random.Random) -> LearnerActor:
@@ -284,7 +294,7 @@ class LocalSystem:
         cut = syncer.state.cut(reason)
         assert cut is not None, "values are of versions"
         path = self.folder.path / FINAL_FILE
-        write_model(path, layout, self.values, metadata_of(spec, layout, cut))
+        write_model(path, layout, self.values, metadata_of(spec, layout.fingerprint, cut))
 
     def _keep_values(self) -> bool:
         """Copy the published values from the syncer; return False if a fragment has none yet."""

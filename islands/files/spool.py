@@ -67,14 +67,17 @@ class SpooledFile:
 
     spool: "Spool"
     file: GrowingFile
-    entries: deque[bytes] = field(default_factory=deque)
+    entries: deque[bytes | memoryview] = field(default_factory=deque)
     waiting_bytes: int = 0
     dropped: int = 0
     error: str = ""
 
-    def add(self, entry: bytes) -> bool:
-        """Queue an entry for the file without waiting; return whether there was room for it."""
-        return self.spool.put(self, entry)
+    def add(self, *entries: bytes | memoryview) -> bool:
+        """Queue entries for the file without waiting; return whether there was room for them all.
+
+        Buffers are not copied before they are written, so they must not change.
+        """
+        return self.spool.put(self, *entries)
 
 
 class Spool:
@@ -113,14 +116,15 @@ class Spool:
             self._inlets.append(inlet)
         return inlet
 
-    def put(self, inlet: SpooledFile, entry: bytes) -> bool:
-        """Queue an entry for a file, and return True, unless too much waits for that file."""
+    def put(self, inlet: SpooledFile, *entries: bytes | memoryview) -> bool:
+        """Queue entries for a file, and return True, unless too much waits for it: then none."""
+        size_bytes = sum(map(len, entries))
         with self._changed:
-            if self._closing or inlet.waiting_bytes + len(entry) > self._kept_bytes:
+            if self._closing or inlet.waiting_bytes + size_bytes > self._kept_bytes:
                 inlet.dropped += 1
                 return False
-            inlet.entries.append(entry)
-            inlet.waiting_bytes += len(entry)
+            inlet.entries.extend(entries)
+            inlet.waiting_bytes += size_bytes
             self._wake()
         return True
 
@@ -216,10 +220,10 @@ class Spool:
             if self._contents[path] is content:
                 del self._contents[path]
 
-    def _chunk(self, inlet: SpooledFile) -> list[bytes]:
+    def _chunk(self, inlet: SpooledFile) -> list[bytes | memoryview]:
         """Return the entries to write next: at least one, if there are any."""
         room_bytes = min(CHUNK_BYTES, inlet.file.room_bytes)
-        chunk: list[bytes] = []
+        chunk: list[bytes | memoryview] = []
         with self._changed:
             for entry in inlet.entries:
                 chunk.append(entry)
@@ -228,7 +232,7 @@ class Spool:
                     break
         return chunk
 
-    def _written(self, inlet: SpooledFile, chunk: list[bytes]) -> None:
+    def _written(self, inlet: SpooledFile, chunk: list[bytes | memoryview]) -> None:
         with self._changed:
             for _ in range(min(len(chunk), len(inlet.entries))):
                 inlet.waiting_bytes -= len(inlet.entries.popleft())

@@ -2,10 +2,10 @@
 
 Where to find what:
 
-===========================================  ====================
+===========================================  ====================================
 leaf, piece, fragment, unit, layout          `leaves.py`
-which tensors form which fragment            `fragments.py`
+which tensors form which fragment            `fragments.py`, named in `patterns.py`
 on which devices a learner computes          `mesh.py`
 gather, overwrite, shift on the device       `device_transfer.py`
-===========================================  ====================
+===========================================  ====================================
 """

@@ -126,6 +126,22 @@ def overwrite(
     return _written(shape, leaves, starts, _assembled(shape, value))
 
 
+def mix(
+    shape: FragmentShape,
+    leaves: Sequence[Array],
+    starts: Int[Array, " pieces"],
+    value: Float[Array, " n"],
+    share: Float[Array, ""],
+) -> Leaves:
+    """Return the leaves with local := share · local + (1 − share) · value, computed in float32.
+
+    The leaves are donated. A task's state is set to the value, as by `shift`.
+    """
+    held, taken = _flat(shape, leaves, starts), _assembled(shape, value)
+    mixture = share * held + (1 - share) * taken
+    return _written(shape, leaves, starts, _additive(shape, mixture, taken))
+
+
 def shift(
     shape: FragmentShape,
     leaves: Sequence[Array],
@@ -141,14 +157,19 @@ def shift(
     """
     known = base if sent is None else base - sent
     moved = _flat(shape, leaves, starts) + _assembled(shape, value - known)
-    if not all(piece.additive for piece in shape.pieces):
-        whole, ends = _assembled(shape, value), np.cumsum([piece.size for piece in shape.pieces])
-        parts = [
-            (moved if piece.additive else whole)[end - piece.size : end]
-            for piece, end in zip(shape.pieces, ends.tolist(), strict=True)
-        ]
-        moved = jnp.concatenate(parts)
-    return _written(shape, leaves, starts, moved)
+    return _written(shape, leaves, starts, _additive(shape, moved, _assembled(shape, value)))
+
+
+def _additive(shape: FragmentShape, moved: Array, value: Array) -> Array:
+    """Return the moved elements of parameters, and the value's elements of a task's state."""
+    if all(piece.additive for piece in shape.pieces):
+        return moved
+    ends = np.cumsum([piece.size for piece in shape.pieces])
+    parts = [
+        (moved if piece.additive else value)[end - piece.size : end]
+        for piece, end in zip(shape.pieces, ends.tolist(), strict=True)
+    ]
+    return jnp.concatenate(parts)
 
 
 def read_rows(piece: PieceShape, leaf: Array, start: Int[Array, ""]) -> Array:

@@ -16,14 +16,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import get_args
 
 from islands.errors import SettingsError, TaskError
 from islands.layout.leaves import (
     Fragment,
     Layout,
     Leaf,
-    Pattern,
     Piece,
     Role,
     Unit,
@@ -33,6 +31,7 @@ from islands.layout.leaves import (
     read,
     write,
 )
+from islands.layout.patterns import Pattern
 
 __all__ = [
     "MIN_PIECE_BYTES",
@@ -58,7 +57,7 @@ def plan(
     leaves: Sequence[Leaf],
     *,
     count: int,
-    pattern: Pattern = "balanced",
+    pattern: Pattern = Pattern.BALANCED,
     min_piece_bytes: int = MIN_PIECE_BYTES,
     labels: Mapping[str, str] | None = None,
 ) -> Layout:
@@ -80,7 +79,7 @@ def plan(
     """
     _check(leaves, count, pattern)
     least = max(1, -(-min_piece_bytes // _BYTES_PER_ELEMENT))
-    spread = _balanced if pattern == "balanced" else _layered
+    spread = _balanced if pattern == Pattern.BALANCED else _layered
     bins = spread(leaves, count, least, pattern)
     fragments = [_fragment(index, pieces) for index, pieces in enumerate(bins)]
     return layout_of(leaves, fragments, pattern, labels or {})
@@ -90,8 +89,8 @@ def _check(leaves: Sequence[Leaf], count: int, pattern: str) -> None:
     if count < 1:
         message = f"{count} fragments asked for; at least 1 is needed"
         raise SettingsError(message)
-    if pattern not in get_args(Pattern):
-        message = f"fragment pattern {pattern!r} is unknown; use one of {get_args(Pattern)}"
+    if pattern not in tuple(Pattern):
+        message = f"fragment pattern '{pattern}' is unknown; use one of {', '.join(Pattern)}"
         raise SettingsError(message)
     seen: set[str] = set()
     for leaf in leaves:
@@ -138,13 +137,16 @@ def _layered(leaves: Sequence[Leaf], count: int, least: int, pattern: Pattern) -
         else:
             others.append((index, leaf))
     if not layers:
-        message = f"pattern {pattern!r} needs numbered or stacked layers; use 'balanced'"
+        message = (
+            f"pattern is {pattern}; it needs numbered or stacked layers, and no path of this model "
+            "has a number: use balanced, or let the task's stack(path) tell what is stacked"
+        )
         raise SettingsError(message)
     enough = sum(p.size >= least for layer in layers.values() for p in layer)
     count = max(1, min(count, len(layers), enough))
     bins: list[list[Piece]] = [[] for _ in range(count)]
     for place, number_ in enumerate(sorted(layers)):
-        target = place % count if pattern == "strided" else place * count // len(layers)
+        target = place % count if pattern == Pattern.STRIDED else place * count // len(layers)
         bins[target].extend(layers[number_])
     fair = sum(leaf.size for leaf in leaves) / count
     _fill_lightest(bins, [p for i, leaf in others for p in _cut(leaf, i, fair, least)])

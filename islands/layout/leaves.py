@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import TaskError
+from islands.layout.patterns import Pattern
 
-Pattern = Literal["balanced", "strided", "layers"]
 Rule = Literal["average", "rda"]
 
 MIN_RDA_ELEMENTS = 64
@@ -33,6 +33,7 @@ VALUE_BYTES = 4
 """Size of an element of a published value, which is float32."""
 
 STATE_PREFIX = "state:"
+MOMENTS_PREFIX = "moments:"
 """Prefix of the path of a leaf of the task's state, where it stands beside parameters."""
 
 

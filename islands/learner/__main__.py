@@ -60,6 +60,7 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         spec, plan = await fetch_run_spec(
             network, addresses, requester, wait_s=connecting.wait_s, say=say
         )
+        spec = spec.with_precision(options.precision)
         network.allow(limits_of(plan.layout))
         workload, layout = await asyncio.to_thread(_prepare, spec, options.task_settings)
         check_same(layout, plan.layout)

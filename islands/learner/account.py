@@ -75,6 +75,13 @@ class Account:
             self.overwritten_tokens += before - _largest(group)
         self.doubtful = [group for group in self.doubtful if group]
 
+    def encoded(self, epoch: int, round_: int, payload: memoryview) -> None:
+        """Note the bytes of a contribution that is about to be sent."""
+        self.sent = [
+            replace(sent, payload=payload) if sent.ticket == (epoch, round_) else sent
+            for sent in self.sent
+        ]
+
     def can_carry(self, merged: Merged | None) -> bool:
         """Whether our part of a published value is known, so that the rest can be carried over.
 

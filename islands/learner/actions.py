@@ -49,8 +49,26 @@ class DropSyncerLink:
 
 
 @dataclass(frozen=True, slots=True)
+class SettleFeedback:
+    """Tell the error feedback of a fragment that all contributions up to a round are decided.
+
+    Of these, only the one that `merged` names was applied, if it names one.
+    """
+
+    fragment: FragmentIndex
+    epoch: int
+    round: int
+    merged: Merged | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResetFeedback:
+    """Drop what error feedback keeps: this learner starts over from published values."""
+
+
+@dataclass(frozen=True, slots=True)
 class Contribute:
-    """Send a snapshot; the actor fills in its digest."""
+    """Send a snapshot; the actor encodes it, and fills in its digest."""
 
     message: Contribution
     payload: memoryview = field(compare=False, repr=False)
@@ -80,6 +98,8 @@ class AdoptValue:
     the fleet's clock when the syncer of `epoch` sent the value. `merged` is this learner's newest
     contribution in it. With `carry`, the local work done since that contribution is kept, or since
     the base if the base contained it already. `sent` holds that contribution's bytes as sent.
+    Otherwise the value replaces the local one, but for its share `local_share`. While compute
+    steps, the value waits until the total of steps is `at_steps`.
     """
 
     fragment: FragmentIndex
@@ -91,13 +111,19 @@ class AdoptValue:
     carry: bool = False
     merged: Merged | None = None
     sent: memoryview | None = field(default=None, compare=False, repr=False)
+    local_share: float = 0.0
+    at_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSnapshots:
-    """Take snapshots of these fragments at every boundary from now on, in this order."""
+    """Take snapshots of these fragments from now on, in this order.
+
+    A snapshot is taken at every boundary; or once, at the total in `at_steps`, if that is given.
+    """
 
     fragments: tuple[FragmentIndex, ...]
+    at_steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +131,13 @@ class AllowSteps:
     """Step on these leases until the process has processed `until_tokens` tokens over its life.
 
     `order` numbers these actions; `Idled` names the newest one that compute knew when it stopped.
+    Steps end at the total of `until_steps`, too, where the learner waits for a merge.
     """
 
     until_tokens: int
     leases: tuple[Lease, ...]
     order: int = field(default=0, compare=False)
+    until_steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +208,8 @@ Action = (
     | DialSyncer
     | DropSyncerLink
     | Contribute
+    | SettleFeedback
+    | ResetFeedback
     | OfferSeed
     | ToPeer
     | LoadCheckpoint

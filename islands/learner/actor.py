@@ -28,8 +28,10 @@ from islands.learner.actions import (
     PlanSnapshots,
     ReadMoments,
     ReadValue,
+    ResetFeedback,
     ResetMoments,
     SetTimer,
+    SettleFeedback,
     ToPeer,
     ToSupervisor,
     ToSyncer,
@@ -42,6 +44,7 @@ from islands.learner.compute import (
     StepReport,
 )
 from islands.learner.events import (
+    ContributionEncoded,
     ContributionSkipped,
     Event,
     FromSupervisor,
@@ -77,6 +80,7 @@ from islands.messages.training import (
     Quarantined,
     Welcome,
 )
+from islands.numerics.error_feedback import ErrorFeedback
 from islands.tape import learner_entries, process_entries
 from islands.tape.entry import Record
 from messaging.codec.tensors import digest
@@ -136,6 +140,8 @@ class LearnerActor(RoleActor[Item]):
             post=self.post,
             read_kept=(lambda: None) if kept is None else kept.read,
         )
+        settings = context.settings
+        self._feedback = ErrorFeedback(settings.precision, keeps=settings.keeps_residuals)
         self._figures = Figures(f"{rng.getrandbits(64):016x}")
         self._contributed = 0
         self._told = (0, 0)
@@ -257,6 +263,8 @@ class LearnerActor(RoleActor[Item]):
                     link.close(reason)
             case Contribute():
                 self._contribute(action)
+            case SettleFeedback() | ResetFeedback():
+                self._settle(action)
             case OfferSeed():
                 self._offer_seed(action)
             case ResetMoments():
@@ -309,12 +317,22 @@ class LearnerActor(RoleActor[Item]):
         return session
 
     def _contribute(self, action: Contribute) -> None:
-        """Send the snapshot that the state chose, once its digest was computed off the loop."""
-        message, payload = action.message, action.payload
-        link = self._link(self._syncer)
+        """Send the snapshot that the state chose; the worker encodes it and computes its digest."""
+        message, link = action.message, self._link(self._syncer)
+        ticket, on_host = message.ticket, self.context.settings.precision.on_host
 
-        def send(computed: str) -> None:
+        def finish() -> tuple[memoryview, str]:
+            payload = action.payload
+            if on_host:
+                number = ticket.epoch, ticket.round
+                payload = self._feedback.encoded(message.fragment, number, payload)
+            return payload, digest(payload)
+
+        def send(finished: tuple[memoryview, str]) -> None:
+            payload, computed = finished
             complete = replace(message, digest=computed)
+            if on_host:
+                self.post(ContributionEncoded(ticket, message.fragment, payload))
             same = link is self._link(self._syncer)
             topic = f"contribution-{message.fragment}"
             if not (same and self._send_up(complete, (payload,), topic=topic)):
@@ -332,7 +350,21 @@ class LearnerActor(RoleActor[Item]):
             processed=message.processed_tokens,
         )
         self.record(contributed)
-        self._worker.submit(lambda: digest(payload), send)
+        self._worker.submit(finish, send)
+
+    def _settle(self, action: SettleFeedback | ResetFeedback) -> None:
+        """Tell the error feedback, in order, on the worker that encodes contributions."""
+        feedback = self._feedback
+
+        def tell() -> None:
+            if isinstance(action, ResetFeedback):
+                feedback.reset()
+                return
+            merged = action.merged
+            applied = None if merged is None else (merged.epoch, merged.round)
+            feedback.settle(action.fragment, (action.epoch, action.round), applied)
+
+        self._worker.submit(tell, lambda _: None)
 
     def _offer_seed(self, action: OfferSeed) -> None:
         """Send a fragment of version 0, once its digest was computed off the loop."""

@@ -3,9 +3,16 @@
 `pulls.py` knows which pulls are open and which snapshot answers one; this module makes the answer.
 """
 
+from islands.identities import FragmentIndex
 from islands.learner.actions import Contribute, OfferSeed, PlanSnapshots, ReadValue, ToSyncer
 from islands.learner.core import Core
-from islands.learner.events import ContributionSkipped, SeedSkipped, SnapshotTaken, ValueRead
+from islands.learner.events import (
+    ContributionEncoded,
+    ContributionSkipped,
+    SeedSkipped,
+    SnapshotTaken,
+    ValueRead,
+)
 from islands.messages.training import (
     Contribution,
     ContributionDeclined,
@@ -30,12 +37,24 @@ def take_request(core: Core, request: FragmentRequest) -> None:
         core.actions.append(ReadValue(request, core.incarnation))
 
 
-def take_skipped(core: Core, event: ContributionSkipped | SeedSkipped) -> None:
-    """Treat the request as unanswered, because the link did not take the answer."""
-    if isinstance(event, SeedSkipped):
+def take_sending(
+    core: Core, event: ContributionEncoded | ContributionSkipped | SeedSkipped
+) -> None:
+    """Note how an answer goes out: if the link did not take it, the request is unanswered."""
+    if isinstance(event, ContributionEncoded):
+        _take_encoded(core, event)
+    elif isinstance(event, SeedSkipped):
         core.offered.pop(event.fragment, None)
     else:
         core.pulls.unanswered(event.fragment, event.ticket)
+
+
+def _take_encoded(core: Core, event: ContributionEncoded) -> None:
+    """Keep a contribution as it is sent, if its part of the local value is to be told from it."""
+    ticket = event.ticket
+    carries = core.settings.adoption is Adoption.DELAY_CORRECTED
+    if carries and core.settings.feeds_back and ticket.incarnation == core.incarnation:
+        core.accounts[event.fragment].encoded(ticket.epoch, ticket.round, event.payload)
 
 
 def take_pull(core: Core, pull: PullFragment) -> None:
@@ -66,10 +85,30 @@ def answer_pulls(core: Core) -> None:
     """Answer the pulls that can be answered, then plan the snapshots that are due next."""
     for fragment in sorted(core.pulls.wanted):
         _answer(core, core.pulls.wanted[fragment])
-    plan = core.pulls.plan()
+    plan = _plan(core)
     if plan != core.planned:
         core.planned = plan
-        core.actions.append(PlanSnapshots(plan))
+        core.actions.append(plan)
+
+
+def _plan(core: Core) -> PlanSnapshots:
+    """Return the snapshots to take: those that pulls look ahead to, or those that are due."""
+    synchrony = core.synchrony
+    if synchrony is None or synchrony.anchor is None or (core.idle and not core.waiting):
+        return PlanSnapshots(core.pulls.plan())
+    due = synchrony.snapshots()
+    due |= {fragment: _least_steps(core, pull) for fragment, pull in core.pulls.wanted.items()}
+    return PlanSnapshots(tuple(map(FragmentIndex, due)), tuple(due.values()))
+
+
+def _least_steps(core: Core, pull: PullFragment) -> int:
+    """Return the least total of steps that the answer to a pull must hold."""
+    synchrony = core.synchrony
+    if synchrony is not None and synchrony.anchor is not None and (core.waiting or not core.idle):
+        due = synchrony.due(pull.ticket.round)
+        return min(due, core.steps) if core.waiting else due
+    account = core.accounts[pull.fragment]
+    return core.steps if core.idle else core.origin_steps + account.base_steps + 1
 
 
 def _answer(core: Core, pull: PullFragment) -> None:
@@ -79,7 +118,7 @@ def _answer(core: Core, pull: PullFragment) -> None:
         del core.pulls.wanted[pull.fragment]
         _decline(core, pull, "no step since its base")
         return
-    least_steps = core.steps if core.idle else base_steps + 1
+    least_steps = _least_steps(core, pull)
     snapshot = core.pulls.answerable(pull.fragment, base=account.version, least_steps=least_steps)
     if snapshot is None:
         return
@@ -96,7 +135,8 @@ def _answer(core: Core, pull: PullFragment) -> None:
         digest="",
     )
     carries = core.settings.adoption is Adoption.DELAY_CORRECTED
-    sent = snapshot.payload if carries else None  # subtracted from the local value once merged
+    later = core.settings.feeds_back  # what is sent is not encoded yet (`take_encoded`)
+    sent = snapshot.payload if carries and not later else None  # leaves the local value once merged
     account.answered(pull.ticket.epoch, pull.ticket.round, contribution.tokens, sent)
     core.actions.append(Contribute(contribution, snapshot.payload))
 

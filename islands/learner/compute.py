@@ -217,7 +217,7 @@ class ComputeThread:
                 ready_s = self._finish(running, ready_s, 0.0, 0.0)
                 running, allowed = None, True
             if allowed:
-                self._tell(Idled(engine.steps, engine.tokens, engine.leases, engine.order))
+                self._tell(idled(engine))
             self._sleep(engine)
         if keeper is not None:
             keeper.at_the_end(engine.trainer, engine.versions, engine.steps)
@@ -418,8 +418,7 @@ class InlineCompute:
         if self._stopped:
             return
         if not working and (finished is not None or allowed):
-            engine = self._engine
-            self._post(Idled(engine.steps, engine.tokens, engine.leases, engine.order))
+            self._post(idled(self._engine))
         if self._engine.unread:
             self._wake()
 
@@ -467,6 +466,11 @@ class InlineCompute:
 def made(trainer: Trainer) -> TrainerMade:
     """The event that tells what is known of a trainer before it has compiled."""
     return TrainerMade(trainer.moments_schema, trainer.moment_pieces)
+
+
+def idled(engine: Engine) -> Idled:
+    """The event that tells that an engine stands still, and why."""
+    return Idled(engine.steps, engine.tokens, engine.leases, engine.order, engine.waiting)
 
 
 def _may_pass(error: Exception) -> bool:

@@ -14,11 +14,12 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from islands.actors.membership import MembershipState
-from islands.identities import FragmentIndex, Incarnation, Lease, Phase
+from islands.identities import Incarnation, Lease, Phase
 from islands.learner.account import Account
-from islands.learner.actions import Action, AllowSteps
+from islands.learner.actions import Action, AllowSteps, PlanSnapshots
 from islands.learner.moments import Moments
 from islands.learner.pulls import Pulls
+from islands.learner.synchrony import Synchrony
 from islands.messages.training import FragmentUpdate, Progress
 from islands.settings.run import RunSettings
 
@@ -47,8 +48,10 @@ class Core:
     `steps` and `tokens` are compute's totals at the last boundary that it reported. `adopting`
     holds, per fragment, the updates that wait for a boundary. `ready` says that compute has
     compiled, `idle` that it stands still, `allowed` that this incarnation has been allowed a step,
-    `closing` that the run ends, and `paused` that an operator paused it. `order` numbers the
-    `AllowSteps` commands. `decided` holds the (epoch, round) of answers that were not applied.
+    `closing` that the run ends, and `paused` that an operator paused it. `waiting` says that
+    compute stands still only until a merge; `synchrony` is None if learners never wait. `order`
+    numbers the `AllowSteps` commands. `decided` holds the (epoch, round) of answers that were not
+    applied.
     `offered` maps each fragment whose seed was sent over this link to epoch and attempt of the
     request. `now_s` is the time of the event being handled; `giving` counts the pieces of moments
     that peers wait for.
@@ -65,6 +68,7 @@ class Core:
     decided: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=DECIDED_KEPT))
     ready: bool = False
     idle: bool = True
+    waiting: bool = False
     allowed: bool = False
     steps: int = 0
     tokens: int = 0
@@ -75,12 +79,13 @@ class Core:
     quota_tokens: int = 0
     leases: tuple[Lease, ...] = ()
     adopting: dict[int, list[FragmentUpdate]] = field(default_factory=dict)
-    planned: tuple[FragmentIndex, ...] = ()
+    planned: PlanSnapshots = field(default_factory=lambda: PlanSnapshots(()))
     reported_steps: int = 0
     reported_s: float = 0.0
     offered: dict[int, tuple[int, int]] = field(default_factory=dict)
     report_due: bool = False
     moments: Moments = field(default_factory=Moments)
+    synchrony: Synchrony | None = None
     giving: int = 0
     now_s: float = 0.0
     actions: list[Action] = field(default_factory=list)
@@ -113,12 +118,15 @@ class Core:
             return Phase.STEPPING
         if self.closing or self.leaving is not None:
             return Phase.FINISHED
-        return Phase.PAUSED if self.paused else Phase.STARVED
+        if self.paused:
+            return Phase.PAUSED
+        return Phase.WAITING if self.waiting else Phase.STARVED
 
     def allow_steps(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
         """Let compute step until it has processed so many tokens; replaces any earlier limit."""
         self.order += 1
-        self.actions.append(AllowSteps(until_tokens, leases, self.order))
+        until_steps = None if self.synchrony is None else self.synchrony.until_steps
+        self.actions.append(AllowSteps(until_tokens, leases, self.order, until_steps))
 
     def progress(self, incarnation: Incarnation) -> Progress:
         """The progress report of this incarnation, as of the last boundary."""

@@ -13,6 +13,7 @@ boundary carries exactly the steps that it contains.
 from collections import deque
 from collections.abc import Callable, Iterator, MutableSequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import assert_never
 
 import numpy as np
@@ -36,7 +37,7 @@ from islands.learner.fleet_clock import FleetClock
 from islands.messages.training import Merged
 from islands.numerics.quantize import decode
 from islands.settings.learning_rate import learning_rate
-from islands.settings.run import Precision, RunSettings
+from islands.settings.run import RunSettings
 from islands.training.trainer import PendingStep, Snapshot, Trainer, first_pass
 from messaging.codec.tensors import as_buffer
 
@@ -122,6 +123,7 @@ class Engine:
         self.tokens = 0
         self.order = 0
         self.resets = 0
+        self.waiting = False
         self.commands: deque[EngineAction] = deque()
         self._settings = settings
         self._report = report
@@ -131,8 +133,9 @@ class Engine:
         self._may_snapshot = may_snapshot
         self._clock = FleetClock(settings.interval_steps)
         self._until_tokens = 0
+        self._until_steps: int | None = None
         self._leases: tuple[Lease, ...] = ()
-        self._plan: tuple[FragmentIndex, ...] = ()
+        self._plan = PlanSnapshots(())
         self._bases: dict[int, Version] = {}
         self._began_at: dict[int, int] = {}
         self._merged: dict[int, tuple[int, int]] = {}
@@ -170,26 +173,37 @@ class Engine:
     def boundary(self) -> bool:
         """Carry out commands and copies; returns whether there was an `AllowSteps`."""
         allowed = False
-        while self.commands:
-            command = self.commands.popleft()
+        for command in self._due():
             allowed = allowed or isinstance(command, AllowSteps)
             self._perform(command)
-        for fragment in self._plan:
-            self._take(fragment)
+        plan = self._plan
+        for fragment, at_steps in zip_longest(plan.fragments, plan.at_steps):
+            self._take(fragment, at_steps)
         for _ in range(min(len(self._asked), PIECES_PER_BOUNDARY)):
             asked = self._asked.popleft()
             snapshot = self.trainer.read_moments(asked.piece)
             self._piece_taken(PendingPiece(asked.piece, asked.asker, snapshot))
         return allowed
 
+    def _due(self) -> Iterator[EngineAction]:
+        """Take the commands in their order, but for values that are to be adopted later."""
+        later = []
+        while self.commands:
+            command = self.commands.popleft()
+            if isinstance(command, AdoptValue) and command.at_steps > self.steps:
+                later.append(command)
+            else:
+                yield command
+        self.commands.extend(later)
+
     def _perform(self, command: EngineAction) -> None:
         match command:
             case AdoptValue():
                 self._adopt(command)
-            case PlanSnapshots(fragments):
-                self._plan = fragments
-            case AllowSteps(until_tokens, leases, order):
-                self.order = order
+            case PlanSnapshots():
+                self._plan = command
+            case AllowSteps(until_tokens, leases, order, until_steps):
+                self.order, self._until_steps = order, until_steps
                 self._allow(until_tokens, leases)
             case ReadValue(request, incarnation):
                 payload = as_buffer(self.trainer.value(request.fragment))
@@ -210,6 +224,9 @@ class Engine:
         news = adopt.merged if self._is_news(fragment, adopt.merged) else None
         if adopt.carry:
             self._carry_on(adopt, news)
+        elif adopt.local_share:
+            self.trainer.mix(fragment, _value(adopt), adopt.local_share)
+            self._began_at[fragment] = self.steps
         else:
             self.trainer.adopt(fragment, _value(adopt))
             self._began_at[fragment] = self.steps
@@ -237,8 +254,12 @@ class Engine:
             self._began_at[fragment] += merged.steps
             assert adopt.sent is not None, "what is merged was sent, and is kept until then"
             size = self.trainer.layout.fragments[fragment].size
-            sent = decode(adopt.sent, size, self._settings.precision)
-        if self._began_at[fragment] == self.steps:  # no work is left, so avoid rounding errors
+            settings = self._settings
+            precision = settings.precision
+            kept = precision if settings.feeds_back else precision.of_snapshots
+            sent = decode(adopt.sent, size, kept)
+        lost = self._settings.feeds_back  # what the codec lost is in the local value, and stays
+        if self._began_at[fragment] == self.steps and not lost:  # avoid rounding errors
             self.trainer.adopt(fragment, _value(adopt))
         else:
             self.trainer.carry_on(fragment, _value(adopt), sent)
@@ -254,18 +275,22 @@ class Engine:
             return False
         return True
 
-    def _take(self, fragment: FragmentIndex) -> None:
-        """Snapshot a fragment, unless nothing changed since the last one or there is no work."""
+    def _take(self, fragment: FragmentIndex, at_steps: int | None) -> None:
+        """Snapshot a fragment, unless nothing changed since the last one or there is no work.
+
+        With a total of steps, one snapshot is taken at it, or at the first boundary after it.
+        """
         base = self._bases.get(fragment)
-        if base is None or self._taken_at.get(fragment) == (self.steps, base):
+        least_steps = self.steps if at_steps is None else at_steps
+        taken_steps, of = self._taken_at.get(fragment, (-1, base))
+        if base is None or self.steps < least_steps or (of == base and taken_steps >= least_steps):
             return
         if self._began_at[fragment] == self.steps:
             return
         if not self._may_snapshot(fragment, self.steps):
             return
         self._taken_at[fragment] = (self.steps, base)
-        halved = self._settings.precision is Precision.BFLOAT16
-        snapshot = self.trainer.snapshot(fragment, "bfloat16" if halved else "float32")
+        snapshot = self.trainer.snapshot(fragment, self._settings.precision.of_snapshots)
         self._snapshot_taken(PendingSnapshot(fragment, base, self.steps, self.tokens, snapshot))
 
     def _allow(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
@@ -284,14 +309,21 @@ class Engine:
             self._reader, self._reading, self._next_batch = None, None, None
 
     def has_work(self) -> bool:
-        """Fetch the next batch; returns whether quota and data allow a step on it."""
+        """Fetch the next batch; returns whether quota, data and pending merges allow a step on it.
+
+        Without quota or data, the values that were to be adopted later are adopted now.
+        """
         if self._next_batch is None:
             self._next_batch = self._fetch()
         batch = self._next_batch
-        if batch is None or self.tokens + self.trainer.tokens(batch) > self._until_tokens:
+        ends = batch is None or self.tokens + self.trainer.tokens(batch) > self._until_tokens
+        limit_steps = self._until_steps
+        self.waiting = not ends and limit_steps is not None and self.steps >= limit_steps
+        if ends:
             self._clock.stood_still()
-            return False
-        return True
+            while self.commands:
+                self._perform(self.commands.popleft())
+        return not (ends or self.waiting)
 
     def _fetch(self) -> object | None:
         """The next batch of the current lease, or of the next lease that is not done."""

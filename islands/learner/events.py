@@ -79,6 +79,15 @@ class UpdateArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class ContributionEncoded:
+    """A contribution was encoded, and is sent after this event."""
+
+    ticket: Ticket
+    fragment: FragmentIndex
+    payload: memoryview = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ContributionSkipped:
     """A contribution was not sent: the link refused it or changed, so the pull is unanswered."""
 
@@ -165,13 +174,15 @@ class StepFinished:
 class Idled:
     """Compute stopped at a boundary: it has no quota or no data, or was told to stop.
 
-    `order` is that of the newest `AllowSteps` that compute knew.
+    `order` is that of the newest `AllowSteps` that compute knew. `waiting` says that it has quota
+    and data, and that only `AllowSteps.until_steps` keeps it from stepping.
     """
 
     steps: int
     tokens: int
     leases: tuple[Lease, ...]
     order: int
+    waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +241,7 @@ Event = (
     | FromSupervisor
     | FromSyncer
     | UpdateArrived
+    | ContributionEncoded
     | ContributionSkipped
     | SeedSkipped
     | StateRequested

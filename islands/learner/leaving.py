@@ -12,6 +12,7 @@ It returns its leases with the last positions, and the unused quota is granted t
 from islands.learner.account import Sent
 from islands.learner.actions import Exit, ToSupervisor, ToSyncer
 from islands.learner.core import Core, Leaving
+from islands.learner.training import allow
 from islands.messages.training import ContributionFate
 
 
@@ -27,6 +28,9 @@ def take_fate(core: Core, message: ContributionFate) -> None:
     """Note a contribution that was not applied; its tokens' fate comes with the next update."""
     core.decided.append((message.ticket.epoch, message.ticket.round))
     core.pulls.decided(message.fragment)
+    if core.synchrony is not None:
+        core.synchrony.settle(message.ticket.round, core.steps)
+        allow(core)
 
 
 def go_on_leaving(core: Core) -> None:

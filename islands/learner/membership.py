@@ -11,6 +11,7 @@ from islands.learner.actions import (
     DialSyncer,
     DropSyncerLink,
     Exit,
+    ResetFeedback,
     ResetMoments,
     ToSupervisor,
     ToSyncer,
@@ -146,9 +147,13 @@ def _rest(core: Core) -> None:
 def _begin_anew(core: Core) -> None:
     """Keep the moments, drop everything else of the ended incarnation, ask for a new one."""
     core.leases, core.quota_tokens, core.allowed = (), 0, False
+    if core.synchrony is not None:
+        core.synchrony.end()
     core.allow_steps(0, ())
     core.accounts = [Account() for _ in core.accounts]
     core.adopting.clear()
     core.pulls.forget()
+    if core.settings.keeps_residuals:
+        core.actions.append(ResetFeedback())
     start_anew(core)
     show_life(core)

@@ -21,11 +21,12 @@ from islands.learner.answering import (
     take_copy,
     take_pull,
     take_request,
-    take_skipped,
+    take_sending,
 )
 from islands.learner.core import Core
 from islands.learner.donating import take_read, take_state_request
 from islands.learner.events import (
+    ContributionEncoded,
     ContributionSkipped,
     Event,
     FromSupervisor,
@@ -67,6 +68,7 @@ from islands.learner.membership import (
 from islands.learner.moments import CheckpointedMoments, Moments
 from islands.learner.moments_recovery import pursue, take_loaded, take_made, take_piece
 from islands.learner.pulls import Pulls
+from islands.learner.synchrony import Synchrony
 from islands.learner.training import (
     allow,
     move_origin,
@@ -91,7 +93,7 @@ from islands.messages.training import (
     Quarantined,
     Welcome,
 )
-from islands.settings.run import RunSettings
+from islands.settings.run import LearnerWaits, RunSettings
 
 
 class LearnerState:
@@ -120,6 +122,7 @@ class LearnerState:
             accounts=[Account() for _ in range(fragments)],
             moments=Moments(kept=kept),
             pulls=Pulls(fragments, settings.open_rounds_max(fragments)),
+            synchrony=_synchrony(settings, fragments),
         )
 
     @property
@@ -187,8 +190,8 @@ class LearnerState:
                 take_tick(core, now_s, compiling=compiling)
             case LeaveRequested(reason):
                 begin_leaving(core, reason)
-            case ContributionSkipped() | SeedSkipped():
-                take_skipped(core, event)
+            case ContributionEncoded() | ContributionSkipped() | SeedSkipped():
+                take_sending(core, event)
             case TrainerMade():
                 take_made(core, event)
             case TrainerReady(batch_tokens):
@@ -280,3 +283,10 @@ class LearnerState:
         core.report_due = False
         core.reported_steps, core.reported_s = core.steps, now_s
         core.actions.append(ToSyncer(core.progress(core.incarnation)))
+
+
+def _synchrony(settings: RunSettings, fragments: int) -> Synchrony | None:
+    """Return the schedule of a learner that waits for merges; None if it never waits."""
+    if settings.learner_waits is LearnerWaits.NEVER:
+        return None
+    return Synchrony(settings.interval_steps, fragments, settings.overlap_steps_max)

@@ -5,12 +5,12 @@ until the quota is used up or the run closes. An operator's pause or a departure
 """
 
 from islands.identities import Lease, Phase
-from islands.learner.actions import AdoptValue
+from islands.learner.actions import AdoptValue, SettleFeedback
 from islands.learner.core import Core
 from islands.learner.events import Idled, StepFinished, UpdateArrived, ValueAdopted
 from islands.learner.moments import Stage
 from islands.learner.moments_recovery import go_fresh, take_up_kept
-from islands.messages.training import LeaseGranted
+from islands.messages.training import FragmentUpdate, LeaseGranted
 from islands.settings.run import Adoption
 
 ADOPTING_MAX = 4
@@ -31,7 +31,7 @@ def take_grant(core: Core, grant: LeaseGranted) -> None:
 
 def allow(core: Core) -> None:
     """Let compute step if every fragment is adopted and nothing forbids it."""
-    whole = core.phase in (Phase.STEPPING, Phase.STARVED)
+    whole = core.phase in (Phase.STEPPING, Phase.STARVED, Phase.WAITING)
     if whole and not (core.closing or core.paused or core.leaving):
         if core.moments.stage is Stage.OPEN:
             go_fresh(core, "no donor")
@@ -39,10 +39,13 @@ def allow(core: Core) -> None:
             take_up_kept(core)
         if core.moments.waiting:
             return
+        if core.synchrony is not None and core.synchrony.anchor is None:
+            core.synchrony.begin(core.steps)
         core.allowed = core.allowed or core.quota_tokens > 0
         until_tokens = core.origin_tokens + core.quota_tokens
         core.allow_steps(until_tokens, core.leases)
         core.idle = core.idle and until_tokens - core.tokens < core.batch_tokens
+        core.waiting = core.waiting and core.idle
 
 
 def take_final_round(core: Core, epoch: int) -> None:
@@ -73,7 +76,7 @@ def take_ready(core: Core, batch_tokens: int) -> None:
 def take_step(core: Core, event: StepFinished) -> None:
     """Count a completed step; a report is due every `report_interval_steps`."""
     core.steps, core.tokens = event.steps, event.tokens
-    core.idle = False
+    core.idle, core.waiting = False, False
     core.step_time_s = event.step_time_s
     core.pulls.stepped()
     _take_positions(core, event.leases)
@@ -89,7 +92,7 @@ def take_idle(core: Core, event: Idled) -> None:
     core.steps, core.tokens = event.steps, event.tokens
     _take_positions(core, event.leases)
     if event.order == core.order:
-        core.idle = True
+        core.idle, core.waiting = True, event.waiting
         core.report_due = True
 
 
@@ -112,8 +115,12 @@ def take_update(core: Core, event: UpdateArrived) -> None:
     if not event.intact or old or update.epoch < core.epoch_seen or core.incarnation is None:
         return
     core.adopting[update.fragment] = [*queue[1 - ADOPTING_MAX :], update]
+    if core.settings.keeps_residuals:
+        told = SettleFeedback(update.fragment, update.epoch, update.round, update.merged)
+        core.actions.append(told)
     corrected = core.settings.adoption is Adoption.DELAY_CORRECTED
     account = core.accounts[update.fragment]
+    mixes = core.settings.adoption is Adoption.MIX and account.version is not None
     carry = corrected and account.can_carry(update.merged)
     core.actions.append(
         AdoptValue(
@@ -122,8 +129,18 @@ def take_update(core: Core, event: UpdateArrived) -> None:
             carry=carry,
             merged=update.merged,
             sent=account.payload_of(update.merged) if carry else None,
+            local_share=core.settings.local_share if mixes else 0.0,
+            at_steps=_adopt_at(core, update),
         )
     )
+
+
+def _adopt_at(core: Core, update: FragmentUpdate) -> int:
+    """Return compute's total of steps at which a value is to be adopted; 0 is on arrival."""
+    if core.synchrony is None or core.closing:
+        return 0
+    contributed = update.merged is not None and update.merged.round == update.round
+    return core.synchrony.adopt_at(update.round, contributed=contributed)
 
 
 def take_adoption(core: Core, event: ValueAdopted) -> None:
@@ -150,7 +167,9 @@ def take_adoption(core: Core, event: ValueAdopted) -> None:
         steps, tokens = event.steps - core.origin_steps, event.tokens - core.origin_tokens
         account.adopt(adopted[0], steps=steps, tokens=tokens)
     core.report_due |= whole or core.phase is not Phase.HEALING
-    if not whole:
+    if core.synchrony is not None:
+        core.synchrony.settle(adopted[0].round, core.steps)
+    if not whole or core.synchrony is not None:
         allow(core)
 
 

@@ -4,7 +4,7 @@ Parameters are nested dictionaries of arrays, as `flax.nnx.to_pure_dict` makes t
 are jitted with the configuration as a static argument, so equal configurations compile once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache, partial
 
 import jax
@@ -16,6 +16,9 @@ from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 
 from islands.data.windows import ByteBatch
 from islands.models.decoder import Decoder, DecoderConfig
+
+PIECE_BYTES = 16
+"""Bytes that are sampled in one call, so that a reader sees them as they come."""
 
 
 @partial(jax.jit, static_argnums=0)
@@ -96,7 +99,7 @@ def sample(
     context: int = 128,
     temperature: float = 0.8,
     seed: int = 0,
-) -> bytes:
+) -> Iterator[bytes]:
     """Continue a prompt with sampled bytes.
 
     Args:
@@ -108,28 +111,33 @@ def sample(
         temperature: Temperature of the softmax; towards 0 the likeliest byte is taken.
         seed: Seed of the sampling.
 
-    Returns:
-        The prompt and the bytes added to it.
+    Yields:
+        The bytes added to the prompt, `PIECE_BYTES` at a time.
     """
-    tokens = np.zeros(max(context, len(prompt) + count), np.int32)
-    tokens[: len(prompt)] = np.frombuffer(prompt, np.uint8)
     key = jax.random.key(seed)
-    filled = _continue(
-        config, params, jnp.asarray(tokens), len(prompt), count, context, temperature, key
-    )
-    return np.asarray(filled)[: len(prompt) + count].astype(np.uint8).tobytes()
+    text = np.frombuffer(prompt, np.uint8)[-context:].astype(np.int32)
+    for done in range(0, count, PIECE_BYTES):
+        tokens = np.zeros(context + PIECE_BYTES, np.int32)
+        tokens[: len(text)] = text
+        filled = _continue(
+            config, params, jnp.asarray(tokens), len(text), done, context, temperature, key
+        )
+        found = np.asarray(filled)
+        end = len(text) + min(PIECE_BYTES, count - done)
+        yield found[len(text) : end].astype(np.uint8).tobytes()
+        text = found[:end][-context:]
 
 
 _nats = jax.jit(nats, static_argnums=0)
 
 
-@partial(jax.jit, static_argnums=(0, 4, 5))
+@partial(jax.jit, static_argnums=(0, 5))
 def _continue(
     config: DecoderConfig,
     params: PyTree,
     tokens: Integer[Array, " n"],
     start: Integer[Array, ""],
-    count: int,
+    done: Integer[Array, ""],
     context: int,
     temperature: Float[Array, ""],
     key: PRNGKeyArray,
@@ -141,11 +149,11 @@ def _continue(
         # The zeros right of `place` do not matter, as a causal decoder does not attend to them.
         scores = logits(config, params, window[None])[0, place - first - 1]
         drawn = jax.random.categorical(
-            jax.random.fold_in(key, index), scores / jnp.maximum(temperature, 1e-6)
+            jax.random.fold_in(key, done + index), scores / jnp.maximum(temperature, 1e-6)
         )
         return tokens.at[place].set(drawn.astype(tokens.dtype))
 
-    filled: Array = jax.lax.fori_loop(0, count, add, tokens)
+    filled: Array = jax.lax.fori_loop(0, PIECE_BYTES, add, tokens)
     return filled
 
 

@@ -24,3 +24,22 @@ def delay_corrected(local: ArrayT, published: ArrayT, sent: ArrayT) -> ArrayT:
     """
     corrected: ArrayT = local.astype(published.dtype) + (published - sent)
     return corrected.astype(local.dtype)
+
+
+def mixed(local: ArrayT, published: ArrayT, share: float) -> ArrayT:
+    """Mix the local with the published value: θ ← α·θ_now + (1 − α)·Θ_new.
+
+    Args:
+        local: θ_now, any floating dtype.
+        published: Θ_new, float32.
+        share: α in [0, 1], the share of the local value.
+
+    Returns:
+        The mixture in the local value's dtype, computed in float32.
+
+    Reference:
+        Streaming DiLoCo (arXiv 2501.18512), §2.3.
+    """
+    held = local.astype(published.dtype)
+    mixture: ArrayT = (share * held + (1 - share) * published).astype(local.dtype)
+    return mixture

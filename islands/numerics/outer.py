@@ -2,8 +2,8 @@
 
 An optimizer is a pair of pure functions, `init` and `update`, over one flat fragment. Its state is
 a mapping of names to arrays and nothing else, so the journal writes it as it is and a restart reads
-it back. `Sgd` is built in and has a fused path; `islands.numerics.optax_chain` makes an optimizer
-of any optax chain.
+it back. `Sgd` is built in and has a fused path; another one is in `delayed_nesterov.py`, and
+`optax_chain.py` makes one of any optax chain. `outer_choice.py` makes what the settings name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +17,8 @@ from islands.errors import InvariantError
 from islands.layout.leaves import Unit
 from islands.numerics.merge import combine, merge_and_step
 from islands.numerics.norms import Measured, measure
+from islands.numerics.outer_course import Course
+from islands.numerics.trimmed import combine_trimmed
 from islands.numerics.types import Flat
 from islands.settings.run import OuterSettings
 
@@ -66,6 +68,7 @@ def merge_with(
     weights: Sequence[float],
     units: Sequence[Unit],
     *,
+    trim: float | None = None,
     out: tuple[Flat, Flat] | None = None,
 ) -> OuterStep:
     """Merge contributions and step with any optimizer; `Sgd` takes the fused path.
@@ -77,6 +80,8 @@ def merge_with(
         contributions: See `islands.numerics.merge.merge_and_step`.
         weights: See there.
         units: See there.
+        trim: Merge by trimmed mean of this share (`islands.numerics.trimmed`), whatever weights and
+            rules of units are; by the rules of units if None.
         out: See there; `Sgd` writes value and momentum into it, others make new arrays.
 
     Returns:
@@ -85,36 +90,39 @@ def merge_with(
     Raises:
         InvariantError: As `merge_and_step`, or the state is not this optimizer's.
     """
+    measured = [one if isinstance(one, Measured) else measure(one, units) for one in contributions]
+    norms = tuple(one.norm for one in measured)
+    if trim is not None and len(measured) > 1:  # from here on as if that were one contribution
+        measured = [measure(combine_trimmed(measured, units, trim), units)]
+        weights = [1.0]
     if isinstance(optimizer, Sgd):
-        momentum = optimizer.momentum_of(state)
+        now, momentum = optimizer.at(state)
         result = merge_and_step(
             value,
             momentum,
-            contributions,
+            measured,
             weights,
             units,
-            learning_rate=optimizer.learning_rate,
-            momentum_decay=optimizer.momentum,
-            nesterov=optimizer.nesterov,
+            learning_rate=now.learning_rate,
+            momentum_decay=now.momentum,
+            nesterov=now.nesterov,
             out=out,
         )
-        if optimizer != Sgd() and any(not unit.stepped for unit in units):
-            direction = result.momentum - np.float32(optimizer.momentum) * momentum
+        if now != Sgd() and any(not unit.stepped for unit in units):
+            direction = result.momentum - np.float32(now.momentum) * momentum
             _publish_merged(result.value, value, direction, units)
         return OuterStep(
             value=result.value,
-            state={"momentum": result.momentum},
-            norms=result.norms,
+            state=optimizer.after(state, result.momentum),
+            norms=norms,
             direction_norm=result.direction_norm,
             cosine_to_previous=result.cosine_to_previous,
         )
-    measured = [one if isinstance(one, Measured) else measure(one, units) for one in contributions]
     direction = combine(measured, weights, units)
     stepped, state = optimizer.update(direction, state, value)
     if any(not unit.stepped for unit in units):
         stepped = np.array(stepped)
         _publish_merged(stepped, value, direction, units)
-    norms = tuple(one.norm for one in measured)
     return OuterStep(stepped, state, norms, float(np.linalg.norm(direction)), 0.0)
 
 
@@ -142,6 +150,8 @@ class Sgd:
         learning_rate: η, dimensionless.
         momentum: μ in [0, 1). The momentum is kept also at 0, where it is the last direction.
         nesterov: Whether to look ahead along the momentum.
+        course: What changes from merge to merge; None if nothing does. The state then has the
+            momentum alone, else also the number of merges so far.
 
     Reference:
         DiLoCo (arXiv 2311.08105), OuterOpt; its lineage uses η = 0.7, μ = 0.9.
@@ -153,32 +163,54 @@ class Sgd:
     learning_rate: float = 1.0
     momentum: float = 0.0
     nesterov: bool = True
+    course: Course | None = None
 
     @classmethod
     def of(cls, settings: OuterSettings) -> "Sgd":
         """Make the optimizer that the settings describe."""
-        return cls(float(settings.learning_rate), float(settings.momentum), settings.nesterov)
+        rate, decay = float(settings.learning_rate), float(settings.momentum)
+        return cls(rate, decay, settings.nesterov, Course.of(settings))
 
     def init(self, value: NDArray[np.float32]) -> OuterState:
         """Return a state whose momentum is zero."""
-        return {"momentum": np.zeros_like(value)}
+        momentum = {"momentum": np.zeros_like(value)}
+        return momentum if self.course is None else {**momentum, "merges": np.zeros((), np.int64)}
 
     def update(
         self, direction: NDArray[np.float32], state: OuterState, value: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], OuterState]:
         """Take one step along a direction; the result has the same bits as the fused path."""
-        rate, decay = np.float32(self.learning_rate), np.float32(self.momentum)
-        moved = decay * self.momentum_of(state) + direction
-        step = direction + decay * moved if self.nesterov else moved
-        return value - rate * step, {"momentum": moved}
+        now, momentum = self.at(state)
+        rate, decay = np.float32(now.learning_rate), np.float32(now.momentum)
+        moved = decay * momentum + direction
+        step = direction + decay * moved if now.nesterov else moved
+        return value - rate * step, self.after(state, moved)
 
-    def momentum_of(self, state: OuterState) -> NDArray[np.float32]:
-        """Return the momentum in a state.
+    def at(self, state: OuterState) -> tuple["Sgd", NDArray[np.float32]]:
+        """Return the next step's rate and momentum decay as a plain `Sgd`, and the momentum.
 
         Raises:
             InvariantError: The state belongs to another optimizer: journal and settings disagree.
         """
-        momentum = state.get("momentum")
-        if momentum is None or momentum.dtype != np.float32 or len(state) != 1:
+        held, merges = state.get("momentum"), state.get("merges")
+        wanted = 1 if self.course is None else 2
+        if held is None or held.dtype != np.float32 or len(state) != wanted:
             raise InvariantError(f"an SGD state has one float32 momentum, not {sorted(state)}")
-        return np.asarray(momentum, np.float32)
+        momentum: NDArray[np.float32] = np.asarray(held, np.float32)
+        if self.course is None:
+            return self, momentum
+        if merges is None:
+            raise InvariantError(f"a state of changing SGD counts merges, unlike {sorted(state)}")
+        count = int(merges)
+        now = Sgd(
+            self.course.rate(self.learning_rate, count),
+            self.course.momentum(self.momentum, count),
+            self.nesterov,
+        )
+        return now, np.zeros_like(momentum) if self.course.restarts(count) else momentum
+
+    def after(self, state: OuterState, momentum: NDArray[np.float32]) -> OuterState:
+        """Return the state after a step that left this momentum."""
+        if self.course is None:
+            return {"momentum": momentum}
+        return {"momentum": momentum, "merges": np.array(int(state["merges"]) + 1, np.int64)}

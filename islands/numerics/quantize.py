@@ -2,7 +2,7 @@
 
 A quantizer is a pair of pure functions with a size. Each encodes a whole fragment into one flat
 buffer of bytes, codes first and then whatever scales or indices its format needs, so a new format
-is a new entry of `QUANTIZERS` and nothing else changes.
+is a new entry of `QUANTIZERS` and nothing else changes. `block_codecs` defines the lossy ones.
 
 Bytes are little-endian, as every accelerator host is.
 """
@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from islands.errors import InvariantError
+from islands.numerics import block_codecs
 from islands.numerics.types import Bytes, Flat
 from islands.settings.run import Precision
 
@@ -27,12 +28,12 @@ class Quantizer:
 
     Attributes:
         encode: Turns values into bytes.
-        decode: Turns bytes into values; returns a view of the bytes where possible.
+        decode: Turns bytes into so many values; returns a view of the bytes where possible.
         size_bytes: Returns the length of the encoding of so many values.
     """
 
     encode: Callable[[Flat], Bytes]
-    decode: Callable[[Bytes], Flat]
+    decode: Callable[[Bytes, int], Flat]
     size_bytes: Callable[[int], int]
 
 
@@ -41,6 +42,7 @@ def encode(values: Flat, precision: Precision | str) -> Bytes:
 
     bfloat16 keeps 8 bits of mantissa: round to nearest, ties to even, so the relative error is at
     most 2⁻⁹ for normal numbers; values from 3.3961776e38 on become infinite; nan stays nan.
+    `block_codecs` says what the other formats keep; what is not finite is never decoded as finite.
 
     Args:
         values: float32.
@@ -55,7 +57,7 @@ def encode(values: Flat, precision: Precision | str) -> Bytes:
 def decode(
     buffer: bytes | bytearray | memoryview | Bytes, size: int, precision: Precision | str
 ) -> Flat:
-    """Decode a fragment from the wire; exact for every format, since all are subsets of float32.
+    """Decode a fragment from the wire; exact for every format, whose values are all float32.
 
     Args:
         buffer: The result of `encode`, in any object with the buffer protocol.
@@ -73,7 +75,7 @@ def decode(
     codes = np.frombuffer(buffer, np.uint8)
     if codes.size != quantizer.size_bytes(size):
         raise InvariantError(f"{codes.size} bytes are not {size} elements in {precision}")
-    return quantizer.decode(codes)
+    return quantizer.decode(codes, size)
 
 
 def size_bytes(size: int, precision: Precision | str) -> int:
@@ -81,11 +83,20 @@ def size_bytes(size: int, precision: Precision | str) -> int:
     return QUANTIZERS[Precision(precision)].size_bytes(size)
 
 
+def warm_up(precision: Precision) -> None:
+    """Load or compile the loops of a format, so that no contribution waits for it.
+
+    Compiling takes some seconds, once per installation, and then half a second. Call it from a
+    worker thread.
+    """
+    decode(encode(np.zeros(1, np.float32), precision), 1, precision)
+
+
 def _encode_float32(values: Flat) -> Bytes:
     return np.ascontiguousarray(values).view(np.uint8)
 
 
-def _decode_float32(codes: Bytes) -> Flat:
+def _decode_float32(codes: Bytes, _: int) -> Flat:
     return codes.view(np.float32)
 
 
@@ -94,7 +105,7 @@ def _encode_bfloat16(values: Flat) -> Bytes:
         return np.ascontiguousarray(values.astype(ml_dtypes.bfloat16)).view(np.uint8)
 
 
-def _decode_bfloat16(codes: Bytes) -> Flat:
+def _decode_bfloat16(codes: Bytes, _: int) -> Flat:
     with np.errstate(invalid="ignore"):
         values: Flat = codes.view(ml_dtypes.bfloat16).astype(np.float32)
     return values
@@ -104,5 +115,14 @@ QUANTIZERS: Mapping[Precision, Quantizer] = MappingProxyType(
     {
         Precision.FLOAT32: Quantizer(_encode_float32, _decode_float32, lambda size: 4 * size),
         Precision.BFLOAT16: Quantizer(_encode_bfloat16, _decode_bfloat16, lambda size: 2 * size),
+        Precision.INT8: Quantizer(
+            block_codecs.encode_int8, block_codecs.decode_int8, block_codecs.int8_bytes
+        ),
+        Precision.FP4: Quantizer(
+            block_codecs.encode_fp4, block_codecs.decode_fp4, block_codecs.fp4_bytes
+        ),
+        Precision.TWO_BIT: Quantizer(
+            block_codecs.encode_two_bit, block_codecs.decode_two_bit, block_codecs.two_bit_bytes
+        ),
     }
 )

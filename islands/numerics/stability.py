@@ -12,12 +12,17 @@ Both eigenvalues of this map lie inside the unit circle only for
 An average has the gain s = 1. RDA keeps the mean length of its contributions in the direction of
 their average, so s grows with their disagreement, up to √M for M of equal weight (the cap of
 `islands.numerics.merge`): learners that disagree about most directions lengthen the step in those
-few that saturate, too.
+few that saturate, too. The median and the trimmed mean are rescaled up to the same √M.
+
+All this is about SGD whose momentum is never taken away. Of other optimizers, and of momentum that
+restarts, nothing is said. A warm-up of the momentum, and a falling rate, pass: what counts is where
+they begin to be what is set.
 """
 
 from math import floor, log10, sqrt
 
-from islands.settings.run import MergeRule, OuterSettings
+from islands.settings.outer import SGD, OuterSchedule, OuterSettings
+from islands.settings.run import MergeRule
 
 MARGIN = 0.9
 """Share of the limit that is advised, so that a swing dies away."""
@@ -30,7 +35,7 @@ def gain_max(merge: MergeRule, contributions: int) -> float:
         merge: The rule for tensors that are not embeddings.
         contributions: M of one merge; contributions of unequal weight reach less.
     """
-    return sqrt(max(1, contributions)) if merge is MergeRule.RADIAL_DIRECTIONAL else 1.0
+    return 1.0 if merge is MergeRule.AVERAGE else sqrt(max(1, contributions))
 
 
 def step_limit(outer: OuterSettings) -> float:
@@ -45,16 +50,26 @@ def learning_rate_max(outer: OuterSettings, merge: MergeRule, contributions: int
 
 
 def overlong_because(outer: OuterSettings, merge: MergeRule, contributions: int) -> str | None:
-    """Say why an outer step may be too long, and what to set; None if no step can be too long."""
+    """Say why an outer step may be too long, and what to set; None if no step can be too long.
+
+    It is None, too, for optimizers that this module has no limit for.
+    """
+    if outer.kind != SGD or outer.restart_every is not None:
+        return None
     if outer.learning_rate < learning_rate_max(outer, merge, contributions):
         return None
     gain = gain_max(merge, contributions)
     longer = f", and a merge of {contributions} can be {gain:.3g} times as long as an average"
     return (
         f"outer.learning_rate is {outer.learning_rate:g} with momentum {outer.momentum:g}"
-        f"{longer if gain > 1 else ''}: directions that settle within interval_steps may swing for "
-        f"ever; {shorter_step(outer, merge, contributions)}"
+        f"{longer if gain > 1 else ''}: directions that settle within interval_steps may swing "
+        f"{_how_long(outer)}; {shorter_step(outer, merge, contributions)}"
     )
+
+
+def _how_long(outer: OuterSettings) -> str:
+    constant = outer.schedule is OuterSchedule.CONSTANT
+    return "for ever" if constant else "until outer.schedule has lowered the rate"
 
 
 def shorter_step(outer: OuterSettings, merge: MergeRule, contributions: int) -> str:

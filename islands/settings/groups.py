@@ -10,6 +10,7 @@ from islands.errors import SettingsError
 from islands.files.rotation import LIMIT_BYTES
 from islands.identities import Role, wrong_name
 from islands.settings.addresses import DEFAULT_PORT, split_address
+from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import RunSettings
 
 DEFAULT_TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
@@ -26,12 +27,14 @@ class RunFile:
         run: settings that all members of the run agree on.
         start_from: a .safetensors file with the parameters to start from, such as the
             final.safetensors of another run; by default the task's own initial parameters.
+        preset: algorithm whose settings are the defaults under `run`; each can be overridden.
     """
 
     task: str = DEFAULT_TASK
     task_settings: dict[str, object] = field(default_factory=dict)
-    run: RunSettings = field(default_factory=RunSettings)
+    run: RunSettings = field(default_factory=lambda: PRESETS[Preset.DECOUPLED])
     start_from: Path | None = None
+    preset: Preset = Preset.DECOUPLED
 
     def __post_init__(self) -> None:
         """Refuse a task that is not of the form module:factory, and a start that is no such file.

@@ -28,6 +28,8 @@ from islands.settings.groups import (
     default_name,
     device_indices,
 )
+from islands.settings.presets import Preset
+from islands.settings.run import Precision
 
 __all__ = [
     "FLAT",
@@ -95,6 +97,11 @@ class RunOptions:
             SettingsError: name, value and what is allowed.
         """
         at_least("learners", self.learners, 0)
+        if self.file.preset is Preset.DATA_PARALLEL and self.learners > 1:
+            raise SettingsError(
+                f"learners is {self.learners}; the preset data_parallel trains one learner, whose "
+                "mesh spans all devices (devices, model_parallel)"
+            )
         at_least("model_parallel", self.model_parallel, 1)
         above("evaluate_every_s", self.evaluate_every_s)
         if self.threads is not None:
@@ -214,6 +221,8 @@ class LearnerOptions:
             out over the rest.
         threads: number of XLA's CPU threads; by default one per core. Give 1 where learners share
             cores.
+        precision: element type of this learner's contributions, for a host with another link than
+            most; by default the run's.
         task_settings: this host's own arguments of the task's factory, such as rows per batch;
             they override those of the run.
     """
@@ -225,6 +234,7 @@ class LearnerOptions:
     folder: Path = Path(".islands")
     devices: str = "all"
     model_parallel: int = 1
+    precision: Precision | None = None
     threads: int | None = None
     task_settings: dict[str, object] = field(default_factory=dict)
 
@@ -311,6 +321,8 @@ class DemoOptions:
         folder: folder of the run; by default a new one under runs/.
         seed: seed of the weights and of the data order.
         kill: whether a learner is killed; the same run without it shows the effect on the others.
+        compare: whether data-parallel training on as many tokens follows, to compare the results;
+            it takes about as long as the run.
     """
 
     tokens: int = 1_000_000
@@ -319,6 +331,7 @@ class DemoOptions:
     folder: Path | None = None
     seed: int = 0
     kill: bool = True
+    compare: bool = False
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work.

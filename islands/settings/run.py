@@ -8,8 +8,30 @@ import re
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import ceil, inf
+from typing import Literal
 
 from islands.errors import SettingsError
+from islands.layout.patterns import Pattern
+from islands.settings.combinations import Adoption, Anchor, MergeRule, why_unsupported
+from islands.settings.outer import OuterSchedule, OuterSettings, check_outer
+
+__all__ = [
+    "Adoption",
+    "Anchor",
+    "Automatic",
+    "IntervalGrowth",
+    "LearnerWaits",
+    "MergeRule",
+    "OuterSchedule",
+    "OuterSettings",
+    "PaceBy",
+    "Pattern",
+    "Precision",
+    "RunSettings",
+    "SnapshotPrecision",
+    "Timing",
+    "Weighting",
+]
 
 REPORTS_PER_ROUND = 8
 """Progress reports per interval between rounds; fewer if it has fewer steps (see `pace.py`)."""
@@ -17,6 +39,8 @@ REPORTS_PER_ROUND = 8
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LEAST = {
     "interval_steps": 1,
+    "interval_first_steps": 1,
+    "interval_growth_steps": 1,
     "fragments": 1,
     "quorum": 1,
     "overlap_steps": 0,
@@ -31,7 +55,8 @@ OVERLAP_LEAST = 2
 OVERLAP_SHARE = 4
 """A measured τ is at least `OVERLAP_LEAST`, and at most that or H / `OVERLAP_SHARE`."""
 WELL_STEPS = 100
-SHARES = ("grace_safety", "final_learning_rate_share")
+TRIM_BELOW = 0.5
+SHARES = ("grace_safety", "final_learning_rate_share", "local_share")
 
 
 class Automatic(StrEnum):
@@ -56,25 +81,22 @@ class Weighting(StrEnum):
     UNIFORM = "uniform"
 
 
-class MergeRule(StrEnum):
-    """How contributions are merged into one direction."""
+class LearnerWaits(StrEnum):
+    """Whether a learner stands still until the merge of its contribution has arrived."""
 
-    RADIAL_DIRECTIONAL = "rda"
-    AVERAGE = "average"
-
-
-class Adoption(StrEnum):
-    """What happens to the local value when a published one is adopted."""
-
-    OVERWRITE = "overwrite"
-    DELAY_CORRECTED = "delay_corrected"
+    NEVER = "never"
+    AT_TAU = "at_tau"
 
 
-class Anchor(StrEnum):
-    """The published value against which a contribution is measured."""
+class IntervalGrowth(StrEnum):
+    """How the interval between two merges of a fragment grows from its first length."""
 
-    CURRENT = "current"
-    BASE = "base"
+    LINEAR = "linear"
+    BY_RATE = "by_rate"
+
+
+SnapshotPrecision = Literal["float32", "bfloat16"]
+"""Element type in which a contribution leaves its device."""
 
 
 class Precision(StrEnum):
@@ -82,24 +104,19 @@ class Precision(StrEnum):
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
+    INT8 = "int8"
+    FP4 = "fp4"
+    TWO_BIT = "two_bit"
 
+    @property
+    def of_snapshots(self) -> SnapshotPrecision:
+        """Element type in which the device hands a contribution over."""
+        return "bfloat16" if self is Precision.BFLOAT16 else "float32"
 
-@dataclass(frozen=True, slots=True)
-class OuterSettings:
-    """The outer optimizer: SGD with (Nesterov) momentum on the merged direction.
-
-    By default the merged direction is applied as it is. The DiLoCo papers use 0.7 and 0.9 with
-    plain averages; under RDA these swing from four learners on (`islands.numerics.stability`).
-
-    Args:
-        learning_rate: η, outer learning rate, dimensionless.
-        momentum: μ, share of the momentum that is kept at each merge.
-        nesterov: look ahead along the momentum.
-    """
-
-    learning_rate: float = 1.0
-    momentum: float = 0.0
-    nesterov: bool = True
+    @property
+    def on_host(self) -> bool:
+        """Whether contributions are encoded on the host, before they are sent."""
+        return self not in (Precision.FLOAT32, Precision.BFLOAT16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +157,14 @@ class RunSettings:
     Args:
         run: name of the run; a peer of another run is refused.
         interval_steps: H, inner steps between two merges of the same fragment.
+        interval_first_steps: H at the start of the run, from where it grows to `interval_steps`;
+            null = it is the same throughout.
+        interval_growth: how it grows: `linear` over `interval_growth_steps`, or `by_rate`, with the
+            inverse square of the inner learning rate.
+        interval_growth_steps: steps of the clock in which `linear` growth ends.
         fragments: P, wanted number of fragments; a small model is cut into fewer.
+        pattern: which tensors share a fragment: `balanced` makes fragments of equal size, `layers`
+            gives each of them consecutive layers, `strided` every P-th layer.
         quorum: K, contributions that must have arrived before a round may close; None = all asked,
             `auto` = those that come soon enough to be worth their wait.
         overlap_steps: τ, steps behind which communication may be hidden; `auto` = as many as an
@@ -149,14 +173,25 @@ class RunSettings:
         pace_by: which learner's step time sets the interval between rounds.
         weighting: how a contribution is weighted in a merge.
         merge: rule for tensors that are not embeddings: `rda` merges length and direction apart,
-            `average` takes the weighted average.
+            `average` takes the weighted average. For less trusted fleets, and for all tensors:
+            `median` and `trimmed_mean` take each coordinate's, without weights.
+        trim: share of the contributions that `trimmed_mean` drops at either end of a coordinate; of
+            three or more it drops at least one.
+        merge_moments: whether the moments of the inner optimizer are averaged with the parameters,
+            so that all learners step in one direction: AdamW then sends three times as much.
         anchor: published value against which a contribution is measured: the `current` one, as in
             the paper, or its own `base`.
         adoption: whether a published value replaces the local one (`overwrite`, as in the paper),
-            or local progress since the newest contribution in it is kept (`delay_corrected`).
+            is mixed with it (`mix`, as in Streaming DiLoCo), or local progress since the newest
+            contribution in it is kept (`delay_corrected`).
+        local_share: α, share of the local value that `adoption: mix` keeps.
+        learner_waits: whether a learner stands still τ steps after its contribution until the value
+            that contains it has arrived (`at_tau`, as DiLoCo does), or never.
         staleness_max: most versions by which a contribution's base may be behind.
         outer: settings of the outer optimizer.
-        precision: element type of contributions on the wire.
+        precision: element type of contributions on the wire; `int8`, `fp4` and `two_bit` have
+            about 8, 4 and 2 bits per value.
+        error_feedback: with such a precision, send later what was lost by rounding.
         budget_tokens: tokens after which the run ends; None = until stopped.
         budget_s: seconds of training after which the run closes, from the first step on and without
             pauses; None = no limit.
@@ -167,22 +202,33 @@ class RunSettings:
         norm_limit: a contribution is rejected above this multiple of its fragment's median norm.
         timing: settings of all timeouts.
         seed: seed of the initial parameters, and of all randomness in the run.
+        record_contributions: whether the syncer keeps all that it merges in the run's folder, for
+            `islands replay`; --dry-run tells the size.
     """
 
     run: str = "run"
     interval_steps: int = 24
+    interval_first_steps: int | None = None
+    interval_growth: IntervalGrowth = IntervalGrowth.BY_RATE
+    interval_growth_steps: int = 500
     fragments: int = 24
+    pattern: Pattern = Pattern.BALANCED
     quorum: int | Automatic | None = 1
     overlap_steps: int | Automatic = 2
     grace_safety: float = 0.8
     pace_by: PaceBy = PaceBy.MEDIAN
     weighting: Weighting = Weighting.TOKENS_SQUARED_PER_STEP
     merge: MergeRule = MergeRule.RADIAL_DIRECTIONAL
+    trim: float = 0.25
+    merge_moments: bool = False
     anchor: Anchor = Anchor.CURRENT
     adoption: Adoption = Adoption.OVERWRITE
+    local_share: float = 0.5
+    learner_waits: LearnerWaits = LearnerWaits.NEVER
     staleness_max: int = 2
     outer: OuterSettings = field(default_factory=OuterSettings)
     precision: Precision = Precision.FLOAT32
+    error_feedback: bool = True
     budget_tokens: int | None = None
     budget_s: float | None = None
     warmup_steps: int = 50
@@ -192,6 +238,7 @@ class RunSettings:
     norm_limit: float = 10.0
     timing: Timing = field(default_factory=Timing)
     seed: int = 0
+    record_contributions: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work.
@@ -211,15 +258,48 @@ class RunSettings:
                 raise SettingsError(f"{name} is {value}; it must be at least {least}")
         for name in ABOVE_ZERO:
             _above_zero(name, getattr(self, name))
-        _above_zero("outer.learning_rate", self.outer.learning_rate)
-        if not 0 <= self.outer.momentum < 1:
-            message = f"outer.momentum is {self.outer.momentum}; it must be in [0, 1)"
-            raise SettingsError(message)
+        check_outer(self.outer)
+        unsupported = why_unsupported(self.merge, self.outer, self.adoption, self.anchor)
+        if unsupported is not None:
+            raise SettingsError(unsupported)
         for name in SHARES:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise SettingsError(f"{name} is {value}; it must be in [0, 1]")
+        if not 0 < self.trim < TRIM_BELOW:
+            raise SettingsError(f"trim is {self.trim}; it must be above 0, and below {TRIM_BELOW}")
+        self._check_interval()
+        self._check_waiting()
         self._check_timing()
+
+    def _check_interval(self) -> None:
+        first = self.interval_first_steps
+        if first is None:
+            return
+        if first > self.interval_steps:
+            message = (
+                f"interval_first_steps is {first}; it must be at most interval_steps, "
+                f"{self.interval_steps}"
+            )
+            raise SettingsError(message)
+        if self.learner_waits is LearnerWaits.AT_TAU:
+            message = (
+                f"interval_first_steps is {first}; where learner_waits is at_tau the interval is "
+                "the same throughout"
+            )
+            raise SettingsError(message)
+
+    def _check_waiting(self) -> None:
+        waits = self.learner_waits is LearnerWaits.AT_TAU
+        if waits and self.overlap_steps is Automatic.AUTO:
+            message = "overlap_steps is auto; where learner_waits is at_tau it must be a number"
+            raise SettingsError(message)
+        if waits and self.overlap_steps_max >= self.interval_steps:
+            message = (
+                f"overlap_steps is {self.overlap_steps}; where learner_waits is at_tau it must be "
+                f"below interval_steps, {self.interval_steps}"
+            )
+            raise SettingsError(message)
 
     def _check_timing(self) -> None:
         timing = self.timing
@@ -236,8 +316,19 @@ class RunSettings:
         return self.interval_steps / fragments
 
     def report_interval_steps(self, fragments: int) -> int:
-        """Steps between two progress reports: max(1, ⌊H/(8·P)⌋)."""
-        return max(1, int(self.round_interval_steps(fragments) / REPORTS_PER_ROUND))
+        """Steps between two progress reports: max(1, ⌊h/(8·P)⌋) for the shortest interval h."""
+        shortest = self.interval_first_steps or self.interval_steps
+        return max(1, int(shortest / fragments / REPORTS_PER_ROUND))
+
+    @property
+    def feeds_back(self) -> bool:
+        """Whether a learner sends later what its codec loses."""
+        return self.precision.on_host and self.error_feedback
+
+    @property
+    def keeps_residuals(self) -> bool:
+        """Whether what is lost is kept apart; else it stays in the local value, if it is kept."""
+        return self.feeds_back and self.adoption is Adoption.OVERWRITE
 
     @property
     def well_steps(self) -> int:
@@ -256,14 +347,15 @@ class RunSettings:
             return max(OVERLAP_LEAST, self.interval_steps // OVERLAP_SHARE)
         return self.overlap_steps
 
-    def open_rounds(self, fragments: int, overlap_steps: int) -> int:
-        """Most rounds open at once with this τ: min(P, max(1, ⌈τ·P/H⌉))."""
-        hidden = ceil(overlap_steps * fragments / self.interval_steps)
+    def open_rounds(self, fragments: int, overlap_steps: int, interval_steps: float) -> int:
+        """Most rounds open at once with this τ and H: min(P, max(1, ⌈τ·P/H⌉))."""
+        hidden = ceil(overlap_steps * fragments / interval_steps)
         return min(fragments, max(1, hidden))
 
     def open_rounds_max(self, fragments: int) -> int:
-        """Most rounds open at once with the largest τ."""
-        return self.open_rounds(fragments, self.overlap_steps_max)
+        """Most rounds open at once with the largest τ and the shortest interval."""
+        shortest = self.interval_first_steps or self.interval_steps
+        return self.open_rounds(fragments, self.overlap_steps_max, shortest)
 
 
 def _above_zero(name: str, value: float | None) -> None:

@@ -8,7 +8,7 @@ finds out before it joins.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -17,7 +17,7 @@ from islands.errors import DamagedError, RefusedError, UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.files.seals import read_sealed, write_sealed
 from islands.layout.leaves import Layout, layout_of
-from islands.settings.run import RunSettings
+from islands.settings.run import Precision, RunSettings
 
 SPEC_FILE = "run.json"
 PLAN_FILE = "plan.json"
@@ -27,7 +27,8 @@ RESUMABLE = frozenset(
     (
         *("budget_tokens", "budget_s", "learning_rate", "warmup_steps", "total_steps"),
         *("final_learning_rate_share", "timing", "norm_limit", "quorum", "grace_safety"),
-        *("overlap_steps", "pace_by", "weighting", "merge", "anchor", "interval_steps"),
+        *("overlap_steps", "pace_by", "weighting", "merge", "trim", "anchor"),
+        *("interval_steps", "record_contributions"),
     )
 )
 """Settings that may change when a restarted run continues; any other makes it another run."""
@@ -62,6 +63,12 @@ class RunSpec:
             return msgspec.json.decode(text, type=RunSpec)
         except (msgspec.MsgspecError, UserError) as error:
             raise RefusedError(f"the run's settings are not understood here: {error}") from error
+
+    def with_precision(self, precision: Precision | None) -> "RunSpec":
+        """Return the spec as a learner with a precision of its own follows it; None: the run's."""
+        if precision is None:
+            return self
+        return replace(self, settings=replace(self.settings, precision=precision))
 
     def changed_from(self, earlier: "RunSpec") -> str | None:
         """The first part of an earlier spec that changed though it must not; None if none did."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from islands.errors import SettingsError
 from islands.settings.groups import DEFAULT_TASK, above, at_least
+from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import RunSettings
 
 
@@ -13,6 +14,7 @@ class StudyOptions:
     """`islands study`: compares settings at equal tokens, on a virtual clock.
 
     Args:
+        preset: algorithm whose settings are the defaults under `run`; a cell may name its own.
         task: what is trained, as package.module:factory.
         task_settings: arguments of the factory, in every cell.
         seed_argument: the factory's argument that is given the seed of a run too, such as that of
@@ -21,8 +23,9 @@ class StudyOptions:
         seeds: of initial parameters, data order, step times and network; each cell runs once for
             each seed, and cells are compared seed by seed.
         run: settings of every cell. Without `total_steps`, the rate decays over the budget.
-        cells: what is compared, by name. A cell may set `learners`, `data_parallel`, `run`,
-            `task_settings`, `step_s`, `noise`, `speeds`, `latency_s` and `sweep`.
+        cells: what is compared, by name. A cell may set `preset`, `learners`, `data_parallel`,
+            `run`, `task_settings`, `step_s`, `noise`, `speeds`, `latency_s` and `sweep`. The
+            settings of its preset go before the study's.
         baseline: name of the cell that the others are compared with.
         metric: figure of the task's evaluation that is compared; by default its first.
         higher_is_better: whether more of the metric is better.
@@ -32,12 +35,13 @@ class StudyOptions:
         only: cells whose names contain this.
     """
 
+    preset: Preset = Preset.DECOUPLED
     task: str = DEFAULT_TASK
     task_settings: dict[str, object] = field(default_factory=dict)
     seed_argument: str | None = None
     tokens: int = 1_000_000
     seeds: tuple[int, ...] = (0, 1)
-    run: RunSettings = field(default_factory=RunSettings)
+    run: RunSettings = field(default_factory=lambda: PRESETS[Preset.DECOUPLED])
     cells: dict[str, object] = field(default_factory=dict)
     baseline: str | None = None
     metric: str | None = None

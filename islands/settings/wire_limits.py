@@ -29,6 +29,9 @@ SPEC_BYTES_MAX = 1 << 15
 
 FRAME_PREFIX_BYTES = 64
 
+SCALES_BYTES = 8
+"""Most bytes of an encoded value where its scales make it longer than float32."""
+
 STATE_PIECE_BYTES = 8 * 2**20
 """Most bytes of a piece of an inner optimizer's state, as state donors send it."""
 
@@ -51,6 +54,7 @@ def limits_of(layout: Layout) -> Limits:
     least = Limits()
     header_bytes = least.header_bytes + REPORT_BYTES * fragments
     value_bytes = VALUE_BYTES * max(fragment.size for fragment in layout.fragments)
+    value_bytes = max(value_bytes, SCALES_BYTES)
     payloads = {kind.__name__: value_bytes for kind in VALUES}
     payloads |= {
         StateOffer.__name__: STATE_PIECE_BYTES,

@@ -31,6 +31,7 @@ from islands.settings.run import (
     Anchor,
     Automatic,
     MergeRule,
+    OuterSchedule,
     OuterSettings,
     Precision,
     RunSettings,
@@ -205,6 +206,15 @@ NARROW = 4.0
 MOMENT_PIECES_BYTES = (300, 1100, 4000)
 """Sizes of a piece of moments: they cut those of the toy model into eight pieces, two, or one."""
 
+ROBUST = 0.25
+"""Share of scenarios whose merge is a median or a trimmed mean."""
+
+OTHER_OUTER = 0.15
+"""Share of scenarios with each of the other outer steps."""
+
+WITH_FEEDBACK = 0.8
+"""Share of the runs with a codec on the host that have error feedback."""
+
 NO_MOMENTUM = 0.1
 """Share of learners whose inner optimizer keeps no moments."""
 
@@ -233,7 +243,13 @@ def draw(seed: int) -> Scenario:
     fleet = sum(host.batch_tokens / host.step_s for host in hosts.values())
     settings = _draw_settings(rng, len(hosts), budget_tokens=int(fleet * (heal_s + 10.0)))
     adoption = random.Random(f"adoption {seed}").choice(tuple(Adoption))
-    settings = replace(settings, adoption=adoption)
+    robust = random.Random(f"robust {seed}")
+    if robust.random() < ROBUST:
+        merge = robust.choice([rule for rule in MergeRule if rule.robust])
+        settings = replace(settings, merge=merge, trim=robust.choice((0.1, 0.25, 0.4)))
+    outer = _draw_outer(random.Random(f"outer {seed}"), settings)
+    settings = replace(settings, adoption=adoption, outer=outer)
+    settings = _with_codec(random.Random(f"codec {seed}"), settings)
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
@@ -294,18 +310,45 @@ def _draw_settings(rng: random.Random, learners: int, *, budget_tokens: int) -> 
         quorum=rng.choice((1, 1, min(2, learners), learners, None, Automatic.AUTO)),
         overlap_steps=rng.choice((0, 1, 2, 4, Automatic.AUTO)),
         weighting=rng.choice(tuple(Weighting)),
-        merge=rng.choice(tuple(MergeRule)),
+        merge=rng.choice((MergeRule.RADIAL_DIRECTIONAL, MergeRule.AVERAGE)),
         anchor=rng.choice(tuple(Anchor)),
         staleness_max=rng.choice((0, 1, 2, 2)),
         outer=OuterSettings(
             0.7, rng.choice((0.0, 0.5, 0.9)), nesterov=rng.choice((True, True, False))
         ),
-        precision=rng.choice(tuple(Precision)),
+        precision=rng.choice((Precision.FLOAT32, Precision.BFLOAT16)),
         budget_tokens=budget_tokens,
         learning_rate=0.02,
         timing=Timing(patience=rng.choice((0.1, 0.2, 0.3))),
         seed=rng.randrange(1000),
     )
+
+
+def _draw_outer(rng: random.Random, settings: RunSettings) -> OuterSettings:
+    """Draw a course or another optimizer for some scenarios; the others keep what they have."""
+    outer = settings.outer
+    kind = rng.random()
+    if kind < OTHER_OUTER:
+        schedule = rng.choice(tuple(OuterSchedule))
+        return replace(
+            outer,
+            momentum_warmup=rng.choice((0, 3, 20)),
+            restart_every=rng.choice((None, 1, 5)),
+            schedule=schedule,
+            schedule_merges=rng.choice((1, 10, 100)),
+        )
+    if kind < 2 * OTHER_OUTER and not settings.merge.robust:
+        delayed = OuterSettings(outer.learning_rate, outer.momentum, optimizer="delayed_nesterov")
+        return replace(delayed, delay_merges=rng.choice((1, 2, 5)))
+    return outer
+
+
+def _with_codec(rng: random.Random, settings: RunSettings) -> RunSettings:
+    """Have some runs encode contributions on the host, most of them with error feedback."""
+    codec = rng.choice((None, None, *(each for each in Precision if each.on_host)))
+    if codec is None:
+        return settings
+    return replace(settings, precision=codec, error_feedback=rng.random() < WITH_FEEDBACK)
 
 
 def _draw_faults(

@@ -19,16 +19,24 @@ from pathlib import Path
 import msgspec
 
 from islands.errors import SettingsError
+from islands.numerics.outer_choice import outer_optimizer
 from islands.settings.nested import put
-from islands.settings.run import Adoption, MergeRule, OuterSettings, Precision, RunSettings
+from islands.settings.presets import PRESETS, Preset
+from islands.settings.run import RunSettings
 from islands.settings.study import StudyOptions
 
 RESULT_FORMAT = 2
 """Part of every fingerprint: results of another format are computed again."""
 
 DECIDED_BY_THE_STUDY = ("run", "seed", "budget_tokens", "budget_s")
-DATA_PARALLEL_INTERVAL_STEPS = 8
-"""How often data-parallel training publishes what it has learnt, for the curve."""
+MAPPINGS = ("arguments",)
+"""Settings whose keys are the user's own."""
+
+OF_NO_PRESET = (
+    *("learning_rate", "warmup_steps", "total_steps", "final_learning_rate_share"),
+    *("norm_limit", "timing", "run"),
+)
+"""Settings of a study that hold for all cells, whatever their presets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,7 @@ class Cell:
     Args:
         learners: M, how many train.
         data_parallel: one learner whose batch is M times as large trains in their place.
+        preset: algorithm whose settings replace the study's own, but for the rate's schedule.
         run: settings that differ from the study's, as in a run's file.
         task_settings: arguments of the task's factory that differ from the study's.
         step_s: mean seconds of one step.
@@ -48,6 +57,7 @@ class Cell:
 
     learners: int = 4
     data_parallel: bool = False
+    preset: str | None = None
     run: dict[str, object] = field(default_factory=dict)
     task_settings: dict[str, object] = field(default_factory=dict)
     step_s: float = 0.1
@@ -145,26 +155,34 @@ def _settings(base: RunSettings, cell: Cell, place: str) -> RunSettings:
     for key in DECIDED_BY_THE_STUDY:
         if key in cell.run:
             raise SettingsError(f"{place}.{key} is set; the study itself decides that")
-    told = _merged(msgspec.to_builtins(base), cell.run, place)
+    told = _merged(msgspec.to_builtins(_with_preset(base, cell, place)), cell.run, place)
     try:
         settings = msgspec.convert(told, RunSettings)
+        outer_optimizer(settings.outer)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{place}: {error}") from error
     except SettingsError as error:
         raise SettingsError(f"{place}.{error}") from error
-    if not cell.data_parallel:
-        return settings
-    # One learner that keeps all it does and is merged with nobody is plain training.
-    return replace(
-        settings,
-        adoption=Adoption.DELAY_CORRECTED,
-        merge=MergeRule.AVERAGE,
-        outer=OuterSettings(),
-        quorum=1,
-        precision=Precision.FLOAT32,
-        fragments=1,
-        interval_steps=DATA_PARALLEL_INTERVAL_STEPS,
-    )
+    return _kept(settings, PRESETS[Preset.DATA_PARALLEL]) if cell.data_parallel else settings
+
+
+def _with_preset(base: RunSettings, cell: Cell, place: str) -> RunSettings:
+    """Return the settings from which a cell's own differ.
+
+    Raises:
+        SettingsError: there is no such preset.
+    """
+    if cell.preset is None:
+        return base
+    if cell.preset not in PRESETS:
+        preset = place.removesuffix(".run") + ".preset"
+        raise SettingsError(f"{preset} is {cell.preset!r}; it must be one of {', '.join(Preset)}")
+    return _kept(base, PRESETS[Preset(cell.preset)])
+
+
+def _kept(base: RunSettings, preset: RunSettings) -> RunSettings:
+    """Return the settings of a preset with what the study says of the rate and of timeouts."""
+    return replace(preset, **{name: getattr(base, name) for name in OF_NO_PRESET})
 
 
 def _merged(
@@ -180,7 +198,7 @@ def _merged(
         if key not in base:
             raise SettingsError(f"unknown key {place}.{key}{_hint(key, base)}")
         inner = base[key]
-        if isinstance(inner, dict):
+        if isinstance(inner, dict) and key not in MAPPINGS:
             if not isinstance(value, dict):
                 raise SettingsError(f"{place}.{key} is {value!r}; it must hold settings")
             merged[key] = _merged(inner, value, f"{place}.{key}")

@@ -4,9 +4,18 @@ from collections.abc import Mapping
 from math import isfinite, nan
 from statistics import mean
 
-from islands.cluster.drawing import LETTER_ROWS, Canvas, Colour, Point, text_width
-from islands.cluster.picture import INK, LABEL_WIDTH, MARGIN, SCALE, WIDTH, Scale, curve
-from islands.cluster.picture import axes_over_tokens as axes
+from islands.cluster.drawing import LETTER_ROWS, Canvas, Point, text_width
+from islands.cluster.picture import (
+    INK,
+    LABEL_WIDTH,
+    LINES,
+    MARGIN,
+    SCALE,
+    WIDTH,
+    Scale,
+    axes,
+    curve,
+)
 from islands.study.table import Results
 from islands.study.trial import Result
 
@@ -14,17 +23,6 @@ HEIGHT = 560
 LEGEND_ROW = 22
 SKIPPED_SHARE = 0.15
 """The first part of a curve is left out: it falls so far that all ends would lie together."""
-
-COLOURS: tuple[Colour, ...] = (
-    (31, 99, 180),
-    (200, 90, 20),
-    (60, 140, 70),
-    (150, 60, 160),
-    (190, 40, 60),
-    (90, 90, 100),
-    (20, 150, 160),
-    (170, 140, 20),
-)
 
 
 def plot(results: Results, metric: str, title: str) -> bytes:
@@ -52,7 +50,7 @@ def plot(results: Results, metric: str, title: str) -> bytes:
     up = Scale.of(values, HEIGHT - 3 * MARGIN, 3 * MARGIN, y=True)
     axes(canvas, across, up)
     for index, (name, points) in enumerate(drawn.items()):
-        colour = COLOURS[index % len(COLOURS)]
+        colour = LINES[index % len(LINES)]
         curve(canvas, across, up, points, colour)
         y = HEIGHT + LEGEND_ROW * index
         canvas.box((MARGIN, y), (MARGIN + LETTER_ROWS * SCALE, y + LETTER_ROWS * SCALE), colour)

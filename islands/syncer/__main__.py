@@ -3,6 +3,7 @@
 The process hosts the supervisor too, unless it is given the address of one.
 """
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ def entry(options: SyncerOptions, _: Common) -> int:
 
 async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
     """Run a syncer whose supervisor is another process; the run spec is fetched from it."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # of an outer optimizer of optax, if there is one
     from islands.cluster.roles import hooks_of, journal_disk, make_syncer, read_initial
     from islands.cluster.run_claim import require_file, set_aside
     from islands.hosting.fetch_run_spec import Requester, fetch_run_spec

@@ -76,7 +76,6 @@ from islands.tape import process_entries, round_entries
 from islands.tape.entry import Record
 from islands.tape.member_entries import Overloaded
 from islands.tape.process_entries import Damaged, Impostor, Started, Undelivered, Unexpected
-from islands.tape.round_entries import Journalled
 from messaging.codec.tensors import as_buffer
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
@@ -97,8 +96,7 @@ class SyncerActor(RoleActor[Event]):
         credentials: verify that peers were admitted by the supervisor.
         shards: number of virtual shards in one pass over the data.
         rng: makes the jitter of dialling, and the tag of this start in its epoch proof.
-        initial: reads version 0 (one flat value per fragment) on the worker, if there is no
-            journal; if it is None, a learner is asked for version 0.
+        initial: reads version 0 on the worker if there is no journal; None: a learner sends it.
         hooks: calls into the host, such as exporting the final values.
     """
 
@@ -119,7 +117,8 @@ class SyncerActor(RoleActor[Event]):
         """Prepare the actor; `run` reads the journal and begins."""
         super().__init__(name, context)
         self.address = name
-        self.vault = Vault(context.settings, context.layout, optimizer)
+        self._hooks = hooks or Hooks()
+        self.vault = Vault(context.settings, context.layout, optimizer, self._hooks.recorder)
         self.waiting_bytes_most = 0
         self.state: SyncerState
         self._disk = disk
@@ -137,7 +136,6 @@ class SyncerActor(RoleActor[Event]):
         self._shards = shards
         self._rng = rng
         self._initial = initial
-        self._hooks = hooks or Hooks()
         self._acceptor: LinkAcceptor | None = None
         self._callers = ConnectionIndex()
         self._undelivered: dict[int, None] = {}
@@ -223,14 +221,12 @@ class SyncerActor(RoleActor[Event]):
         self._workers.merging.submit(read, arrive)
 
     def _restored(self, recovered: Recovered | None, *, initial: bool) -> SyncerState:
-        context = self.context
-        epoch = self._journal.epoch
+        context, epoch = self.context, self._journal.epoch
         if recovered is None:
             fragments = len(context.layout.fragments)
             durable = fresh(context.settings, fragments=fragments, shards=self._shards, epoch=epoch)
             durable.sequence = self._journal.sequence
-            durable.run = context.settings.run
-            durable.fingerprint = context.layout.fingerprint
+            durable.run, durable.fingerprint = context.settings.run, context.layout.fingerprint
         else:
             durable = recovered.durable
             durable.epoch = epoch
@@ -241,10 +237,9 @@ class SyncerActor(RoleActor[Event]):
                 published = durable.published[index]
                 assert published is not None, "a recovered journal has a version of everything"
                 self.vault.restore(index, published.version, arrays)
-        fingerprint = context.layout.fingerprint
         return SyncerState(
             context.settings,
-            fingerprint,
+            context.layout.fingerprint,
             durable,
             now_s=self.now_s(),
             initial=initial,
@@ -258,7 +253,7 @@ class SyncerActor(RoleActor[Event]):
                 self._early.append(message)
             return
         if isinstance(message, JournalFinished):
-            self.record(Journalled(message.sequence))
+            self.record(round_entries.Journalled(message.sequence))
         self._handle(message)
 
     def release(self) -> None:
@@ -270,6 +265,12 @@ class SyncerActor(RoleActor[Event]):
         self._writer.close()
         self._workers.close()
         self._disk.close()
+
+    async def kill(self) -> None:
+        """End, then finish the record of merges on a thread, since its disk may be slow."""
+        await super().kill()
+        if self._hooks.recorder is not None:
+            await asyncio.to_thread(self._hooks.recorder.close)
 
     def finish(self, reason: str) -> None:
         """Ask for a proper end of the run."""

@@ -13,6 +13,7 @@ from enum import StrEnum
 from islands.errors import InvariantError
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.messages.training import FragmentUpdate, LeaseGranted, Merged
+from islands.settings.interval import interval_steps_at
 from islands.settings.run import OVERLAP_LEAST, Automatic, RunSettings
 from islands.syncer.actions import Action, Send, SendValue, WriteJournal
 from islands.syncer.admission import NormGauge
@@ -228,6 +229,11 @@ class Core:
         return published.version
 
     @property
+    def interval_steps(self) -> float:
+        """Return H at this time of the run."""
+        return interval_steps_at(self.settings, self.clock)
+
+    @property
     def overlap_steps(self) -> int:
         """τ, as it is set or, if it is `auto`, as it follows from measured times."""
         told = self.settings.overlap_steps
@@ -342,9 +348,21 @@ class Core:
         return self.pace.setter()
 
     def pace_allows(self) -> bool:
-        """Return whether enough steps were done for one more round (`pace.py`)."""
+        """Return whether enough steps were done for one more round (`pace.py`).
+
+        A learner that waits for a merge steps no further. So if the one that sets the pace waits,
+        with all values adopted and no round open, a round is due, whatever was counted.
+        """
         self.take_in()
-        return self.pace.ready()
+        return self.pace.ready() or (not self.rounds and self._waits_in_vain())
+
+    def _waits_in_vain(self) -> bool:
+        setter = self.pace.setter()
+        if setter is None or self.learners[setter].phase is not Phase.WAITING:
+            return False
+        told = self.learners[setter].progress.fragments
+        newest = (None if each is None else each.version for each in self.published)
+        return all(mine.version == version for mine, version in zip(told, newest, strict=True))
 
     def merged_version(self, name: LearnerName, fragment: int) -> Version | None:
         """Return the version that contains the learner's last merged contribution."""

@@ -26,6 +26,9 @@ from islands.files.slots import MAGIC, Arrays, Head, Record, Slots
 from islands.identities import Version
 from islands.syncer.core import Durable
 
+METADATA = "metadata"
+"""Name of the records without a fragment."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
@@ -49,7 +52,7 @@ class Journal:
     def __init__(self, disk: Disk, fragments: int) -> None:
         """Look at the slots; nothing is written before `begin_epoch`."""
         self._slots = Slots(disk)
-        self._names = [f"fragment-{index:05d}" for index in range(fragments)]
+        self._names = fragment_names(fragments)
         self.epoch = 0
         self.sequence = 0
         self.damaged: list[str] = []
@@ -61,9 +64,9 @@ class Journal:
         Raises:
             JournalError: as in `recover`; after a DiskError, it may be called again.
         """
-        other = self._slots.other_format([EPOCH, "metadata", *self._names])
+        other = self._slots.other_format([EPOCH, METADATA, *self._names])
         if other is not None:
-            raise _written_by_another(f"its records are {other}, not {MAGIC.decode()}")
+            raise written_by_another(f"its records are {other}, not {MAGIC.decode()}")
         if not self.epoch:
             self._begin_first()
         recovered = self.recover()
@@ -76,7 +79,7 @@ class Journal:
     def _begin_first(self) -> None:
         """Take this start's epoch, unless the journal that it would resume is gone."""
         known = known_epochs(self._slots)
-        names = ["metadata", *self._names]
+        names = [METADATA, *self._names]
         if known.gone and not any(self._slots.look(name).there for name in names):
             raise DamagedError(
                 "the journal is gone: its folder held a run, and is empty now; restore it from a "
@@ -100,7 +103,7 @@ class Journal:
             DiskError: the disk is broken.
             JournalError: the journal is that of another run.
         """
-        looked = {name: self._slots.look(name) for name in ["metadata", *self._names]}
+        looked = {name: self._slots.look(name) for name in [METADATA, *self._names]}
         heads = {name: one.heads for name, one in looked.items()}
         self._torn = [file for one in looked.values() for file in one.damaged]
         try:
@@ -115,7 +118,7 @@ class Journal:
             return None
         newest, record = found
         self.sequence = record.sequence
-        durable = _decoded(record.metadata)
+        durable = decode(record.metadata)
         if len(durable.published) != len(self._names):
             raise JournalError(
                 f"the journal is of another run: it has {len(durable.published)} fragments, "
@@ -207,7 +210,7 @@ class Journal:
             DiskError: the disk is full, read-only or broken; the same record may be tried again.
         """
         self.check_owner()
-        name = "metadata" if fragment is None else self._names[fragment]
+        name = METADATA if fragment is None else self._names[fragment]
         self._slots.write(name, sequence, metadata, version, arrays)
 
     def check_owner(self) -> None:
@@ -230,14 +233,25 @@ def encode(durable: Durable) -> bytes:
     return msgspec.json.encode(durable)
 
 
-def _decoded(metadata: bytes) -> Durable:
+def decode(metadata: bytes) -> Durable:
+    """Return the durable state that a record's metadata holds.
+
+    Raises:
+        JournalError: another version of islands wrote it.
+    """
     try:
         return msgspec.json.decode(metadata, type=Durable)
     except msgspec.MsgspecError as error:
-        raise _written_by_another(str(error)) from error
+        raise written_by_another(str(error)) from error
 
 
-def _written_by_another(how: str) -> JournalError:
+def fragment_names(fragments: int) -> list[str]:
+    """Return the names of the fragments' records, in order."""
+    return [f"fragment-{index:05d}" for index in range(fragments)]
+
+
+def written_by_another(how: str) -> JournalError:
+    """Make the error of a journal whose records this version cannot read."""
     return JournalError(
         f"the journal was written by another version of islands ({how}); go on with that version, "
         "or choose another folder"

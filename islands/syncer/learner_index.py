@@ -16,7 +16,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from islands.identities import LearnerName, Phase, Role, Status
+from islands.identities import TRAINING, LearnerName, Role, Status
 from islands.syncer.roster import LearnerRecord
 
 DonorRank = tuple[int, LearnerName]
@@ -68,7 +68,7 @@ class LearnerIndex:
 def may_donate(learner: LearnerRecord) -> bool:
     """Return whether a learner is connected, live, not quarantined and stepping from its base."""
     present = learner.connection is not None and learner.status is Status.LIVE
-    trains = learner.role is Role.LEARNER and learner.phase is Phase.STEPPING and learner.whole
+    trains = learner.role is Role.LEARNER and learner.phase in TRAINING and learner.whole
     return present and trains and not learner.quarantined and learner.progress.steps > 0
 
 

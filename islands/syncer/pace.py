@@ -21,6 +21,8 @@ from islands.identities import LearnerName
 from islands.settings.run import REPORTS_PER_ROUND, PaceBy
 
 CREDIT_FLOOR_STEPS = -1.0
+ROUNDING_STEPS = 1e-6
+"""By how much sums of H/P may be off, which a round need not wait for."""
 
 Rank = tuple[float, LearnerName]
 """Ranks sort the largest credit first, and equal credits by name."""
@@ -31,11 +33,13 @@ class Pace:
     """Credits of all learners, in steps, and the ranking of those that are ready.
 
     The ranking is kept, so that a report costs the same among few learners and among many:
-    `ranked` holds each ready learner's rank, `ranking` the same ranks in their order.
+    `ranked` holds each ready learner's rank, `ranking` the same ranks in their order. Learners that
+    wait for merges count every step: they never run further ahead than `ahead_steps`.
     """
 
     by: PaceBy
     round_interval_steps: float
+    ahead_steps: float = 0.0
     credits: dict[LearnerName, float] = field(default_factory=dict)
     ranked: dict[LearnerName, Rank] = field(default_factory=dict)
     ranking: list[Rank] = field(default_factory=list)
@@ -44,7 +48,8 @@ class Pace:
     def cap_steps(self) -> float:
         """Largest credit a learner can hold: a round, and one report on top of it."""
         interval = self.round_interval_steps
-        return interval * (1 + 1 / REPORTS_PER_ROUND) if interval > 1 else 1.0
+        one_round = interval * (1 + 1 / REPORTS_PER_ROUND) if interval > 1 else 1.0
+        return one_round + self.ahead_steps
 
     def progressed(self, name: LearnerName, steps: int) -> None:
         """Add the steps that a learner reported to its credit."""
@@ -87,13 +92,18 @@ class Pace:
         setter = self.setter()
         if setter is None:
             return False
-        return self.credits.get(setter, 0.0) >= self.round_interval_steps
+        return self.credits.get(setter, 0.0) >= self.round_interval_steps - ROUNDING_STEPS
 
-    def opened(self) -> None:
-        """Take the price of an opened round from every learner's credit."""
+    def opened(self, next_interval_steps: float) -> None:
+        """Take the price of an opened round from every learner's credit, and set the next one's.
+
+        Args:
+            next_interval_steps: H/P of the next round, which an interval by schedule changes.
+        """
         for name in self.credits:
             paid = self.credits[name] - self.round_interval_steps
             self.credits[name] = max(CREDIT_FLOOR_STEPS, paid)
+        self.round_interval_steps = next_interval_steps
         self.ranked = {name: self._rank(name) for name in self.ranked}
         self.ranking = sorted(self.ranked.values())
 

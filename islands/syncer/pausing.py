@@ -13,7 +13,7 @@ over all starts of the syncer: the budget is one of work, not of waiting. The ti
 journal record of a syncer and its crash does not count.
 """
 
-from islands.identities import LearnerName, Phase, Role
+from islands.identities import TRAINING, LearnerName, Phase, Role
 from islands.messages.training import Paused
 from islands.syncer.actions import Send
 from islands.syncer.core import Core
@@ -43,7 +43,7 @@ def tell_paused(core: Core, name: LearnerName) -> None:
 def missed_pause(core: Core, name: LearnerName) -> bool:
     """Return whether a learner steps although the run is paused, or the other way round."""
     phase = core.learners[name].phase
-    return phase is (Phase.STEPPING if core.durable.paused else Phase.PAUSED)
+    return phase in TRAINING if core.durable.paused else phase is Phase.PAUSED
 
 
 def count_time(core: Core, now_s: float) -> None:

@@ -11,7 +11,7 @@ would be a bug of ours.
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from islands.identities import Incarnation, LearnerName, Phase, Role
+from islands.identities import TRAINING, Incarnation, LearnerName, Phase, Role
 from islands.messages.membership import Evicted, Refused
 from islands.messages.training import Progress
 from islands.syncer.actions import Dismiss
@@ -55,7 +55,7 @@ def take_progress(core: Core, progress: Progress, connection: int, now_s: float)
         return
     if learner.role is Role.LEARNER:
         core.divergences.heard(progress.name, progress.steps, now_s, core.settings)
-        if before.phase is Phase.STEPPING and stepped:
+        if before.phase in TRAINING and stepped:
             core.pace.progressed(progress.name, stepped)
     take_report(core, learner, progress)
     if stepped:

@@ -5,7 +5,7 @@ it took longer than it did lately (`timeouts.py`). The wait for a value, and for
 after each repetition, and a value replaces an older one that is still queued; all else is small.
 """
 
-from islands.identities import LearnerName, Phase, Role, Status
+from islands.identities import TRAINING, LearnerName, Role, Status
 from islands.syncer import timeouts
 from islands.syncer.commits import ask_for_seed, give_up_late_seed
 from islands.syncer.core import Core
@@ -171,4 +171,4 @@ def _look_at_merges(core: Core, now_s: float) -> None:
 
 
 def _at_work(learner: LearnerRecord) -> bool:
-    return learner.role is Role.LEARNER and learner.phase is Phase.STEPPING and learner.whole
+    return learner.role is Role.LEARNER and learner.phase in TRAINING and learner.whole

@@ -33,7 +33,7 @@ LEARNING_RATE_MIN = 1e-12
 
 def open_rounds(core: Core, now_s: float) -> None:
     """Open as many rounds as compute has earned and the overlap can hide (`pace.py`)."""
-    limit = core.settings.open_rounds(core.fragments, core.overlap_steps)
+    limit = core.settings.open_rounds(core.fragments, core.overlap_steps, core.interval_steps)
     while len(core.rounds) < limit and core.pace_allows():
         number = core.durable.round
         fragment = number % core.fragments
@@ -46,7 +46,7 @@ def open_rounds(core: Core, now_s: float) -> None:
         expected = _expected(core, names)
         open_round(core, fragment, names, expected.quorum, now_s)
         core.rounds[fragment].expected_s = now_s + expected.within_s
-        core.pace.opened()
+        core.pace.opened(core.interval_steps / core.fragments)
 
 
 def _expected(core: Core, names: list[LearnerName]) -> QuorumTarget:
@@ -55,7 +55,7 @@ def _expected(core: Core, names: list[LearnerName]) -> QuorumTarget:
     if quorum is not Automatic.AUTO:
         return QuorumTarget(quorum)
     answers_s = [core.learners[name].exchange.answers_s.value for name in names]
-    return worth_waiting(answers_s, core.settings.interval_steps * core.step_s)
+    return worth_waiting(answers_s, core.interval_steps * core.step_s)
 
 
 def open_round(
@@ -71,7 +71,7 @@ def open_round(
         timeout_s=core.settings.timing.scaled(core.settings.timing.round_s),
     )
     core.durable.round += 1
-    core.durable.clock += core.settings.round_interval_steps(core.fragments)
+    core.durable.clock += core.pace.round_interval_steps
     core.rounds[fragment] = round_
     asked = frozenset(names)
     left_out = {

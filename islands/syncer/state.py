@@ -14,7 +14,8 @@ from islands.actors.membership import HeartbeatContent
 from islands.errors import UNFORESEEN, InvariantError
 from islands.identities import FinalVersions, LearnerName, Phase, Version
 from islands.messages.membership import RUN_OVER, Refused, Stop
-from islands.settings.run import RunSettings
+from islands.settings.interval import interval_steps_at
+from islands.settings.run import LearnerWaits, RunSettings
 from islands.syncer.actions import Action, Dismiss
 from islands.syncer.admission import NormGauge
 from islands.syncer.closing import (
@@ -120,7 +121,7 @@ class SyncerState:
             settings=settings,
             fingerprint=fingerprint,
             durable=durable,
-            pace=Pace(settings.pace_by, settings.round_interval_steps(fragments)),
+            pace=_pace(settings, fragments, durable.clock),
             counted_s=now_s,
             published=published or [None] * fragments,
             kept=[deque(maxlen=settings.staleness_max + 1) for _ in range(fragments)],
@@ -368,6 +369,14 @@ class SyncerState:
         ):
             message = f"{len(core.rounds)} rounds are open"
             raise InvariantError(message)
+
+
+def _pace(settings: RunSettings, fragments: int, clock: float) -> Pace:
+    """Return the credits of a run at this time of its clock, before anybody has reported steps."""
+    interval_steps, ahead_steps = interval_steps_at(settings, clock) / fragments, 0.0
+    if settings.learner_waits is LearnerWaits.AT_TAU:
+        ahead_steps = interval_steps + settings.overlap_steps_max
+    return Pace(settings.pace_by, interval_steps, ahead_steps)
 
 
 def _has_read(learner: LearnerRecord) -> bool:

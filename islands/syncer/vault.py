@@ -18,11 +18,13 @@ from islands.numerics.norms import Measured, clip, measure
 from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
 from islands.numerics.outer_gradient import rebase
 from islands.numerics.quantize import decode, size_bytes
+from islands.numerics.trimmed import share_trimmed
 from islands.numerics.weights import weight
-from islands.settings.run import Anchor, MergeRule, RunSettings
+from islands.settings.run import Anchor, MergeRule, Precision, RunSettings, Weighting
 from islands.syncer.actions import BeginMerge
 from islands.syncer.admission import Check
 from islands.syncer.events import MergeFacts
+from islands.syncer.hooks import Recorder
 from messaging.codec.tensors import as_buffer, digest
 
 
@@ -49,17 +51,26 @@ class Vault:
         settings: the run's settings.
         layout: the model's layout; lengths and merge units come from here, never from a message.
         optimizer: the outer optimizer.
+        recorder: records initial values and merges, if they are to be replayed.
 
     Attributes:
         waiting_bytes: memory held by contributions that wait for their merge.
     """
 
-    def __init__(self, settings: RunSettings, layout: Layout, optimizer: OuterOptimizer) -> None:
+    def __init__(
+        self,
+        settings: RunSettings,
+        layout: Layout,
+        optimizer: OuterOptimizer,
+        recorder: Recorder | None = None,
+    ) -> None:
         """Start without values."""
+        self._recorder = recorder
         self._settings = settings
         self._layout = layout
         self._optimizer = optimizer
         self._averaged = settings.merge is MergeRule.AVERAGE
+        self._trim = share_trimmed(settings.merge, settings.trim)
         self._units = [self._units_of(index) for index in range(len(layout.fragments))]
         self._shelves: list[_FragmentValues] = [_FragmentValues({}, {}) for _ in layout.fragments]
         self._seeds: dict[tuple[int, LearnerName, Incarnation], _Seed] = {}
@@ -79,6 +90,7 @@ class Vault:
         state = {name: array for name, array in arrays.items() if name != "value"}
         value = np.asarray(arrays["value"], np.float32)
         self._shelves[fragment] = _FragmentValues({version: value}, state)
+        self._record_held(fragment, version)
 
     # --- contributions ------------------------------------------------------------------------
 
@@ -90,9 +102,8 @@ class Vault:
         if not 0 <= contribution.fragment < len(self._shelves) or len(payload) != 1:
             return nothing, None
         size = self._layout.fragments[contribution.fragment].size
-        precision = self._settings.precision
-        wanted_bytes = size_bytes(size, precision)
-        if contribution.precision != precision.value or payload[0].nbytes != wanted_bytes:
+        precision = contribution.precision
+        if precision not in set(Precision) or payload[0].nbytes != size_bytes(size, precision):
             return nothing, None
         if digest(payload[0]) != contribution.digest:
             return replace(nothing, schema_ok=True), None
@@ -171,6 +182,11 @@ class Vault:
         self._seeds.clear()
         for index, value in enumerate(values):
             self._shelves[index] = _FragmentValues({version: value}, self._optimizer.init(value))
+            self._record_held(index, version)
+
+    def _record_held(self, fragment: int, version: Version) -> None:
+        if self._recorder is not None:
+            self._recorder.held(fragment, version, self.journal_arrays(fragment, version))
 
     # --- versions -----------------------------------------------------------------------------
 
@@ -179,7 +195,8 @@ class Vault:
         shelf = self._shelves[action.fragment]
         current = shelf.values[action.current]
         units = self._units[action.fragment]
-        weights = [weight(p.tokens, p.steps, self._settings.weighting) for p in action.parts]
+        weighting = Weighting.UNIFORM if self._settings.merge.robust else self._settings.weighting
+        weights = [weight(p.tokens, p.steps, weighting) for p in action.parts]
         contributions: list[Measured] = []
         for part in action.parts:
             measured = self._waiting[part.ticket][part.connection]
@@ -196,10 +213,15 @@ class Vault:
             contributions,
             weights,
             units,  # type: ignore[arg-type]
+            trim=self._trim,
         )
         self._shelve(shelf, action.target, step.value, step.state)
+        made = digest(as_buffer(step.value))
+        if self._recorder is not None:
+            sent = [self._waiting[part.ticket][part.connection].values for part in action.parts]
+            self._recorder.merged(action, sent, step.value, made)
         return MergeFacts(
-            digest=digest(as_buffer(step.value)),
+            digest=made,
             weights=tuple(weights),
             norms=tuple(step.norms),
             direction_norm=step.direction_norm,

@@ -106,9 +106,25 @@ class StdlibBytes(Task[ByteBatch]):
         }
         return labels if self.inner == "adamw" else {**labels, "inner": self.inner}
 
-    def sample(self, params: PyTree, prompt: bytes, count: int) -> bytes:
-        """Return the prompt and the `count` bytes that the model adds to it."""
-        return sample(self.model, params, prompt, count, context=self.length)
+    def sample(
+        self,
+        params: PyTree,
+        prompt: bytes,
+        count: int,
+        *,
+        temperature: float = 0.8,
+        seed: int = 0,
+    ) -> Iterator[bytes]:
+        """Yield the `count` bytes that the model adds to the prompt, in pieces."""
+        return sample(
+            self.model,
+            params,
+            prompt,
+            count,
+            context=self.length,
+            temperature=temperature,
+            seed=seed,
+        )
 
     def _hidden(self, path: str) -> bool:
         return self.role(path) is Role.MATRIX and not path.endswith("/router")

@@ -5,9 +5,10 @@ once, and a step never finds itself compiling because another thread was first. 
 function says what it donates.
 
 Parameters and state are handled as flat tuples of leaves. The *local* leaves are those of the
-layout: trainable parameters, then the leaves of the state that are merged. The *frozen* leaves are
-parameters that are not trained. The *carried* leaves are those of the state that are not merged. An
-optimizer that needs a tree gets the task's own, with `None` in the place of frozen leaves.
+layout: trainable parameters, then the leaves of the state that are merged, then, where moments are
+merged, those of the optimizer's state. The *frozen* leaves are parameters that are not trained. The
+*carried* leaves are those of the state that are not merged. An optimizer that needs a tree gets the
+task's own, with `None` in the place of frozen leaves.
 """
 
 import threading
@@ -23,8 +24,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt
 
 from islands.layout.device_transfer import Leaves
 from islands.layout.fragments import plan
-from islands.layout.leaves import STATE_PREFIX, Layout, Leaf, Pattern
+from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, Layout, Leaf
 from islands.layout.leaves import Role as LeafRole
+from islands.layout.patterns import Pattern
 from islands.training.moment_pieces import MomentPlan, plan_moments, words_of
 from islands.training.task import Task, TaskState, path_of
 from islands.training.task_trace import (
@@ -44,6 +46,7 @@ class CompiledSteps:
         count: Number of fragments asked for.
         pattern: How leaves are spread over fragments.
         min_piece_bytes: Least size of a fragment's largest piece.
+        merges_moments: Whether the arrays of the optimizer's state are merged like parameters.
 
     Raises:
         TaskError: The task's parameters cannot be trained; the sentence says which and why.
@@ -51,7 +54,13 @@ class CompiledSteps:
     """
 
     def __init__(
-        self, task: Task[PyTree], count: int, pattern: Pattern, min_piece_bytes: int
+        self,
+        task: Task[PyTree],
+        count: int,
+        pattern: Pattern,
+        min_piece_bytes: int,
+        *,
+        merges_moments: bool = False,
     ) -> None:
         self.task = task
         shapes = start_of(task)
@@ -73,6 +82,16 @@ class CompiledSteps:
             Leaf(STATE_PREFIX + path_of(keys), tuple(x.shape), str(x.dtype), LeafRole.STATE)
             for (keys, x), averages in zip(flat, self._averages, strict=True)
             if averages
+        ]
+        self._kept = len(leaves)
+        flat, self._moments_treedef = jax.tree_util.tree_flatten_with_path(
+            jax.eval_shape(self._first_moments, shapes[0]) if merges_moments else ()
+        )
+        self._merged = [_is_moment(leaf) for _, leaf in flat]
+        leaves += [
+            Leaf(MOMENTS_PREFIX + path_of(keys), tuple(x.shape), str(x.dtype), LeafRole.STATE)
+            for (keys, x), merged in zip(flat, self._merged, strict=True)
+            if merged
         ]
         labels = {"task": type(task).__name__, **task.labels()}
         self.layout: Layout = plan(
@@ -97,7 +116,10 @@ class CompiledSteps:
         params, state = _copied(_tree(self.task.init(key)))
         trainable, frozen = self.split(params)
         averaged, carried = self.split_state(state)
-        return (*trainable, *averaged), frozen, carried
+        moments: Leaves = ()
+        if any(self._merged):
+            moments = self._split_moments(self._whole_moments(trainable))[0]
+        return (*trainable, *averaged, *moments), frozen, carried
 
     @property
     def freezes(self) -> bool:
@@ -137,7 +159,7 @@ class CompiledSteps:
 
     def state_tree(self, local: Sequence[PyTree], carried: Sequence[PyTree]) -> PyTree:
         """Build the state from the local and the carried leaves."""
-        return self.join_state(local[self._trained :], carried)
+        return self.join_state(local[self._trained : self._kept], carried)
 
     def carried(self, key: PRNGKeyArray) -> Leaves:
         """Compute the initial carried leaves. It is traced, so unused parameters are dropped."""
@@ -177,10 +199,30 @@ class CompiledSteps:
             return self._compiled[key]
 
     def optimizer_state(self, local: Leaves) -> PyTree:
-        """Make a fresh state of the inner optimizer. Nothing is donated."""
+        """Make a fresh state of the inner optimizer, but for what is merged. Nothing is donated."""
+        whole = self._whole_moments(local[: self._trained])
+        return self._split_moments(whole)[1] if any(self._merged) else whole
+
+    def _first_moments(self, params: PyTree) -> PyTree:
+        return self._whole_moments(self.split(params)[0])
+
+    def _whole_moments(self, trainable: Leaves) -> PyTree:
         with _optax_promotion():
             optimizer = checked_optimizer(self.task, 0.0)
-            return optimizer.init(self._trainable_tree(local[: self._trained]))
+            return optimizer.init(self._trainable_tree(trainable))
+
+    def _split_moments(self, whole: PyTree) -> tuple[Leaves, Leaves]:
+        """Split an optimizer's state into leaves that are merged and leaves that are not."""
+        pairs = list(zip(jax.tree.leaves(whole), self._merged, strict=True))
+        return tuple(x for x, merged in pairs if merged), tuple(x for x, m in pairs if not m)
+
+    def _join_moments(self, local: Leaves, optimizer_state: PyTree) -> PyTree:
+        """Rebuild the optimizer's state that `_split_moments` took apart."""
+        if not any(self._merged):
+            return optimizer_state
+        one, other = iter(local[self._kept :]), iter(optimizer_state)
+        leaves = [next(one if merged else other) for merged in self._merged]
+        return jax.tree.unflatten(self._moments_treedef, leaves)
 
     def step(
         self,
@@ -206,25 +248,29 @@ class CompiledSteps:
         with _optax_promotion():
             optimizer = checked_optimizer(self.task, learning_rate)
             slopes = self._trainable_tree(gradients)
-            updates, optimizer_state = optimizer.update(
-                slopes, optimizer_state, tree, value=loss, grad=slopes
-            )
+            whole = self._join_moments(local, optimizer_state)
+            updates, whole = optimizer.update(slopes, whole, tree, value=loss, grad=slopes)
             stepped = optax.apply_updates(tree, updates)
         averaged, carried = self.split_state(next_state)
-        return (*jax.tree.leaves(stepped), *averaged), optimizer_state, carried, loss
+        moments, rest = self._split_moments(whole) if any(self._merged) else ((), whole)
+        return (*jax.tree.leaves(stepped), *averaged, *moments), rest, carried, loss
 
     def _trainable_tree(self, trainable: Leaves) -> PyTree:
         return self.join(trainable, [None] * self._trains.count(False))
 
 
 def compiled_steps_for(
-    task: Task[PyTree], count: int, pattern: Pattern, min_piece_bytes: int
+    task: Task[PyTree],
+    count: int,
+    pattern: Pattern,
+    min_piece_bytes: int,
+    *,
+    merges_moments: bool = False,
 ) -> CompiledSteps:
     """Return this process's `CompiledSteps` of a task; a task without a hash gets its own."""
-    if type(task).__hash__ is None:
-        return CompiledSteps(task, count, pattern, min_piece_bytes)
+    make = CompiledSteps if type(task).__hash__ is None else _program
     with _PROGRAMS_LOCK:
-        return _program(task, count, pattern, min_piece_bytes)
+        return make(task, count, pattern, min_piece_bytes, merges_moments=merges_moments)
 
 
 _PROGRAMS_LOCK = threading.Lock()
@@ -251,6 +297,11 @@ def copied_words(leaf: Array) -> Array:
 def _merges(task: Task[PyTree], path: str, leaf: jax.ShapeDtypeStruct) -> bool:
     """Whether a leaf of the state is merged: only a floating leaf has an average."""
     return bool(jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.size and task.averaged(path))
+
+
+def _is_moment(leaf: jax.ShapeDtypeStruct) -> bool:
+    """Whether a leaf of an optimizer's state has an average: an array, no count and no rate."""
+    return bool(jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.ndim and leaf.size)
 
 
 def _tree(start: TaskState) -> tuple[PyTree, PyTree]:

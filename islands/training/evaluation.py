@@ -17,13 +17,16 @@ EvaluateValues = Callable[[Sequence[NDArray[np.float32]]], Figures]
 
 
 def attempt(
-    evaluate: EvaluateValues, values: Sequence[NDArray[np.float32]]
+    evaluate: EvaluateValues,
+    values: Sequence[NDArray[np.float32]],
+    failed: str = "the task's evaluation failed, training goes on",
 ) -> Figures | IslandsError:
     """Evaluate a model, and return an error instead of raising it.
 
     Args:
         evaluate: evaluates flat values with the task's own code.
         values: one flat value per fragment.
+        failed: clause that says what failed, for the end of the error's sentence.
 
     Returns:
         The figures, or an error that says what the user has to correct.
@@ -31,7 +34,7 @@ def attempt(
     try:
         return evaluate(values)
     except Exception as error:  # noqa: BLE001  the user's own code may raise anything
-        return task_error(error, "the task's evaluation failed, training goes on")
+        return task_error(error, failed)
 
 
 def evaluated(evaluate: Callable[..., object], params: object, state: object) -> Figures:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from islands.errors import DiskError, UserError
 from islands.identities import FinalVersions
-from islands.layout.leaves import STATE_PREFIX, Layout
+from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, Layout
 from islands.settings.run_spec import RunSpec
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class _Tensors(Protocol):
         """Read the tensor at a path."""
 
 
-def metadata_of(spec: RunSpec, layout: Layout, cut: FinalVersions) -> dict[str, str]:
-    """Make the metadata of a file of parameters."""
+def metadata_of(spec: RunSpec, fingerprint: str, cut: FinalVersions) -> dict[str, str]:
+    """Make the metadata of a file of parameters; the fingerprint is that of their layout."""
     settings = msgspec.to_builtins(spec.settings)
     return {
         "format": "np",
@@ -56,7 +56,7 @@ def metadata_of(spec: RunSpec, layout: Layout, cut: FinalVersions) -> dict[str, 
         "tokens": str(cut.tokens),
         "versions": json.dumps([str(version) for version in cut.versions]),
         "reason": cut.reason,
-        "fingerprint": layout.fingerprint,
+        "fingerprint": fingerprint,
     }
 
 
@@ -68,12 +68,26 @@ def write_model(
     Raises:
         DiskError: the disk is full or broken; the old file stays.
     """
+    write_arrays(path, layout.assemble(values), metadata)
+
+
+def write_arrays(
+    path: Path, arrays: dict[str, NDArray[np.float32]], metadata: dict[str, str]
+) -> None:
+    """Replace a file by one that holds these tensors by their paths.
+
+    Moments of the inner optimizer that were merged with the parameters are left out.
+
+    Raises:
+        DiskError: the disk is full or broken; the old file stays.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     fresh = path.with_suffix(".new")
     try:
-        save_file(layout.assemble(values), fresh, metadata)
+        shown = {path: x for path, x in arrays.items() if not path.startswith(MOMENTS_PREFIX)}
+        save_file(shown, fresh, metadata)
         fresh.replace(path)
     except (OSError, SafetensorError) as error:
         raise DiskError(f"{path} cannot be written: {error}") from error

@@ -1,8 +1,13 @@
 """Import and call the factory that a run names as `package.module:factory`, whatever it makes."""
 
+import dataclasses
 import importlib
+from collections.abc import Mapping
+from typing import get_type_hints
 
-from islands.errors import TaskError
+import msgspec
+
+from islands.errors import SettingsError, TaskError
 from islands.training.source_location import location_of, task_error
 
 
@@ -26,6 +31,7 @@ def make(name: str, settings: dict[str, object]) -> object:
         ) from error
     except Exception as error:  # the user's own code may raise anything
         raise task_error(error, f"task {name!r} fails as it is imported") from error
+    settings = _typed(name, factory, settings)
     try:
         return factory(**settings)
     except Exception as error:  # as above
@@ -33,3 +39,28 @@ def make(name: str, settings: dict[str, object]) -> object:
             sentence = f"task {name!r} refuses its settings {settings}: {error}"
             raise TaskError(sentence) from error
         raise task_error(error, f"task {name!r} cannot be made of {settings}") from error
+
+
+def _typed(name: str, factory: object, settings: dict[str, object]) -> dict[str, object]:
+    """Make the dataclasses that a dataclass's fields hold out of the mappings that a file has.
+
+    Raises:
+        TaskError: a mapping does not fit its dataclass.
+    """
+    if not (isinstance(factory, type) and dataclasses.is_dataclass(factory)):
+        return settings
+    typed, hints = dict(settings), get_type_hints(factory)
+    for key, value in settings.items():
+        hint = hints.get(key)
+        if isinstance(value, Mapping) and dataclasses.is_dataclass(hint):
+            known = [field.name for field in dataclasses.fields(hint)]
+            for inner in value:
+                if inner not in known:
+                    told = f"{key}.{inner} is unknown; it must be one of {', '.join(known)}"
+                    raise TaskError(f"task {name!r} refuses its settings: {told}")
+            try:
+                typed[key] = msgspec.convert(value, hint)
+            except (msgspec.ValidationError, SettingsError) as error:
+                sentence = f"task {name!r} refuses its settings: {key}: {error}"
+                raise TaskError(sentence) from error
+    return typed

@@ -30,6 +30,7 @@ from islands.layout.device_transfer import (
     difference,
     first_rows,
     gather,
+    mix,
     overwrite,
     read_rows,
     shape_of,
@@ -37,8 +38,10 @@ from islands.layout.device_transfer import (
     touched,
 )
 from islands.layout.fragments import MIN_PIECE_BYTES
-from islands.layout.leaves import Layout, Pattern
+from islands.layout.leaves import Layout
 from islands.layout.mesh import Placement, placed
+from islands.layout.patterns import Pattern
+from islands.settings.run import Adoption, SnapshotPrecision
 from islands.training.compiled_steps import CompiledSteps, compiled_steps_for, copied_words
 from islands.training.evaluation import evaluated
 from islands.training.moment_pieces import MomentSnapshot, Part, is_key, joined
@@ -48,7 +51,6 @@ from islands.training.trainer import (
     PendingStep,
     Snapshot,
     Trainer,
-    WirePrecision,
     first_pass,
 )
 
@@ -111,7 +113,8 @@ class JaxTrainer:
         model_parallel: Number of devices over which the parameters are cut; it divides the number
             of all. The rest share the rows of each batch.
         precision: Precision on the wire, so that `setup` compiles the snapshots needed later.
-        carries: Whether values will be adopted by `carry_on`, so that `setup` compiles it.
+        adoption: How values will be adopted, so that `setup` compiles it.
+        merges_moments: Whether the optimizer's moments are merged like parameters.
         min_piece_bytes: Least size of a fragment's largest piece.
 
     Raises:
@@ -124,18 +127,21 @@ class JaxTrainer:
         task: Task[PyTree],
         fragments: int = 24,
         *,
-        pattern: Pattern = "balanced",
+        pattern: Pattern = Pattern.BALANCED,
         seed: int = 0,
         learner_seed: int = 0,
         device: jax.Device | None = None,
         devices: Sequence[jax.Device] | None = None,
         model_parallel: int = 1,
-        precision: WirePrecision = "float32",
-        carries: bool = False,
+        precision: SnapshotPrecision = "float32",
+        adoption: Adoption = Adoption.OVERWRITE,
+        merges_moments: bool = False,
         min_piece_bytes: int = MIN_PIECE_BYTES,
     ) -> None:
         self._task = task
-        self._program: CompiledSteps = compiled_steps_for(task, fragments, pattern, min_piece_bytes)
+        self._program: CompiledSteps = compiled_steps_for(
+            task, fragments, pattern, min_piece_bytes, merges_moments=merges_moments
+        )
         self.layout: Layout = self._program.layout
         self.shards: int = task.shards
         single = None if device is None else (device,)
@@ -147,7 +153,7 @@ class JaxTrainer:
         self._seed = seed
         self._learner_seed = learner_seed
         self._precision = precision
-        self._carries = carries
+        self._adoption = adoption
         self._model: _Model | None = None
         self._frozen: Leaves | None = None
         self._moment_likes: list[jax.ShapeDtypeStruct] = []
@@ -168,7 +174,9 @@ class JaxTrainer:
             self._difference(model, fragment, self._precision)
             base = model.base[fragment]
             self._overwrite(model, fragment, base)
-            for sent in (None, base) if self._carries else ():
+            if self._adoption is Adoption.MIX:
+                self._mix(model, fragment, base, 0.0)
+            for sent in (None, base) if self._adoption is Adoption.DELAY_CORRECTED else ():
                 self._shift(model, fragment, base, sent)
         self._first_carried()  # a reset of the moments will call what this compiles
         self._moment_likes = [
@@ -207,7 +215,7 @@ class JaxTrainer:
         """Return the compiled step for a batch of these shapes, or None if there is none yet."""
         return self._program.compiled((self._step_name(batch), self._place.key))
 
-    def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
+    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
         """Dispatch base − local of a fragment and its copy to the host."""
         compiled, arguments = self._difference(self._ready(), fragment, precision)
         array = compiled(*arguments)
@@ -231,6 +239,11 @@ class JaxTrainer:
         model, base = self._ready(), self._upload(fragment, value)
         taken = None if sent is None else self._upload(fragment, sent)
         self._take_over(fragment, base, self._shift(model, fragment, base, taken))
+
+    def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
+        """Dispatch local := share · local + (1 − share) · value and base := value."""
+        base = self._upload(fragment, value)
+        self._take_over(fragment, base, self._mix(self._ready(), fragment, base, share))
 
     def _upload(self, fragment: int, value: NDArray[np.float32]) -> Array:
         """Copy a flat value to the devices, so that the caller may reuse its buffer at once."""
@@ -377,7 +390,7 @@ class JaxTrainer:
         value: Array = compiled(*arguments)
         return value
 
-    def _difference(self, model: _Model, fragment: int, precision: WirePrecision) -> _Call:
+    def _difference(self, model: _Model, fragment: int, precision: SnapshotPrecision) -> _Call:
         name, pieces = self._pieces(model.local, fragment)
         arguments = (model.base[fragment], *pieces)
         function = partial(difference, name[0], precision)
@@ -389,6 +402,13 @@ class JaxTrainer:
         arguments = (*pieces, value)
         to = tuple(leaf.sharding for leaf in pieces[0])
         key, function = ("overwrite", name), partial(overwrite, name[0])
+        return self._compile(key, function, arguments, donate=(0,), parts_to=to), arguments
+
+    def _mix(self, model: _Model, fragment: int, value: Array, share: float) -> _Call:
+        name, pieces = self._pieces(model.local, fragment)
+        arguments = (*pieces, value, np.float32(share))
+        to = tuple(leaf.sharding for leaf in pieces[0])
+        key, function = ("mix", name), partial(mix, name[0])
         return self._compile(key, function, arguments, donate=(0,), parts_to=to), arguments
 
     def _shift(self, model: _Model, fragment: int, value: Array, sent: Array | None) -> _Call:

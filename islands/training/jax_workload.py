@@ -15,14 +15,14 @@ from islands.errors import TaskError
 from islands.layout.fragments import MIN_PIECE_BYTES
 from islands.layout.leaves import VALUE_BYTES
 from islands.layout.mesh import choose
-from islands.settings.run import Adoption, Precision, RunSettings
+from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan
 from islands.training.compiled_steps import compiled_steps_for
 from islands.training.jax_settings import enable_compilation_cache
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.process_memory import TrainerMemory
 from islands.training.task import Task
-from islands.training.trainer import Trainer, WirePrecision
+from islands.training.trainer import Trainer
 from islands.training.workload import Place, Workload
 
 if TYPE_CHECKING:  # at run time it is imported where a check is asked for
@@ -52,7 +52,10 @@ class JaxWorkload(Workload):
 
     def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
         """Compute the sizes of parameters, base, moments and gradients from their shapes."""
-        program = compiled_steps_for(self.task, settings.fragments, "balanced", MIN_PIECE_BYTES)
+        program = compiled_steps_for(
+            *(self.task, settings.fragments, settings.pattern, MIN_PIECE_BYTES),
+            merges_moments=settings.merge_moments,
+        )
         local, frozen, carried = jax.eval_shape(program.init, jax.random.key(0))
         moments = jax.eval_shape(program.optimizer_state, local)
         trained = _bytes_of(local)
@@ -85,6 +88,7 @@ class JaxWorkload(Workload):
         return TaskCheck(
             self.task,
             fragments=settings.fragments,
+            pattern=settings.pattern,
             learning_rate=settings.learning_rate,
             values=values,
             room_bytes=room_bytes,
@@ -111,18 +115,18 @@ class JaxWorkload(Workload):
         return self._evaluator(settings).params_of(values)
 
     def _make(self, settings: RunSettings, place: Place | None = None) -> JaxTrainer:
-        half = settings.precision is Precision.BFLOAT16
-        precision: WirePrecision = "bfloat16" if half else "float32"
         learner = b"" if place is None else place.name.encode()
         return JaxTrainer(
             self.task,
             settings.fragments,
+            pattern=settings.pattern,
             seed=settings.seed,
             learner_seed=zlib.crc32(learner),
             devices=None if place is None else choose(jax.local_devices(), place.devices),
             model_parallel=1 if place is None else place.model_parallel,
-            precision=precision,
-            carries=settings.adoption is Adoption.DELAY_CORRECTED,
+            precision=settings.precision.of_snapshots,
+            adoption=settings.adoption,
+            merges_moments=settings.merge_moments,
         )
 
 

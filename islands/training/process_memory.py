@@ -6,13 +6,16 @@ base. The temporary memory of a step on CPU is what XLA reports of the compiled 
 an evaluation is measured where the dry run makes one:
 
 =========  ============================================================================
-syncer     (s + 2)·V kept versions, V outer state, at a merge the new version and the new state
-           of a fragment (2·F), M·R·F contributions that wait or are being merged
+syncer     (s + 2)·V kept versions, V outer state (o·V if the outer optimizer keeps o values per
+           parameter), at a merge the new version and the new state of a fragment (F + o·F), M·R·F
+           contributions that wait or are being merged; JAX, for an optimizer of optax
 learner    what its trainer holds, a fragment that arrives (F), and contributions (w·F each): one
            of every fragment that is asked for or due next, R + 2 at most, and one on its way to
            the host, which may still need an older base (F/2: between nothing and F were seen);
            with more fragments than one, a buffer for the next to arrive (F, if it is small enough
-           to be kept); V instead of these where it provides version 0 and that is more
+           to be kept); V instead of these where it provides version 0 and that is more;
+           with a codec on the host its program, contributions as sent, 2·F while one is encoded,
+           and residuals where they are kept: V, and R·F until their fate is known
 hub        V published, which it evaluates, and 2·F: one that arrives, and one that is held until
            the evaluation has seen it; a buffer for the next, as in a learner; at the end V as it
            lies in the file and V by fragments besides; with JAX 7·V that evaluations take
@@ -25,7 +28,10 @@ measured (Linux, CPython 3.11, x86-64; XLA at 27M and 52M parameters on CPU).
 from dataclasses import dataclass
 
 from islands.layout.leaves import VALUE_BYTES, Layout
-from islands.settings.run import Precision, RunSettings
+from islands.numerics.outer_choice import state_values
+from islands.numerics.quantize import size_bytes
+from islands.settings.outer import OPTAX
+from islands.settings.run import RunSettings
 from messaging.codec.tensors import POOL_BYTES
 
 ADAM_MOMENTS = 2
@@ -40,8 +46,11 @@ JAX_AT_THE_HUB = 330_000_000
 JAX_AT_A_LEARNER = 450_000_000
 """Further memory that JAX takes for its code and for functions that it compiles."""
 
+CODEC_PROGRAM = 100_000_000
+"""Further memory that the compiled loops of a codec take at a learner, with their compiler."""
+
+FRAGMENTS_ENCODED = 2
 VERSIONS_BESIDES_STALE = 2
-FRAGMENTS_AT_A_MERGE = 2
 FRAGMENTS_DUE = 2
 FRAGMENTS_AT_THE_HUB = 2
 WHOLE_VALUES_AT_THE_END = 3
@@ -157,21 +166,34 @@ def syncer_bytes(sizes: list[int], settings: RunSettings, learners: int) -> int:
     whole = sum(sizes)
     at_once = sum(sizes[-settings.open_rounds_max(len(sizes)) :])
     kept = (settings.staleness_max + VERSIONS_BESIDES_STALE) * whole
-    held = kept + whole + FRAGMENTS_AT_A_MERGE * sizes[-1] + learners * at_once
+    outer = state_values(settings.outer)
+    held = kept + outer * whole + (1 + outer) * sizes[-1] + learners * at_once
+    held += JAX_AT_THE_HUB if settings.outer.kind == OPTAX else 0
     return round(held * HEAP_SHARE) if sizes[-1] < HEAP_BYTES_MAX else held
 
 
 def learner_bytes(sizes: list[int], settings: RunSettings, trainer: TrainerMemory) -> int:
     """Return a learner's bytes in host memory, given the fragments' sizes, smallest first."""
     largest, fragments = sizes[-1], len(sizes)
-    sent = largest // 2 if settings.precision is Precision.BFLOAT16 else largest
+    sent = largest // 2 if settings.precision.of_snapshots == "bfloat16" else largest
     contributions = min(fragments, settings.open_rounds_max(fragments) + FRAGMENTS_DUE) + 1
     held = trainer.total if trainer.on_host else 0
     if trainer.jax and trainer.on_host:
         known = trainer.temporaries is not None
         held += (WHOLE_VALUES_NOT_GIVEN_BACK if known else WHOLE_VALUES_OF_XLA) * sum(sizes)
     arriving = largest + largest // 2 + buffer_bytes(sizes)
-    return held + max(arriving + contributions * sent, sum(sizes))
+    encoding = encoding_bytes(sizes, settings)
+    return held + encoding + max(arriving + contributions * sent, sum(sizes))
+
+
+def encoding_bytes(sizes: list[int], settings: RunSettings) -> int:
+    """Return what a learner needs to encode contributions on the host."""
+    if not settings.precision.on_host:
+        return 0
+    largest, rounds = sizes[-1], settings.open_rounds_max(len(sizes))
+    encoded = size_bytes(largest // VALUE_BYTES, settings.precision)
+    kept = sum(sizes) + rounds * largest if settings.keeps_residuals else 0
+    return CODEC_PROGRAM + (rounds + 1) * encoded + FRAGMENTS_ENCODED * largest + kept
 
 
 def buffer_bytes(sizes: list[int]) -> int:

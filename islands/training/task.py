@@ -13,7 +13,7 @@ ordinary training. An outer chain sees one fragment at a time, so its norms are 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import jax
 import optax
@@ -115,6 +115,24 @@ class Task(ABC, Generic[Batch]):
     def labels(self) -> Mapping[str, str]:
         """Return further facts that all hosts must share, such as the digest of the corpus."""
         return {}
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """A task whose model continues a text, as `islands generate` asks it to."""
+
+    def sample(
+        self, params: PyTree, prompt: bytes, count: int, *, temperature: float, seed: int
+    ) -> Iterator[bytes]:
+        """Yield what the model adds to a prompt, in pieces; equal seeds give equal texts.
+
+        Args:
+            params: parameters of the task, such as published ones.
+            prompt: text to continue, at least one byte.
+            count: how many tokens to add.
+            temperature: temperature of the softmax; towards 0 the likeliest token is taken.
+            seed: seed of the sampling.
+        """
 
 
 def path_of(keys: tuple[object, ...]) -> str:

@@ -30,6 +30,7 @@ from jaxtyping import Array, PyTree
 
 from islands.data.shards import ShardKey
 from islands.errors import IslandsError, TaskError, UserError
+from islands.layout.patterns import Pattern
 from islands.settings.quantities import size
 from islands.training.compiled_steps import CompiledSteps, compiled_steps_for
 from islands.training.evaluation import evaluated
@@ -86,6 +87,7 @@ class TaskCheck:
     Args:
         task: the task to check.
         fragments: number of fragments asked for.
+        pattern: how tensors are spread over them.
         learning_rate: learning rate of the steps that are taken.
         values: whether steps and evaluation are computed, not only traced; None: if the model is
             small.
@@ -99,6 +101,7 @@ class TaskCheck:
         task: Task[PyTree],
         *,
         fragments: int,
+        pattern: Pattern = Pattern.BALANCED,
         learning_rate: float,
         values: bool | None,
         room_bytes: int | None,
@@ -109,6 +112,7 @@ class TaskCheck:
         self.report = TaskReport()
         self._task = task
         self._fragments = fragments
+        self._pattern = pattern
         self._learning_rate = learning_rate
         self._wanted = values
         self._values = False
@@ -161,7 +165,7 @@ class TaskCheck:
 
     def _check_init(self) -> str:
         self._program = program = compiled_steps_for(
-            self._task, self._fragments, "balanced", 1 << 16
+            self._task, self._fragments, self._pattern, 1 << 16
         )
         refuse_chance(self._task)
         return program.layout.told
@@ -316,7 +320,7 @@ class TaskCheck:
         return loss, after, leaves
 
     def _check_steps(self) -> str:
-        trainer = JaxTrainer(self._task, self._fragments)
+        trainer = JaxTrainer(self._task, self._fragments, pattern=self._pattern)
         trainer.setup()
         losses = [trainer.step(self._batch, self._learning_rate).loss() for _ in range(STEPS_TAKEN)]
         wrong = next((index for index, loss in enumerate(losses) if not isfinite(loss)), None)

@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import InvariantError
 from islands.layout.fragments import Layout, Leaf, default_role, plan
-from islands.numerics.adopt import delay_corrected
+from islands.numerics.adopt import delay_corrected, mixed
 from islands.numerics.outer_gradient import outer_gradient
+from islands.settings.run import SnapshotPrecision
 from islands.training.trainer import (
     MOMENT_PIECE_BYTES,
     MomentsCopy,
     PendingStep,
     Snapshot,
     Trainer,
-    WirePrecision,
 )
 from messaging.clock import Clock, MonotonicClock
 from messaging.codec.tensors import digest
@@ -218,7 +218,7 @@ class NumpyTrainer(ToyTask):
         self._local = self._local - np.float32(learning_rate) * self._moment
         return ToyStep(0.5 * float(gradient @ gradient))
 
-    def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
+    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
         """Copy base − local of a fragment, cast to the wire's precision."""
         where = self._ranges[fragment]
         wire = ml_dtypes.bfloat16 if precision == "bfloat16" else None
@@ -240,6 +240,12 @@ class NumpyTrainer(ToyTask):
         where = self._ranges[fragment]
         known = self._base[where] if sent is None else self._base[where] - sent
         self._local[where] = delay_corrected(self._local[where], value, known)
+        self._base[where] = value
+
+    def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
+        """Set local := share · local + (1 − share) · value, then base := value."""
+        where = self._ranges[fragment]
+        self._local[where] = mixed(self._local[where], value, share)
         self._base[where] = value
 
     def finite(self) -> bool:

@@ -12,9 +12,10 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import InvariantError
+from islands.errors import InvariantError, SettingsError
 from islands.layout.leaves import VALUE_BYTES
-from islands.settings.run import RunSettings
+from islands.layout.patterns import Pattern
+from islands.settings.run import RunSettings, SnapshotPrecision
 from islands.settings.run_spec import RunPlan
 from islands.training.process_memory import TrainerMemory
 from islands.training.toy import SleepingDevice, ToyTask
@@ -24,7 +25,6 @@ from islands.training.trainer import (
     PendingStep,
     Snapshot,
     Trainer,
-    WirePrecision,
 )
 from islands.training.workload import Place, Workload
 from messaging.codec.tensors import digest
@@ -57,7 +57,13 @@ class Sleeping(Workload):
         return TrainerMemory(0, VALUE_BYTES * self._make(settings, 1.0).layout.size, 0, 0)
 
     def plan(self, settings: RunSettings) -> RunPlan:
-        """Return the layout, with as many fragments as the settings ask for."""
+        """Return the layout, with as many fragments as the settings ask for.
+
+        Raises:
+            SettingsError: the pattern needs layers.
+        """
+        if settings.pattern is not Pattern.BALANCED:
+            raise SettingsError(f"pattern is {settings.pattern}; a toy has no layers: use balanced")
         trainer = self._make(settings, 1.0)
         return RunPlan(trainer.layout, trainer.shards)
 
@@ -85,7 +91,7 @@ class Transfer:
 
     base: NDArray[np.float32]
     drift: float
-    precision: WirePrecision
+    precision: SnapshotPrecision
 
     def buffer(self) -> memoryview:
         """Compute the difference and return its bytes in the wire's precision."""
@@ -160,7 +166,7 @@ class Accelerator(ToyTask):
         first_s, self.first_step_s = self.first_step_s, 0.0
         return self.device.occupy(0.0, max(0.0, first_s - self.device.step_s))
 
-    def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
+    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
         """Begin the transfer of the fragment's present drift."""
         return Transfer(self._held[fragment], self._drift[fragment], precision)
 
@@ -178,6 +184,12 @@ class Accelerator(ToyTask):
         """Hold the value, and keep the drift that it does not contain yet."""
         contained = 0.0 if sent is None else float(sent[0])
         self._held[fragment], self._drift[fragment] = value, self._drift[fragment] - contained
+
+    def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
+        """Hold the value, and a share of the drift from it."""
+        local = float(self._held[fragment][0]) - self._drift[fragment]
+        self._held[fragment] = value
+        self._drift[fragment] = share * (float(value[0]) - local)
 
     def finite(self) -> bool:
         """Return True: nothing here can become infinite."""

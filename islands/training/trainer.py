@@ -18,16 +18,15 @@ without JAX; `toy.SleepingTrainer` steps by sleeping.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from islands.data.shards import ShardKey
 from islands.layout.leaves import Layout
+from islands.settings.run import SnapshotPrecision
 from islands.settings.wire_limits import STATE_PIECE_BYTES
-
-WirePrecision = Literal["float32", "bfloat16"]
 
 MOMENT_PIECE_BYTES = STATE_PIECE_BYTES
 """Largest size of a piece of moments: a boundary can copy so much without delaying a step."""
@@ -90,8 +89,8 @@ class Trainer(Protocol):
     def step(self, batch: object, learning_rate: float) -> PendingStep:
         """Dispatch one inner step."""
 
-    def snapshot(self, fragment: int, precision: WirePrecision) -> Snapshot:
-        """Dispatch base − local of a fragment in float32, cast to the wire's precision."""
+    def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
+        """Dispatch base − local of a fragment in float32, cast to a precision."""
 
     def value(self, fragment: int) -> NDArray[np.float32]:
         """Return the local value of a fragment on the host; the initial one seeds version 0."""
@@ -115,6 +114,15 @@ class Trainer(Protocol):
             value: published value, flat float32, as for `adopt`.
             sent: base − local of the contribution that the value contains, flat float32; None if
                 it contains none of this learner.
+        """
+
+    def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
+        """Dispatch local := share · local + (1 − share) · value and base := value.
+
+        Args:
+            fragment: index of the fragment.
+            value: published value, flat float32, as for `adopt`.
+            share: α in [0, 1], share of the local value that is kept.
         """
 
     def finite(self) -> bool:

@@ -6,13 +6,14 @@ Every run exports such a file when it ends; any other with the same names and sh
 file that does not fit is refused in one sentence that names the first difference.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import UserError
-from islands.layout.leaves import Layout
+from islands.layout.leaves import MOMENTS_PREFIX, Layout
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 NAMES_TOLD = 3
@@ -30,7 +31,26 @@ def read_values(path: Path, layout: Layout) -> list[NDArray[np.float32]]:
         UserError: the file is missing, damaged or of another model, or holds numbers that are not
             finite.
     """
-    arrays = _load(path)
+    return fitted(_load(path), layout, path)
+
+
+def fitted(
+    arrays: Mapping[str, NDArray[np.generic]], layout: Layout, path: Path
+) -> list[NDArray[np.float32]]:
+    """Convert parameters by path to one flat value per fragment, if they are of this layout.
+
+    Args:
+        arrays: the parameters; any floating type is converted.
+        layout: must have their names and shapes.
+        path: where they are from, for the error's sentence.
+
+    Raises:
+        UserError: they are of another model, or hold numbers that are not finite.
+    """
+    found: dict[str, NDArray[np.generic]] = {}
+    moments = [leaf for leaf in layout.leaves if leaf.path.startswith(MOMENTS_PREFIX)]
+    at_rest = {leaf.path: np.zeros(leaf.shape, np.float32) for leaf in moments}
+    arrays = {**at_rest, **arrays}
     wanted = {leaf.path: leaf.shape for leaf in layout.leaves}
     missing = [name for name in wanted if name not in arrays]
     extra = [name for name in sorted(arrays) if name not in wanted]
@@ -48,10 +68,10 @@ def read_values(path: Path, layout: Layout) -> list[NDArray[np.float32]]:
         if array.dtype.name not in FLOATS:
             raise UserError(f"{path}: {name} is {array.dtype.name}; parameters must be floating")
         with np.errstate(over="ignore"):  # too large a number becomes infinite and is refused
-            arrays[name] = converted = array.astype(np.float32)
+            found[name] = converted = array.astype(np.float32)
         if not np.isfinite(converted).all():
             raise UserError(f"{path}: {name} holds numbers that are not finite")
-    return layout.disassemble(arrays)
+    return layout.disassemble(found)
 
 
 def _load(path: Path) -> dict[str, NDArray[np.generic]]:

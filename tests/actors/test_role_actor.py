@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from islands.actors.role_actor import Context, RoleActor
 from islands.identities import LearnerName
 from islands.layout.leaves import Fragment, Leaf, layout_of
+from islands.layout.patterns import Pattern
 from islands.messages.control import Note
 from islands.messages.membership import Stop
 from islands.messages.protocol import MESSAGE_TYPES
@@ -69,7 +70,7 @@ class StrictLink:
 
 async def test_what_cannot_be_sent_for_its_size_is_told_and_raised() -> None:
     """It is never skipped as a lost message is: the tape says why, and the actor ends with it."""
-    layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], "balanced", {})
+    layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], Pattern.BALANCED, {})
     network, tape = Strict(), MemoryTape()
     network.listen("hub")
     actor = RoleActor[object]("learner", Context(RunSettings(), layout, network, tape))
@@ -85,7 +86,7 @@ async def test_what_cannot_be_sent_for_its_size_is_told_and_raised() -> None:
 
 async def test_a_merge_of_thousands_is_noted_in_one_frame() -> None:
     """The run's folder elsewhere hears how many took part; their names are on the own tape."""
-    layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], "balanced", {})
+    layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], Pattern.BALANCED, {})
     network, tape = Strict(Codec(MESSAGE_TYPES)), MemoryTape()
     listener = network.listen("supervisor")
     context = Context(RunSettings(), layout, network, tape, reports=True)

@@ -24,7 +24,7 @@ from islands.settings.host import (
     SyncerOptions,
 )
 from islands.settings.quantities import rate, size
-from islands.settings.run import OuterSettings, Precision, RunSettings
+from islands.settings.run import MergeRule, OuterSettings, Precision, RunSettings
 from islands.training.process_memory import TrainerMemory
 
 MIB = 2**20
@@ -83,6 +83,7 @@ def test_traffic_does_not_depend_on_the_number_of_fragments() -> None:
     assert (half.up_per_step, half.down_per_step) == (V / 16, V / 8)
     assert half.exchange_bytes == V // 4 + V // 8
     assert made().start_bytes == V
+    assert made(precision=Precision.FP4).up_per_step == pytest.approx(V / 8 / 8, rel=0.02)
 
 
 def test_the_journal() -> None:
@@ -91,6 +92,12 @@ def test_the_journal() -> None:
     assert found.disk_per_round == 2 * V // 4
     assert found.disk_per_step * found.steps_per_s == 2 * V / 8 * 2
     assert found.disk_bytes == 4 * V
+
+
+def test_recorded_contributions() -> None:
+    """In H steps each fragment is merged once: a contribution of each learner, and the value."""
+    assert made().recorded_per_step == 0
+    assert made(record_contributions=True).recorded_per_step == (3 + 1) * V / 8
 
 
 def test_the_least_bandwidth_for_a_grace() -> None:
@@ -106,6 +113,7 @@ def test_the_least_bandwidth_for_a_grace() -> None:
         ({"quorum": 4}, "quorum is 4 and there are 3 learners"),
         ({"budget_tokens": None}, "the run goes on until stopped"),
         ({"overlap_steps": 0}, "overlap_steps is 0: grace is always 0"),
+        ({"merge": MergeRule.MEDIAN, "quorum": 2}, "merge is median and a round may close with 2"),
         (
             {"outer": OuterSettings(learning_rate=0.9, momentum=0.9)},
             "set outer.momentum to 0 and outer.learning_rate to 1 or less",

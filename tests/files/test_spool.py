@@ -141,6 +141,20 @@ def test_an_entry_longer_than_a_write_is_written_whole(shelf: Shelf) -> None:
     assert shelf.taken == [long, b"1\n"]
 
 
+def test_entries_that_belong_together_find_room_together(shelf: Shelf) -> None:
+    """Or none of them does; buffers are written as they are."""
+    spool = Spool(Path("run"), kept_bytes=10)
+    inlet = spool.inlet(shelf)
+    shelf.answers.clear()
+    assert inlet.add(b"12\n")
+    assert not inlet.add(b"345\n", memoryview(b"67890\n"))
+    assert inlet.add(b"34\n", memoryview(b"56\n"))
+    shelf.answers.set()
+    spool.close()
+    assert b"".join(shelf.taken) == b"12\n34\n56\n"
+    assert inlet.dropped == 1
+
+
 def test_a_content_replaces_the_one_before_it(tmp_path: Path) -> None:
     """The newest counts, and no other file is left."""
     spool = Spool(tmp_path)

@@ -18,6 +18,7 @@ from islands.layout.fragments import (
     first_difference,
     plan,
 )
+from islands.layout.patterns import Pattern
 
 KIB = 1024 // 4  # elements in one KiB of float32
 
@@ -197,7 +198,7 @@ def test_layered_patterns(pattern: str, expected: list[str]) -> None:
 
 def test_a_stacked_leaf_gives_its_entries_to_the_layers() -> None:
     """The strided pattern works for models whose layers are stacked in one tensor."""
-    layout = plan([Leaf("w", (4, 64, KIB), stack=4)], count=2, pattern="strided")
+    layout = plan([Leaf("w", (4, 64, KIB), stack=4)], count=2, pattern=Pattern.STRIDED)
     first_rows = [piece.row_start for piece in layout.fragments[0].pieces]
     assert first_rows == [0, 128]
 

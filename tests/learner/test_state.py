@@ -69,7 +69,7 @@ from islands.messages.training import (
     PullFragment,
     Welcome,
 )
-from islands.settings.run import WELL_STEPS, Adoption, RunSettings
+from islands.settings.run import WELL_STEPS, Adoption, Precision, RunSettings
 
 A = TypeVar("A", bound=Action)
 M = TypeVar("M")
@@ -84,9 +84,13 @@ P = 2
 class Bench:
     """A learner's state with the actions of its last event."""
 
-    def __init__(self, adoption: Adoption = Adoption.OVERWRITE) -> None:
+    def __init__(
+        self, adoption: Adoption = Adoption.OVERWRITE, precision: Precision = Precision.FLOAT32
+    ) -> None:
         """A process that just started; H = P, so that every step is reported."""
-        settings = RunSettings(interval_steps=P, fragments=P, adoption=adoption)
+        settings = RunSettings(
+            interval_steps=P, fragments=P, adoption=adoption, precision=precision
+        )
         self.state = LearnerState(settings, ANA, "bench", P)
         self.actions: list[Action] = []
         self.now_s = 0.0
@@ -159,9 +163,11 @@ class Bench:
         self.do(FromSyncer(PullFragment(ticket, FragmentIndex(fragment), Version(1, 0))))
 
 
-def started(adoption: Adoption = Adoption.OVERWRITE) -> Bench:
+def started(
+    adoption: Adoption = Adoption.OVERWRITE, precision: Precision = Precision.FLOAT32
+) -> Bench:
     """Compiled, admitted, linked; nothing adopted yet."""
-    bench = Bench(adoption)
+    bench = Bench(adoption, precision)
     bench.do(SupervisorLinkChanged(up=True))
     bench.admit()
     bench.do(SyncerLinkChanged(up=True))
@@ -170,9 +176,11 @@ def started(adoption: Adoption = Adoption.OVERWRITE) -> Bench:
     return bench
 
 
-def stepping(adoption: Adoption = Adoption.OVERWRITE) -> Bench:
+def stepping(
+    adoption: Adoption = Adoption.OVERWRITE, precision: Precision = Precision.FLOAT32
+) -> Bench:
     """On version 1.0 of both fragments, with quota, after two steps."""
-    bench = started(adoption)
+    bench = started(adoption, precision)
     bench.adopt(0, 0)
     bench.adopt(1, 0)
     bench.grant(10_000)

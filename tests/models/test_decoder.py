@@ -130,21 +130,25 @@ def test_bits_per_byte_weighs_batches_by_their_bytes() -> None:
     np.testing.assert_allclose(both, (2 * parts[0] + parts[1]) / 3, rtol=1e-5)
 
 
-def test_a_sample_continues_its_prompt_and_repeats() -> None:
-    """The prompt comes first; seed and temperature decide what follows."""
-    params = awake(SMALL)
-    text = sample(SMALL, params, b"def f", 20, context=8)
-    assert text.startswith(b"def f")
-    assert len(text) == 25
-    assert text == sample(SMALL, params, b"def f", 20, context=8)
-    assert text != sample(SMALL, params, b"def f", 20, context=8, seed=1)
+def added(prompt: bytes, count: int, **rest: float) -> bytes:
+    """All that is added to a prompt."""
+    return b"".join(sample(SMALL, awake(SMALL), prompt, count, context=8, **rest))  # type: ignore[arg-type]
+
+
+def test_a_sample_has_so_many_bytes_and_repeats() -> None:
+    """Seed and temperature decide what follows; a shorter sample is the beginning of a longer."""
+    text = added(b"def f", 20)
+    assert len(text) == 20
+    assert text == added(b"def f", 20)
+    assert text != added(b"def f", 20, seed=1)
+    assert text.startswith(added(b"def f", 3))
 
 
 def test_a_cold_sample_takes_the_likeliest_byte_of_its_context() -> None:
     """Also where the prompt is longer than the context, and where the context slides."""
     params = awake(SMALL)
     prompt = b"a prompt longer than its context"
-    text = sample(SMALL, params, prompt, 3, context=8, temperature=0.0)
+    text = prompt + added(prompt, 20, temperature=0.0)
     for place in range(len(prompt), len(text)):
         seen = np.array([list(text[place - 8 : place])])
         assert np.argmax(logits(SMALL, params, seen)[0, -1]) == text[place]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from islands.layout.leaves import Unit
+from islands.settings.run import OuterSettings
 
 Double = NDArray[np.float64]
 
@@ -63,6 +64,25 @@ def merge(deltas: Sequence[ArrayLike], weights: Sequence[float], units: Sequence
     return merged
 
 
+def trimmed(deltas: Sequence[ArrayLike], trim: float, units: Sequence[Unit]) -> Double:
+    """Each coordinate's mean without its extremes, rescaled to the median norm, at most √M-fold."""
+    rows = np.array(deltas, np.float64)
+    count = len(rows)
+    if count == 1:
+        return np.array(deltas[0], np.float64)
+    dropped = min(max(1, int(np.floor(trim * count + 1e-9))), (count - 1) // 2)
+    merged = np.full(rows.shape[1], np.nan)
+    for unit in units:
+        where = slice(unit.offset, unit.offset + unit.size)
+        kept = [np.sort(column)[dropped : count - dropped] for column in rows[:, where].T]
+        middle = np.mean(kept, axis=1)
+        if unit.stepped:
+            usual = np.median(np.linalg.norm(rows[:, where], axis=1))
+            middle = phi(middle) * min(usual, np.sqrt(count) * np.linalg.norm(middle))
+        merged[where] = middle
+    return merged
+
+
 @dataclass
 class Syncer:
     """One fragment of a syncer: Θ and v, stepped by SGD with momentum."""
@@ -78,3 +98,49 @@ class Syncer:
         self.momentum = self.decay * self.momentum + direction
         ahead = direction + self.decay * self.momentum if self.nesterov else self.momentum
         self.value = self.value - self.learning_rate * ahead
+
+
+def scheduled(outer: OuterSettings, merges: int) -> float:
+    """The rate after so many merges."""
+    done = min(1.0, merges / (outer.schedule_merges or 1))
+    left = {
+        "constant": 1.0,
+        "linear": 1.0 - done,
+        "cosine": 0.5 + 0.5 * np.cos(np.pi * done),
+    }[outer.schedule.value]
+    floor = outer.final_learning_rate_share
+    return float(outer.learning_rate * (floor + (1 - floor) * left))
+
+
+Memory = dict[str, Double]
+
+
+def outer_step(
+    outer: OuterSettings, value: Double, memory: Memory, direction: Double
+) -> tuple[Double, Memory]:
+    """One step of the optimizer that the settings name, and its memory; that is empty at first."""
+    zero = np.zeros_like(direction)
+    v, m, b = (memory.get(name, zero) for name in "vmb")
+    n = int(memory.get("n", np.zeros(()))) + 1
+    rate = scheduled(outer, n - 1) if outer.schedule != "constant" else outer.learning_rate
+    count = np.array(float(n))
+    if outer.optimizer == "sgd":
+        if outer.restart_every and (n - 1) % outer.restart_every == 0:
+            v = zero
+        share = min(1.0, (n - 1) / outer.momentum_warmup) if outer.momentum_warmup else 1.0
+        syncer = Syncer(value, v, rate, outer.momentum * share, outer.nesterov)
+        syncer.step(direction)
+        return syncer.value, {"v": syncer.momentum, "n": count}
+    if outer.optimizer == "delayed_nesterov":
+        assert outer.delay_merges is not None
+        part = direction / outer.delay_merges
+        b = b + direction
+        if n % outer.delay_merges:
+            return value - rate * part, {"v": v, "b": b, "n": count}
+        v = outer.momentum * v + b / outer.delay_merges
+        return value - rate * (part + outer.momentum * v), {"v": v, "n": count}
+    assert outer.optimizer == "adam"
+    b1, b2 = float(str(outer.arguments.get("b1", 0.9))), 0.999
+    v, m = b2 * v + (1 - b2) * direction**2, b1 * m + (1 - b1) * direction
+    ahead = m / (1 - b1**n) / (np.sqrt(v / (1 - b2**n)) + 1e-8)
+    return value - rate * ahead, {"v": v, "m": m, "n": count}

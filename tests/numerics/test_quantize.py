@@ -41,7 +41,7 @@ def test_bfloat16_is_off_by_at_most_two_to_the_minus_nine() -> None:
     assert (error / np.abs(SAMPLE)).max() > 2.0**-10
 
 
-@pytest.mark.parametrize("precision", Precision)
+@pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.BFLOAT16])
 def test_what_is_not_finite_stays_so(precision: Precision) -> None:
     """A broken contribution must arrive as one, to be refused."""
     broken = np.array([np.nan, np.inf, -np.inf], np.float32)

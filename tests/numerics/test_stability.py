@@ -9,9 +9,10 @@ import pytest
 from islands.layout.leaves import Unit
 from islands.numerics.outer import Sgd, merge_with
 from islands.numerics.stability import gain_max, learning_rate_max, overlong_because, step_limit
-from islands.settings.run import MergeRule, OuterSettings
+from islands.settings.run import MergeRule, OuterSchedule, OuterSettings
 
 RDA, AVERAGE = MergeRule.RADIAL_DIRECTIONAL, MergeRule.AVERAGE
+COSINE = OuterSchedule.COSINE
 LINEAGE = OuterSettings(learning_rate=0.7, momentum=0.9)
 
 
@@ -54,6 +55,10 @@ def test_the_limits_of_the_usual_settings() -> None:
         (LINEAGE, RDA, 4, "2 times .* set outer.momentum to 0 and outer.learning_rate to 0.9 or"),
         (OuterSettings(), RDA, 8, "2.83 times .* outer.learning_rate to 0.63 or less, or merge"),
         (OuterSettings(), RDA, 4096, "64 times .* outer.learning_rate to 0.028 or less, or merge"),
+        (OuterSettings(), MergeRule.MEDIAN, 4, "2 times .* set outer.learning_rate to 0.9 or less"),
+        (OuterSettings(50.0, optimizer="lion"), RDA, 4096, None),
+        (OuterSettings(50.0, 0.9, restart_every=2), RDA, 4096, None),
+        (OuterSettings(2.5, schedule=COSINE, schedule_merges=9), AVERAGE, 2, "until outer.schedul"),
         (OuterSettings(2.5), AVERAGE, 2, "is 2.5 with momentum 0: .* outer.learning_rate to 1 or"),
     ],
 )

@@ -7,6 +7,7 @@ from islands.settings.run import (
     Adoption,
     Anchor,
     MergeRule,
+    OuterSchedule,
     OuterSettings,
     Precision,
     RunSettings,
@@ -33,6 +34,8 @@ CASES = {
         _case("quorum-2", quorum=2),
         _case("quorum-all", quorum=None, fragments=3, interval_steps=6),
         _case("average", merge=MergeRule.AVERAGE, quorum=2),
+        _case("median", merge=MergeRule.MEDIAN, quorum=None),
+        _case("trimmed-mean", merge=MergeRule.TRIMMED_MEAN, trim=0.3, quorum=2),
         _case("anchor-base", anchor=Anchor.BASE),
         _case("bfloat16", precision=BF16),
         _case("weights-are-tokens", weighting=Weighting.TOKENS, quorum=2),
@@ -41,10 +44,38 @@ CASES = {
         _case(
             "no-look-ahead", outer=OuterSettings(learning_rate=0.7, momentum=0.6, nesterov=False)
         ),
+        _case(
+            "warm-up-restarts-and-cosine",
+            outer=OuterSettings(
+                *(0.9, 0.8),
+                momentum_warmup=9,
+                restart_every=7,
+                schedule=OuterSchedule.COSINE,
+                schedule_merges=12,
+            ),
+        ),
+        _case(
+            "delayed-nesterov",
+            outer=OuterSettings(
+                *(0.7, 0.9),
+                optimizer="delayed_nesterov",
+                delay_merges=3,
+                schedule=OuterSchedule.LINEAR,
+                schedule_merges=15,
+            ),
+        ),
+        _case(
+            "adam",
+            outer=OuterSettings(0.05, optimizer="adam", arguments={"b1": 0.8}),
+        ),
         _case("carried-on", adoption=CARRY),
         _case(
             "carried-on-in-bfloat16", adoption=Adoption.DELAY_CORRECTED, quorum=2, precision=BF16
         ),
+        _case("int8", precision=Precision.INT8, quorum=2),
+        _case("fp4", precision=Precision.FP4),
+        _case("carried-on-in-fp4", adoption=CARRY, precision=Precision.FP4),
+        _case("two-bit", precision=Precision.TWO_BIT),
         Case("slow-copies", SETTINGS, SLOW_COPIES),
         Case("clipped", replace(SETTINGS, norm_limit=1.05), PAIR, Disturbances(twice={"ana": 6})),
     )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from islands.identities import SYNCER
 from islands.layout.leaves import Fragment, Unit
 from islands.messages.training import Contribution
-from islands.settings.run import RunSettings
+from islands.settings.run import OuterSettings, RunSettings
 from tests.numerics import oracle
 from tests.oracle.run import Recording
 from tests.oracle.wire import Crossing
@@ -30,10 +30,12 @@ Number = tuple[int, int]
 Name = tuple[int, int, str]
 """A contribution on the tape: epoch and round of its ticket, and its sender."""
 
+BLOCK = 256
 SMALL_ELEMENTS = 64
 MEDIAN_OVER = 8
 MEDIAN_OVER_MIN = 8
 LATELY = 16
+TRIMMED = ("median", "trimmed_mean")
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,14 @@ class Rules:
     """What the recomputation follows."""
 
     merge: str
+    trim: float
     weighting: str
     anchor: str
     learning_rate: float
     momentum: float
     nesterov: bool
     norm_limit: float
+    outer: OuterSettings
     forget_momentum: Literal["never", "always", "at a restart"] = "never"
     clip: bool = True
     weights_reversed: bool = False
@@ -56,12 +60,14 @@ class Rules:
         """The rules that a run was set to."""
         return cls(
             merge=settings.merge.value,
+            trim=settings.trim,
             weighting=settings.weighting.value,
             anchor=settings.anchor.value,
             learning_rate=settings.outer.learning_rate,
             momentum=settings.outer.momentum,
             nesterov=settings.outer.nesterov,
             norm_limit=settings.norm_limit,
+            outer=settings.outer,
         )
 
     def but(self, **changes: object) -> "Rules":
@@ -107,12 +113,38 @@ def units(fragment: Fragment, rule: str) -> list[Unit]:
     return found
 
 
-def as_double(payload: bytes, precision: str) -> Double:
-    """The numbers in a payload; bfloat16 is the upper half of a float32."""
+def as_double(payload: bytes, precision: str, size: int) -> Double:
+    """The numbers in a payload of so many; bfloat16 is the upper half of a float32.
+
+    Others have codes, packed by strides within blocks of 256, and then the blocks' scales.
+    """
     if precision == "bfloat16":
-        halves = np.frombuffer(payload, "<u2").astype(np.uint32) << np.uint32(16)
-        return halves.view(np.float32).astype(np.float64)
-    return np.frombuffer(payload, "<f4").astype(np.float64)
+        return _halves(payload)
+    if precision == "float32":
+        return np.frombuffer(payload, "<f4").astype(np.float64)
+    bits = {"int8": 8, "fp4": 4, "two_bit": 2}[precision]
+    lengths = [min(BLOCK, size - start) for start in range(0, size, BLOCK)]
+    packed = [-(-length * bits // 8) for length in lengths]
+    codes, scales = np.frombuffer(payload[: sum(packed)], np.uint8), _halves(payload[sum(packed) :])
+    found = []
+    for block, (length, wide) in enumerate(zip(lengths, packed, strict=True)):
+        own = codes[sum(packed[:block]) :][:wide]
+        parts = [own >> shift & (2**bits - 1) for shift in range(0, 8, bits)]
+        code = np.concatenate(parts)[:length].astype(np.int64)
+        if precision == "int8":
+            found.append(np.where(code < 128, code, code - 256) * scales[block])
+        elif precision == "fp4":
+            level = np.where(code % 8 > 0, 2.0 ** (code % 8 - 7), 0.0)
+            found.append(np.where(code < 8, level, -level) * scales[block])
+        else:
+            level = scales[2 * block + code % 2]
+            found.append(np.where(code < 2, level, -level))
+    return np.concatenate(found)
+
+
+def _halves(payload: bytes) -> Double:
+    halves = np.frombuffer(payload, "<u2").astype(np.uint32) << np.uint32(16)
+    return halves.view(np.float32).astype(np.float64)
 
 
 class Replay:
@@ -123,7 +155,7 @@ class Replay:
         self.values: dict[int, dict[Number, Double]] = defaultdict(dict)
         for update, crossing in run.tap.updates():
             number = (update.version.epoch, update.version.number)
-            value = as_double(crossing.payload, "float32")
+            value = np.frombuffer(crossing.payload, "<f4").astype(np.float64)
             known = self.values[update.fragment].setdefault(number, value)
             assert known.tobytes() == value.tobytes(), f"{number} has two values"
         self.parts = self._parts()
@@ -134,7 +166,8 @@ class Replay:
         found: dict[Name, list[Part]] = defaultdict(list)
         for said, crossing in self.run.tap.contributions():
             ticket = said.ticket
-            part = _part(said, crossing)
+            size = self.run.layout.fragments[said.fragment].size
+            part = _part(said, crossing, size)
             found[ticket.epoch, ticket.round, str(ticket.name)].append(part)
         return found
 
@@ -232,25 +265,28 @@ class Replay:
 
     def errors(self, rules: Rules) -> list[float]:
         """‖published step − recomputed step‖ / ‖recomputed step‖ of every version, in order."""
-        momenta: dict[tuple[int, Number], Double] = {}
+        memories: dict[tuple[int, Number], oracle.Memory] = {}
+        outer = replace(
+            rules.outer,
+            learning_rate=rules.learning_rate,
+            momentum=rules.momentum,
+            nesterov=rules.nesterov,
+        )
         found = []
         for merge in self.merges(rules.norm_limit):
             values = self.values[merge.fragment]
             before = values[merge.before]
             direction = self._direction(merge, rules)
-            momentum = momenta.get((merge.fragment, merge.before), np.zeros_like(direction))
+            memory = memories.get((merge.fragment, merge.before), {})
             restarted = merge.number[0] > merge.before[0]
             if rules.forget_momentum == "always" or (
                 rules.forget_momentum == "at a restart" and restarted
             ):
-                momentum = np.zeros_like(direction)
-            state = oracle.Syncer(
-                before, momentum, rules.learning_rate, rules.momentum, rules.nesterov
-            )
-            state.step(direction)
-            momenta[merge.fragment, merge.number] = state.momentum
-            missed = np.linalg.norm(values[merge.number] - state.value)
-            found.append(float(missed / np.linalg.norm(state.value - before)))
+                memory = {}
+            value, after = oracle.outer_step(outer, before, memory, direction)
+            memories[merge.fragment, merge.number] = after
+            missed = np.linalg.norm(values[merge.number] - value)
+            found.append(float(missed / np.linalg.norm(value - before)))
         return found
 
     def _direction(self, merge: Merge, rules: Rules) -> Double:
@@ -263,13 +299,16 @@ class Replay:
             deltas.append(delta)
         weights = [weight(part, rules.weighting) for part in merge.parts]
         fragment = self.run.layout.fragments[merge.fragment]
+        if rules.merge in TRIMMED:
+            share = 0.5 if rules.merge == "median" else rules.trim
+            return oracle.trimmed(deltas, share, units(fragment, "average"))
         wanted = weights[::-1] if rules.weights_reversed else weights
         return oracle.merge(deltas, wanted, units(fragment, rules.merge))
 
 
-def _part(said: Contribution, crossing: Crossing) -> Part:
+def _part(said: Contribution, crossing: Crossing, size: int) -> Part:
     base = (said.base.epoch, said.base.number)
-    delta = as_double(crossing.payload, said.precision)
+    delta = as_double(crossing.payload, said.precision, size)
     return Part(base, said.steps, said.tokens, delta, crossing)
 
 

@@ -12,7 +12,7 @@ from islands.messages.training import Contribution
 from tests.oracle.cases import replay
 from tests.oracle.rules import as_double
 
-CASES = ["carried-on", "carried-on-in-bfloat16"]
+CASES = ["carried-on", "carried-on-in-bfloat16", "carried-on-in-fp4"]
 
 
 def applied(name: str) -> dict[str, Version]:
@@ -51,7 +51,11 @@ def test_what_a_value_does_not_contain_is_carried_on(name: str) -> None:
     """Each adoption is recomputed in float64, with the contribution as it went over the wire."""
     run = replay(name).run
     sent = [
-        (said.ticket.name, said.fragment, as_double(crossing.payload, said.precision))
+        (
+            said.ticket.name,
+            said.fragment,
+            as_double(crossing.payload, said.precision, run.layout.fragments[said.fragment].size),
+        )
         for said, crossing in run.tap.contributions()
     ]
     corrected = 0

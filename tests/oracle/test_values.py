@@ -9,6 +9,7 @@ and then the same run is missed by far, so it does contain what the rule is abou
 import numpy as np
 import pytest
 
+from islands.settings.run import OuterSettings
 from tests.oracle.cases import CASES, replay
 from tests.oracle.rules import Rules
 
@@ -27,11 +28,18 @@ LEFT_OUT: dict[str, dict[str, object]] = {
 }
 OTHERWISE: list[tuple[str, dict[str, object]]] = [
     ("average", {"merge": "rda"}),
+    ("median", {"merge": "average"}),
+    ("trimmed-mean", {"merge": "rda"}),
     ("anchor-base", {"anchor": "current"}),
     ("weights-are-tokens", {"weighting": "tokens_squared_per_step"}),
     ("weights-are-equal", {"weighting": "tokens_squared_per_step"}),
     ("no-momentum", {"momentum": 0.9}),
     ("no-look-ahead", {"nesterov": True}),
+    ("warm-up-restarts-and-cosine", {"outer": OuterSettings()}),
+    ("warm-up-restarts-and-cosine", {"forget_momentum": "at a restart"}),
+    ("delayed-nesterov", {"outer": OuterSettings()}),
+    ("delayed-nesterov", {"forget_momentum": "at a restart"}),
+    ("adam", {"forget_momentum": "at a restart"}),
     ("clipped", {"clip": False}),
 ]
 
@@ -59,7 +67,11 @@ def test_a_rule_that_is_left_out_is_missed(name: str, rule: str) -> None:
     assert missed(name, **LEFT_OUT[rule]) > MISSED
 
 
-@pytest.mark.parametrize(("name", "changes"), OTHERWISE, ids=[name for name, _ in OTHERWISE])
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    OTHERWISE,
+    ids=[f"{name} without {next(iter(rule))}" for name, rule in OTHERWISE],
+)
 def test_a_setting_makes_a_difference(name: str, changes: dict[str, object]) -> None:
     """What is set otherwise than by default is really done: the default is far off."""
     assert missed(name, **changes) > MISSED

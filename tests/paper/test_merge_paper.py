@@ -13,8 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.layout.fragments import Leaf, Role, Unit, plan
+from islands.numerics.delayed_nesterov import DelayedNesterov
 from islands.numerics.merge import averaged, combine, merge_and_step
-from islands.numerics.outer import Sgd
+from islands.numerics.outer import Sgd, merge_with
 from islands.numerics.outer_gradient import outer_gradient, rebase
 from islands.numerics.weights import weight
 from islands.settings.run import OuterSettings
@@ -307,6 +308,47 @@ def test_where_delta_and_step_are_float64_plain_training_is_bit_exact() -> None:
     wide = base.astype(np.float64)
     stepped = wide - outer_gradient(wide, local.astype(np.float64))
     np.testing.assert_array_equal(stepped.astype(np.float32), local)
+
+
+@pytest.mark.parametrize("trim", [None, 0.25, 0.5])
+def test_one_learner_is_plain_training_under_every_merge_rule(trim: float | None) -> None:
+    """[O] SPEC §12 for RDA, trimmed mean and median: one contributor is the identity."""
+    value = normal(1000)
+    local = trained(value, 24)
+    delta, state = outer_gradient(value, local), Sgd().init(value)
+    step = merge_with(Sgd(), value, state, [delta], [weight(100, 10)], whole(1000), trim=trim)
+    assert (np.abs(step.value - local) <= ulp(np.maximum(np.abs(value), np.abs(local)))).all()
+
+
+# --- robust merges, and steps for contributions one by one ---------------------------------------
+
+
+@pytest.mark.parametrize("trim", [0.25, 0.5])
+def test_robust_merges_are_rescaled_to_the_median_norm(trim: float) -> None:
+    """[O] SPEC §6: "coordinate median, trimmed mean, rescaled to the median norm"."""
+    shared = 3 * normal(2000)
+    deltas = [shared * np.float32(i + 1) + normal(2000) for i in range(5)]
+    step = merge_with(
+        Sgd(),
+        np.zeros(2000, np.float32),
+        Sgd().init(shared),
+        deltas,
+        [1.0] * 5,
+        whole(2000),
+        trim=trim,
+    )
+    assert norm(step.value) == pytest.approx(np.median([norm(x) for x in deltas]), rel=1e-5)
+
+
+def test_n_arrivals_one_by_one_make_the_first_nesterov_step() -> None:
+    """[P] Asynchronous Local-SGD, c = 0: N equal arrivals from rest step η(1 + μ)Δ together."""
+    optimizer = DelayedNesterov(0.5, 0.75, 4)
+    delta, value = np.array([8, -16, 0.5], np.float32), np.zeros(3, np.float32)
+    state = optimizer.init(value)
+    for _ in range(4):
+        step = merge_with(optimizer, value, state, [delta], [1.0], whole(3))
+        value, state = step.value, step.state
+    assert value.tolist() == (-0.5 * 1.75 * delta).tolist()
 
 
 # --- order --------------------------------------------------------------------------------------

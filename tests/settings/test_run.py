@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from islands.errors import SettingsError
-from islands.settings.run import OuterSettings, RunSettings, Timing
+from islands.settings.run import OuterSchedule, OuterSettings, RunSettings, Timing
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,29 @@ from islands.settings.run import OuterSettings, RunSettings, Timing
         ({"timing": Timing(patience=0.0)}, "timing.patience is 0.0"),
         ({"timing": Timing(evict_s=1.0)}, "timing.evict_s is 1.0; it must be at least suspect_s"),
         ({"outer": OuterSettings(learning_rate=0.0)}, "outer.learning_rate is 0.0"),
+        ({"outer": OuterSettings(momentum_warmup=-1)}, "outer.momentum_warmup is -1; .* least 0"),
+        ({"outer": OuterSettings(restart_every=0)}, "outer.restart_every is 0"),
+        ({"outer": OuterSettings(final_learning_rate_share=2.0)}, "outer.final_learning_rate_sh"),
+        (
+            {"outer": OuterSettings(schedule=OuterSchedule.LINEAR)},
+            "outer.schedule is linear; it needs outer.schedule_merges",
+        ),
+        (
+            {"outer": OuterSettings(optimizer="delayed_nesterov")},
+            "outer.optimizer is delayed_nesterov; it needs outer.delay_merges",
+        ),
+        (
+            {"outer": OuterSettings(delay_merges=3)},
+            "outer.delay_merges is 3, which optimizer sgd does not take",
+        ),
+        (
+            {"outer": OuterSettings(momentum=0.9, optimizer="adam")},
+            "outer.momentum is 0.9, which optimizer adam does not take; its own arguments are set",
+        ),
+        (
+            {"outer": OuterSettings(arguments={"b1": 0.5})},
+            "outer.arguments is {'b1': 0.5}, which optimizer sgd does not take$",
+        ),
         ({"learning_rate": -1.0}, "learning_rate is -1.0; it must be above 0, and finite"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"budget_s": 0.0}, "budget_s is 0.0"),
@@ -30,6 +53,8 @@ from islands.settings.run import OuterSettings, RunSettings, Timing
         ({"seed": -1}, "seed is -1"),
         ({"grace_safety": 1.5}, r"grace_safety is 1.5; it must be in \[0, 1\]"),
         ({"final_learning_rate_share": -0.1}, "final_learning_rate_share is -0.1"),
+        ({"trim": 0.5}, "trim is 0.5; it must be above 0, and below 0.5"),
+        ({"trim": 0.0}, "trim is 0.0"),
         ({"run": "a b"}, "run is 'a b'; it must be 1 to 64 letters"),
     ],
 )

@@ -104,3 +104,11 @@ def test_a_larger_budget_is_the_same_run() -> None:
 def test_what_makes_it_another_run_is_named(changed: RunSpec, said: str) -> None:
     """A run cannot change its task, its fragments or its seed; the sentence names the first."""
     assert said in (changed.changed_from(SPEC) or "")
+
+
+def test_a_learner_may_have_a_precision_of_its_own() -> None:
+    """All else stays as the run has it."""
+    assert SPEC.with_precision(None) == SPEC
+    own = SPEC.with_precision(Precision.FP4)
+    assert own.settings == replace(SPEC.settings, precision=Precision.FP4)
+    assert (own.task, own.task_settings) == (SPEC.task, SPEC.task_settings)

@@ -9,6 +9,7 @@ import pytest
 from islands.errors import SettingsError, UserError
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Lease, Phase, Role, Version
 from islands.layout.leaves import Fragment, Layout, Leaf, layout_of
+from islands.layout.patterns import Pattern
 from islands.messages.membership import SyncerAddress
 from islands.messages.protocol import MESSAGE_TYPES, PROTOCOL
 from islands.messages.training import (
@@ -40,7 +41,8 @@ def layout(fragments: int, fragment_bytes: int = 1 << 16) -> Layout:
     """A layout by shape alone: one leaf per fragment."""
     size = fragment_bytes // 4
     leaves = [Leaf(f"layers/{index}", (size,)) for index in range(fragments)]
-    return layout_of(leaves, [Fragment(i, (), size) for i in range(fragments)], "balanced", {})
+    made = [Fragment(i, (), size) for i in range(fragments)]
+    return layout_of(leaves, made, Pattern.BALANCED, {})
 
 
 def progress(fragments: int) -> Progress:

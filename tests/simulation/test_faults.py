@@ -47,6 +47,7 @@ def test_settings_are_varied() -> None:
             "precision": settings.precision,
             "anchor": settings.anchor,
             "merge": settings.merge,
+            "outer step": (settings.outer.optimizer, settings.outer.restart_every),
             "learners": len(scenario.hosts),
         }
 

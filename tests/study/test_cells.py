@@ -92,7 +92,7 @@ def test_a_fingerprint_is_of_all_that_matters_and_nothing_else() -> None:
     """A cell may be renamed; any change of what is computed is another trial."""
     (before,) = trials_of(study(seeds=(0,)))
     (renamed,) = trials_of(study(cells={"other": {}}, seeds=(0,)))
-    (default,) = trials_of(study(seeds=(0,), cells={"one": {"run": {"merge": "rda"}}}))
+    (default,) = trials_of(study(seeds=(0,), cells={"one": {"run": {"merge": "average"}}}))
     assert before.fingerprint == renamed.fingerprint == default.fingerprint
     changed = [
         study(seeds=(1,)),
@@ -116,7 +116,8 @@ def test_a_fingerprint_is_of_all_that_matters_and_nothing_else() -> None:
         ({"a": {"learner": 3}}, "unknown key cells.a.learner; did you mean learners?"),
         ({"a": {"run": {"merges": "average"}}}, "cells.a.run.merges; did you mean merge?"),
         ({"a": {"run": {"outer": 1}}}, "cells.a.run.outer is 1; it must hold settings"),
-        ({"a": {"run": {"merge": "median"}}}, "cells.a.run: Invalid enum value 'median'"),
+        ({"a": {"run": {"merge": "mode"}}}, "cells.a.run: Invalid enum value 'mode'"),
+        ({"a": {"run": {"outer": {"optimizer": "adm"}}}}, "cells.a.run.outer.optimizer is 'adm'"),
         ({"a": {"run": {"interval_steps": 0}}}, "cells.a.run.interval_steps is 0; it must be"),
         ({"a": {"learners": 0}}, "cells.a.learners is 0; it must be at least 1"),
         ({"a": {"step_s": 0}}, "cells.a.step_s is 0.0; it must be above 0"),

@@ -58,7 +58,7 @@ def test_a_round_opens_at_the_interval_and_everybody_pays() -> None:
     pace.progressed(NAMES[0], 1)
     pace.progressed(NAMES[1], 1)
     assert pace.ready()
-    pace.opened()
+    pace.opened(pace.round_interval_steps)
     assert pace.credits == {"a": 0.0, "b": -1.0}
 
 
@@ -68,7 +68,7 @@ def test_credits_are_bounded() -> None:
     pace.progressed(NAMES[0], 1000)
     assert pace.credits[NAMES[0]] == pace.cap_steps == 9.0
     for _ in range(10):
-        pace.opened()
+        pace.opened(pace.round_interval_steps)
     assert pace.credits[NAMES[0]] == -1.0
 
 
@@ -78,7 +78,7 @@ def test_below_one_step_per_round_the_credit_is_one_step() -> None:
     pace.progressed(NAMES[0], 5)
     opened = 0
     while pace.ready():
-        pace.opened()
+        pace.opened(pace.round_interval_steps)
         opened += 1
     assert opened == 2
 

@@ -11,6 +11,7 @@ from islands.errors import UserError
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.messages.training import Contribution, FragmentSeed
 from islands.numerics.outer import Sgd
+from islands.numerics.quantize import decode, encode
 from islands.settings.run import OuterSettings, Precision, RunSettings
 from islands.syncer.actions import BeginMerge, MergePart
 from islands.syncer.admission import Check
@@ -45,6 +46,30 @@ def contribution(values: NDArray[np.generic], **changes: object) -> Contribution
         digest=digest(as_buffer(values)),
     )
     return replace(said, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("precision", Precision)
+def test_every_precision_is_accepted_from_any_learner(precision: Precision) -> None:
+    """The message names it, whatever the run's is; its length has to be that precision's."""
+    sent = encode(GOOD, precision)
+    payload = (as_buffer(sent),)
+    said = contribution(GOOD, precision=precision.value, digest=digest(payload[0]))
+    check, measured = vault().inspect(said, payload)
+    assert (check.schema_ok, check.finite) == (True, True)
+    assert measured is not None
+    np.testing.assert_array_equal(measured.values, decode(sent, GOOD.size, precision))
+    check, measured = vault().inspect(said, (payload[0][:-1],))
+    assert (check.schema_ok, measured) == (False, None)
+
+
+def test_a_broken_value_is_seen_in_every_precision() -> None:
+    """No codec makes a finite number of what is not."""
+    broken = GOOD.copy()
+    broken[3] = np.inf
+    for precision in Precision:
+        payload = as_buffer(encode(broken, precision))
+        said = contribution(GOOD, precision=precision.value, digest=digest(payload))
+        assert not vault().inspect(said, (payload,))[0].finite
 
 
 @pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.BFLOAT16])

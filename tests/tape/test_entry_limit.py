@@ -2,6 +2,7 @@
 
 from islands.actors.role_actor import Context, RoleActor
 from islands.layout.leaves import Fragment, Leaf, layout_of
+from islands.layout.patterns import Pattern
 from islands.settings.run import RunSettings
 from islands.tape.entry_limit import ENTRIES_PER_S, EntryLimit
 from islands.tape.process_entries import Refused
@@ -20,7 +21,7 @@ def test_so_many_entries_a_second_and_a_count_of_the_rest() -> None:
 
 async def test_refusals_by_the_thousand_leave_few_entries_and_no_other_is_missed() -> None:
     """The first ones say why, the next one says how many there were."""
-    layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], "balanced", {})
+    layout = layout_of([Leaf("w", (1,))], [Fragment(0, (), 1)], Pattern.BALANCED, {})
     tape = MemoryTape()
     actor = RoleActor[object]("hub", Context(RunSettings(), layout, MemoryNetwork(), tape))
     for number in range(10_000):

@@ -29,7 +29,9 @@ LIKE = {"layers": [np.zeros((6, 4), np.float32)], "scale": jnp.bfloat16(0), "tab
 def folder(tmp_path: Path) -> Path:
     """A run's folder with a model in it."""
     values = [np.arange(f.size, dtype=np.float32) + 0.5 for f in LAYOUT.fragments]
-    write_model(tmp_path / "final.safetensors", LAYOUT, values, metadata_of(SPEC, LAYOUT, CUT))
+    write_model(
+        tmp_path / "final.safetensors", LAYOUT, values, metadata_of(SPEC, LAYOUT.fingerprint, CUT)
+    )
     return tmp_path
 
 

@@ -7,8 +7,10 @@ import pytest
 
 from islands.cli.dry_run import accelerated
 from islands.layout.leaves import Fragment, Layout, Leaf, layout_of
-from islands.settings.run import Precision, RunSettings
+from islands.layout.patterns import Pattern
+from islands.settings.run import Adoption, Precision, RunSettings
 from islands.training.process_memory import (
+    CODEC_PROGRAM,
     HUB_PROGRAM,
     JAX_AT_A_LEARNER,
     JAX_AT_THE_HUB,
@@ -27,7 +29,7 @@ def layout(fragments: int) -> Layout:
     """Equal fragments of F bytes."""
     leaves = [Leaf(f"layers/{index}", (F // 4,)) for index in range(fragments)]
     equal = [Fragment(index, (), F // 4) for index in range(fragments)]
-    return layout_of(leaves, equal, "balanced", {})
+    return layout_of(leaves, equal, Pattern.BALANCED, {})
 
 
 def found(fragments: int, learners: int = 1, **changes: object) -> Processes:
@@ -63,6 +65,16 @@ def test_half_precision_halves_what_a_learner_sends() -> None:
     assert made.syncer == half.syncer
 
 
+def test_a_codec_on_the_host_takes_room_at_the_learner() -> None:
+    """Its program, one fragment encoded at a time, and what was lost until its fate is known."""
+    made, fp4 = found(4), found(4, precision=Precision.FP4)
+    carried = found(4, precision=Precision.FP4, adoption=Adoption.DELAY_CORRECTED)
+    sent = F // 8 + F // 4 // 256 * 2
+    assert carried.learner - made.learner == CODEC_PROGRAM + 2 * F + 2 * sent
+    assert fp4.learner - carried.learner == 4 * F + F
+    assert fp4.syncer == made.syncer
+
+
 def test_a_device_of_its_own_takes_the_model_off_the_host() -> None:
     """And JAX takes its part, also where it evaluates."""
     settings = RunSettings(interval_steps=16)
@@ -78,7 +90,7 @@ def test_small_arrays_leave_gaps_in_the_heap() -> None:
     """Below the size from which on the system gives each array its own pages."""
     settings = RunSettings(interval_steps=16)
     leaves, equal = [Leaf("w", (F // 8,))], [Fragment(0, (), F // 8)]
-    small = processes(layout_of(leaves, equal, "balanced", {}), settings, TRAINER, learners=2)
+    small = processes(layout_of(leaves, equal, Pattern.BALANCED, {}), settings, TRAINER, learners=2)
     assert small.syncer - SYNCER_PROGRAM == round(1.15 * 9 * F / 2)
 
 

@@ -19,7 +19,7 @@ from islands.data.shards import ShardKey
 from islands.layout.leaves import Role, Unit
 from islands.numerics.optax_chain import OptaxChain
 from islands.numerics.outer import OuterOptimizer, Sgd, merge_with
-from islands.settings.run import RunSettings
+from islands.settings.run import Adoption, RunSettings
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.task import Task, TaskState
 
@@ -67,7 +67,7 @@ class Normalised(Task[Floats]):
 
 def test_state_is_taken_as_it_is_where_work_is_carried_on() -> None:
     """A running average is no sum of steps: what is added to it could make a variance negative."""
-    trainer = JaxTrainer(Normalised(), 1, carries=True)
+    trainer = JaxTrainer(Normalised(), 1, adoption=Adoption.DELAY_CORRECTED)
     trainer.setup()
     (fragment,) = trainer.layout.fragments
     for batch, _ in list(trainer.batches(ShardKey(0, 0), 0))[:2]:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import InvariantError, TaskError
 from islands.layout.fragments import Layout
+from islands.layout.patterns import Pattern
+from islands.settings.run import Adoption
 from islands.training.compiled_steps import compiled_steps_for
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.task import Task, TaskState
@@ -82,7 +84,11 @@ TASK = OddTask()
 def made(*, seed: int = 0, learner_seed: int = 0, carries: bool = False) -> JaxTrainer:
     """A trainer of the odd task, set up."""
     trainer = JaxTrainer(
-        TASK, 4, min_piece_bytes=64, seed=seed, learner_seed=learner_seed, carries=carries
+        *(TASK, 4),
+        min_piece_bytes=64,
+        seed=seed,
+        learner_seed=learner_seed,
+        adoption=Adoption.DELAY_CORRECTED if carries else Adoption.OVERWRITE,
     )
     trainer.setup()
     return trainer
@@ -463,7 +469,7 @@ class UnhashableTask(OddTask):
 def test_an_unhashable_task_trains_with_a_program_of_its_own() -> None:
     """A user's plain dataclass works, only without sharing."""
     task = UnhashableTask()
-    one, other = (compiled_steps_for(task, 4, "balanced", 64) for _ in range(2))
+    one, other = (compiled_steps_for(task, 4, Pattern.BALANCED, 64) for _ in range(2))
     assert one is not other
     layouts: tuple[Layout, Layout] = (one.layout, other.layout)
     assert layouts[0] == layouts[1]

@@ -1,0 +1,58 @@
+"""`islands plot RUN...`: loss and evaluation of one or several runs in one picture."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from islands.cli.parsing import Common
+from islands.errors import UserError, unusable
+from islands.files.atomic_write import replace_file
+from islands.settings.run_reading import PlotOptions
+
+if TYPE_CHECKING:
+    from islands.cluster.run_curves import RunCurves
+
+
+def run(options: PlotOptions, _: Common) -> int:
+    """Draw the picture; return the exit code.
+
+    Raises:
+        UserError: a folder holds no run with a step, no run has the metric, or the file cannot be
+            written.
+    """
+    from islands.cluster.run_curves import curves_of
+    from islands.cluster.run_plot import plot
+
+    folders = tuple(dict.fromkeys(options.folders))
+    runs = {name: curves_of(folder) for name, folder in _named(folders).items()}
+    picture = plot(runs, _metric(runs, options.metric))
+    try:
+        replace_file(options.out, picture)
+    except OSError as error:
+        raise unusable(f"{options.out} cannot be written", error) from error
+    print(f"{options.out}: {', '.join(runs)}")
+    return 0
+
+
+def _named(folders: tuple[Path, ...]) -> dict[str, Path]:
+    """Name each run by its folder, with the whole path where two have the same name."""
+    names = [folder.resolve().name for folder in folders]
+    return {
+        str(folder) if names.count(name) > 1 else name: folder
+        for name, folder in zip(names, folders, strict=True)
+    }
+
+
+def _metric(runs: "dict[str, RunCurves]", wanted: str | None) -> str | None:
+    """Return the figure to draw; None if no run has been evaluated.
+
+    Raises:
+        UserError: no run has the one that is wanted.
+    """
+    known = list(dict.fromkeys(name for run in runs.values() for name in run.evaluations))
+    if wanted is None:
+        return known[0] if known else None
+    if wanted not in known:
+        raise UserError(
+            f"metric is {wanted}; the runs' evaluations have {', '.join(known) or 'no figures'}"
+        )
+    return wanted

@@ -1,0 +1,71 @@
+"""`islands replay RUN`: redo a run's merges in float64 from what it recorded, and compare."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from islands.cli.parsing import Common
+from islands.errors import DONE, FAILED
+from islands.settings.run_reading import ReplayOptions, named
+
+if TYPE_CHECKING:
+    from islands.replay.replaying import Findings
+
+TOLERANCE = 1e-5
+"""The relative error that float32 may leave over the versions of a run."""
+
+
+def run(options: ReplayOptions, _: Common) -> int:
+    """Redo the merges and print how far off they are; return the exit code: 1 if one is.
+
+    Raises:
+        UserError: the run has recorded no contributions, or they cannot be read.
+    """
+    from islands.cluster.run_values import require_folder
+    from islands.replay.replaying import Replay
+
+    folder = named(options.folder)
+    require_folder(folder)
+    found = Replay(folder, options.merge).run(options.merges)
+    right = bool(found.merges) and found.error <= TOLERANCE and not found.gaps
+    right = right and all(redone.published for redone in found.merges)
+    if options.json:
+        print(as_json(found, right=right))
+    else:
+        show(found, right=right)
+    return DONE if right else FAILED
+
+
+def as_json(found: "Findings", *, right: bool) -> str:
+    """Return every merge with its error as one JSON object."""
+    merges = [
+        {
+            "fragment": redone.fragment,
+            "version": str(redone.version),
+            "contributions": redone.contributions,
+            "error": redone.error,
+            "published": redone.published,
+        }
+        for redone in found.merges
+    ]
+    told = {"right": right, "error": found.error, "gaps": found.gaps, "merges": merges}
+    return msgspec.json.format(msgspec.json.encode(told)).decode()
+
+
+def show(found: "Findings", *, right: bool) -> None:
+    """Print the worst version of each fragment, and whether the values are those published."""
+    print(f"{'fragment':>8} {'merges':>7} {'greatest error':>15}  at version")
+    for fragment in sorted({redone.fragment for redone in found.merges}):
+        own = [redone for redone in found.merges if redone.fragment == fragment]
+        worst = max(own, key=lambda redone: (redone.error != redone.error, redone.error))
+        print(f"{fragment:8} {len(own):7,} {worst.error:15.2e}  {worst.version}")
+    for sentence in found.gaps:
+        print(sentence)
+    same = sum(redone.published for redone in found.merges)
+    several = sum(redone.contributions > 1 for redone in found.merges)
+    print(
+        f"merges: {len(found.merges):,}, of several contributions: {several:,}, digests that "
+        f"match: {same:,}"
+    )
+    verdict = "as published" if right else "not as published"
+    print(f"greatest relative error: {found.error:.2e} of {TOLERANCE:.0e} allowed: {verdict}")

@@ -1,0 +1,110 @@
+"""Error feedback: what a codec loses of a contribution is sent with a later one, once.
+
+A residual r is kept for each fragment. A contribution δ is sent as the encoding of δ + r, and its
+loss e is what the encoding does not contain::
+
+    w = δ + r        e = w − decode(encode(w))        r ← r − (the r in w) + e, if it is applied
+
+Only a contribution that was applied changes the residual: otherwise everything stays as before, and
+the next one contains r again. With one contribution open at a time r becomes e. With several, each
+contains the residual as it was, and the sums still balance: what was applied plus what is kept is
+what the applied contributions were made of, but for rounding.
+
+Reference:
+    Error feedback: Karimireddy et al. (arXiv 1901.09847); for outer gradients SparseLoCo
+    (arXiv 2508.15706), whose decay of the residual is 1 here.
+
+Deviation (ours):
+    The residual depends on the contribution's fate; there, all contributions are applied.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.numerics.quantize import decode, encode
+from islands.settings.run import Precision
+
+OPEN_MAX = 2
+"""Contributions to a fragment whose losses are kept; older ones can hardly be applied any more."""
+
+Floats = NDArray[np.float32]
+Ticket = tuple[int, int]
+"""Epoch and round that a contribution answers."""
+
+
+@dataclass(slots=True)
+class _Fragment:
+    """The residual of a fragment; by ticket, the residual that was sent and the new loss."""
+
+    residual: Floats | None = None
+    open: dict[Ticket, tuple[Floats | None, Floats]] = field(default_factory=dict)
+
+
+class ErrorFeedback:
+    """Encodes a learner's contributions, and keeps what is lost by that.
+
+    All methods must be called from one thread, in the order of the events they tell of.
+
+    Args:
+        precision: how contributions are encoded.
+        keeps: whether to keep residuals; otherwise contributions are only encoded.
+    """
+
+    def __init__(self, precision: Precision, *, keeps: bool) -> None:
+        """Start without residuals."""
+        self._precision = precision
+        self._keeps = keeps
+        self._fragments: dict[int, _Fragment] = {}
+
+    def encoded(self, fragment: int, ticket: Ticket, contribution: memoryview) -> memoryview:
+        """Encode a contribution (float32) for the wire, with the fragment's residual.
+
+        If the ticket was answered before, that answer is void.
+        """
+        values = np.frombuffer(contribution, np.float32)
+        if not self._keeps:
+            return encode(values, self._precision).data.toreadonly()
+        kept = self._fragments.setdefault(fragment, _Fragment())
+        kept.open.pop(ticket, None)
+        wanted = values if kept.residual is None else values + kept.residual
+        sent = encode(wanted, self._precision)
+        with np.errstate(invalid="ignore"):  # what is not finite is refused, and so never applied
+            lost = wanted - decode(sent, wanted.size, self._precision)
+        kept.open[ticket] = kept.residual, lost
+        while len(kept.open) > OPEN_MAX:
+            del kept.open[min(kept.open)]
+        return sent.data.toreadonly()
+
+    def settle(self, fragment: int, decided: Ticket, applied: Ticket | None) -> None:
+        """Take in the fate of all contributions up to a ticket, of which at most one was applied.
+
+        Args:
+            fragment: index of the fragment.
+            decided: tickets up to this one, and all of older epochs, have their fate.
+            applied: the newest contribution of this learner that was applied, if any.
+        """
+        kept = self._fragments.get(fragment)
+        if kept is None:
+            return
+        found = kept.open.pop(applied, None) if applied is not None else None
+        if found is not None:
+            contained, lost = found
+            if kept.residual is None or kept.residual is contained:
+                kept.residual = lost
+            else:
+                others = kept.residual if contained is None else kept.residual - contained
+                kept.residual = others + lost
+        for ticket in list(kept.open):
+            if ticket <= decided:
+                del kept.open[ticket]
+
+    def reset(self) -> None:
+        """Forget everything, since the learner starts over from published values."""
+        self._fragments.clear()
+
+    def residual(self, fragment: int) -> Floats | None:
+        """Return what is kept of a fragment."""
+        kept = self._fragments.get(fragment)
+        return None if kept is None else kept.residual

@@ -1,0 +1,99 @@
+"""An optimizer of optax by its name, tried out before a run. Importing this file imports JAX."""
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import FunctionType
+
+import numpy as np
+import optax
+
+from islands.errors import SettingsError
+from islands.numerics.optax_chain import OptaxChain
+from islands.settings.outer import OuterSchedule, OuterSettings
+
+RATE = "learning_rate"
+TRIED = (np.array([1, -1], np.float32), np.array([0.5, 2], np.float32))
+"""A value and a direction with which every optimizer takes a step before it is used."""
+
+MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What optax and JAX raise when an optimizer is given arguments that it cannot use."""
+
+
+def named_chain(settings: OuterSettings) -> OptaxChain:
+    """Make the optimizer that the settings name, with their rate and arguments.
+
+    A rate that changes becomes a schedule of optax, whose count is part of the optimizer's state.
+
+    Raises:
+        SettingsError: There is no such optimizer, it does not take these arguments, or its state
+            cannot be journalled; the sentence says which.
+    """
+    made = _optimizers()
+    if settings.optimizer not in made:
+        near = difflib.get_close_matches(settings.optimizer, [*made, "delayed_nesterov"], 1)
+        hint = f"; did you mean {near[0]}?" if near else ", such as adam, lion or nadam"
+        raise SettingsError(
+            f"outer.optimizer is {settings.optimizer!r}; it must be sgd, delayed_nesterov or an "
+            f"optimizer of optax{hint}"
+        )
+    make = made[settings.optimizer]
+    takes = [name for name in inspect.signature(make).parameters if name != RATE]
+    for name in settings.arguments:
+        if name not in takes:
+            raise SettingsError(
+                f"outer.arguments has {name!r}, which {settings.optimizer} does not take; it takes "
+                f"{', '.join(takes)}"
+            )
+    try:
+        chain = OptaxChain(make(**{RATE: _rate(settings)}, **settings.arguments))
+        _try(chain, settings.optimizer)
+    except MISFITS as error:
+        told = str(error).partition("\n")[0]
+        raise SettingsError(
+            f"outer.optimizer is {settings.optimizer} with arguments {settings.arguments}, which "
+            f"cannot take an outer step: {told}"
+        ) from error
+    return chain
+
+
+def _optimizers() -> Mapping[str, Callable[..., optax.GradientTransformation]]:
+    """Return the functions of optax that make an optimizer of a learning rate, by name."""
+    return {
+        name: each
+        for name, each in vars(optax).items()
+        if isinstance(each, (FunctionType, partial)) and RATE in inspect.signature(each).parameters
+    }
+
+
+def _rate(settings: OuterSettings) -> float | Callable[[object], object]:
+    rate, share = float(settings.learning_rate), float(settings.final_learning_rate_share)
+    merges = settings.schedule_merges or 1
+    match settings.schedule:
+        case OuterSchedule.CONSTANT:
+            return rate
+        case OuterSchedule.LINEAR:
+            linear: Callable[[object], object] = optax.linear_schedule(rate, rate * share, merges)
+            return linear
+        case OuterSchedule.COSINE:
+            cosine: Callable[[object], object] = optax.cosine_decay_schedule(rate, merges, share)
+            return cosine
+
+
+def _try(chain: OptaxChain, name: str) -> None:
+    """Take one step, and look at what becomes of it.
+
+    Raises:
+        SettingsError: The step is not finite, or the state has values that are no plain numbers.
+    """
+    value, direction = TRIED
+    stepped, state = chain.update(direction, chain.init(value), value)
+    if stepped.dtype != np.float32 or not np.isfinite(stepped).all():
+        raise SettingsError(f"outer.optimizer is {name}; its first step is not finite: {stepped}")
+    for place, array in state.items():
+        if array.dtype.kind not in "biuf":
+            raise SettingsError(
+                f"outer.optimizer is {name}; its state {place} is {array.dtype}, which the journal "
+                "cannot hold"
+            )

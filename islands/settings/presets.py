@@ -1,0 +1,86 @@
+"""Presets: the settings of a known algorithm by one name; each can be overridden one by one.
+
+| preset | source | waits | merge | outer |
+|---|---|---|---|---|
+| `decoupled` | our studies, `docs/quality.md` | never | average | as it is |
+| `decoupled_diloco` | Decoupled DiLoCo, arXiv 2604.21428 | never | RDA | as it is |
+| `diloco` | DiLoCo, arXiv 2311.08105 | at τ = 0 | average | Nesterov 0.7, 0.9 |
+| `streaming_diloco` | Streaming DiLoCo, arXiv 2501.18512 | at τ = 2 | average | 0.4, 0.9 |
+| `muloco` | MuLoCo, arXiv 2505.23725; for Muon inside | at τ = 0 | average | 0.9, 0.8 |
+| `data_parallel` | one learner whose mesh spans all devices | – | – | – |
+
+A preset says nothing of the learning rate, the budget or the seed, which belong to the task.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from islands.settings.run import (
+    Adoption,
+    Automatic,
+    LearnerWaits,
+    MergeRule,
+    OuterSettings,
+    PaceBy,
+    RunSettings,
+)
+
+
+class Preset(StrEnum):
+    """The name of an algorithm whose settings are known."""
+
+    DECOUPLED = "decoupled"
+    DECOUPLED_DILOCO = "decoupled_diloco"
+    DILOCO = "diloco"
+    STREAMING_DILOCO = "streaming_diloco"
+    MULOCO = "muloco"
+    DATA_PARALLEL = "data_parallel"
+
+
+_DILOCO = RunSettings(
+    interval_steps=500,
+    fragments=1,
+    quorum=None,
+    overlap_steps=0,
+    learner_waits=LearnerWaits.AT_TAU,
+    pace_by=PaceBy.SLOWEST,
+    merge=MergeRule.AVERAGE,
+    outer=OuterSettings(learning_rate=0.7, momentum=0.9),
+)
+
+PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
+    {
+        Preset.DECOUPLED: RunSettings(
+            interval_steps=6,
+            fragments=6,
+            quorum=Automatic.AUTO,
+            overlap_steps=Automatic.AUTO,
+            merge=MergeRule.AVERAGE,
+            adoption=Adoption.DELAY_CORRECTED,
+        ),
+        Preset.DECOUPLED_DILOCO: RunSettings(),
+        Preset.DILOCO: _DILOCO,
+        Preset.STREAMING_DILOCO: replace(
+            _DILOCO,
+            interval_steps=100,
+            fragments=3,
+            overlap_steps=2,
+            adoption=Adoption.MIX,
+            local_share=0.5,
+            outer=OuterSettings(learning_rate=0.4, momentum=0.9),
+        ),
+        Preset.MULOCO: replace(
+            _DILOCO, interval_steps=30, outer=OuterSettings(learning_rate=0.9, momentum=0.8)
+        ),
+        # One learner that keeps all it does and is merged with nobody is plain training.
+        Preset.DATA_PARALLEL: RunSettings(
+            interval_steps=8,  # how often its values are published, to be kept and evaluated
+            fragments=1,
+            quorum=1,
+            merge=MergeRule.AVERAGE,
+            adoption=Adoption.DELAY_CORRECTED,
+        ),
+    }
+)

@@ -1,0 +1,71 @@
+"""How fast one core encodes and decodes contributions, next to a memory copy in the same run.
+
+    python -m tests.benchmarks.codecs [--repetitions 9] [--mib 16]
+
+One row per precision. GB/s are of float32, read by the encoder and written by the decoder; all
+things measured take turns and write to memory that is new to them, as in a run, so that the copy
+allocates its result too. Figures are the best of all turns: a neighbour can only make them worse.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.numerics.quantize import QUANTIZERS, decode, encode, size_bytes, warm_up
+from islands.settings.run import Precision
+
+MIB = 2**20
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Codec speed next to a memory copy.")
+    parser.add_argument("--repetitions", type=int, default=9)
+    parser.add_argument("--mib", type=int, default=16)
+    options = parser.parse_args()
+    began_s = time.perf_counter()
+    warm_up(Precision.INT8)
+    print(f"warm-up: {time.perf_counter() - began_s:.2f} s; fragments of {options.mib} MiB")
+    values = np.random.default_rng(0).standard_normal(options.mib * MIB // 4, np.float32)
+    things: dict[tuple[str, str], Callable[[], object]] = {("copy", ""): values.copy}
+    for precision in QUANTIZERS:
+        sent = encode(values, precision)
+        things[precision, "encode"] = partial(encode, values, precision)
+        things[precision, "decode"] = partial(decode, sent, values.size, precision)
+    seconds = best(things, options.repetitions)
+    speeds = {thing: values.nbytes / 1e9 / taken for thing, taken in seconds.items()}
+    print(f"copy: {speeds['copy', '']:.2f} GB/s")
+    print("precision   bits per value   error   encode   decode")
+    for precision in QUANTIZERS:
+        print(
+            f"{precision.value:10}  {8 * size_bytes(values.size, precision) / values.size:14.2f}"
+            f"  {error(values, precision):6.4f}  {speeds[precision, 'encode']:7.2f}"
+            f"  {speeds[precision, 'decode']:7.2f}"
+        )
+
+
+def error(values: NDArray[np.float32], precision: Precision) -> float:
+    """Return ‖x̂ − x‖ / ‖x‖."""
+    received = decode(encode(values, precision), values.size, precision)
+    return float(np.linalg.norm(received - values) / np.linalg.norm(values))
+
+
+def best(
+    things: dict[tuple[str, str], Callable[[], object]], repetitions: int
+) -> dict[tuple[str, str], float]:
+    """Return the least seconds of each thing, all taking turns."""
+    found = dict.fromkeys(things, float("inf"))
+    for _ in range(repetitions):
+        for name, thing in things.items():
+            began_s = time.perf_counter()
+            thing()
+            found[name] = min(found[name], time.perf_counter() - began_s)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""What a codec loses of a contribution comes with a later one, under either rule of adoption."""
+
+import numpy as np
+import pytest
+
+from islands.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
+from islands.learner.actions import (
+    AdoptValue,
+    AllowSteps,
+    Contribute,
+    PlanSnapshots,
+    ResetFeedback,
+    SettleFeedback,
+)
+from islands.learner.engine import Engine, PendingSnapshot, enqueue
+from islands.learner.events import (
+    ContributionEncoded,
+    FromSyncer,
+    SnapshotTaken,
+    UpdateArrived,
+)
+from islands.messages.membership import Evicted
+from islands.messages.training import FragmentUpdate, Merged
+from islands.numerics.quantize import decode, encode
+from islands.settings.run import Adoption, Precision, RunSettings
+from islands.training.toy import NumpyTrainer
+from messaging.codec.tensors import as_buffer
+from tests.learner.test_state import ANA, BATCH, Bench, stepping
+
+ZERO = FragmentIndex(0)
+CARRY = Adoption.DELAY_CORRECTED
+LEASE = Lease(0, 0, 0)
+
+
+class Carried:
+    """An engine that keeps its local work, and a syncer of one fragment that only adds."""
+
+    def __init__(self, precision: Precision, *, error_feedback: bool = True) -> None:
+        settings = RunSettings(
+            fragments=1, adoption=CARRY, precision=precision, error_feedback=error_feedback
+        )
+        self.taken: list[PendingSnapshot] = []
+        self.engine = Engine(
+            NumpyTrainer(1, batch_tokens=BATCH, shards=4, batches_per_shard=40),
+            settings,
+            report=lambda _: None,
+            snapshot_taken=self.taken.append,
+            piece_taken=lambda _: None,
+        )
+        self.precision = precision
+        self.size = self.engine.trainer.layout.fragments[0].size
+        self.value = np.zeros(self.size, np.float32)
+        self.number = 0
+        self.adopt(None, None)
+        enqueue(self.engine.commands, PlanSnapshots((ZERO,)))
+        enqueue(self.engine.commands, AllowSteps(400 * BATCH, (LEASE,)))
+        self.engine.boundary()
+
+    @property
+    def local(self) -> np.ndarray:
+        return self.engine.trainer.value(0)
+
+    def step(self) -> memoryview:
+        """One step, and the snapshot after it."""
+        assert self.engine.has_work()
+        self.engine.dispatch()
+        self.engine.boundary()
+        return self.taken[-1].snapshot.buffer()
+
+    def adopt(self, merged: Merged | None, sent: memoryview | None) -> None:
+        """The next version is there."""
+        carry = self.number > 0
+        version = Version(1, self.number)
+        who, value = Incarnation(1, 1), as_buffer(self.value.copy())
+        command = AdoptValue(ZERO, version, 0.0, 1, who, value, carry, merged, sent)
+        self.number += 1
+        enqueue(self.engine.commands, command)
+        self.engine.boundary()
+
+
+@pytest.mark.parametrize("precision", [Precision.INT8, Precision.FP4, Precision.TWO_BIT])
+@pytest.mark.parametrize("fates", ["aaaa", "alala", "llaal"])
+def test_carried_work_contains_what_was_lost(precision: Precision, fates: str) -> None:
+    """What was applied and what is still to be sent is all that was done, by a float64 account.
+
+    A contribution that was lost is contained in the next; one that was applied is not, but for
+    what its codec lost.
+    """
+    run, applied, others = Carried(precision), np.zeros(1), np.zeros(1)
+    work = np.zeros(run.size)
+    for round_, fate in enumerate(fates):
+        before = run.local.astype(np.float64)
+        payload = run.step()
+        work += run.local - before
+        sent = encode(np.frombuffer(payload, np.float32), precision)
+        merged = None
+        if fate == "a":
+            merged = Merged(1, round_, round_ + 1 - fates[:round_].rfind("a") - 1, BATCH)
+            arrived = decode(sent, run.size, precision)
+            run.value = run.value - arrived
+            applied = applied - arrived.astype(np.float64)
+        else:
+            run.value = run.value + np.float32(0.25)  # another's work
+            others = others + 0.25
+        run.adopt(merged, sent.data if merged else None)
+        open_ = run.local.astype(np.float64) - run.value
+        np.testing.assert_allclose(applied + open_, work, atol=1e-4)
+        np.testing.assert_allclose(run.local, others + work, atol=1e-4)
+    assert np.abs(applied - work).max() > 1e-3 * np.abs(work).max()
+
+
+def test_without_feedback_the_local_value_loses_it_too() -> None:
+    """What is subtracted once it was applied is the snapshot, not what arrived of it."""
+    run = Carried(Precision.FP4, error_feedback=False)
+    payload = run.step()
+    arrived = decode(encode(np.frombuffer(payload, np.float32), "fp4"), run.size, "fp4")
+    run.value = run.value - arrived
+    run.adopt(Merged(1, 0, 1, BATCH), payload)
+    np.testing.assert_array_equal(run.local, run.value)
+
+
+def lossy(adoption: Adoption) -> Bench:
+    """A learner whose settings have fp4, after two steps."""
+    return stepping(adoption, Precision.FP4)
+
+
+def contribute(bench: Bench) -> Contribute:
+    """Answer a pull of fragment 0 in round 1."""
+    bench.step()
+    version = bench.state.accounts[0].version
+    assert version is not None
+    snapshot = SnapshotTaken(ZERO, version, bench.steps, bench.steps * BATCH, memoryview(b"four"))
+    bench.do(snapshot)
+    bench.pull(0, 1)
+    (action,) = bench.of(Contribute)
+    return action
+
+
+def update(number: int, merged: Merged | None) -> UpdateArrived:
+    """A published value of fragment 0."""
+    message = FragmentUpdate(1, ZERO, Version(1, number), number, "", 4.0, merged)
+    return UpdateArrived(message, intact=True, payload=memoryview(b"new"))
+
+
+def test_an_overwriting_learner_tells_its_feedback_what_was_applied() -> None:
+    """With each new value; an ended incarnation leaves nothing behind."""
+    bench = lossy(Adoption.OVERWRITE)
+    contribute(bench)
+    merged = Merged(1, 1, 1, BATCH)
+    bench.do(update(1, merged))
+    assert bench.of(SettleFeedback) == [SettleFeedback(ZERO, 1, 1, merged)]
+    bench.do(update(1, merged))
+    assert bench.of(SettleFeedback) == []
+    bench.do(FromSyncer(Evicted(ANA, Incarnation(1, 1), "silent")))
+    assert bench.of(ResetFeedback) == [ResetFeedback()]
+
+
+def test_a_carrying_learner_keeps_what_was_sent_not_what_was_taken() -> None:
+    """Its local value then keeps the difference; there is nothing else to settle or reset."""
+    bench, sent = lossy(CARRY), memoryview(b"4")
+    ticket = contribute(bench).message.ticket
+    assert [one.payload for one in bench.state.accounts[0].sent] == [None]
+    foreign = Ticket(ticket.epoch, ticket.round, ANA, Incarnation(9, 9))
+    for said in (foreign, ticket):
+        bench.do(ContributionEncoded(said, ZERO, sent if said is ticket else memoryview(b"no")))
+    bench.do(update(1, Merged(1, 1, 1, BATCH)))
+    (adopt,) = bench.of(AdoptValue)
+    assert adopt.sent is sent
+    assert bench.of(SettleFeedback) == []

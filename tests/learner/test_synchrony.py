@@ -1,0 +1,222 @@
+"""When a learner that waits for merges stands still, and what it sends and adopts when."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from islands.errors import SettingsError
+from islands.identities import Fate, FragmentIndex, Incarnation, Lease, Phase, Ticket
+from islands.learner.actions import AdoptValue, AllowSteps, PlanSnapshots
+from islands.learner.events import FromSyncer, Idled, SyncerLinkChanged, TrainerReady
+from islands.learner.state import LearnerState
+from islands.learner.synchrony import Synchrony
+from islands.messages.training import ContributionFate, Welcome
+from islands.settings.run import Automatic, LearnerWaits, RunSettings
+from tests.learner import test_state as states
+from tests.learner.test_engine import BATCH, FIRST, Bench
+
+
+@pytest.mark.parametrize(
+    ("interval_steps", "fragments", "due"),
+    [
+        (1, 1, [1, 2, 3, 4]),
+        (500, 1, [500, 1000, 1500, 2000]),
+        (10, 3, [4, 7, 10, 14]),
+        (2, 3, [1, 2, 2, 3]),
+        (10_000, 4096, [3, 5, 8, 10]),
+    ],
+)
+def test_rounds_are_due_every_interval_over_the_fragments(
+    interval_steps: int, fragments: int, due: list[int]
+) -> None:
+    """⌈n·H/P⌉ exactly: P rounds take H steps, however large both are."""
+    schedule = Synchrony(interval_steps, fragments, overlap_steps=0)
+    schedule.begin(0)
+    assert [schedule.due(round_) for round_ in range(4)] == due
+    assert schedule.due(7 * fragments - 1) == 7 * interval_steps
+
+
+def test_a_learner_stands_still_tau_steps_after_the_oldest_round_that_is_not_settled() -> None:
+    """A later round does not hold it before an earlier one does; both may be under way."""
+    schedule = Synchrony(10, 2, overlap_steps=7)
+    schedule.begin(100)
+    assert schedule.until_steps == 100 + 5 + 7
+    assert schedule.snapshots() == {0: 105, 1: 110}
+    schedule.settle(0, 112)
+    assert schedule.until_steps == 100 + 10 + 7
+    assert schedule.snapshots() == {1: 110, 0: 115}
+    assert schedule.adopt_at(1, contributed=True) == 117
+    assert schedule.adopt_at(1, contributed=False) == 0
+
+
+def test_one_that_joins_counts_from_the_newest_round_that_it_adopted() -> None:
+    """Rounds before it joined are none of its own."""
+    schedule = Synchrony(6, 1, overlap_steps=0)
+    for round_ in (40, 41):
+        schedule.settle(round_, 0)
+    schedule.begin(3)
+    assert (schedule.due(42), schedule.until_steps) == (9, 9)
+    schedule.end()
+    assert schedule.until_steps is None
+    assert schedule.snapshots() == {}
+
+
+def test_a_round_that_was_merged_without_it_delays_the_next() -> None:
+    """A slow learner takes H steps from the value that it adopted, as if it had joined there."""
+    schedule = Synchrony(6, 1, overlap_steps=0)
+    schedule.begin(0)
+    schedule.settle(0, 4)
+    assert schedule.due(1) == 10
+    schedule.settle(0, 9)  # told once more
+    assert schedule.due(1) == 10
+
+
+def test_compute_adopts_a_value_at_its_step_and_not_before() -> None:
+    """It waits in its place, and a newer value of the fragment replaces it."""
+    bench = Bench()
+    bench.do(bench.adopt(0), AllowSteps(10 * BATCH, (Lease(0, 0, 0), Lease(0, 1, 0))))
+    bench.do(replace(bench.adopt(1), at_steps=2))
+    bench.step()
+    bench.do()
+    assert [event.version.number for event in bench.adopted] == [0]
+    bench.step()
+    bench.do()
+    assert [(event.version.number, event.steps) for event in bench.adopted] == [(0, 0), (1, 2)]
+
+
+def test_compute_without_quota_adopts_what_was_to_come_later() -> None:
+    """No further step comes, and the end of a run waits for adoptions."""
+    bench = Bench()
+    bench.do(bench.adopt(0), AllowSteps(BATCH, (Lease(0, 0, 0),)))
+    bench.step()
+    bench.do(replace(bench.adopt(1), at_steps=9))
+    assert len(bench.adopted) == 1
+    assert not bench.engine.has_work()
+    assert not bench.engine.waiting
+    assert [event.version.number for event in bench.adopted] == [0, 1]
+
+
+def test_compute_waits_at_its_limit_of_steps() -> None:
+    """With quota and data it says that it waits, and keeps what is to be adopted later."""
+    bench = Bench()
+    bench.do(bench.adopt(0), AllowSteps(10 * BATCH, (Lease(0, 0, 0),), until_steps=1))
+    bench.step()
+    bench.do(replace(bench.adopt(1), at_steps=2))
+    assert not bench.engine.has_work()
+    assert bench.engine.waiting
+    assert len(bench.adopted) == 1
+    bench.do(AllowSteps(10 * BATCH, (Lease(0, 0, 0),), until_steps=2))
+    bench.step()
+
+
+def test_compute_takes_a_planned_snapshot_once_at_its_step() -> None:
+    """The contribution holds the steps up to there, whenever the pull arrives."""
+    bench = Bench()
+    bench.do(
+        bench.adopt(0),
+        PlanSnapshots((FIRST,), (2,)),
+        AllowSteps(10 * BATCH, (Lease(0, 0, 0),)),
+    )
+    for _ in range(4):
+        bench.step()
+        bench.do()
+    assert [taken.steps for taken in bench.taken] == [2]
+
+
+def test_mixing_keeps_a_share_of_the_local_value() -> None:
+    """θ ← α·local + (1 − α)·Θ, and the base is Θ."""
+    bench = Bench()
+    bench.do(bench.adopt(3), AllowSteps(10 * BATCH, (Lease(0, 0, 0),)))
+    bench.step()
+    local = bench.engine.trainer.value(0)
+    assert np.abs(local - 3).max() > 1e-4
+    bench.do(replace(bench.adopt(5), local_share=0.25))
+    np.testing.assert_allclose(bench.engine.trainer.value(0), 0.25 * local + 0.75 * 5, rtol=2e-7)
+
+
+def waiting(interval_steps: int = 4) -> states.Bench:
+    """A learner of two fragments that waits at once, stepping on version 1.0."""
+    bench = states.Bench()
+    settings = RunSettings(
+        interval_steps=interval_steps,
+        fragments=states.P,
+        overlap_steps=0,
+        learner_waits=LearnerWaits.AT_TAU,
+    )
+    bench.state = LearnerState(settings, states.ANA, "bench", states.P)
+    bench.admit()
+    bench.do(SyncerLinkChanged(up=True))
+    bench.do(FromSyncer(Welcome(1, (None, None))))
+    bench.do(TrainerReady(states.BATCH))
+    bench.adopt(0, 0)
+    bench.adopt(1, 0)
+    bench.grant(10_000)
+    return bench
+
+
+def stand_still(bench: states.Bench) -> None:
+    """Compute has reached its limit of steps."""
+    tokens, order = bench.steps * states.BATCH, bench.state.core.order
+    bench.do(Idled(bench.steps, tokens, states.LEASES, order, waiting=True))
+
+
+def test_a_learner_waits_for_the_value_of_its_round() -> None:
+    """It says so, answers the pull with exactly H/P steps, and steps on once it has adopted."""
+    bench = waiting()
+    assert bench.of(AllowSteps)[-1].until_steps == 2
+    assert bench.of(PlanSnapshots) == [PlanSnapshots((FIRST,), (2,))]
+    bench.step()
+    bench.pull(0, 0)
+    bench.step()
+    stand_still(bench)
+    assert states.phase_of(bench) is Phase.WAITING
+    assert bench.contributed() == []
+    bench.snapshot(0)
+    (sent,) = bench.contributed()
+    assert sent.steps == 2
+    bench.adopt(0, 1)
+    assert bench.of(AllowSteps)[-1].until_steps == 4
+    assert bench.of(PlanSnapshots) == [PlanSnapshots((FragmentIndex(1),), (4,))]
+    assert states.phase_of(bench) is Phase.STEPPING
+
+
+def test_a_contribution_that_was_not_applied_is_not_waited_for() -> None:
+    """Its fate says that no value will contain it."""
+    bench = waiting()
+    bench.step()
+    bench.step()
+    bench.pull(0, 0)
+    bench.snapshot(0)
+    stand_still(bench)
+    ticket = Ticket(1, 0, states.ANA, Incarnation(1, 1))
+    bench.do(FromSyncer(ContributionFate(ticket, FIRST, Fate.LATE, "its round was abandoned")))
+    assert bench.of(AllowSteps)[-1].until_steps == 4
+
+
+def test_a_value_without_its_contribution_is_adopted_on_arrival() -> None:
+    """It was too slow for the round: the others have gone on, and it follows."""
+    bench = waiting()
+    bench.step()
+    bench.update(0, 1)
+    assert [action.at_steps for action in bench.of(AdoptValue)] == [0]
+
+
+def test_a_new_incarnation_counts_anew() -> None:
+    """What was due to the old one is forgotten; its limit is that of the first round it adopts."""
+    bench = waiting()
+    bench.step()
+    bench.step()
+    bench.step(finite=False)
+    assert bench.of(AllowSteps)[-1].until_steps is None
+    assert bench.state.core.synchrony is not None
+    assert bench.state.core.synchrony.anchor is None
+
+
+@pytest.mark.parametrize("overlap_steps", [Automatic.AUTO, 24, 100])
+def test_where_learners_wait_the_overlap_is_a_number_below_the_interval(
+    overlap_steps: int | Automatic,
+) -> None:
+    """Otherwise a learner would wait for a round that is due after the next one."""
+    with pytest.raises(SettingsError, match="learner_waits"):
+        RunSettings(learner_waits=LearnerWaits.AT_TAU, overlap_steps=overlap_steps)

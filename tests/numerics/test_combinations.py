@@ -1,0 +1,103 @@
+"""Every supported combination of merge, outer step, adoption and anchor trains; others are refused.
+
+Four learners pull a value to optima of their own, with noise. Each goes on while its contribution
+travels, and one of them misses every second update, so that adoption and anchor matter.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from islands.errors import SettingsError
+from islands.layout.leaves import Unit
+from islands.numerics.adopt import delay_corrected
+from islands.numerics.merge import averaged
+from islands.numerics.norms import measure
+from islands.numerics.outer import merge_with
+from islands.numerics.outer_choice import outer_optimizer
+from islands.numerics.outer_gradient import outer_gradient, rebase
+from islands.numerics.trimmed import share_trimmed
+from islands.settings.combinations import SUPPORTED
+from islands.settings.outer import DELAYED_NESTEROV, OPTAX, SGD
+from islands.settings.run import Adoption, Anchor, MergeRule, OuterSettings, RunSettings
+
+Flat = NDArray[np.float32]
+
+SIZE, LEARNERS, ROUNDS = 160, 4, 60
+UNITS = (Unit(0, 40, "average"), Unit(40, 120, "rda"))
+OUTER = {
+    SGD: OuterSettings(0.7, 0.5),
+    DELAYED_NESTEROV: OuterSettings(0.9, 0.5, optimizer="delayed_nesterov", delay_merges=3),
+    OPTAX: OuterSettings(0.05, optimizer="adam"),
+}
+ALL = list(itertools.product(OUTER, MergeRule, Adoption, Anchor))
+TABLE = [
+    (kind, merge, adoption, anchor)
+    for kind, row in SUPPORTED.items()
+    for merge, adoption, anchor in itertools.product(row.merges, row.adoptions, row.anchors)
+]
+
+
+def ended(kind: str, merge: MergeRule, adoption: Adoption, anchor: Anchor) -> float:
+    """Distance of Θ from the mean of the optima after the last round, as share of the first."""
+    settings = RunSettings(merge=merge, adoption=adoption, anchor=anchor, outer=OUTER[kind])
+    rng = np.random.default_rng(0)
+    units = averaged(UNITS) if merge is MergeRule.AVERAGE else UNITS
+    optima = (1 + 0.3 * rng.standard_normal((LEARNERS, SIZE))).astype(np.float32)
+    optimizer = outer_optimizer(settings.outer)
+    value = np.zeros(SIZE, np.float32)
+    state = optimizer.init(value)
+    local, base = [value] * LEARNERS, [value] * LEARNERS
+    for round_ in range(ROUNDS):
+        sent = [trained(x, optimum, 4, rng) for x, optimum in zip(local, optima, strict=True)]
+        found = [outer_gradient(b, x) for b, x in zip(base, sent, strict=True)]
+        if anchor is Anchor.CURRENT:
+            found = [rebase(delta, b, value) for delta, b in zip(found, base, strict=True)]
+        local = [trained(x, optimum, 2, rng) for x, optimum in zip(sent, optima, strict=True)]
+        measured = [measure(delta, units) for delta in found]
+        trim = share_trimmed(merge, settings.trim)
+        step = merge_with(optimizer, value, state, measured, [1.0] * LEARNERS, units, trim=trim)
+        value, state = step.value, step.state
+        for place in range(LEARNERS - round_ % 2):
+            carried = delay_corrected(local[place], value, sent[place])
+            local[place] = value if adoption is Adoption.OVERWRITE else carried
+            base[place] = value
+    middle = optima.mean(axis=0)
+    return float(np.linalg.norm(value - middle) / np.linalg.norm(middle))
+
+
+def trained(local: Flat, optimum: Flat, steps: int, rng: np.random.Generator) -> Flat:
+    """Some inner steps towards an optimum, with noise."""
+    for _ in range(steps):
+        noise = 0.3 * rng.standard_normal(SIZE).astype(np.float32)
+        local = (local - np.float32(0.1) * (local - optimum + noise)).astype(np.float32)
+    return local
+
+
+@pytest.mark.parametrize(("kind", "merge", "adoption", "anchor"), TABLE)
+def test_what_the_table_supports_trains(
+    kind: str, merge: MergeRule, adoption: Adoption, anchor: Anchor
+) -> None:
+    """Of the distance to the optimum, less than a fifth is left."""
+    assert ended(kind, merge, adoption, anchor) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("kind", "merge", "adoption", "anchor"), [one for one in ALL if one not in TABLE]
+)
+def test_what_the_table_lacks_is_refused(
+    kind: str, merge: MergeRule, adoption: Adoption, anchor: Anchor
+) -> None:
+    """With a sentence that names the choice, the optimizer and what goes with it."""
+    told = f"merge is {merge}, .* outer.optimizer {OUTER[kind].optimizer}: .* use rda or average"
+    with pytest.raises(SettingsError, match=told):
+        RunSettings(merge=merge, adoption=adoption, anchor=anchor, outer=OUTER[kind])
+
+
+def test_the_table_has_a_row_for_every_kind() -> None:
+    """And the battery above plays a part of each, and leaves some to refuse."""
+    assert set(SUPPORTED) == set(OUTER) == {kind for kind, *_ in TABLE}
+    assert len(TABLE) == 60
+    assert len(ALL) == 72

@@ -1,0 +1,126 @@
+"""Whatever the outer optimizer is, a syncer that restarts from its journal goes on bit for bit."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from islands.files.disk import RealDisk
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
+from islands.layout.leaves import Layout
+from islands.numerics.norms import measure
+from islands.numerics.outer_choice import outer_optimizer
+from islands.settings.run import MergeRule, OuterSchedule, OuterSettings, RunSettings
+from islands.syncer.actions import BeginMerge, MergePart
+from islands.syncer.core import Published
+from islands.syncer.journal import Journal, encode
+from islands.syncer.state import fresh
+from islands.syncer.vault import Vault
+from islands.training.toy import NumpyTrainer
+
+LAYOUT: Layout = NumpyTrainer(2).layout
+NAMES = tuple(LearnerName(name) for name in ("ana", "ben", "eve"))
+
+OUTER = {
+    "plain": OuterSettings(),
+    "momentum": OuterSettings(0.7, 0.9),
+    "warm-up and restarts": OuterSettings(0.7, 0.9, momentum_warmup=8, restart_every=5),
+    "cosine": OuterSettings(schedule=OuterSchedule.COSINE, schedule_merges=6),
+    "delayed": OuterSettings(0.7, 0.9, optimizer="delayed_nesterov", delay_merges=3),
+    "adam": OuterSettings(0.1, optimizer="adam", arguments={"b1": 0.5}),
+    "adam by schedule": OuterSettings(
+        *(0.1,), optimizer="adam", schedule=OuterSchedule.LINEAR, schedule_merges=6
+    ),
+    "lion": OuterSettings(0.1, optimizer="lion"),
+}
+
+
+def settings_of(outer: OuterSettings, merge: MergeRule) -> RunSettings:
+    """A run with this outer optimizer."""
+    return RunSettings(fragments=2, merge=merge, outer=outer)
+
+
+def vault_of(settings: RunSettings) -> Vault:
+    """One without values."""
+    return Vault(settings, LAYOUT, outer_optimizer(settings.outer))
+
+
+def seeded(settings: RunSettings) -> Vault:
+    """One with version 0."""
+    vault = vault_of(settings)
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal(one.size).astype(np.float32) for one in LAYOUT.fragments]
+    vault.install_seed(Version(1, 0), vault.take_initial(values))
+    return vault
+
+
+def merge(vault: Vault, fragment: int, number: int) -> None:
+    """Merge the same three contributions as every other vault at this number."""
+    rng = np.random.default_rng((fragment, number))
+    place = LAYOUT.fragments[fragment]
+    parts = []
+    for name in NAMES:
+        ticket = Ticket(1, number, name, Incarnation(1, 1))
+        delta = rng.standard_normal(place.size).astype(np.float32)
+        vault.hold(ticket, 0, measure(delta, place.units))
+        parts.append(MergePart(ticket, 0, Version(1, number - 1), 8, 2, 1.0))
+    current, target = Version(1, number - 1), Version(1, number)
+    vault.merge(BeginMerge(FragmentIndex(fragment), number, current, target, tuple(parts)))
+    for part in parts:
+        vault.drop(part.ticket)
+
+
+def journalled(folder: Path, settings: RunSettings, vault: Vault, number: int) -> None:
+    """Write all fragments as they are now."""
+    journal = Journal(RealDisk(folder), len(LAYOUT.fragments))
+    journal.recover()
+    epoch = journal.begin_epoch(1)
+    durable = fresh(settings, fragments=len(LAYOUT.fragments), shards=4, epoch=epoch)
+    for index in range(len(LAYOUT.fragments)):
+        version = Version(1, number)
+        durable.sequence += 1
+        durable.published[index] = Published(version, "digest", number)
+        arrays = vault.journal_arrays(index, version)
+        journal.write(durable.sequence, encode(durable), index, version, arrays)
+
+
+def restarted(folder: Path, settings: RunSettings) -> Vault:
+    """What a fresh process makes of the journal."""
+    recovered = Journal(RealDisk(folder), len(LAYOUT.fragments)).recover()
+    assert recovered is not None
+    vault = vault_of(settings)
+    for index, arrays in enumerate(recovered.fragments):
+        published = recovered.durable.published[index]
+        assert published is not None
+        vault.restore(index, published.version, arrays)
+    return vault
+
+
+def bits(vault: Vault, number: int) -> dict[str, tuple[str, bytes]]:
+    """Value and state of all fragments."""
+    found: dict[str, NDArray[np.generic]] = {}
+    for index in range(len(LAYOUT.fragments)):
+        arrays = vault.journal_arrays(index, Version(1, number))
+        found |= {f"{index} {name}": array for name, array in arrays.items()}
+    return {name: (array.dtype.str, array.tobytes()) for name, array in found.items()}
+
+
+@pytest.mark.parametrize("rule", [MergeRule.RADIAL_DIRECTIONAL, MergeRule.MEDIAN])
+@pytest.mark.parametrize("outer", OUTER.values(), ids=OUTER)
+def test_a_restart_changes_no_bit(outer: OuterSettings, rule: MergeRule, tmp_path: Path) -> None:
+    """After 4 of 9 merges: across a restart of the momentum, and the end of a schedule."""
+    settings = settings_of(outer, rule)
+    vault = seeded(settings)
+    for number in range(1, 5):
+        for fragment in range(2):
+            merge(vault, fragment, number)
+    journalled(tmp_path, settings, vault, 4)
+    revived = restarted(tmp_path, settings)
+    assert bits(revived, 4) == bits(vault, 4)
+    for number in range(5, 10):
+        for fragment in range(2):
+            merge(vault, fragment, number)
+            merge(revived, fragment, number)
+        assert bits(revived, number) == bits(vault, number)
+    assert bits(vault, 9) != bits(vault, 8)

@@ -1,0 +1,115 @@
+"""Moments of the inner optimizer that are merged like parameters (`merge_moments`)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from islands.data.shards import ShardKey
+from islands.layout.leaves import MOMENTS_PREFIX, Role
+from islands.settings.run import Adoption
+from islands.training.export import load_model, write_model
+from islands.training.jax_trainer import JaxTrainer
+from islands.training.warm_start import read_values
+from tests.study.regression import Regression
+
+
+@dataclass(frozen=True)
+class ByAdam(Regression):
+    """Adam has a count, which has no average, beside its two moments."""
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.chain(optax.clip_by_global_norm(10.0), optax.adam(learning_rate))
+
+
+def made(*, merges_moments: bool = True, learner_seed: int = 0) -> JaxTrainer:
+    """A trainer that has been set up."""
+    trainer = JaxTrainer(
+        ByAdam(),
+        2,
+        min_piece_bytes=4,
+        learner_seed=learner_seed,
+        adoption=Adoption.DELAY_CORRECTED,
+        merges_moments=merges_moments,
+    )
+    trainer.setup()
+    return trainer
+
+
+def train(trainer: JaxTrainer, steps: int, shard: int = 0) -> list[float]:
+    """Losses of so many steps on the batches of a shard."""
+    batches = [batch for batch, _ in trainer.batches(ShardKey(0, shard), 0)][:steps]
+    return [trainer.step(batch, 0.05).loss() for batch in batches]
+
+
+def values(trainer: JaxTrainer) -> list[np.ndarray]:
+    """The local values of all fragments."""
+    return [trainer.value(index) for index in range(len(trainer.layout.fragments))]
+
+
+def test_the_arrays_of_the_optimizers_state_are_leaves_and_its_counts_are_not() -> None:
+    """They are merged by average and take no outer step, as a task's own state."""
+    leaves = {leaf.path: leaf for leaf in made().layout.leaves}
+    moments = [path for path in leaves if path.startswith(MOMENTS_PREFIX)]
+    assert len(leaves) == 3
+    assert [path.split("/", 2)[2] for path in moments] == ["mu/weight", "nu/weight"]
+    assert all(leaves[path].role is Role.STATE for path in moments)
+
+
+def test_a_step_is_the_same_as_where_moments_stay() -> None:
+    """Only where they are kept differs."""
+    assert train(made(), 5) == train(made(merges_moments=False), 5)
+
+
+@pytest.mark.parametrize("merges_moments", [True, False])
+def test_who_adopts_the_average_steps_on_as_the_others_do(*, merges_moments: bool) -> None:
+    """Two learners with one value take the same step on one batch, if their moments are one too."""
+    one, other = (made(merges_moments=merges_moments, learner_seed=seed) for seed in (1, 2))
+    train(one, 4, shard=1)
+    train(other, 4, shard=2)
+    for index, pair in enumerate(zip(values(one), values(other), strict=True)):
+        mean = np.asarray(np.mean(pair, axis=0), np.float32)
+        for trainer in (one, other):
+            trainer.adopt(index, mean)
+    train(one, 1)
+    train(other, 1)
+    same = [np.array_equal(*pair) for pair in zip(values(one), values(other), strict=True)]
+    assert all(same) is merges_moments
+
+
+def test_moments_are_taken_as_they_are_where_work_is_carried_on() -> None:
+    """A second moment to which a difference is added could become negative."""
+    trainer = made()
+    train(trainer, 3)
+    shapes = [leaf.shape for leaf in trainer.layout.leaves]
+    published = trainer.layout.disassemble(
+        {
+            leaf.path: np.ones(shape, np.float32)
+            for leaf, shape in zip(trainer.layout.leaves, shapes, strict=True)
+        }
+    )
+    for index, value in enumerate(published):
+        trainer.carry_on(index, value, None)
+    held = trainer.layout.assemble(values(trainer))
+    for path, array in held.items():
+        assert bool((array == 1).all()) is path.startswith(MOMENTS_PREFIX)
+
+
+def test_a_file_of_parameters_has_no_moments_and_a_run_begins_without_them(tmp_path: Path) -> None:
+    """So it serves every run of the model, whether or not it merges moments."""
+    trainer, plain = made(), made(merges_moments=False)
+    train(trainer, 3)
+    file = tmp_path / "final.safetensors"
+    write_model(file, trainer.layout, values(trainer), {})
+    assert sorted(load_model(file)) == ["weight"]
+    (weight,) = (
+        array for _, array in sorted(plain.layout.assemble(read_values(file, plain.layout)).items())
+    )
+    np.testing.assert_array_equal(weight, trainer.layout.assemble(values(trainer))["weight"])
+    begun = trainer.layout.assemble(read_values(file, trainer.layout))
+    np.testing.assert_array_equal(begun.pop("weight"), weight)
+    assert len(begun) == 2
+    assert not any(array.any() for array in begun.values())
