@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -20,6 +21,7 @@ from islands.settings.host import (
     SyncerOptions,
 )
 from islands.settings.run import RunSettings
+from islands.training.export import write_model
 from islands.training.factory import make
 from islands.training.jax_settings import cpu_environment
 from islands.training.jax_trainer import JaxTrainer
@@ -34,6 +36,8 @@ QUICK = {
     "digits.yaml": ("--run.budget_s", "4"),
     "line.yaml": ("--run.budget_tokens", "10_000"),
     "text.yaml": ("--run.budget_tokens", "20_000"),
+    "lora.yaml": ("--run.budget_tokens", "20_000"),
+    "tabular.yaml": ("--run.budget_tokens", "10_000"),
     "two_hosts.yaml": ("--run.budget_tokens", "20_000", "--learners", "2"),
 }
 
@@ -85,6 +89,36 @@ def test_its_task_trains(name: str) -> None:
     batch = next(batch for batch, _ in trainer.batches(ShardKey(0, 0), 0))
     loss = trainer.step(batch, file.run.learning_rate).loss()
     assert 0 < loss < 100
+
+
+def trainer_of(name: str, settings: dict[str, object]) -> JaxTrainer:
+    """A trainer of one fragment."""
+    task = make(name, settings)
+    assert isinstance(task, Task)
+    return JaxTrainer(task, 1)
+
+
+def test_adapters_start_from_the_base_and_are_all_that_is_merged(tmp_path: Path) -> None:
+    """The base comes from a run's file, stays as it is, and enters the fingerprint."""
+    shape = {"width": 16, "layers": 2, "heads": 2, "head_width": 8, "hidden": 24, "scan": True}
+    settings = {"decoder": shape, "length": 16, "validation_windows": 8}
+    plain = trainer_of("islands.tasks.stdlib_bytes:StdlibBytes", settings)
+    plain.setup()
+    values = [plain.value(0) + np.float32(0.01)]  # none of them is zero
+    write_model(tmp_path / "final.safetensors", plain.layout, values, {})
+
+    adapted = {**settings, "base": str(tmp_path), "rank": 2}
+    trainer = trainer_of("lora:Lora", adapted)
+    trainer.setup()
+    assert {leaf.path.rpartition("/")[2] for leaf in trainer.layout.leaves} == {"a", "b"}
+    assert {leaf.stack for leaf in trainer.layout.leaves} == {2}
+    assert trainer.evaluate([trainer.value(0)]) == plain.evaluate(values)
+
+    batch = next(batch for batch, _ in trainer.batches(ShardKey(0, 0), 0))
+    losses = [trainer.step(batch, 0.03).loss() for _ in range(10)]
+    assert losses[-1] < losses[0] - 0.05
+    untrained = trainer_of("lora:Lora", {**adapted, "base": ""})
+    assert untrained.layout.fingerprint != trainer.layout.fingerprint
 
 
 def test_the_hosts_own_file_is_understood() -> None:

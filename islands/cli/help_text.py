@@ -28,6 +28,8 @@ CALLED = {
     ObserverOptions: "python -m islands.observer",
 }
 COLUMNS = 80
+CHOICES_MOST = 60
+"""Characters that the allowed values may take beside an option; longer lists are in its text."""
 ABOUT = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 """One entry of the section `Args:` of a docstring, which may span several lines."""
 # The last word of an option's name is its unit.
@@ -106,7 +108,8 @@ def _metavar(key: Key) -> str:
     if key.is_mapping:
         return "{KEY: VALUE}"
     if "one of " in key.wanted:
-        return "|".join(key.kind)
+        choices = "|".join(key.kind)
+        return choices if len(choices) < CHOICES_MOST else "NAME"
     unit = METAVARS.get(key.name.rpartition(".")[2].rpartition("_")[2])
     kind = KINDS.get(getattr(key.kind, "__name__", ""), "TEXT")
     return unit or kind

@@ -133,6 +133,7 @@ class LocalSystem:
             self.task,
             self.settings.fragments,
             pattern=self.settings.pattern,
+            min_piece_bytes=self.settings.piece_bytes_min,
             seed=self.settings.seed,
             learner_seed=index,
             devices=devices,

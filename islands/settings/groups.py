@@ -27,7 +27,8 @@ class RunFile:
         run: settings that all members of the run agree on.
         start_from: a .safetensors file with the parameters to start from, such as the
             final.safetensors of another run; by default the task's own initial parameters.
-        preset: algorithm whose settings are the defaults under `run`; each can be overridden.
+        preset: algorithm whose settings are the defaults under `run`, where each can be overridden:
+            decoupled, decoupled_diloco, diloco, streaming_diloco, muloco or data_parallel.
     """
 
     task: str = DEFAULT_TASK

@@ -42,6 +42,7 @@ LEAST = {
     "interval_first_steps": 1,
     "interval_growth_steps": 1,
     "fragments": 1,
+    "piece_bytes_min": 4,
     "quorum": 1,
     "overlap_steps": 0,
     "staleness_max": 0,
@@ -163,6 +164,8 @@ class RunSettings:
             inverse square of the inner learning rate.
         interval_growth_steps: steps of the clock in which `linear` growth ends.
         fragments: P, wanted number of fragments; a small model is cut into fewer.
+        piece_bytes_min: bytes in float32 of the smallest piece that a fragment may consist of; a
+            lower value cuts a small model into more fragments.
         pattern: which tensors share a fragment: `balanced` makes fragments of equal size, `layers`
             gives each of them consecutive layers, `strided` every P-th layer.
         quorum: K, contributions that must have arrived before a round may close; None = all asked,
@@ -212,6 +215,7 @@ class RunSettings:
     interval_growth: IntervalGrowth = IntervalGrowth.BY_RATE
     interval_growth_steps: int = 500
     fragments: int = 24
+    piece_bytes_min: int = 64 * 1024
     pattern: Pattern = Pattern.BALANCED
     quorum: int | Automatic | None = 1
     overlap_steps: int | Automatic = 2

@@ -12,8 +12,10 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from islands.data.corpus import standard_library
 from islands.data.shards import ShardKey
 from islands.data.windows import TokenBatch, TokenWindows
+from islands.models.configurations import decoder_of
 from islands.models.decoder import DecoderConfig
-from islands.models.language import bits_per_token, initial, nats, sample
+from islands.models.language import bits_per_token, initial, sample, training_loss
+from islands.tasks.inner_optimizer import Inner, check_inner, inner_optimizer, is_hidden
 from islands.training.task import Task, TaskState
 
 
@@ -22,20 +24,39 @@ class StdlibBytes(Task[TokenBatch]):
     """Next-byte prediction on standard-library source.
 
     Attributes:
-        decoder: Shape of the model.
+        decoder: Shape of the model, the name of one such as `150M`, or changes of a named one
+            (`islands.models.configurations`).
         length: Bytes predicted per window.
         rows: Windows per batch; each host may choose its own.
         shard_count: Virtual shards of one pass.
         seed: Seed of the order of the data.
         validation_windows: Largest number of windows that an evaluation reads.
+        inner: The inner optimizer: `adamw`, or `muon` for the matrices inside the layers and AdamW
+            for the rest, both at the run's learning rate (`inner_optimizer`).
     """
 
-    decoder: DecoderConfig = field(default_factory=DecoderConfig)
+    decoder: DecoderConfig | str | Mapping[str, object] = field(default_factory=DecoderConfig)
     length: int = 128
     rows: int = 4
     shard_count: int = 64
     seed: int = 0
     validation_windows: int = 256
+    inner: Inner = "adamw"
+
+    def __post_init__(self) -> None:
+        """Look the decoder up, and refuse an inner optimizer that does not exist.
+
+        Raises:
+            SettingsError: One of them does not exist; the sentence names those that do.
+        """
+        check_inner(self.inner)
+        object.__setattr__(self, "decoder", decoder_of(self.decoder))
+
+    @property
+    def model(self) -> DecoderConfig:
+        """Shape of the model."""
+        assert isinstance(self.decoder, DecoderConfig), "it was looked up"
+        return self.decoder
 
     @property
     def shards(self) -> int:
@@ -44,19 +65,18 @@ class StdlibBytes(Task[TokenBatch]):
 
     def init(self, key: PRNGKeyArray) -> TaskState:
         """Return the decoder's initial parameters."""
-        return TaskState(initial(self.decoder, key))
+        return TaskState(initial(self.model, key))
 
     def loss(
         self, params: PyTree, state: PyTree, batch: TokenBatch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree]:
-        """Compute the cross-entropy in nats per byte."""
+        """Compute the cross-entropy in nats per byte, and a share of the balance loss if any."""
         tokens, weight = jnp.asarray(batch.tokens), jnp.asarray(batch.weight)
-        return nats(self.decoder, params, tokens, weight), state
+        return training_loss(self.model, params, tokens, weight), state
 
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
-        """Return AdamW after a clip by global norm."""
-        adamw = optax.adamw(learning_rate, b1=0.9, b2=0.99, weight_decay=0.1)
-        return optax.chain(optax.clip_by_global_norm(1.0), adamw)
+        """Return the inner optimizer that was chosen, after a clip by global norm."""
+        return inner_optimizer(self.inner, learning_rate, stack=self.stack, hidden=self._hidden)
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[TokenBatch, int]]:
         """Yield the batches of a shard; a position counts windows."""
@@ -68,17 +88,22 @@ class StdlibBytes(Task[TokenBatch]):
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         """Return the bits per byte on files that were never trained on."""
-        return {"val_bits_per_byte": bits_per_token(self.decoder, params, _validation(self))}
+        return {"val_bits_per_byte": bits_per_token(self.model, params, _validation(self))}
+
+    def stack(self, path: str) -> int:
+        """Return how many layers are stacked in a parameter."""
+        return self.model.stack(path)
 
     def labels(self) -> Mapping[str, str]:
         """Return the facts that all hosts must share besides the shapes."""
         shuffle = f"windows of {self.length}, {self.shard_count} shards, seed {self.seed}"
-        return {
+        labels = {
             "tokenizer": "bytes",
             "corpus": standard_library().digest,
             "data": shuffle,
-            "decoder": str(self.decoder),
+            "decoder": self.model.label,
         }
+        return labels if self.inner == "adamw" else {**labels, "inner": self.inner}
 
     def sample(
         self,
@@ -91,7 +116,7 @@ class StdlibBytes(Task[TokenBatch]):
     ) -> Iterator[bytes]:
         """Yield the `count` bytes that the model adds to the prompt, in pieces."""
         return sample(
-            self.decoder,
+            self.model,
             params,
             prompt,
             count,
@@ -99,6 +124,9 @@ class StdlibBytes(Task[TokenBatch]):
             temperature=temperature,
             seed=seed,
         )
+
+    def _hidden(self, path: str) -> bool:
+        return is_hidden(path, self.role(path))
 
 
 @cache

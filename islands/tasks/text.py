@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -25,8 +25,10 @@ from islands.data.token_file import DTYPES, TokenArray, open_tokens
 from islands.data.tokenizer import BYTES, ByteTokenizer, Tokenizer, load
 from islands.data.windows import TokenBatch, Tokens, TokenWindows
 from islands.errors import DataError, SettingsError
+from islands.models.configurations import decoder_of
 from islands.models.decoder import DecoderConfig
-from islands.models.language import bits_per_token, initial, nats
+from islands.models.language import bits_per_token, initial, training_loss
+from islands.tasks.inner_optimizer import Inner, check_inner, inner_optimizer, is_hidden
 from islands.training.factory import data_folders
 from islands.training.task import Task, TaskState
 
@@ -51,10 +53,9 @@ class TextFiles(Task[TokenBatch]):
         rows: Windows per batch; each host may choose its own.
         shard_count: Virtual shards of one pass.
         seed: Seed of the order of the data.
-        width: Width of the model.
-        layers: Number of its layers.
-        heads: Number of its heads; they divide the width.
-        hidden: Width inside its feed-forward.
+        decoder: Shape of the model: the name of a configuration, or settings that differ from the
+            default's. Its vocabulary is that of the tokens.
+        inner: The inner optimizer: `adamw`, or `muon` for the matrices inside the layers.
         validation_windows: Largest number of windows that an evaluation reads.
         verify: Whether the tokens are read once at the start and compared with their manifest.
         cache: Folder in which text is kept as tokens; by default, one of this user's.
@@ -70,10 +71,8 @@ class TextFiles(Task[TokenBatch]):
     rows: int = 4
     shard_count: int = 64
     seed: int = 0
-    width: int = 128
-    layers: int = 3
-    heads: int = 4
-    hidden: int = 384
+    decoder: DecoderConfig | str | Mapping[str, object] = field(default_factory=DecoderConfig)
+    inner: Inner = "adamw"
     validation_windows: int = 256
     verify: bool = True
     cache: str = ""
@@ -84,15 +83,15 @@ class TextFiles(Task[TokenBatch]):
         Raises:
             SettingsError: Name, value and what is allowed.
         """
-        for name in ("length", "rows", "shard_count", "width", "layers", "heads", "hidden"):
+        check_inner(self.inner)
+        object.__setattr__(self, "decoder", decoder_of(self.decoder))
+        for name in ("length", "rows", "shard_count"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if not 0 <= self.held_out < 1:
             raise SettingsError(f"held_out is {self.held_out}; it is a share, from 0 to below 1")
         if self.dtype not in DTYPES:
             raise SettingsError(f"dtype is {self.dtype!r}; it must be one of {', '.join(DTYPES)}")
-        if self.width % self.heads:
-            raise SettingsError(f"heads is {self.heads}; it must divide width {self.width}")
 
     @property
     def shards(self) -> int:
@@ -100,32 +99,32 @@ class TextFiles(Task[TokenBatch]):
         return self.shard_count
 
     @property
-    def decoder(self) -> DecoderConfig:
+    def model(self) -> DecoderConfig:
         """Shape of the model: its vocabulary is that of the tokens."""
-        return DecoderConfig(
-            vocabulary=_corpus(self).vocabulary,
-            width=self.width,
-            layers=self.layers,
-            heads=self.heads,
-            head_width=self.width // self.heads,
-            hidden=self.hidden,
-        )
+        assert isinstance(self.decoder, DecoderConfig), "it was looked up"
+        return replace(self.decoder, vocabulary=_corpus(self).vocabulary)
 
     def init(self, key: PRNGKeyArray) -> TaskState:
         """Return the decoder's initial parameters."""
-        return TaskState(initial(self.decoder, key))
+        return TaskState(initial(self.model, key))
 
     def loss(
         self, params: PyTree, state: PyTree, batch: TokenBatch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree]:
-        """Compute the cross-entropy in nats per token."""
+        """Compute the cross-entropy in nats per token, and a share of the balance loss if any."""
         tokens, weight = jnp.asarray(batch.tokens), jnp.asarray(batch.weight)
-        return nats(self.decoder, params, tokens, weight), state
+        return training_loss(self.model, params, tokens, weight), state
 
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
-        """Return AdamW after a clip by global norm."""
-        adamw = optax.adamw(learning_rate, b1=0.9, b2=0.99, weight_decay=0.1)
-        return optax.chain(optax.clip_by_global_norm(1.0), adamw)
+        """Return the inner optimizer that was chosen, after a clip by global norm."""
+        return inner_optimizer(self.inner, learning_rate, stack=self.stack, hidden=self._hidden)
+
+    def stack(self, path: str) -> int:
+        """Return how many layers are stacked in a parameter."""
+        return self.model.stack(path)
+
+    def _hidden(self, path: str) -> bool:
+        return is_hidden(path, self.role(path))
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[TokenBatch, int]]:
         """Yield the batches of a shard; a position counts windows."""
@@ -139,7 +138,7 @@ class TextFiles(Task[TokenBatch]):
         """Return the bits per byte of text that was never trained on, or else per token."""
         if not _corpus(self).held_out:
             return {}
-        bits = bits_per_token(self.decoder, params, _validation(self))
+        bits = bits_per_token(self.model, params, _validation(self))
         bytes_per_token = _corpus(self).bytes_per_token
         if bytes_per_token is None:
             return {"val_bits_per_token": bits}
@@ -152,8 +151,9 @@ class TextFiles(Task[TokenBatch]):
         return {
             **manifest_lines(corpus.files),
             "data": f"{order}, {corpus.held_out:g} held out",
-            "decoder": str(self.decoder),
+            "decoder": self.model.label,
             "tokenizer": corpus.tokenizer,
+            **({} if self.inner == "adamw" else {"inner": self.inner}),
         }
 
 

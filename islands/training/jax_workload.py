@@ -12,7 +12,6 @@ from jaxtyping import PyTree
 from numpy.typing import NDArray
 
 from islands.errors import TaskError
-from islands.layout.fragments import MIN_PIECE_BYTES
 from islands.layout.leaves import VALUE_BYTES
 from islands.layout.mesh import choose
 from islands.settings.run import RunSettings
@@ -53,7 +52,7 @@ class JaxWorkload(Workload):
     def trainer_memory(self, settings: RunSettings) -> TrainerMemory:
         """Compute the sizes of parameters, base, moments and gradients from their shapes."""
         program = compiled_steps_for(
-            *(self.task, settings.fragments, settings.pattern, MIN_PIECE_BYTES),
+            *(self.task, settings.fragments, settings.pattern, settings.piece_bytes_min),
             merges_moments=settings.merge_moments,
         )
         local, frozen, carried = jax.eval_shape(program.init, jax.random.key(0))
@@ -89,6 +88,7 @@ class JaxWorkload(Workload):
             self.task,
             fragments=settings.fragments,
             pattern=settings.pattern,
+            min_piece_bytes=settings.piece_bytes_min,
             learning_rate=settings.learning_rate,
             values=values,
             room_bytes=room_bytes,
@@ -120,6 +120,7 @@ class JaxWorkload(Workload):
             self.task,
             settings.fragments,
             pattern=settings.pattern,
+            min_piece_bytes=settings.piece_bytes_min,
             seed=settings.seed,
             learner_seed=zlib.crc32(learner),
             devices=None if place is None else choose(jax.local_devices(), place.devices),

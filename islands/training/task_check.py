@@ -30,6 +30,7 @@ from jaxtyping import Array, PyTree
 
 from islands.data.shards import ShardKey
 from islands.errors import IslandsError, TaskError, UserError
+from islands.layout.fragments import MIN_PIECE_BYTES
 from islands.layout.patterns import Pattern
 from islands.settings.quantities import size
 from islands.training.compiled_steps import CompiledSteps, compiled_steps_for
@@ -88,6 +89,7 @@ class TaskCheck:
         task: the task to check.
         fragments: number of fragments asked for.
         pattern: how tensors are spread over them.
+        min_piece_bytes: least size of a fragment's largest piece.
         learning_rate: learning rate of the steps that are taken.
         values: whether steps and evaluation are computed, not only traced; None: if the model is
             small.
@@ -102,6 +104,7 @@ class TaskCheck:
         *,
         fragments: int,
         pattern: Pattern = Pattern.BALANCED,
+        min_piece_bytes: int = MIN_PIECE_BYTES,
         learning_rate: float,
         values: bool | None,
         room_bytes: int | None,
@@ -113,6 +116,7 @@ class TaskCheck:
         self._task = task
         self._fragments = fragments
         self._pattern = pattern
+        self._min_piece_bytes = min_piece_bytes
         self._learning_rate = learning_rate
         self._wanted = values
         self._values = False
@@ -165,7 +169,7 @@ class TaskCheck:
 
     def _check_init(self) -> str:
         self._program = program = compiled_steps_for(
-            self._task, self._fragments, self._pattern, 1 << 16
+            self._task, self._fragments, self._pattern, self._min_piece_bytes
         )
         refuse_chance(self._task)
         return program.layout.told
@@ -322,7 +326,12 @@ class TaskCheck:
         return loss, after, leaves
 
     def _check_steps(self) -> str:
-        trainer = JaxTrainer(self._task, self._fragments, pattern=self._pattern)
+        trainer = JaxTrainer(
+            self._task,
+            self._fragments,
+            pattern=self._pattern,
+            min_piece_bytes=self._min_piece_bytes,
+        )
         trainer.setup()
         losses = [trainer.step(self._batch, self._learning_rate).loss() for _ in range(STEPS_TAKEN)]
         wrong = next((index for index, loss in enumerate(losses) if not isfinite(loss)), None)

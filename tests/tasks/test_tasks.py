@@ -12,6 +12,7 @@ from islands.errors import DataError
 from islands.models.decoder import DecoderConfig
 from islands.tasks.digits import Digits
 from islands.tasks.stdlib_bytes import StdlibBytes
+from islands.tasks.table import Table
 from islands.training.factory import make
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.task import Task
@@ -52,6 +53,13 @@ def test_the_digits_task_learns() -> None:
     assert after["val_accuracy"] > 0.9
 
 
+def test_the_table_task_learns() -> None:
+    """More than nine in ten unseen rows are told apart after some passes."""
+    pytest.importorskip("sklearn")
+    _, after = learned(Table(), 200, 3e-3)
+    assert after["val_accuracy"] > 0.92
+
+
 def test_digits_count_each_image_once() -> None:
     """A pass over all shards counts as many tokens as there are training images."""
     pytest.importorskip("sklearn")
@@ -61,14 +69,15 @@ def test_digits_count_each_image_once() -> None:
     assert {batch.images.shape for batch in batches} == {(50, 64)}
 
 
-def test_digits_without_scikit_learn_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_without_scikit_learn_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing optional package is one sentence, not a traceback of imports."""
-    from islands.tasks import digits
+    from islands.tasks import digits, table
 
-    digits._load.cache_clear()  # noqa: SLF001  (other tests may have loaded them)
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(DataError, match="needs scikit-learn"):
-        next(Digits().batches(ShardKey(0, 0), 0))
+    for module, task in ((digits, Digits()), (table, Table())):
+        module._load.cache_clear()  # noqa: SLF001  (other tests may have loaded them)
+        with pytest.raises(DataError, match="needs scikit-learn"):
+            next(iter(task.batches(ShardKey(0, 0), 0)))
 
 
 def test_the_byte_task_resumes_at_any_position() -> None:

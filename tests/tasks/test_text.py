@@ -35,7 +35,8 @@ def folder(tmp_path: Path) -> Path:
 
 def tiny(path: Path | str) -> TextFiles:
     """A small model on a text."""
-    return TextFiles(str(path), length=32, width=32, layers=1, heads=1, hidden=32, shard_count=4)
+    small = {"width": 32, "layers": 1, "heads": 1, "head_width": 32, "hidden": 32}
+    return TextFiles(str(path), length=32, decoder=small, shard_count=4)
 
 
 def test_it_learns_the_text_and_is_judged_by_what_it_never_read(folder: Path) -> None:
@@ -101,7 +102,7 @@ def test_byte_pairs_train_too(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "pairs"
     assert main(["tokenize", str(folder), "--vocabulary", "270", "--out", str(out)]) == 0
     task = tiny(out)
-    assert task.decoder.vocabulary <= 270
+    assert task.model.vocabulary <= 270
     assert next(task.batches(ShardKey(0, 0), 0))[0].tokens.dtype == np.uint16
     assert "byte pairs" in task.labels()["tokenizer"]
     by_file = replace(tiny(folder), tokenizer=str(out / "tokenizer.json"))
@@ -140,7 +141,8 @@ def test_a_text_that_is_too_short_is_refused(tmp_path: Path) -> None:
         ({"length": 0}, "length is 0; it must be at least 1"),
         ({"held_out": 1.0}, "held_out is 1.0; it is a share"),
         ({"dtype": "int7"}, "dtype is 'int7'; it must be one of uint8"),
-        ({"heads": 3}, "heads is 3; it must divide width 128"),
+        ({"decoder": "3M"}, "there is no decoder '3M'"),
+        ({"decoder": {"heads": 3, "kv_heads": 2}}, "heads is 3: no multiple of kv_heads 2"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, object], says: str) -> None:

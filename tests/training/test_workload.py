@@ -1,5 +1,6 @@
 """That which is trained, by its name."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,14 @@ from islands.hosting.fetch_run_spec import check_same
 from islands.models.decoder import DecoderConfig
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec
-from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.training.jax_workload import JaxWorkload
 from islands.training.toy_workload import Accelerator, Sleeping
 from islands.training.workload import Place, load_workload
 from messaging.clock import MonotonicClock
+from tests.study.regression import Regression
 
 TOY = "islands.training.toy_workload:Sleeping"
+SHAPED = "tests.training.test_workload:Shaped"
 STDLIB = "islands.tasks.stdlib_bytes:StdlibBytes"
 SETTINGS = RunSettings(fragments=3)
 
@@ -74,19 +76,26 @@ def test_a_task_becomes_a_workload() -> None:
     assert workload.plan(SETTINGS).layout == workload.trainer(SETTINGS, Place("a")).layout
 
 
+@dataclass(frozen=True)
+class Shaped(Regression):
+    """A task with a setting that is a dataclass."""
+
+    decoder: DecoderConfig = field(default_factory=DecoderConfig)
+
+
 def test_a_dataclass_among_the_settings_is_made_of_a_mapping() -> None:
     """A file holds mappings; those that are left out keep their defaults."""
-    workload = load_workload(RunSpec(SETTINGS, STDLIB, {"decoder": {"width": 48, "heads": 2}}))
+    workload = load_workload(RunSpec(SETTINGS, SHAPED, {"decoder": {"width": 48, "heads": 2}}))
     assert isinstance(workload, JaxWorkload)
-    assert workload.task == StdlibBytes(decoder=DecoderConfig(width=48, heads=2))
+    assert workload.task == Shaped(decoder=DecoderConfig(width=48, heads=2))
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        (STDLIB, {"decoder": {"widht": 48}}, "decoder.widht is unknown; it must be one of"),
-        (STDLIB, {"decoder": {"width": "wide"}}, "decoder: Expected `int`, got `str`"),
-        (STDLIB, {"decoder": {"heads": 3, "kv_heads": 2}}, "decoder: .*no multiple of kv_heads"),
+        (SHAPED, {"decoder": {"widht": 48}}, "decoder.widht is unknown; it must be one of"),
+        (SHAPED, {"decoder": {"width": "wide"}}, "decoder: Expected `int`, got `str`"),
+        (SHAPED, {"decoder": {"heads": 3, "kv_heads": 2}}, "decoder: .*no multiple of kv_heads"),
         ("nowhere", {}, "package.module:factory"),
         ("no.such.module:Factory", {}, "cannot be loaded on this host"),
         ("islands.training.toy_workload:Missing", {}, "Missing"),

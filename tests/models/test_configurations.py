@@ -1,0 +1,60 @@
+"""Decoders by name are of the size that their name says, and mistaken names are told."""
+
+import jax
+import pytest
+
+from islands.errors import SettingsError
+from islands.models.configurations import CONFIGURATIONS, decoder_of
+from islands.models.decoder import DecoderConfig
+from islands.models.language import initial
+from islands.tasks.stdlib_bytes import StdlibBytes
+from islands.training.factory import make
+
+TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_name_is_the_number_of_parameters(name: str) -> None:
+    """Within five per cent, by shapes alone, so that none of them is allocated."""
+    shape = CONFIGURATIONS[name]
+    shapes = jax.eval_shape(lambda: initial(shape, jax.random.key(0)))
+    count = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    stated = float(name[:-1]) * {"M": 1e6, "B": 1e9}[name[-1]]
+    assert abs(count / stated - 1) < 0.05
+
+
+def test_a_task_takes_a_name_or_changes_of_one() -> None:
+    """As settings from a file say it; equal decoders make equal tasks."""
+    assert decoder_of("0.6M") == DecoderConfig()
+    assert make(TASK, {"decoder": "2M"}) == StdlibBytes(CONFIGURATIONS["2M"])
+    changed = make(TASK, {"decoder": {"name": "0.2M", "windows": [8, None], "scan": True}})
+    assert isinstance(changed, StdlibBytes)
+    assert changed.model.windows == (8, None)
+    assert changed.model.width == CONFIGURATIONS["0.2M"].width
+    assert hash(changed) == hash(make(TASK, {"decoder": changed.model}))
+    assert decoder_of({"layers": 2}) == DecoderConfig(layers=2)
+
+
+def test_a_mistaken_name_is_told_with_those_that_there_are() -> None:
+    """And with the nearest."""
+    with pytest.raises(
+        SettingsError, match=r"no decoder '150m' \(did you mean 150M\?\); there are"
+    ):
+        decoder_of("150m")
+    with pytest.raises(SettingsError, match=r"no decoder 'gpt'; there are 0.05M, 0.2M"):
+        make(TASK, {"decoder": {"name": "gpt"}})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"widht": 3}, r"no setting 'widht' \(did you mean width\?\)"),
+        ({"width": "wide"}, r"Expected `int`, got `str` - at `\$.width`"),
+        ({"dtype": "half"}, "dtype|half"),
+        ({"heads": 4, "kv_heads": 3}, "no multiple of kv_heads"),
+    ],
+)
+def test_a_mistaken_change_is_told(given: dict[str, object], told: str) -> None:
+    """In the words of the setting."""
+    with pytest.raises(SettingsError, match=told):
+        decoder_of(given)
