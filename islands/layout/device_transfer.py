@@ -135,7 +135,7 @@ def mix(
 ) -> Leaves:
     """Return the leaves with local := share · local + (1 − share) · value, computed in float32.
 
-    The leaves are donated. A task's state is set to the value, as by `shift`.
+    The leaves are donated. Running averages (a task's state, merged moments) are set to the value.
     """
     held, taken = _flat(shape, leaves, starts), _assembled(shape, value)
     mixture = share * held + (1 - share) * taken
@@ -152,21 +152,24 @@ def shift(
 ) -> Leaves:
     """Return the leaves with local := local + (value − (base − sent)), computed in float32.
 
-    The leaves are donated. `sent` is base − local of the contribution in the value. A task's state
-    is set to the value: a running average is no sum of steps, so the sum may overshoot.
+    The leaves are donated. `sent` is base − local of the contribution in the value. Running
+    averages (a task's state, merged moments) are no sums of steps: the sum may overshoot, and a
+    variance become negative. So they move no further than to the value, and not away from it.
     """
     known = base if sent is None else base - sent
-    moved = _flat(shape, leaves, starts) + _assembled(shape, value - known)
-    return _written(shape, leaves, starts, _additive(shape, moved, _assembled(shape, value)))
+    held, taken = _flat(shape, leaves, starts), _assembled(shape, value)
+    moved = held + _assembled(shape, value - known)
+    between = jnp.clip(moved, jnp.minimum(held, taken), jnp.maximum(held, taken))
+    return _written(shape, leaves, starts, _additive(shape, moved, between))
 
 
-def _additive(shape: FragmentShape, moved: Array, value: Array) -> Array:
-    """Return the moved elements of parameters, and the value's elements of a task's state."""
+def _additive(shape: FragmentShape, moved: Array, averages: Array) -> Array:
+    """Return the moved elements of parameters, and the other's elements of running averages."""
     if all(piece.additive for piece in shape.pieces):
         return moved
     ends = np.cumsum([piece.size for piece in shape.pieces])
     parts = [
-        (moved if piece.additive else value)[end - piece.size : end]
+        (moved if piece.additive else averages)[end - piece.size : end]
         for piece, end in zip(shape.pieces, ends.tolist(), strict=True)
     ]
     return jnp.concatenate(parts)

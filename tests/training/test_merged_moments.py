@@ -80,22 +80,33 @@ def test_who_adopts_the_average_steps_on_as_the_others_do(*, merges_moments: boo
     assert all(same) is merges_moments
 
 
-def test_moments_are_taken_as_they_are_where_work_is_carried_on() -> None:
+@pytest.mark.parametrize("level", [0.0, 1.0])
+def test_moments_move_no_further_than_to_the_value_where_work_is_carried_on(level: float) -> None:
     """A second moment to which a difference is added could become negative."""
     trainer = made()
+    bases = values(trainer)
+    train(trainer, 1)
+    sent = [base - local for base, local in zip(bases, values(trainer), strict=True)]
     train(trainer, 3)
-    shapes = [leaf.shape for leaf in trainer.layout.leaves]
-    published = trainer.layout.disassemble(
-        {
-            leaf.path: np.ones(shape, np.float32)
-            for leaf, shape in zip(trainer.layout.leaves, shapes, strict=True)
-        }
-    )
-    for index, value in enumerate(published):
-        trainer.carry_on(index, value, None)
-    held = trainer.layout.assemble(values(trainer))
-    for path, array in held.items():
-        assert bool((array == 1).all()) is path.startswith(MOMENTS_PREFIX)
+    before = values(trainer)
+    published = [np.full_like(local, level) for local in before]
+    beyond = set[str]()
+    for index, (base, taken, value) in enumerate(zip(bases, sent, published, strict=True)):
+        trainer.carry_on(index, value, taken)
+        plain = before[index] + (value - (base - taken))
+        ends = np.minimum(before[index], value), np.maximum(before[index], value)
+        names = trainer.layout.fragments[index].pieces
+        for piece in names:
+            here = slice(piece.offset, piece.offset + piece.size)
+            path = trainer.layout.leaves[piece.leaf].path
+            merged = path.startswith(MOMENTS_PREFIX)
+            wanted = np.clip(plain, *ends)[here] if merged else plain[here]
+            np.testing.assert_allclose(trainer.value(index)[here], wanted, rtol=1e-6, atol=1e-7)
+            if merged and (plain[here] < ends[0][here] - 1e-6).any():
+                beyond.add(path.rpartition("/")[0])
+    assert bool(beyond) is (level == 0.0)
+    moments = trainer.layout.assemble(values(trainer))
+    assert (next(x for path, x in moments.items() if "/nu/" in path) >= 0).all()
 
 
 def test_a_file_of_parameters_has_no_moments_and_a_run_begins_without_them(tmp_path: Path) -> None:

@@ -65,23 +65,26 @@ class Normalised(Task[Floats]):
         return {"mean": float(state["mean"].mean()), "steps": float(state["steps"])}
 
 
-def test_state_is_taken_as_it_is_where_work_is_carried_on() -> None:
+def test_state_moves_no_further_than_to_the_value_where_work_is_carried_on() -> None:
     """A running average is no sum of steps: what is added to it could make a variance negative."""
     trainer = JaxTrainer(Normalised(), 1, adoption=Adoption.DELAY_CORRECTED)
     trainer.setup()
     (fragment,) = trainer.layout.fragments
+    base = trainer.value(0)
     for batch, _ in list(trainer.batches(ShardKey(0, 0), 0))[:2]:
         trainer.step(batch, 0.01).loss()
-    moved, value = trainer.value(0), np.zeros(fragment.size, np.float32)
-    trainer.carry_on(0, value, None)
-    start, seen = 0, set()
+    local, value = trainer.value(0), np.full(fragment.size, -1.0, np.float32)
+    trainer.carry_on(0, value, base - local - 1)  # it sent more than it has now
+    plain = local + (value - (local + 1))
+    seen = set()
     for piece in fragment.pieces:
-        part = trainer.value(0)[start : start + piece.size]
-        assert moved[start : start + piece.size].any()
-        assert bool(part.any()) is (piece.role is not Role.STATE)
-        seen.add(piece.role)
-        start += piece.size
-    assert len(seen) == 2
+        here = slice(piece.offset, piece.offset + piece.size)
+        held = piece.role is Role.STATE
+        wanted = np.maximum(plain, np.minimum(local, value))[here] if held else plain[here]
+        np.testing.assert_allclose(trainer.value(0)[here], wanted, atol=1e-6)
+        assert bool(np.any(wanted > plain[here] + 0.5)) is held
+        seen.add(held)
+    assert seen == {True, False}
 
 
 class WithoutState(Normalised):
