@@ -205,6 +205,7 @@ class ComputeThread:
         running: Running | None = None
         ready_s = self._clock.now_s()
         owed, data_wait_s = False, 0.0  # whether an `AllowSteps` has no answer yet
+        why = (False, False)  # it stands still, as was told last
         while not self._stopping:  # each turn is one boundary
             self._take_commands(engine)
             owed |= engine.boundary()
@@ -219,15 +220,15 @@ class ComputeThread:
                     data_wait_s = 0.0
                 else:
                     ready_s = self._clock.now_s()
-                running, owed = following, False
+                running, owed, why = following, False, (False, False)
                 continue
             if running is not None:
                 ready_s = self._finish(running, ready_s, 0.0, data_wait_s)
                 running, owed, data_wait_s = None, True, 0.0
-            patient = engine.awaits_data and self._clock.now_s() - ready_s < STARVED_AFTER_S
-            if owed and not patient:
+            patient = engine.late and self._clock.now_s() - ready_s < STARVED_AFTER_S
+            if (owed or why != (engine.waiting, engine.late)) and not patient:
                 self._tell(idled(engine))
-                owed = False
+                owed, why = False, (engine.waiting, engine.late)
             data_wait_s += self._sleep(engine, STARVED_AFTER_S if patient else None)
         if keeper is not None:
             keeper.at_the_end(engine.trainer, engine.versions, engine.steps)
@@ -365,7 +366,11 @@ def made(trainer: Trainer) -> TrainerMade:
 
 def idled(engine: Engine) -> Idled:
     """The event that tells that an engine stands still, and why."""
-    return Idled(engine.steps, engine.tokens, engine.leases, engine.order, engine.waiting)
+    return Idled(
+        *(engine.steps, engine.tokens, engine.leases, engine.order),
+        waiting=engine.waiting,
+        late=engine.late,
+    )
 
 
 def _may_pass(error: Exception) -> bool:

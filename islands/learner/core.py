@@ -49,7 +49,8 @@ class Core:
     holds, per fragment, the updates that wait for a boundary. `ready` says that compute has
     compiled, `idle` that it stands still, `allowed` that this incarnation has been allowed a step,
     `closing` that the run ends, and `paused` that an operator paused it. `waiting` says that
-    compute stands still only until a merge; `synchrony` is None if learners never wait. `order`
+    compute stands still only until a merge, `late` only until its next batch is read; `synchrony`
+    is None if learners never wait. `order`
     numbers the `AllowSteps` commands. `decided` holds the (epoch, round) of answers that were not
     applied.
     `offered` maps each fragment whose seed was sent over this link to epoch and attempt of the
@@ -69,6 +70,7 @@ class Core:
     ready: bool = False
     idle: bool = True
     waiting: bool = False
+    late: bool = False
     allowed: bool = False
     steps: int = 0
     tokens: int = 0
@@ -120,7 +122,7 @@ class Core:
             return Phase.FINISHED
         if self.paused:
             return Phase.PAUSED
-        return Phase.WAITING if self.waiting else Phase.STARVED
+        return Phase.WAITING if self.waiting or self.late else Phase.STARVED
 
     def allow_steps(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
         """Let compute step until it has processed so many tokens; replaces any earlier limit."""

@@ -38,7 +38,7 @@ def take_read(core: Core, event: MomentsRead) -> None:
 
 def _may_give(core: Core) -> bool:
     stepped = core.steps > core.origin_steps
-    return stepped and core.phase in (Phase.STEPPING, Phase.STARVED, Phase.PAUSED)
+    return stepped and core.phase in (Phase.STEPPING, Phase.WAITING, Phase.STARVED, Phase.PAUSED)
 
 
 def _decline(core: Core, asker: str, piece: int) -> None:

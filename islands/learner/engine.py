@@ -98,6 +98,9 @@ class Running:
 class Engine:
     """Carries out commands on a trainer at step boundaries, and dispatches its steps.
 
+    After `has_work` found none, `waiting` says that only a pending merge keeps it from stepping,
+    and `late` that only a batch does that has not been read yet.
+
     Args:
         trainer: does the arithmetic.
         settings: settings of the run.
@@ -127,6 +130,7 @@ class Engine:
         self.order = 0
         self.resets = 0
         self.waiting = False
+        self.late = False
         self.commands: deque[EngineAction] = deque()
         self._settings = settings
         self._report = report
@@ -318,15 +322,18 @@ class Engine:
         if self._next_batch is None:
             self._next_batch = self._fetch()
         batch = self._next_batch
-        if batch is None or self.tokens + self.trainer.tokens(batch) > self._until_tokens:
-            self.waiting = False
-            self._clock.stood_still()
-            while self.commands and not self.awaits_data:
-                self._perform(self.commands.popleft())
-            return False
+        needed = 1 if batch is None else self.trainer.tokens(batch)
+        unused = self.tokens + needed <= self._until_tokens
+        late = batch is None and unused and self.awaits_data
+        able = unused and (batch is not None or late)
         limit_steps = self._until_steps
-        self.waiting = limit_steps is not None and self.steps >= limit_steps
-        return not self.waiting
+        self.waiting = able and limit_steps is not None and self.steps >= limit_steps
+        self.late = late and not self.waiting
+        if not able or self.late:
+            self._clock.stood_still()
+        while self.commands and not able:
+            self._perform(self.commands.popleft())
+        return able and not (self.late or self.waiting)
 
     def _fetch(self) -> object | None:
         """The next batch of the leases; None if there is none at the moment."""

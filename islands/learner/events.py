@@ -175,7 +175,8 @@ class Idled:
     """Compute stopped at a boundary: it has no quota or no data, or was told to stop.
 
     `order` is that of the newest `AllowSteps` that compute knew. `waiting` says that it has quota
-    and data, and that only `AllowSteps.until_steps` keeps it from stepping.
+    and data, and that only `AllowSteps.until_steps` keeps it from stepping; `late` that it has
+    quota and leases, and that its next batch has not been read yet.
     """
 
     steps: int
@@ -183,6 +184,7 @@ class Idled:
     leases: tuple[Lease, ...]
     order: int
     waiting: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

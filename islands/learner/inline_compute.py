@@ -65,6 +65,7 @@ class InlineCompute:
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._asking: asyncio.TimerHandle | None = None
         self._stopped = False
+        self._why = (False, False)  # it stands still, as was told last
         self._ready = False
 
     @property
@@ -114,8 +115,10 @@ class InlineCompute:
             self._post(finished)
         if self._stopped:
             return
-        if not working and (finished is not None or allowed):
+        why = (self._engine.waiting, self._engine.late)
+        if not working and (finished is not None or allowed or why != self._why):
             self._post(idled(self._engine))
+            self._why = why
         if self._engine.unread:
             self._wake()
         if not working and self._engine.awaits_data and self._asking is None:

@@ -45,7 +45,7 @@ def allow(core: Core) -> None:
         until_tokens = core.origin_tokens + core.quota_tokens
         core.allow_steps(until_tokens, core.leases)
         core.idle = core.idle and until_tokens - core.tokens < core.batch_tokens
-        core.waiting = core.waiting and core.idle
+        core.waiting, core.late = core.waiting and core.idle, core.late and core.idle
 
 
 def take_final_round(core: Core, epoch: int) -> None:
@@ -76,7 +76,7 @@ def take_ready(core: Core, batch_tokens: int) -> None:
 def take_step(core: Core, event: StepFinished) -> None:
     """Count a completed step; a report is due every `report_interval_steps`."""
     core.steps, core.tokens = event.steps, event.tokens
-    core.idle, core.waiting = False, False
+    core.idle, core.waiting, core.late = False, False, False
     core.step_time_s = event.step_time_s
     core.pulls.stepped()
     _take_positions(core, event.leases)
@@ -92,8 +92,9 @@ def take_idle(core: Core, event: Idled) -> None:
     core.steps, core.tokens = event.steps, event.tokens
     _take_positions(core, event.leases)
     if event.order == core.order:
-        core.idle, core.waiting = True, event.waiting
+        core.idle, core.waiting, core.late = True, event.waiting, event.late
         core.report_due = True
+        _pass_over(core)
 
 
 def _take_positions(core: Core, leases: tuple[Lease, ...]) -> None:
@@ -133,6 +134,27 @@ def take_update(core: Core, event: UpdateArrived) -> None:
             at_steps=_adopt_at(core, update),
         )
     )
+    _pass_over(core)
+
+
+def _pass_over(core: Core) -> None:
+    """Wait no more for rounds that passed this learner by, if the value of a later one is here.
+
+    The oldest round that it waits for may have been lost with a syncer, or abandoned. What it has
+    contributed to and has no fate yet is waited for.
+    """
+    synchrony = core.synchrony
+    if synchrony is None or not core.waiting:
+        return
+    oldest = synchrony.settled + 1
+    sent = (sent for account in core.accounts for sent in account.sent)
+    if any((one.epoch, one.round) == (core.epoch_seen, oldest) for one in sent):
+        return
+    here = [update.round for queue in core.adopting.values() for update in queue]
+    later = [round_ for round_ in here if round_ > oldest]
+    if later:
+        synchrony.settle(min(later) - 1, core.steps)
+        allow(core)
 
 
 def _adopt_at(core: Core, update: FragmentUpdate) -> int:

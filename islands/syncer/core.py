@@ -14,7 +14,7 @@ from islands.errors import InvariantError
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.messages.training import FragmentUpdate, LeaseGranted, Merged
 from islands.settings.interval import interval_steps_at
-from islands.settings.run import OVERLAP_LEAST, Automatic, RunSettings
+from islands.settings.run import OVERLAP_LEAST, Automatic, LearnerWaits, RunSettings
 from islands.syncer.actions import Action, Send, SendValue, WriteJournal
 from islands.syncer.admission import NormGauge
 from islands.syncer.divergence import Divergences
@@ -350,19 +350,29 @@ class Core:
     def pace_allows(self) -> bool:
         """Return whether enough steps were done for one more round (`pace.py`).
 
-        A learner that waits for a merge steps no further. So if the one that sets the pace waits,
-        with all values adopted and no round open, a round is due, whatever was counted.
+        A learner that waits for a merge steps no further. So if no ready learner steps, no round is
+        open, and one waits though it has adopted all values, a round is due, whatever was counted.
         """
         self.take_in()
         return self.pace.ready() or (not self.rounds and self._waits_in_vain())
 
     def _waits_in_vain(self) -> bool:
-        setter = self.pace.setter()
-        if setter is None or self.learners[setter].phase is not Phase.WAITING:
+        if self.settings.learner_waits is LearnerWaits.NEVER:
             return False
-        told = self.learners[setter].progress.fragments
-        newest = (None if each is None else each.version for each in self.published)
-        return all(mine.version == version for mine, version in zip(told, newest, strict=True))
+        ready = self.pace.ranked
+
+        def steps(learner: LearnerRecord) -> bool:
+            return learner.name in ready and learner.phase is Phase.STEPPING
+
+        def waits(learner: LearnerRecord) -> bool:
+            mine = (learner.holds(index) for index in range(self.fragments))
+            newest = (None if each is None else each.version for each in self.published)
+            waiting = learner.name in ready and learner.phase is Phase.WAITING
+            return waiting and all(held == new for held, new in zip(mine, newest, strict=True))
+
+        return not self.any_learner("ready and stepping", steps) and self.any_learner(
+            "ready and waiting in vain", waits
+        )
 
     def merged_version(self, name: LearnerName, fragment: int) -> Version | None:
         """Return the version that contains the learner's last merged contribution."""
