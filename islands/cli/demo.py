@@ -38,7 +38,9 @@ def run(options: DemoOptions, _: Common) -> int:
     if code == 0 and options.compare:
         from islands.cli.screen import Screen
 
-        Screen().say(f"\n{comparison(hub, options.learners)}")
+        screen = Screen()
+        screen.say("\nNow data-parallel training on as many tokens; it takes about as long.")
+        screen.say(comparison(hub, options.learners))
     return code
 
 

@@ -166,7 +166,10 @@ def estimate(
     sizes = [fragment.size * VALUE_BYTES for fragment in layout.fragments]
     value = sum(sizes)
     outer = value * state_values(settings.outer)
-    sent = [size_bytes(fragment.size, settings.precision) for fragment in layout.fragments]
+    sent = [
+        size_bytes(fragment.size, settings.precision, fragment.averages)
+        for fragment in layout.fragments
+    ]
     taken = value // 2 if settings.precision.of_snapshots == "bfloat16" else value
     rounds_open = settings.open_rounds_max(fragments)
     recorded = value * (learners + 1) if settings.record_contributions else 0

@@ -168,6 +168,12 @@ class Fragment:
         """The merge units: one per piece, a piece of a stack cut between its entries first."""
         return tuple(unit for piece in self.pieces for unit in _units(piece))
 
+    @property
+    def averages(self) -> tuple[tuple[int, int], ...]:
+        """The ranges, from and to, that hold running averages rather than parameters."""
+        held = [piece for piece in self.pieces if piece.role is Role.STATE]
+        return tuple((piece.offset, piece.offset + piece.size) for piece in held)
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

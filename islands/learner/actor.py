@@ -141,7 +141,11 @@ class LearnerActor(RoleActor[Item]):
             read_kept=(lambda: None) if kept is None else kept.read,
         )
         settings = context.settings
-        self._feedback = ErrorFeedback(settings.precision, keeps=settings.keeps_residuals)
+        self._feedback = ErrorFeedback(
+            settings.precision,
+            keeps=settings.keeps_residuals,
+            exact=[fragment.averages for fragment in context.layout.fragments],
+        )
         self._figures = Figures(f"{rng.getrandbits(64):016x}")
         self._contributed = 0
         self._told = (0, 0)

@@ -105,10 +105,9 @@ def _least_steps(core: Core, pull: PullFragment) -> int:
     """Return the least total of steps that the answer to a pull must hold."""
     synchrony = core.synchrony
     if synchrony is not None and synchrony.anchor is not None and (core.waiting or not core.idle):
-        due = synchrony.due(pull.ticket.round)
+        due = max(synchrony.due(pull.ticket.round), core.first_contribution(pull.fragment))
         return min(due, core.steps) if core.waiting else due
-    account = core.accounts[pull.fragment]
-    return core.steps if core.idle else core.origin_steps + account.base_steps + 1
+    return core.steps if core.idle else core.first_contribution(pull.fragment)
 
 
 def _answer(core: Core, pull: PullFragment) -> None:

@@ -46,7 +46,8 @@ class Core:
     """All that a learner knows.
 
     `steps` and `tokens` are compute's totals at the last boundary that it reported. `adopting`
-    holds, per fragment, the updates that wait for a boundary. `ready` says that compute has
+    holds, per fragment, the updates that wait for a boundary, and `adopt_at` the round of each with
+    the total of steps that compute was told for it. `ready` says that compute has
     compiled, `idle` that it stands still, `allowed` that this incarnation has been allowed a step,
     `closing` that the run ends, and `paused` that an operator paused it. `waiting` says that
     compute stands still only until a merge, `late` only until its next batch is read; `synchrony`
@@ -71,6 +72,7 @@ class Core:
     idle: bool = True
     waiting: bool = False
     late: bool = False
+    waiting_since_s: float = 0.0
     allowed: bool = False
     steps: int = 0
     tokens: int = 0
@@ -81,6 +83,7 @@ class Core:
     quota_tokens: int = 0
     leases: tuple[Lease, ...] = ()
     adopting: dict[int, list[FragmentUpdate]] = field(default_factory=dict)
+    adopt_at: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     planned: PlanSnapshots = field(default_factory=lambda: PlanSnapshots(()))
     reported_steps: int = 0
     reported_s: float = 0.0
@@ -127,8 +130,26 @@ class Core:
     def allow_steps(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
         """Let compute step until it has processed so many tokens; replaces any earlier limit."""
         self.order += 1
-        until_steps = None if self.synchrony is None else self.synchrony.until_steps
-        self.actions.append(AllowSteps(until_tokens, leases, self.order, until_steps))
+        self.actions.append(AllowSteps(until_tokens, leases, self.order, self.until_steps))
+
+    @property
+    def until_steps(self) -> int | None:
+        """The total of steps at which compute is to wait for a merge; None if it never waits.
+
+        To contribute, a learner needs a step since it adopted its base; and where the value that it
+        waits for is here, it may step on to where that is to be adopted.
+        """
+        synchrony = self.synchrony
+        if synchrony is None or synchrony.until_steps is None:
+            return None
+        oldest = synchrony.settled + 1
+        fragment = oldest % self.fragments
+        queued = [at for round_, at in self.adopt_at.get(fragment, []) if round_ == oldest]
+        return max(synchrony.until_steps, self.first_contribution(fragment), *queued)
+
+    def first_contribution(self, fragment: int) -> int:
+        """Return the least total of steps with which the learner has something to contribute."""
+        return self.origin_steps + self.accounts[fragment].base_steps + 1
 
     def progress(self, incarnation: Incarnation) -> Progress:
         """The progress report of this incarnation, as of the last boundary."""

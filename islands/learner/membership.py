@@ -19,7 +19,7 @@ from islands.learner.actions import (
 from islands.learner.core import Core
 from islands.learner.leaving import say_goodbye
 from islands.learner.moments_recovery import start_anew, take_donor
-from islands.learner.training import allow
+from islands.learner.training import allow, pass_over
 from islands.messages.membership import NOT_FINITE, RUN_OVER, Evicted, HeartbeatAck, Joined
 from islands.messages.training import Welcome
 from islands.tape.entry import Record
@@ -48,6 +48,7 @@ def take_tick(core: Core, now_s: float, *, compiling: bool) -> None:
         timing.heartbeat_s
     ):
         core.report_due = True
+    pass_over(core)
 
 
 def show_life(core: Core, *, compiling: bool = False) -> None:
@@ -152,6 +153,7 @@ def _begin_anew(core: Core) -> None:
     core.allow_steps(0, ())
     core.accounts = [Account() for _ in core.accounts]
     core.adopting.clear()
+    core.adopt_at.clear()
     core.pulls.forget()
     if core.settings.keeps_residuals:
         core.actions.append(ResetFeedback())

@@ -13,6 +13,9 @@ from islands.learner.moments_recovery import go_fresh, take_up_kept
 from islands.messages.training import FragmentUpdate, LeaseGranted
 from islands.settings.run import Adoption
 
+RESENDS = 2
+"""After the time of so many retransmissions, what was sent and is not decided counts as lost."""
+
 ADOPTING_MAX = 4
 """Updates per fragment that wait for a boundary; compute adopts the newest of them."""
 
@@ -92,9 +95,11 @@ def take_idle(core: Core, event: Idled) -> None:
     core.steps, core.tokens = event.steps, event.tokens
     _take_positions(core, event.leases)
     if event.order == core.order:
+        if event.waiting and not core.waiting:
+            core.waiting_since_s = core.now_s
         core.idle, core.waiting, core.late = True, event.waiting, event.late
         core.report_due = True
-        _pass_over(core)
+        pass_over(core)
 
 
 def _take_positions(core: Core, leases: tuple[Lease, ...]) -> None:
@@ -116,6 +121,9 @@ def take_update(core: Core, event: UpdateArrived) -> None:
     if not event.intact or old or update.epoch < core.epoch_seen or core.incarnation is None:
         return
     core.adopting[update.fragment] = [*queue[1 - ADOPTING_MAX :], update]
+    at_steps = _adopt_at(core, update)
+    known_at = core.adopt_at.get(update.fragment, [])
+    core.adopt_at[update.fragment] = [*known_at[1 - ADOPTING_MAX :], (update.round, at_steps)]
     if core.settings.keeps_residuals:
         told = SettleFeedback(update.fragment, update.epoch, update.round, update.merged)
         core.actions.append(told)
@@ -131,26 +139,31 @@ def take_update(core: Core, event: UpdateArrived) -> None:
             merged=update.merged,
             sent=account.payload_of(update.merged) if carry else None,
             local_share=core.settings.local_share if mixes else 0.0,
-            at_steps=_adopt_at(core, update),
+            at_steps=at_steps,
         )
     )
-    _pass_over(core)
+    pass_over(core)
 
 
-def _pass_over(core: Core) -> None:
+def pass_over(core: Core) -> None:
     """Wait no more for rounds that passed this learner by, if the value of a later one is here.
 
-    The oldest round that it waits for may have been lost with a syncer, or abandoned. What it has
-    contributed to and has no fate yet is waited for.
+    The oldest round that it waits for may have been lost with a syncer, or abandoned. If it has
+    contributed to that, it waits for the fate until every message was sent again.
     """
-    synchrony = core.synchrony
+    synchrony, timing = core.synchrony, core.settings.timing
     if synchrony is None or not core.waiting:
         return
     oldest = synchrony.settled + 1
-    sent = (sent for account in core.accounts for sent in account.sent)
-    if any((one.epoch, one.round) == (core.epoch_seen, oldest) for one in sent):
-        return
     here = [update.round for queue in core.adopting.values() for update in queue]
+    if oldest in here:
+        allow(core)
+        return
+    sent = (sent for account in core.accounts for sent in account.sent)
+    under_way = any((one.epoch, one.round) == (core.epoch_seen, oldest) for one in sent)
+    waited_s = core.now_s - core.waiting_since_s
+    if under_way and waited_s < timing.scaled(RESENDS * timing.resend_s):
+        return
     later = [round_ for round_ in here if round_ > oldest]
     if later:
         synchrony.settle(min(later) - 1, core.steps)
@@ -177,6 +190,9 @@ def take_adoption(core: Core, event: ValueAdopted) -> None:
     queue = core.adopting.get(event.fragment, [])
     adopted = [update for update in queue if update.version == event.version]
     core.adopting[event.fragment] = [u for u in queue if u.version > event.version]
+    left = {update.round for update in core.adopting[event.fragment]}
+    known_at = core.adopt_at.get(event.fragment, [])
+    core.adopt_at[event.fragment] = [one for one in known_at if one[0] in left]
     if not adopted:
         return
     whole = core.phase is not Phase.HEALING

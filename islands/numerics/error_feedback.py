@@ -18,12 +18,13 @@ Deviation (ours):
     The residual depends on the contribution's fate; there, all contributions are applied.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.numerics.quantize import decode, encode
+from islands.numerics.quantize import Ranges, decode, encode
 from islands.settings.run import Precision
 
 OPEN_MAX = 2
@@ -50,12 +51,16 @@ class ErrorFeedback:
     Args:
         precision: how contributions are encoded.
         keeps: whether to keep residuals; otherwise contributions are only encoded.
+        exact: by fragment, the ranges that are not encoded (`quantize.encode`); none by default.
     """
 
-    def __init__(self, precision: Precision, *, keeps: bool) -> None:
+    def __init__(
+        self, precision: Precision, *, keeps: bool, exact: Sequence[Ranges] | None = None
+    ) -> None:
         """Start without residuals."""
         self._precision = precision
         self._keeps = keeps
+        self._exact = exact
         self._fragments: dict[int, _Fragment] = {}
 
     def encoded(self, fragment: int, ticket: Ticket, contribution: memoryview) -> memoryview:
@@ -64,14 +69,15 @@ class ErrorFeedback:
         If the ticket was answered before, that answer is void.
         """
         values = np.frombuffer(contribution, np.float32)
+        exact = () if self._exact is None else self._exact[fragment]
         if not self._keeps:
-            return encode(values, self._precision).data.toreadonly()
+            return encode(values, self._precision, exact).data.toreadonly()
         kept = self._fragments.setdefault(fragment, _Fragment())
         kept.open.pop(ticket, None)
         wanted = values if kept.residual is None else values + kept.residual
-        sent = encode(wanted, self._precision)
+        sent = encode(wanted, self._precision, exact)
         with np.errstate(invalid="ignore"):  # what is not finite is refused, and so never applied
-            lost = wanted - decode(sent, wanted.size, self._precision)
+            lost = wanted - decode(sent, wanted.size, self._precision, exact)
         kept.open[ticket] = kept.residual, lost
         while len(kept.open) > OPEN_MAX:
             del kept.open[min(kept.open)]

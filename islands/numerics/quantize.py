@@ -7,12 +7,13 @@ is a new entry of `QUANTIZERS` and nothing else changes. `block_codecs` defines 
 Bytes are little-endian, as every accelerator host is.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 from islands.errors import InvariantError
 from islands.numerics import block_codecs
@@ -20,6 +21,8 @@ from islands.numerics.types import Bytes, Flat
 from islands.settings.run import Precision
 
 # Shapes are checked under test (jaxtyping).
+
+Ranges = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Quantizer:
     size_bytes: Callable[[int], int]
 
 
-def encode(values: Flat, precision: Precision | str) -> Bytes:
+def encode(values: Flat, precision: Precision | str, exact: Ranges = ()) -> Bytes:
     """Encode a fragment for the wire.
 
     bfloat16 keeps 8 bits of mantissa: round to nearest, ties to even, so the relative error is at
@@ -47,15 +50,25 @@ def encode(values: Flat, precision: Precision | str) -> Bytes:
     Args:
         values: float32.
         precision: One of `Precision`, by member or by name.
+        exact: Ranges, from and to, that follow the codes as float32 where the format is encoded on
+            the host: running averages, of which a variance must not become negative.
 
     Returns:
         A flat buffer of `size_bytes(n, precision)`; a view of `values` where nothing changes.
     """
-    return QUANTIZERS[Precision(precision)].encode(values)
+    quantizer = QUANTIZERS[Precision(precision)]
+    if not (exact and Precision(precision).on_host):
+        return quantizer.encode(values)
+    coded = _outside(values.size, exact)
+    kept = np.ascontiguousarray(values[~coded]).view(np.uint8)
+    return np.concatenate([quantizer.encode(values[coded]), kept])
 
 
 def decode(
-    buffer: bytes | bytearray | memoryview | Bytes, size: int, precision: Precision | str
+    buffer: bytes | bytearray | memoryview | Bytes,
+    size: int,
+    precision: Precision | str,
+    exact: Ranges = (),
 ) -> Flat:
     """Decode a fragment from the wire; exact for every format, whose values are all float32.
 
@@ -63,6 +76,7 @@ def decode(
         buffer: The result of `encode`, in any object with the buffer protocol.
         size: Number of elements, from the receiver's own layout.
         precision: See `encode`.
+        exact: See `encode`.
 
     Returns:
         float32 values; a read-only view of the buffer where nothing changes.
@@ -73,14 +87,33 @@ def decode(
     """
     quantizer = QUANTIZERS[Precision(precision)]
     codes = np.frombuffer(buffer, np.uint8)
-    if codes.size != quantizer.size_bytes(size):
+    if codes.size != size_bytes(size, precision, exact):
         raise InvariantError(f"{codes.size} bytes are not {size} elements in {precision}")
-    return quantizer.decode(codes, size)
+    if not (exact and Precision(precision).on_host):
+        return quantizer.decode(codes, size)
+    coded, kept = _outside(size, exact), _elements(exact)
+    values = np.empty(size, np.float32)
+    values[coded] = quantizer.decode(codes[: codes.size - 4 * kept], size - kept)
+    values[~coded] = np.frombuffer(codes[codes.size - 4 * kept :].tobytes(), np.float32)
+    return values
 
 
-def size_bytes(size: int, precision: Precision | str) -> int:
+def size_bytes(size: int, precision: Precision | str, exact: Ranges = ()) -> int:
     """Return the length of the encoding of `size` elements, in bytes."""
-    return QUANTIZERS[Precision(precision)].size_bytes(size)
+    kept = _elements(exact) if Precision(precision).on_host else 0
+    return QUANTIZERS[Precision(precision)].size_bytes(size - kept) + 4 * kept
+
+
+def _elements(exact: Ranges) -> int:
+    return sum(stop - start for start, stop in exact)
+
+
+def _outside(size: int, exact: Ranges) -> NDArray[np.bool_]:
+    """Return a mask of the elements that lie in none of the ranges."""
+    mask = np.ones(size, np.bool_)
+    for start, stop in exact:
+        mask[start:stop] = False
+    return mask
 
 
 def warm_up(precision: Precision) -> None:

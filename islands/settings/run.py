@@ -274,6 +274,12 @@ class RunSettings:
             raise SettingsError(f"trim is {self.trim}; it must be above 0, and below {TRIM_BELOW}")
         self._check_interval()
         self._check_waiting()
+        if self.merge_moments and self.anchor is Anchor.BASE:
+            message = (
+                "anchor is base; where merge_moments is set it must be current, for an old base "
+                "says nothing of present moments"
+            )
+            raise SettingsError(message)
         self._check_timing()
 
     def _check_interval(self) -> None:
@@ -341,8 +347,12 @@ class RunSettings:
 
     @property
     def quorum_least(self) -> int:
-        """Least number of contributions with which a round may close."""
-        return self.quorum if isinstance(self.quorum, int) else 1
+        """Least number of contributions with which a round may close.
+
+        Where learners wait, those that have no quota left must not hold the others up.
+        """
+        waits = self.learner_waits is LearnerWaits.AT_TAU
+        return self.quorum if isinstance(self.quorum, int) and not waits else 1
 
     @property
     def overlap_steps_max(self) -> int:

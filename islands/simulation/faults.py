@@ -30,9 +30,11 @@ from islands.settings.run import (
     Adoption,
     Anchor,
     Automatic,
+    LearnerWaits,
     MergeRule,
     OuterSchedule,
     OuterSettings,
+    PaceBy,
     Precision,
     RunSettings,
     Timing,
@@ -212,6 +214,12 @@ ROBUST = 0.25
 OTHER_OUTER = 0.15
 """Share of scenarios with each of the other outer steps."""
 
+SLOWER_BY_WAITING = 4.0
+"""By how much a run may take longer whose learners take a few steps and then wait for a merge."""
+
+WAITING = 0.15
+"""Share of scenarios whose learners wait for merges."""
+
 WITH_FEEDBACK = 0.8
 """Share of the runs with a codec on the host that have error feedback."""
 
@@ -250,6 +258,7 @@ def draw(seed: int) -> Scenario:
     outer = _draw_outer(random.Random(f"outer {seed}"), settings)
     settings = replace(settings, adoption=adoption, outer=outer)
     settings = _with_codec(random.Random(f"codec {seed}"), settings)
+    settings = _waiting(random.Random(f"waiting {seed}"), settings)
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
@@ -262,6 +271,8 @@ def draw(seed: int) -> Scenario:
     faults = tuple(sorted(drawn, key=lambda fault: fault.at_s))
     slowest_s = max(host.step_s for host in hosts.values())
     limit_s = heal_s + 60.0 + 6 * heal_s + 200 * slowest_s
+    if settings.learner_waits is LearnerWaits.AT_TAU:
+        limit_s *= SLOWER_BY_WAITING
     work_s = rng.choice(((0.0005, 0.004), (0.0005, 0.004), (0.005, 0.05)))
     shards = rng.choice((8, 16))
     piece_bytes = moments.choice(MOMENT_PIECES_BYTES)
@@ -321,6 +332,19 @@ def _draw_settings(rng: random.Random, learners: int, *, budget_tokens: int) -> 
         learning_rate=0.02,
         timing=Timing(patience=rng.choice((0.1, 0.2, 0.3))),
         seed=rng.randrange(1000),
+    )
+
+
+def _waiting(rng: random.Random, settings: RunSettings) -> RunSettings:
+    """Have the learners of some runs wait for merges, with the overlap and pace that this needs."""
+    if rng.random() >= WAITING:
+        return settings
+    overlap_steps = rng.randrange(min(5, settings.interval_steps))
+    return replace(
+        settings,
+        learner_waits=LearnerWaits.AT_TAU,
+        overlap_steps=overlap_steps,
+        pace_by=rng.choice(tuple(PaceBy)),
     )
 
 

@@ -361,18 +361,23 @@ class Core:
             return False
         ready = self.pace.ranked
 
-        def steps(learner: LearnerRecord) -> bool:
-            return learner.name in ready and learner.phase is Phase.STEPPING
-
         def waits(learner: LearnerRecord) -> bool:
             mine = (learner.holds(index) for index in range(self.fragments))
             newest = (None if each is None else each.version for each in self.published)
             waiting = learner.name in ready and learner.phase is Phase.WAITING
             return waiting and all(held == new for held, new in zip(mine, newest, strict=True))
 
-        return not self.any_learner("ready and stepping", steps) and self.any_learner(
-            "ready and waiting in vain", waits
-        )
+        return self.nobody_steps() and self.any_learner("ready and waiting in vain", waits)
+
+    def nobody_steps(self) -> bool:
+        """Return whether no ready learner steps: nobody has more to contribute before a merge."""
+        self.take_in()
+        ready = self.pace.ranked
+
+        def steps(learner: LearnerRecord) -> bool:
+            return learner.name in ready and learner.phase is Phase.STEPPING
+
+        return not self.any_learner("ready and stepping", steps)
 
     def merged_version(self, name: LearnerName, fragment: int) -> Version | None:
         """Return the version that contains the learner's last merged contribution."""

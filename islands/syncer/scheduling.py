@@ -10,7 +10,7 @@ from statistics import fmean
 from islands.identities import Fate, FragmentIndex, LearnerName, Role, Ticket, Version
 from islands.messages.training import Contribution, ContributionFate, PullFragment, Quarantined
 from islands.settings.learning_rate import learning_rate
-from islands.settings.run import Automatic
+from islands.settings.run import Automatic, LearnerWaits
 from islands.syncer.actions import BeginMerge, DropContribution, MergePart, Send
 from islands.syncer.admission import Check, Refusal, refusal
 from islands.syncer.core import Core
@@ -298,6 +298,19 @@ def close_rounds(core: Core, now_s: float) -> None:
             _ask_newly_eligible(core, round_, now_s)
             if round_.quorum is None and not round_.awaited:
                 abandon(core, round_, now_s, "nobody has anything to contribute")
+            elif _waits_in_vain(core, round_):
+                round_.quorum = len(round_.arrived)
+                _close(core, round_, now_s)
+
+
+def _waits_in_vain(core: Core, round_: Round) -> bool:
+    """Return whether who contributed waits for a merge that nobody else will contribute to.
+
+    Where learners wait, those that have no quota left would otherwise hold the others up.
+    """
+    if core.settings.learner_waits is LearnerWaits.NEVER or core.closing is not None:
+        return False
+    return bool(round_.arrived) and not round_.awaited and core.nobody_steps()
 
 
 def _give_up(core: Core, round_: Round, now_s: float) -> None:

@@ -72,6 +72,7 @@ class Vault:
         self._averaged = settings.merge is MergeRule.AVERAGE
         self._trim = share_trimmed(settings.merge, settings.trim)
         self._units = [self._units_of(index) for index in range(len(layout.fragments))]
+        self._averages = [fragment.averages for fragment in layout.fragments]
         self._shelves: list[_FragmentValues] = [_FragmentValues({}, {}) for _ in layout.fragments]
         self._seeds: dict[tuple[int, LearnerName, Incarnation], _Seed] = {}
         self._waiting: dict[Ticket, dict[int, Measured]] = {}
@@ -101,14 +102,16 @@ class Vault:
         nothing = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)
         if not 0 <= contribution.fragment < len(self._shelves) or len(payload) != 1:
             return nothing, None
-        size = self._layout.fragments[contribution.fragment].size
-        precision = contribution.precision
-        if precision not in set(Precision) or payload[0].nbytes != size_bytes(size, precision):
+        fragment, precision = self._layout.fragments[contribution.fragment], contribution.precision
+        size, exact = fragment.size, self._averages[contribution.fragment]
+        known = precision in set(Precision)
+        if not known or payload[0].nbytes != size_bytes(size, precision, exact):
             return nothing, None
         if digest(payload[0]) != contribution.digest:
             return replace(nothing, schema_ok=True), None
         units = self._units[contribution.fragment]
-        measured = measure(decode(payload[0], size, precision), units)  # type: ignore[arg-type]
+        values = decode(payload[0], size, precision, exact)
+        measured = measure(values, units)  # type: ignore[arg-type]
         check = Check(schema_ok=True, digest_ok=True, finite=measured.finite, norm=measured.norm)
         return check, measured
 

@@ -37,6 +37,9 @@ from islands.training.task_trace import (
 )
 from islands.training.trainer import MOMENT_PIECE_BYTES
 
+SQUARES = frozenset(("nu", "nu_max", "v", "v_row", "v_col", "sum_of_squares"))
+"""Names of Optax for averages of squares, which are never negative."""
+
 
 class CompiledSteps:
     """Shapes, layout and compiled functions of a task.
@@ -88,6 +91,11 @@ class CompiledSteps:
             jax.eval_shape(self._first_moments, shapes[0]) if merges_moments else ()
         )
         self._merged = [_is_moment(leaf) for _, leaf in flat]
+        self._squares = [
+            not SQUARES.isdisjoint(path_of(keys).split("/"))
+            for (keys, _), merged in zip(flat, self._merged, strict=True)
+            if merged
+        ]
         leaves += [
             Leaf(MOMENTS_PREFIX + path_of(keys), tuple(x.shape), str(x.dtype), LeafRole.STATE)
             for (keys, x), merged in zip(flat, self._merged, strict=True)
@@ -120,6 +128,10 @@ class CompiledSteps:
         if any(self._merged):
             moments = self._split_moments(self._whole_moments(trainable))[0]
         return (*trainable, *averaged, *moments), frozen, carried
+
+    def trained(self, local: Sequence[PyTree]) -> Sequence[PyTree]:
+        """Return the local leaves that are parameters."""
+        return local[: self._trained]
 
     @property
     def freezes(self) -> bool:
@@ -217,10 +229,15 @@ class CompiledSteps:
         return tuple(x for x, merged in pairs if merged), tuple(x for x, m in pairs if not m)
 
     def _join_moments(self, local: Leaves, optimizer_state: PyTree) -> PyTree:
-        """Rebuild the optimizer's state that `_split_moments` took apart."""
+        """Rebuild the optimizer's state that `_split_moments` took apart.
+
+        The average of squares that are nearly 0 may be rounded below 0, and must have a root.
+        """
         if not any(self._merged):
             return optimizer_state
-        one, other = iter(local[self._kept :]), iter(optimizer_state)
+        moments = zip(self._squares, local[self._kept :], strict=True)
+        one = (jnp.maximum(x, 0) if square else x for square, x in moments)
+        other = iter(optimizer_state)
         leaves = [next(one if merged else other) for merged in self._merged]
         return jax.tree.unflatten(self._moments_treedef, leaves)
 

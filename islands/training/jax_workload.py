@@ -62,7 +62,7 @@ class JaxWorkload(Workload):
             parameters=trained + _bytes_of(frozen),
             base=VALUE_BYTES * program.layout.size,
             moments=_bytes_of((moments, carried)),
-            gradients=trained,
+            gradients=_bytes_of(program.trained(local)),
             jax=True,
         )
 

@@ -86,3 +86,26 @@ def test_any_buffer_can_be_decoded(kind: type[bytes]) -> None:
 def test_every_precision_of_the_settings_can_be_coded() -> None:
     """No setting is accepted that the wire cannot carry."""
     assert set(QUANTIZERS) == set(Precision)
+
+
+@pytest.mark.parametrize("precision", Precision)
+@pytest.mark.parametrize("exact", [((3, 700),), ((0, 1), (256, 300), (999, 1000)), ((0, 1000),)])
+def test_ranges_that_hold_running_averages_are_not_coarsened(
+    precision: Precision, exact: tuple[tuple[int, int], ...]
+) -> None:
+    """They come back to the bit, and the others as if they had been coded alone."""
+    values = np.random.default_rng(3).standard_normal(1000).astype(np.float32) ** 3
+    coded = encode(values, precision, exact)
+    assert coded.size == size_bytes(1000, precision, exact)
+    found = decode(coded, 1000, precision, exact)
+    kept = np.zeros(1000, np.bool_)
+    for start, stop in exact:
+        kept[start:stop] = True
+    if precision.on_host:
+        np.testing.assert_array_equal(found[kept], values[kept])
+        alone = decode(encode(values[~kept], precision), int((~kept).sum()), precision)
+        np.testing.assert_array_equal(found[~kept], alone)
+    else:
+        np.testing.assert_array_equal(found, decode(encode(values, precision), 1000, precision))
+    with pytest.raises(InvariantError, match="bytes"):
+        decode(coded[:-1], 1000, precision, exact)

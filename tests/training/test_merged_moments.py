@@ -9,8 +9,12 @@ import optax
 import pytest
 
 from islands.data.shards import ShardKey
+from islands.errors import SettingsError
 from islands.layout.leaves import MOMENTS_PREFIX, Role
-from islands.settings.run import Adoption
+from islands.settings.run import Adoption, Anchor, RunSettings
+from islands.settings.study import StudyOptions
+from islands.study.cells import trials_of
+from islands.study.trial import play
 from islands.training.export import load_model, write_model
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.warm_start import read_values
@@ -124,3 +128,41 @@ def test_a_file_of_parameters_has_no_moments_and_a_run_begins_without_them(tmp_p
     np.testing.assert_array_equal(begun.pop("weight"), weight)
     assert len(begun) == 2
     assert not any(array.any() for array in begun.values())
+
+
+def test_a_square_that_was_rounded_below_zero_counts_as_zero() -> None:
+    """The average of decayed squares may miss 0 by an ulp, and Adam takes its root."""
+    trainer = made()
+    train(trainer, 2)
+    for index, fragment in enumerate(trainer.layout.fragments):
+        value = trainer.value(index).copy()
+        for piece in fragment.pieces:
+            if "/nu/" in trainer.layout.leaves[piece.leaf].path:
+                value[piece.offset : piece.offset + piece.size] = -1e-9
+        trainer.adopt(index, value)
+    losses = train(trainer, 3)
+    assert np.isfinite(losses).all()
+    assert trainer.finite()
+
+
+def test_moments_are_merged_against_the_present_value_alone() -> None:
+    """An old base says nothing of them: the difference of two may exceed what is published."""
+    with pytest.raises(SettingsError, match="anchor is base; where merge_moments is set"):
+        RunSettings(merge_moments=True, anchor=Anchor.BASE)
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp4", "two_bit"])
+def test_a_run_with_coarse_contributions_keeps_its_moments_exact(precision: str) -> None:
+    """A codec knows no sign: squares would become negative, and the next loss no number."""
+    settings = {"merge_moments": True, "precision": precision, "adoption": "overwrite"}
+    options = StudyOptions(
+        task="tests.training.test_merged_moments:ByAdam",
+        tokens=1600,
+        seeds=(0,),
+        run=RunSettings(learning_rate=0.05, warmup_steps=5, fragments=1, interval_steps=6),
+        cells={"cell": {"learners": 2, "run": {**settings, "quorum": None, "merge": "average"}}},
+    )
+    (trial,) = trials_of(options)
+    result = play(trial)
+    assert (result.tokens, result.reason) == (1600, "tokens")
+    assert result.figures["loss"] < 0.1 * result.curve[0][2]["loss"]
