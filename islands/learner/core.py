@@ -147,6 +147,11 @@ class Core:
         queued = [at for round_, at in self.adopt_at.get(fragment, []) if round_ == oldest]
         return max(synchrony.until_steps, self.first_contribution(fragment), *queued)
 
+    def under_way(self) -> set[int]:
+        """Return the rounds of this syncer that were contributed to and have no fate yet."""
+        sent = (one for account in self.accounts for one in account.sent)
+        return {one.round for one in sent if one.epoch == self.epoch_seen}
+
     def first_contribution(self, fragment: int) -> int:
         """Return the least total of steps with which the learner has something to contribute."""
         return self.origin_steps + self.accounts[fragment].base_steps + 1

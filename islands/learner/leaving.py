@@ -29,7 +29,7 @@ def take_fate(core: Core, message: ContributionFate) -> None:
     core.decided.append((message.ticket.epoch, message.ticket.round))
     core.pulls.decided(message.fragment)
     if core.synchrony is not None:
-        core.synchrony.settle(message.ticket.round, core.steps)
+        core.synchrony.settle(message.ticket.round, core.steps, core.under_way())
         allow(core)
 
 

@@ -13,7 +13,8 @@ waited for.
 Reference: DiLoCo (arXiv 2311.08105), algorithm 1; Streaming DiLoCo (arXiv 2501.18512), §2.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -24,7 +25,8 @@ class Synchrony:
         interval_steps: H.
         fragments: P.
         overlap_steps: τ, below H.
-        settled: the newest round that is not waited for any more.
+        settled: the newest round up to which none is waited for any more.
+        beyond: later rounds that are not waited for, whose values overtook those of earlier ones.
         anchor: a round, and the total at which it was due, from which other rounds are counted;
             None until the learner may step.
     """
@@ -33,6 +35,7 @@ class Synchrony:
     fragments: int
     overlap_steps: int
     settled: int = -1
+    beyond: set[int] = field(default_factory=set)
     anchor: tuple[int, int] | None = None
 
     def begin(self, steps: int) -> None:
@@ -42,6 +45,7 @@ class Synchrony:
     def end(self) -> None:
         """Forget the anchor, as an incarnation ends; rounds are counted from the next one's."""
         self.settled, self.anchor = -1, None
+        self.beyond.clear()
 
     def due(self, round_: int) -> int:
         """Return the total of steps that the contribution to a round holds: anchor + ⌈n·H/P⌉."""
@@ -55,18 +59,26 @@ class Synchrony:
             return 0
         return self.due(round_) + self.overlap_steps
 
-    def settle(self, round_: int, steps: int) -> None:
-        """Wait no more for a round and those before it: it was adopted, or it will not come.
+    def settle(self, round_: int, steps: int, under_way: Collection[int] = ()) -> None:
+        """Wait no more for a round, which was adopted or will not come, nor for most before it.
 
         Args:
             round_: number of the round.
             steps: compute's total. Before the round was due, the next one is counted from here.
+            under_way: rounds that the learner contributed to and whose fate is not known, which it
+                goes on waiting for.
         """
-        if round_ <= self.settled:
+        if round_ <= self.settled or round_ in self.beyond:
             return
-        self.settled = round_
+        self.beyond.add(round_)
         if self.anchor is not None and steps < self.due(round_):
             self.anchor = round_, steps
+        last = max(self.beyond)
+        while self.settled < last and not (
+            self.settled + 1 in under_way and self.settled + 1 not in self.beyond
+        ):
+            self.settled += 1
+            self.beyond.discard(self.settled)
 
     @property
     def until_steps(self) -> int | None:

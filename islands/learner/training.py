@@ -159,12 +159,11 @@ def pass_over(core: Core) -> None:
     if oldest in here:
         allow(core)
         return
-    sent = (sent for account in core.accounts for sent in account.sent)
-    under_way = any((one.epoch, one.round) == (core.epoch_seen, oldest) for one in sent)
     waited_s = core.now_s - core.waiting_since_s
-    if under_way and waited_s < timing.scaled(RESENDS * timing.resend_s):
+    patient = waited_s < timing.scaled(RESENDS * timing.resend_s)
+    if patient and oldest in core.under_way():
         return
-    later = [round_ for round_ in here if round_ > oldest]
+    later = [round_ for round_ in (*here, *synchrony.beyond) if round_ > oldest]
     if later:
         synchrony.settle(min(later) - 1, core.steps)
         allow(core)
@@ -206,7 +205,7 @@ def take_adoption(core: Core, event: ValueAdopted) -> None:
         account.adopt(adopted[0], steps=steps, tokens=tokens)
     core.report_due |= whole or core.phase is not Phase.HEALING
     if core.synchrony is not None:
-        core.synchrony.settle(adopted[0].round, core.steps)
+        core.synchrony.settle(adopted[0].round, core.steps, core.under_way())
     if not whole or core.synchrony is not None:
         allow(core)
 
