@@ -12,7 +12,7 @@ Reference: LoRA (2106.09685) §4.1.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import islands
 from islands import TaskState
-from islands.data.windows import ByteBatch
+from islands.data.windows import TokenBatch
 from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.training.task import path_of
 
@@ -68,7 +68,7 @@ class Lora(StdlibBytes):
         return super().stack(path.removeprefix("adapters/"))
 
     def loss(
-        self, params: PyTree, state: PyTree, batch: ByteBatch, key: PRNGKeyArray
+        self, params: PyTree, state: PyTree, batch: TokenBatch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree]:
         """The default task's, of the adapted decoder."""
         return super().loss(self.adapted(params), state, batch, key)
@@ -77,9 +77,18 @@ class Lora(StdlibBytes):
         """The default task's, of the adapted decoder."""
         return super().evaluate(self.adapted(params), state)
 
-    def sample(self, params: PyTree, prompt: bytes, count: int) -> bytes:
+    def sample(
+        self,
+        params: PyTree,
+        prompt: bytes,
+        count: int,
+        *,
+        temperature: float = 0.8,
+        seed: int = 0,
+    ) -> Iterator[bytes]:
         """The default task's, of the adapted decoder."""
-        return super().sample(self.adapted(params), prompt, count)
+        adapted = self.adapted(params)
+        return super().sample(adapted, prompt, count, temperature=temperature, seed=seed)
 
     def labels(self) -> Mapping[str, str]:
         """Hosts must also have the same base."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import yaml
@@ -25,7 +26,7 @@ from islands.training.export import write_model
 from islands.training.factory import make
 from islands.training.jax_settings import cpu_environment
 from islands.training.jax_trainer import JaxTrainer
-from islands.training.task import Task
+from islands.training.task import Sampler, Task
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -119,6 +120,21 @@ def test_adapters_start_from_the_base_and_are_all_that_is_merged(tmp_path: Path)
     assert losses[-1] < losses[0] - 0.05
     untrained = trainer_of("lora:Lora", {**adapted, "base": ""})
     assert untrained.layout.fingerprint != trainer.layout.fingerprint
+
+
+def test_adapters_continue_a_text_as_their_base_does_until_they_are_trained() -> None:
+    """`islands generate` works on them: it gets the added bytes alone, B being zero at first."""
+    settings = {"decoder": "0.05M", "length": 16}
+    adapted = make("lora:Lora", settings)
+    plain = make("islands.tasks.stdlib_bytes:StdlibBytes", settings)
+    assert isinstance(adapted, Sampler)
+    assert isinstance(plain, Sampler)
+    assert isinstance(adapted, Task)
+    params = adapted.init(jax.random.key(0)).params
+    found = b"".join(adapted.sample(params, b"def ", 20, temperature=0.5, seed=3))
+    told = plain.sample(params["base"], b"def ", 20, temperature=0.5, seed=3)
+    assert len(found) == 20
+    assert found == b"".join(told)
 
 
 def test_the_hosts_own_file_is_understood() -> None:
