@@ -78,8 +78,10 @@ class Replay:
         """Read the digests on the tape; no record is read yet.
 
         Raises:
-            UserError: the run has recorded nothing.
+            UserError: the run has recorded nothing, or the rule cannot be redone.
         """
+        if rule is not None:
+            _refuse_robust("merge is", rule)
         self._files = record_files(folder)
         self._rule = rule
         self._told = told_digests(folder)
@@ -122,11 +124,7 @@ class Replay:
                 "the run's outer momentum or rate changes in its course; only steady ones can be "
                 "replayed"
             )
-        if settings.merge.robust:
-            raise UserError(
-                f"the run merges by {settings.merge}; only {MergeRule.RADIAL_DIRECTIONAL} and "
-                f"{MergeRule.AVERAGE} can be replayed"
-            )
+        _refuse_robust("the run merges by", settings.merge)
         self._began = began
 
     def _hold(self, held: Held, frame: Frame, found: Findings) -> None:
@@ -199,6 +197,14 @@ class Replay:
         found = digest(as_buffer(published))
         told = self._told.get((merged.fragment, str(merged.version)), found)
         return found == merged.digest == told
+
+
+def _refuse_robust(told: str, rule: MergeRule) -> None:
+    if rule.robust:
+        raise UserError(
+            f"{told} {rule}; only {MergeRule.RADIAL_DIRECTIONAL} and {MergeRule.AVERAGE} can be "
+            "replayed"
+        )
 
 
 def relative_error(redone: Doubles, published: NDArray[np.float32]) -> float:

@@ -129,7 +129,8 @@ class ReplayOptions:
     Args:
         folder: folder of the run, which was started with --run.record_contributions.
         merges: how many merges are redone, from the first; by default all.
-        merge: merge rule in place of the run's own, to see by how much it would be off.
+        merge: merge rule in place of the run's own, rda or average, to see by how much it would
+            be off.
         json: whether to print one JSON object with every merge.
     """
 

@@ -186,6 +186,17 @@ def test_the_command_tells_the_worst_version(
     assert (found["right"], len(found["merges"]), found["gaps"]) == (True, 4, [])
 
 
+@pytest.mark.parametrize("rule", [rule for rule in MergeRule if rule.robust])
+def test_a_robust_rule_in_place_of_the_runs_own_is_refused(
+    recorded: Path, rule: MergeRule, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its merges would be redone by another rule, and be found as published."""
+    assert main(["replay", str(recorded), "--merge", rule]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"merge is {rule}; only rda and average can be replayed" in told.err
+
+
 def test_a_run_without_a_record_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With the setting that makes one; by default nothing is recorded."""
     settings = replace(SETTINGS, budget_tokens=500, record_contributions=False)
