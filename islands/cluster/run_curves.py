@@ -1,8 +1,8 @@
 """Read the curves of a run from the `metrics.jsonl` of its folder.
 
-The run may go on meanwhile, so the last line may be half written. A restarted hub counts its times
-from zero again; here they go on from the last time of the start before, so the time in which no hub
-ran is left out.
+The run may go on meanwhile, so the last line may be half written; so is the line at which a hub was
+killed, after which the next one began a new line. A restarted hub counts its times from zero again;
+here they go on from the last time of the start before, so the time in which no hub ran is left out.
 """
 
 from collections.abc import Iterator
@@ -55,8 +55,8 @@ def curves_of(folder: Path) -> RunCurves:
     """Read the curves of a run.
 
     Raises:
-        UserError: there is no such folder, or no run in it, or a line cannot be read, or no
-            learner has stepped yet.
+        UserError: there is no such folder, or no run in it, or none of its lines can be read, or
+            no learner has stepped yet.
     """
     require_folder(folder)
     path, found = folder / METRICS_FILE, RunCurves()
@@ -64,7 +64,7 @@ def curves_of(folder: Path) -> RunCurves:
         raise UserError(f"{folder} is not the folder of a run: it has no {METRICS_FILE}")
     losses: dict[str, float] = {}
     earlier_s = last_s = 0.0
-    for place, row in (*_rows(older(path)), *_rows(path)):
+    for place, row in _rows(older(path), path):
         try:
             at_s = earlier_s + _number(row, "at_s")
             if at_s < last_s - RESTART_S:
@@ -100,20 +100,31 @@ def _number(row: Row, name: str) -> float:
     return float(value)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """Read rows with their places; a last line that is only half there is left out.
+def _rows(*paths: Path) -> Iterator[tuple[str, Row]]:
+    """Read rows with their places; lines that are only half there are left out.
 
     Raises:
-        UserError: another line cannot be read.
+        UserError: no line at all can be read.
     """
+    found, damaged = False, ""
+    for place, line in (each for path in paths for each in _lines(path)):
+        try:
+            row = msgspec.json.decode(line, type=Row)
+        except msgspec.MsgspecError as error:
+            damaged = damaged or f"{place} cannot be read, nor can any other: {error}"
+            continue
+        found = True
+        yield place, row
+    if damaged and not found:
+        raise UserError(damaged)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Read the lines that are ended, with their places."""
     try:
         lines = path.read_bytes().split(b"\n") if path.exists() else []
     except OSError as error:
         raise unusable(f"{path} cannot be read", error) from error
     for number, line in enumerate(lines[:-1], 1):
-        place = f"line {number} of {path}"
         if line:
-            try:
-                yield place, msgspec.json.decode(line, type=Row)
-            except msgspec.MsgspecError as error:
-                raise UserError(f"{place} cannot be read: {error}") from error
+            yield f"line {number} of {path}", line

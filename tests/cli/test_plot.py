@@ -60,14 +60,22 @@ def test_times_go_on_over_restarts_and_files_that_were_turned_over(tmp_path: Pat
     assert found.loss.tokens.all()[-2:] == [(50, 1.0), (60, 0.5)]
 
 
-def test_a_run_that_goes_on_may_have_half_a_line(tmp_path: Path) -> None:
-    """Its last line is left out; another that cannot be read is told with its number."""
+def test_a_line_may_be_half_written(tmp_path: Path) -> None:
+    """It is left out: the last one of a run that goes on, and one at which a hub was killed."""
     folder = run_folder(tmp_path / "run", ROWS)
     path = folder / "metrics.jsonl"
     path.write_text(path.read_text() + '{"kind": "st')
     assert len(curves_of(folder).loss.tokens.all()) == 3
-    path.write_text(path.read_text() + "\n")
-    with pytest.raises(UserError, match=r"line 8 of .*metrics.jsonl cannot be read"):
+    path.write_text(path.read_text() + "\n" + json.dumps(step(1.0, "a", 50, 1.0)) + "\n")
+    assert curves_of(folder).loss.tokens.all()[2:] == [(40, 2.0), (50, 1.0)]
+
+
+def test_metrics_without_a_row_are_told_by_their_line(tmp_path: Path) -> None:
+    """The first one that cannot be read, or is no row."""
+    path = run_folder(tmp_path / "run", []) / "metrics.jsonl"
+    folder = path.parent
+    path.write_text('\n{"kind": "st\n{"kind"\n')
+    with pytest.raises(UserError, match=r"line 2 of .*metrics.jsonl cannot be read, nor can any"):
         curves_of(folder)
     path.write_text('{"kind": "step", "at_s": 1}\n')
     with pytest.raises(UserError, match=r"line 1 of .* is no row of metrics: 'loss_smoothed'"):
