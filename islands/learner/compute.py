@@ -190,7 +190,7 @@ class ComputeThread:
     def _run(self) -> None:
         try:
             self._work()
-        except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
+        except BaseException as error:  # noqa: BLE001  the actor reports it and ends the process
             self._tell(ComputeFailed(task_failure(error, "the task failed while it trained")))
         finally:
             self._copier.shutdown(wait=False)

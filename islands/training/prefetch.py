@@ -4,7 +4,8 @@ The thread reads the leased shards in order, one after the other, and keeps at m
 When leases change, it drops what belongs to shards that are no longer held, and what another
 learner has read meanwhile; all else stays.
 
-An error of the user's reader is raised where the batch would have been taken, with its traceback.
+An error of the user's reader is raised where the batch would have been taken, with its traceback;
+also one that ends a thread without a word, such as `SystemExit`.
 """
 
 import threading
@@ -25,7 +26,7 @@ class _Read:
     """A batch that was read, or the end of a shard, or the error that reading ended with."""
 
     taken: Taken
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 class Prefetcher:
@@ -70,7 +71,7 @@ class Prefetcher:
         """Take the oldest batch that was read; never waits.
 
         Raises:
-            Exception: what the user's reader raised.
+            BaseException: what the user's reader raised.
         """
         with self._changed:
             self._wanted = not self._queue
@@ -112,7 +113,7 @@ class Prefetcher:
                         break
                 else:
                     self._keep(lease, _Read(Taken(shard, None, position)), last=True)
-            except Exception as error:  # noqa: BLE001  whoever takes it raises it
+            except BaseException as error:  # noqa: BLE001  whoever takes it raises it
                 self._keep(lease, _Read(Taken(shard, None, position), error), last=True)
 
     def _begin(self) -> Lease | None:

@@ -144,16 +144,16 @@ def task_error(error: Exception, what: str) -> IslandsError:
     return made
 
 
-def task_failure(error: Exception, what: str) -> Exception:
+def task_failure(error: BaseException, what: str) -> Exception:
     """Make an error as `task_error` does, for a failure that may succeed when it is retried.
 
     Args:
         error: error that was raised; it is returned unchanged if it is an `IslandsError`, or has
-            no frame of the user's code.
+            no frame of the user's code; one that is no `Exception`, such as `SystemExit`, never is.
         what: clause that says what failed, for the end of the sentence.
     """
     place = location_of(error)
-    if isinstance(error, IslandsError) or place is None:
+    if isinstance(error, IslandsError) or (place is None and isinstance(error, Exception)):
         return error
     made = TaskFailedError(with_location(place, f"{said(error)}; {what}"))
     made.detail = user_frames(error)

@@ -152,14 +152,18 @@ def test_only_what_may_pass_is_not_the_users_mistake(error: Exception, kind: typ
     asyncio.run(main())
 
 
-def test_a_loader_that_fails_in_the_middle_is_told_by_its_line() -> None:
-    """The process may do better when it is started again, so it is no mistake to be mended."""
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
+def test_a_loader_that_fails_in_the_middle_is_told_by_its_line(kind: type[BaseException]) -> None:
+    """The process may do better when it is started again, so it is no mistake to be mended.
+
+    A loader that exits ends no process, but its thread alone, and is told in the same way.
+    """
 
     class Breaking(NumpyTrainer):
         def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
             for batch, after in super().batches(shard, position):
                 if after > 3 * BATCH:
-                    raise ValueError("record 7 is broken")
+                    raise kind("record 7 is broken")
                 yield batch, after
 
     async def main() -> None:
@@ -170,8 +174,8 @@ def test_a_loader_that_fails_in_the_middle_is_told_by_its_line() -> None:
             told = await device.wait(ComputeFailed)
         assert isinstance(told, ComputeFailed)
         assert isinstance(told.error, TaskFailedError)
-        assert "in batches: ValueError: record 7 is broken" in str(told.error)
-        assert 'raise ValueError("record 7 is broken")' in told.error.detail
+        assert f"in batches: {kind.__name__}: record 7 is broken" in str(told.error)
+        assert 'raise kind("record 7 is broken")' in told.error.detail
         device.end()
 
     asyncio.run(main())

@@ -21,12 +21,13 @@ class Shards:
         self.read: list[tuple[int, int]] = []
         self.allowed = threading.Semaphore(allowed)
         self.broken_at: int | None = None
+        self.error: type[BaseException] = ValueError
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
         for place in range(position, RECORDS):
             assert self.allowed.acquire(timeout=LIMIT_S)
             if place == self.broken_at:
-                raise ValueError(f"record {place} is broken")
+                raise self.error(f"record {place} is broken")
             self.read.append((shard.shard, place))
             yield f"{shard.shard}:{place}", place + 1
 
@@ -139,13 +140,14 @@ def test_it_says_whether_there_is_anything_to_wait_for() -> None:
     reader.source.close()
 
 
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
 def test_an_error_is_raised_where_its_batch_would_have_been_taken(
-    shards: Shards, reader: Reader
+    shards: Shards, reader: Reader, kind: type[BaseException]
 ) -> None:
-    """All batches before it are taken first."""
-    shards.broken_at = 2
+    """All batches before it are taken first; an exit, too, which would end the thread silently."""
+    shards.broken_at, shards.error = 2, kind
     reader.source.follow((Lease(0, 0, 0),))
     assert [reader.take().position for _ in range(2)] == [1, 2]
-    with pytest.raises(ValueError, match="record 2 is broken") as error:
+    with pytest.raises(kind, match="record 2 is broken") as error:
         reader.take()
     assert error.traceback[-1].name == "batches"
