@@ -14,8 +14,15 @@ from islands.numerics.optax_chain import OptaxChain
 from islands.settings.outer import OuterSchedule, OuterSettings
 
 RATE = "learning_rate"
-TRIED = (np.array([1, -1], np.float32), np.array([0.5, 2], np.float32))
-"""A value and a direction with which every optimizer takes a step before it is used."""
+TRIED = (np.array([2, -0.5], np.float32), np.array([0.5, 2], np.float32))
+"""A value and a direction with which every optimizer takes two steps before it is used.
+
+The two are orthogonal, so that a decay of the value leads neither along the direction nor against
+it.
+"""
+
+TRANSFORMATION = ("scale_by_", "_")
+"""How names of optax begin that make a part of an optimizer, which turns no sign."""
 
 MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What optax and JAX raise when an optimizer is given arguments that it cannot use."""
@@ -63,7 +70,9 @@ def _optimizers() -> Mapping[str, Callable[..., optax.GradientTransformation]]:
     return {
         name: each
         for name, each in vars(optax).items()
-        if isinstance(each, (FunctionType, partial)) and RATE in inspect.signature(each).parameters
+        if not name.startswith(TRANSFORMATION)
+        and isinstance(each, (FunctionType, partial))
+        and RATE in inspect.signature(each).parameters
     }
 
 
@@ -82,15 +91,24 @@ def _rate(settings: OuterSettings) -> float | Callable[[object], object]:
 
 
 def _try(chain: OptaxChain, name: str) -> None:
-    """Take one step, and look at what becomes of it.
+    """Take two steps, and look at what becomes of them.
 
     Raises:
-        SettingsError: The step is not finite, or the state has values that are no plain numbers.
+        SettingsError: A step is not finite, or the steps lead uphill, or the state has values that
+            are no plain numbers.
     """
     value, direction = TRIED
-    stepped, state = chain.update(direction, chain.init(value), value)
-    if stepped.dtype != np.float32 or not np.isfinite(stepped).all():
-        raise SettingsError(f"outer.optimizer is {name}; its first step is not finite: {stepped}")
+    stepped, state = value, chain.init(value)
+    for which in ("first", "second"):
+        stepped, state = chain.update(direction, state, stepped)
+        if stepped.dtype != np.float32 or not np.isfinite(stepped).all():
+            told = f"its {which} step is not finite: {stepped}"
+            raise SettingsError(f"outer.optimizer is {name}; {told}")
+    if not np.dot(value - stepped, direction) > 0:
+        raise SettingsError(
+            f"outer.optimizer is {name}; in two steps along {direction} it took {value} to "
+            f"{stepped}, which is not downhill"
+        )
     for place, array in state.items():
         if array.dtype.kind not in "biuf":
             raise SettingsError(

@@ -64,6 +64,11 @@ def test_adam_with_arguments_and_a_schedule_agrees_with_the_oracle(schedule: Out
         (OuterSettings(optimizer="adm"), "'adm'; it must be sgd, .* did you mean adam?"),
         (OuterSettings(optimizer="no such"), "'no such'; it must be .* such as adam, lion"),
         (OuterSettings(optimizer="chain"), "'chain'; it must be sgd"),
+        (OuterSettings(optimizer="scale_by_rprop"), "'scale_by_rprop'; it must be sgd"),
+        (
+            OuterSettings(0.1, optimizer="rmsprop", arguments={"momentum": -3.0}),
+            r"rmsprop; in two steps along .* which is not downhill",
+        ),
         (
             OuterSettings(optimizer="adam", arguments={"beta": 1}),
             "arguments has 'beta', which adam does not take; it takes b1, b2, eps",
