@@ -76,6 +76,8 @@ def decoder_of(given: DecoderConfig | str | Mapping[str, object]) -> DecoderConf
         return given
     if isinstance(given, str):
         return _named(given)
+    if not isinstance(given, Mapping):  # as a user's file may have it
+        raise SettingsError(f"decoder is {given!r}; it must be a name or a mapping")
     changes = dict(given)
     start = _named(changes.pop("name", "0.6M"))
     known = [field.name for field in fields(DecoderConfig)]

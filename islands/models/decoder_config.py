@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from islands.errors import SettingsError
+from islands.settings.groups import above, at_least
 
 Precision = Literal["float32", "bfloat16"]
+SIZES = ("vocabulary", "width", "layers", "heads", "kv_heads", "head_width", "hidden")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,16 @@ class DecoderConfig:
         Raises:
             SettingsError: A setting does not fit; the sentence says which, and what it must be.
         """
+        for name in SIZES:
+            at_least(name, getattr(self, name), 1)
+        if not self.windows:
+            raise SettingsError("windows is empty; it must have a number, or null, for a layer")
+        for window in self.windows:
+            if window is not None:
+                at_least("a number in windows", window, 1)
+        for name in ("soft_cap", "rotary_base"):
+            above(name, getattr(self, name))
+        at_least("experts", self.experts, 0)
         if self.heads % self.kv_heads:
             raise SettingsError(f"heads is {self.heads}: no multiple of kv_heads {self.kv_heads}")
         if self.head_width % 2:

@@ -15,7 +15,11 @@ from flax import nnx
 from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
 
 from islands.data.windows import TokenBatch
+from islands.errors import SettingsError
 from islands.models.decoder import Decoder, DecoderConfig
+
+BYTE_VALUES = 256
+"""The vocabulary of bytes."""
 
 PIECE_BYTES = 16
 """Bytes that are sampled in one call, so that a reader sees them as they come."""
@@ -113,7 +117,14 @@ def sample(
 
     Yields:
         The bytes added to the prompt, `PIECE_BYTES` at a time.
+
+    Raises:
+        SettingsError: The vocabulary has tokens that are no bytes.
     """
+    if config.vocabulary > BYTE_VALUES:
+        raise SettingsError(
+            f"vocabulary is {config.vocabulary}; to sample bytes, it must be at most {BYTE_VALUES}"
+        )
     key = jax.random.key(seed)
     text = np.frombuffer(prompt, np.uint8)[-context:].astype(np.int32)
     for done in range(0, count, PIECE_BYTES):

@@ -1,7 +1,7 @@
 """The default task: a byte decoder learns Python's own standard-library source."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import jax
@@ -14,7 +14,14 @@ from islands.data.shards import ShardKey
 from islands.data.windows import TokenBatch, TokenWindows
 from islands.models.configurations import decoder_of
 from islands.models.decoder import DecoderConfig
-from islands.models.language import bits_per_token, initial, sample, training_loss
+from islands.models.language import (
+    BYTE_VALUES,
+    bits_per_token,
+    initial,
+    sample,
+    training_loss,
+)
+from islands.settings.groups import at_least
 from islands.tasks.inner_optimizer import Inner, check_inner, inner_optimizer, is_hidden
 from islands.training.task import Task, TaskState
 
@@ -25,7 +32,7 @@ class StdlibBytes(Task[TokenBatch]):
 
     Attributes:
         decoder: Shape of the model, the name of one such as `150M`, or changes of a named one
-            (`islands.models.configurations`).
+            (`islands.models.configurations`). Its vocabulary is that of bytes.
         length: Bytes predicted per window.
         rows: Windows per batch; each host may choose its own.
         shard_count: Virtual shards of one pass.
@@ -44,19 +51,21 @@ class StdlibBytes(Task[TokenBatch]):
     inner: Inner = "adamw"
 
     def __post_init__(self) -> None:
-        """Look the decoder up, and refuse an inner optimizer that does not exist.
+        """Look the decoder up, and refuse settings that cannot work.
 
         Raises:
-            SettingsError: One of them does not exist; the sentence names those that do.
+            SettingsError: Name, value and what is allowed.
         """
         check_inner(self.inner)
+        for name in ("length", "rows", "shard_count", "validation_windows"):
+            at_least(name, getattr(self, name), 1)
         object.__setattr__(self, "decoder", decoder_of(self.decoder))
 
     @property
     def model(self) -> DecoderConfig:
-        """Shape of the model."""
+        """Shape of the model: its vocabulary is that of bytes."""
         assert isinstance(self.decoder, DecoderConfig), "it was looked up"
-        return self.decoder
+        return replace(self.decoder, vocabulary=BYTE_VALUES)
 
     @property
     def shards(self) -> int:

@@ -28,6 +28,7 @@ from islands.errors import DataError, SettingsError
 from islands.models.configurations import decoder_of
 from islands.models.decoder import DecoderConfig
 from islands.models.language import bits_per_token, initial, training_loss
+from islands.settings.groups import at_least
 from islands.tasks.inner_optimizer import Inner, check_inner, inner_optimizer, is_hidden
 from islands.training.factory import data_folders
 from islands.training.task import Task, TaskState
@@ -85,9 +86,10 @@ class TextFiles(Task[TokenBatch]):
         """
         check_inner(self.inner)
         object.__setattr__(self, "decoder", decoder_of(self.decoder))
-        for name in ("length", "rows", "shard_count"):
-            if getattr(self, name) < 1:
-                raise SettingsError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not self.path:
+            raise SettingsError("path is empty; it must be a folder, a pattern or a file of text")
+        for name in ("length", "rows", "shard_count", "validation_windows"):
+            at_least(name, getattr(self, name), 1)
         if not 0 <= self.held_out < 1:
             raise SettingsError(f"held_out is {self.held_out}; it is a share, from 0 to below 1")
         if self.dtype not in DTYPES:

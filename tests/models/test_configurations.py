@@ -6,6 +6,7 @@ import pytest
 from islands.errors import SettingsError
 from islands.models.configurations import CONFIGURATIONS, decoder_of
 from islands.models.decoder import DecoderConfig
+from islands.models.decoder_config import SIZES
 from islands.models.language import initial
 from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.training.factory import make
@@ -52,9 +53,31 @@ def test_a_mistaken_name_is_told_with_those_that_there_are() -> None:
         ({"width": "wide"}, r"Expected `int`, got `str` - at `\$.width`"),
         ({"dtype": "half"}, "dtype|half"),
         ({"heads": 4, "kv_heads": 3}, "no multiple of kv_heads"),
+        *(({name: 0}, f"{name} is 0; it must be at least 1") for name in SIZES),
+        ({"kv_heads": -1}, "kv_heads is -1; it must be at least 1"),
+        ({"windows": []}, "windows is empty; it must have a number, or null"),
+        ({"windows": [None, 0]}, "a number in windows is 0; it must be at least 1"),
+        ({"soft_cap": 0.0}, "soft_cap is 0.0; it must be above 0"),
+        ({"soft_cap": float("nan")}, "soft_cap is nan; it must be above 0"),
+        ({"rotary_base": -1.0}, "rotary_base is -1.0; it must be above 0"),
+        ({"experts": -1}, "experts is -1; it must be at least 0"),
     ],
 )
 def test_a_mistaken_change_is_told(given: dict[str, object], told: str) -> None:
     """In the words of the setting."""
     with pytest.raises(SettingsError, match=told):
         decoder_of(given)
+
+
+@pytest.mark.parametrize("given", [3, 0.6, None, ["2M"], True])
+def test_what_is_neither_a_name_nor_a_mapping_is_refused(given: object) -> None:
+    """A file may hold anything there."""
+    with pytest.raises(SettingsError, match=r"decoder is .*; it must be a name or a mapping"):
+        decoder_of(given)  # type: ignore[arg-type]  # as a file has it
+
+
+def test_the_smallest_decoder_can_be_built() -> None:
+    """Every size at the least that it may be; rotary positions need two in a head."""
+    config = DecoderConfig(**dict.fromkeys(SIZES, 1) | {"head_width": 2}, windows=(1,))
+    shapes = jax.eval_shape(lambda: initial(config, jax.random.key(0)))
+    assert all(leaf.size > 0 for leaf in jax.tree.leaves(shapes))

@@ -8,8 +8,10 @@ import pytest
 from jaxtyping import PyTree
 
 from islands.data.shards import ShardKey
-from islands.errors import DataError
+from islands.errors import DataError, SettingsError
+from islands.models.configurations import CONFIGURATIONS
 from islands.models.decoder import DecoderConfig
+from islands.models.language import sample
 from islands.tasks.digits import Digits
 from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.tasks.table import Table
@@ -43,6 +45,29 @@ def test_the_byte_task_learns() -> None:
     before, after = learned(TINY, 150, 1e-2)
     assert before["val_bits_per_byte"] > 7
     assert after["val_bits_per_byte"] < 4.5
+
+
+@pytest.mark.parametrize("name", ["length", "rows", "shard_count", "validation_windows"])
+def test_sizes_of_the_byte_task_begin_at_one(name: str) -> None:
+    """Each is told with its name; one is enough."""
+    assert getattr(replace(TINY, **{name: 1}), name) == 1  # type: ignore[arg-type]  # all are int
+    with pytest.raises(SettingsError, match=f"{name} is 0; it must be at least 1"):
+        replace(TINY, **{name: 0})  # type: ignore[arg-type]
+
+
+def test_the_byte_task_predicts_bytes_whatever_decoder_it_is_given() -> None:
+    """A named decoder may be one of more tokens, none of which it would ever read."""
+    large = StdlibBytes(CONFIGURATIONS["2B"])
+    assert CONFIGURATIONS["2B"].vocabulary > 256
+    assert large.model == replace(CONFIGURATIONS["2B"], vocabulary=256)
+    assert StdlibBytes(replace(TINY.model, vocabulary=300)).labels()["decoder"] == TINY.model.label
+    assert StdlibBytes().labels()["decoder"] == DecoderConfig().label
+
+
+def test_tokens_beyond_bytes_are_not_sampled_as_bytes() -> None:
+    """They would be other letters."""
+    with pytest.raises(SettingsError, match="vocabulary is 257; to sample bytes, it must be at mo"):
+        next(sample(replace(TINY.model, vocabulary=257), {}, b"a", 1))
 
 
 def test_the_digits_task_learns() -> None:

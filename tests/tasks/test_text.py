@@ -138,7 +138,9 @@ def test_a_text_that_is_too_short_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
+        ({"path": ""}, "path is empty; it must be a folder, a pattern or a file of text"),
         ({"length": 0}, "length is 0; it must be at least 1"),
+        ({"validation_windows": 0}, "validation_windows is 0; it must be at least 1"),
         ({"held_out": 1.0}, "held_out is 1.0; it is a share"),
         ({"dtype": "int7"}, "dtype is 'int7'; it must be one of uint8"),
         ({"decoder": "3M"}, "there is no decoder '3M'"),
@@ -148,4 +150,4 @@ def test_a_text_that_is_too_short_is_refused(tmp_path: Path) -> None:
 def test_settings_that_cannot_work_are_refused(settings: dict[str, object], says: str) -> None:
     """Each with its name, its value and what is allowed."""
     with pytest.raises(SettingsError, match=says):
-        TextFiles("text", **settings)  # type: ignore[arg-type]  # what a user's file may hold
+        TextFiles(**{"path": "text"} | settings)  # type: ignore[arg-type]  # what a user's file may hold
