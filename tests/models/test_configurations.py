@@ -78,6 +78,6 @@ def test_what_is_neither_a_name_nor_a_mapping_is_refused(given: object) -> None:
 
 def test_the_smallest_decoder_can_be_built() -> None:
     """Every size at the least that it may be; rotary positions need two in a head."""
-    config = DecoderConfig(**dict.fromkeys(SIZES, 1) | {"head_width": 2}, windows=(1,))
+    config = decoder_of({**dict.fromkeys(SIZES, 1), "head_width": 2, "windows": [1]})
     shapes = jax.eval_shape(lambda: initial(config, jax.random.key(0)))
     assert all(leaf.size > 0 for leaf in jax.tree.leaves(shapes))
