@@ -186,11 +186,14 @@ def test_the_study_ends_with_a_table(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_a_task_beside_its_file_is_found_from_any_folder(tmp_path: Path) -> None:
-    """By the command, and by the learners that it starts."""
+    """By the command, by the learners that it starts, and by who evaluates the run afterwards."""
     arguments = ("run", str(EXAMPLES / "line.yaml"), *QUICK["line.yaml"], "--folder", "run")
     found = islands(*arguments, "--listen", "127.0.0.1:0", cwd=tmp_path)
     assert found.returncode == 0, found.stderr
     assert (tmp_path / "run" / "summary.json").exists()
+    found = islands("evaluate", "run", "--json", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["figures"]
 
 
 @pytest.mark.integration

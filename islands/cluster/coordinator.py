@@ -62,6 +62,7 @@ from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.tape.member_entries import ProcessEnded
 from islands.training.evaluation import attempt
 from islands.training.export import FINAL_FILE
+from islands.training.factory import data_folders
 from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
 from islands.training.workload import Workload
 from messaging.actors.scope import Scope
@@ -236,6 +237,7 @@ class Coordinator:
             key_file="" if key_file is None else str(key_file.absolute()),
             key_mark=self._credentials.mark(),
             token_mark="" if token is None else self._credentials.mark(token.header()),
+            task_folders=tuple(str(each.absolute()) for each in data_folders()),
         )
         self._compare_secrets(earlier, place)
         if self.claim.changed:

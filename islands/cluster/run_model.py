@@ -6,8 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.cluster.run_values import RunValues
+from islands.hosting.hub_address import task_folders_of
 from islands.hosting.process_runtime import compiled_folder
 from islands.settings.run_spec import RunSpec
+from islands.training.factory import search
 from islands.training.warm_start import fitted
 from islands.training.workload import Workload, load_workload
 
@@ -33,6 +35,9 @@ class RunModel:
 def model_of(found: RunValues, task: str | None, overrides: dict[str, object]) -> RunModel:
     """Load a run's task, and fit the run's values to it.
 
+    The task and its data are searched for in the folders of this process first, then in those in
+    which the run's hub found them.
+
     Args:
         found: the run's values.
         task: the task that replaces the run's, by name; None for the run's.
@@ -43,6 +48,7 @@ def model_of(found: RunValues, task: str | None, overrides: dict[str, object]) -
         UserError: its parameters have other names or shapes than the values.
     """
     spec = found.spec if task is None else replace(found.spec, task=task)
+    search(task_folders_of(found.folder))
     workload = load_workload(spec, overrides)
     workload.keep_compiled(compiled_folder())
     layout = workload.plan(spec.settings).layout

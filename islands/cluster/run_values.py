@@ -48,6 +48,11 @@ class RunValues:
     fingerprint: str
     plan: RunPlan | None = None
 
+    @property
+    def folder(self) -> Path:
+        """The run's folder, which holds the journal and the exported file."""
+        return self.source.parent
+
 
 def newest_values(folder: Path) -> RunValues:
     """Read the newest values that a run's folder holds.

@@ -17,7 +17,7 @@ class HubAddress:
 
     The files are those that the hub was given; empty for those in the folder. `key_mark` and
     `token_mark` are digests under the key, by which its holder sees whether the secrets of two
-    starts differ.
+    starts differ. In `task_folders` the hub's process searched for the task and its data.
     """
 
     supervisor: str
@@ -26,6 +26,7 @@ class HubAddress:
     key_file: str = ""
     key_mark: str = ""
     token_mark: str = ""
+    task_folders: tuple[str, ...] = ()
 
 
 def write_place(folder: Path, place: HubAddress) -> None:
@@ -56,6 +57,14 @@ def read_place(folder: Path) -> HubAddress:
         raise UserError(
             f"{path} is damaged: it does not say where the supervisor is; name it instead"
         ) from error
+
+
+def task_folders_of(folder: Path) -> tuple[str, ...]:
+    """Return the folders in which a run's hub searched for its task; none if that is not known."""
+    try:
+        return read_place(folder).task_folders
+    except UserError:  # the folder is a copy, or that of a run of `LocalSystem`
+        return ()
 
 
 def outlived_by(earlier: HubAddress | None, place: HubAddress) -> str:

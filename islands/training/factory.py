@@ -3,7 +3,8 @@
 import dataclasses
 import importlib
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import get_type_hints
 
@@ -27,6 +28,20 @@ def data_folders() -> list[Path]:
     ]
 
 
+def search(folders: Iterable[str]) -> None:
+    """Search further folders for tasks and their data, after those that are searched already.
+
+    Processes that this one starts search them as well.
+    """
+    told = [each for each in os.environ.get(TASK_PATH, "").split(os.pathsep) if each]
+    for folder in folders:
+        if folder not in told:
+            told.append(folder)
+        if folder not in sys.path:
+            sys.path.append(folder)
+    os.environ[TASK_PATH] = os.pathsep.join(told)
+
+
 def make(name: str, settings: dict[str, object]) -> object:
     """Import and call the factory `package.module:factory` with these settings.
 
@@ -41,9 +56,11 @@ def make(name: str, settings: dict[str, object]) -> object:
     except (ImportError, AttributeError) as error:
         if location_of(error) is not None:  # the file was found, and the mistake is in it
             raise task_error(error, f"task {name!r} fails as it is imported") from error
+        searched = ", ".join(dict.fromkeys(str(each.absolute()) for each in data_folders()))
         raise TaskError(
-            f"task {name!r} cannot be loaded on this host: {error}; install it here, or start "
-            "this process in the folder that holds it"
+            f"task {name!r} cannot be loaded on this host: {error}; besides installed packages, "
+            f"{searched} was searched; install it here, or start this process in the folder that "
+            "holds it"
         ) from error
     except Exception as error:  # the user's own code may raise anything
         raise task_error(error, f"task {name!r} fails as it is imported") from error

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 
 from islands.cli.__main__ import main
 from islands.cluster.run_values import newest_values
+from islands.hosting.hub_address import HubAddress, write_place
 from islands.identities import FinalVersions, Version
 from islands.training.export import metadata_of, write_model
+from islands.training.factory import TASK_PATH, data_folders
 from tests.cli.run_folders import SPEC, WIDTH, KilledRun
 from tests.study.regression import Regression
 
@@ -195,3 +198,30 @@ def test_a_journal_that_is_not_whole_is_refused(
         path.write_bytes(content)
     told = said(capsys, "evaluate", str(killed.folder))
     assert "neither file of fragment-00001 holds a record that is whole" in told
+
+
+def test_a_task_is_found_where_the_runs_hub_found_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its module is beside the run's file; where that is unknown, the folders searched are named.
+
+    A later command of this process searches what it did before.
+    """
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv(TASK_PATH, "")
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "their_task.py").write_text(f"from {Regression.__module__} import Regression\n")
+    task = "their_task:Regression"
+    with monkeypatch.context() as hub:
+        hub.syspath_prepend(str(beside))
+        run = KilledRun(tmp_path / "run", replace(SPEC, task=task))
+        del sys.modules["their_task"]
+    run.publish_all(0, {"weight": TRUTH})
+    told = said(capsys, "evaluate", str(run.folder))
+    assert f"task {task!r} cannot be loaded on this host" in told
+    assert f"besides installed packages, {Path.cwd()} was searched" in told
+    write_place(run.folder, HubAddress("ws://a:1/supervisor", "mine", task_folders=(str(beside),)))
+    assert main(["evaluate", str(run.folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["figures"]["loss"] == pytest.approx(0)
+    assert data_folders()[0] == beside
