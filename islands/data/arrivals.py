@@ -7,7 +7,9 @@ not arrived yet has nothing at the moment.
 
 Files are renamed into the folder when they are whole, and their names grow, as those do that begin
 with a time: a file whose name comes before one that was found earlier is refused, since it would
-change the numbers of all that follow. Hidden files are left out.
+change the numbers of all that follow. Only a process that saw the earlier names can notice that:
+files that were read must stay until the run has ended, restarts included. Hidden files are left
+out.
 """
 
 from collections.abc import Callable, Iterator

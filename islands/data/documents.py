@@ -4,8 +4,9 @@ A text file is one document; a longer one is cut into passages of about `PASSAGE
 of lines, so that a single long file has a part that can be held out. Each line of a `.jsonl` file
 is an object, and one of its fields is a document.
 
-Files are taken in the order of their paths below the folder. Hidden files, and files that begin
-like binary ones (a NUL byte in their first kilobytes, as git decides), are left out.
+Files are taken in the order of their paths below the folder. Left out are hidden files, files that
+begin like binary ones (a NUL byte in their first kilobytes, as git decides), and all that is in the
+folder of a run, which the run that reads the text may be writing.
 """
 
 import glob
@@ -20,6 +21,9 @@ from islands.errors import DataError
 
 PASSAGE_BYTES = 1 << 16
 JSON_LINES = ".jsonl"
+RUN_MARKS = ("run.json", "hub.lock")
+"""Each of these files makes a folder below the corpus's one that of a run."""
+
 _LOOKED_AT_BYTES = 8192
 
 
@@ -77,16 +81,21 @@ def find_text(place: Path, field: str = "text") -> TextFolder:
     """Find the text files at a place: a folder, a file, or a pattern such as `docs/**/*.md`.
 
     Raises:
-        DataError: There is no text; the sentence names the place.
+        DataError: There is no text, or a name is no UTF-8; the sentence names the place.
     """
     root, found = place, list(place.rglob("*")) if place.is_dir() else []
     if not found:
         root = _before_pattern(place)
         found = _matches(place)
     below = [each.relative_to(root) for each in found]
-    names = sorted(name.as_posix() for name in below if _is_text(root, name))
+    runs = _runs(root, below)
+    names = sorted(
+        name.as_posix() for name in below if runs.isdisjoint(name.parents) and _is_text(root, name)
+    )
     if not names:
         raise DataError(f"there is no text at {place}: name a folder, a file or a pattern of files")
+    for name in names:
+        _require_utf8(name, root)
     return TextFolder(root, tuple(names), field)
 
 
@@ -110,6 +119,24 @@ def _before_pattern(place: Path) -> Path:
     parts = place.parts
     plain = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
     return Path(*parts[:plain])
+
+
+def _runs(root: Path, names: list[Path]) -> set[Path]:
+    """Return the folders of runs among those that hold the files, but not the root itself."""
+    folders = {folder for name in names for folder in name.parents} - {Path()}
+    return {
+        folder for folder in folders if any((root / folder / mark).is_file() for mark in RUN_MARKS)
+    }
+
+
+def _require_utf8(name: str, root: Path) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"the name of the file {name!a} in {root} is no UTF-8; hosts compare names as "
+            "text, so rename it"
+        ) from error
 
 
 def _is_text(root: Path, name: Path) -> bool:

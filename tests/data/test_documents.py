@@ -1,10 +1,11 @@
 """Documents of text files and of lines of JSON, found by folder, by pattern or by name."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from islands.data.documents import PASSAGE_BYTES, exists, file_digest, find_text
+from islands.data.documents import PASSAGE_BYTES, RUN_MARKS, exists, file_digest, find_text
 from islands.errors import DataError
 
 
@@ -26,6 +27,27 @@ def test_a_folder_holds_the_documents_of_all_its_text_files(folder: Path) -> Non
     text = find_text(folder)
     assert text.names == ("b.md", "deep/a.txt", "lines.jsonl")
     assert list(text.documents()) == [b"bee", b"ay\n", b"one", "zwö".encode()]
+
+
+@pytest.mark.parametrize("mark", RUN_MARKS)
+def test_folders_of_runs_are_left_out(folder: Path, mark: str) -> None:
+    """A run may write beside the text that it reads, which is the same at every start of it."""
+    before = find_text(folder).names
+    run = folder / "runs" / "mine"
+    (run / "earlier").mkdir(parents=True)
+    for path in (run / mark, run / "metrics.jsonl", run / "earlier" / "log", run.parent / "new.md"):
+        path.write_text("words")
+    assert find_text(folder).names == (*before, "runs/new.md")
+    assert find_text(folder / "**" / "*").names == (*before, "runs/new.md")
+    assert "metrics.jsonl" in find_text(run).names
+
+
+def test_a_name_that_is_no_utf8_is_refused(folder: Path) -> None:
+    """It is shown so that any terminal can show it."""
+    os.close(os.open(os.fsencode(folder) + b"/caf\xe9.txt", os.O_CREAT))
+    told = r"the name of the file 'caf\\udce9\.txt' in .* is no UTF-8; .* rename it"
+    with pytest.raises(DataError, match=told):
+        find_text(folder)
 
 
 def test_a_pattern_and_a_file_name_what_they_match(folder: Path) -> None:
