@@ -1,6 +1,8 @@
 """`islands generate RUN --prompt TEXT`: what the newest published values of a run add to a text."""
 
 import codecs
+import io
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -69,7 +71,9 @@ def _pieces(sampler: "Sampler", params: "PyTree", options: GenerateOptions) -> I
 
 
 def show(pieces: Iterable[bytes], prompt: str) -> None:
-    """Print a text piece by piece; bytes that are no text become replacement characters."""
+    """Print a text piece by piece; what is no text, or none here, is replaced."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # it need not be UTF-8
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     print(prompt, end="", flush=True)
     for piece in pieces:

@@ -8,6 +8,9 @@ from islands.settings.groups import at_least
 from islands.settings.host import POSITIONAL
 from islands.settings.run import MergeRule
 
+SEED_MOST = 2**63 - 1
+"""The largest seed that JAX takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class EvaluateOptions:
@@ -68,6 +71,8 @@ class GenerateOptions:
         at_least("count", self.count, 1)
         at_least("temperature", self.temperature, 0)
         at_least("seed", self.seed, 0)
+        if self.seed > SEED_MOST:
+            raise SettingsError(f"seed is {self.seed}; it must be at most {SEED_MOST}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """`islands generate`: a text that goes on as the task's `sample` has it."""
 
+import io
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from jaxtyping import PyTree
 
 from islands.cli.__main__ import main
+from islands.cli.generate import show
 from islands.models.decoder import DecoderConfig
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec
@@ -113,6 +116,15 @@ def test_sampling_that_fails_names_the_line(
     assert "the task's sampling failed" in last
 
 
+def test_an_output_that_is_no_utf8_gets_what_it_can_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Letters that it lacks are replaced, and the text goes on."""
+    taken = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(taken, encoding="ascii"))
+    show(["zwölf €".encode(), b" end"], "ä \udce4 ")
+    sys.stdout.flush()
+    assert taken.getvalue() == b"? ? zw?lf ? end\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -122,6 +134,8 @@ def test_sampling_that_fails_names_the_line(
         (("x", "--prompt", "a", "--temperature", "-1"), "temperature is -1.0; it must be at least"),
         (("x", "--prompt", "a", "--temperature", "nan"), "temperature is nan; it must be a number"),
         (("x", "--prompt", "a"), "there is no folder x"),
+        (("x", "--prompt", "a", "--seed", f"{2**63 - 1}"), "there is no folder x"),
+        (("x", "--prompt", "a", "--seed", f"{2**63}"), "it must be at most 9223372036854775807"),
     ],
 )
 def test_a_mistake_is_one_sentence(
