@@ -6,7 +6,7 @@ from islands.cli.parsing import Common
 from islands.data.documents import find_text
 from islands.data.prepared import is_prepared, prepare, split_of
 from islands.data.tokenizer import ByteTokenizer, Tokenizer, train
-from islands.errors import UserError
+from islands.errors import UserError, unusable
 from islands.settings.text import TokenizeOptions
 
 BYTE_VALUES = 256
@@ -16,12 +16,13 @@ def run(options: TokenizeOptions, _: Common) -> int:
     """Make the folder, and say what is in it; returns the exit code.
 
     Raises:
-        UserError: no text was named, or the folder is there already.
+        UserError: no text was named, or the folder is there already and not empty.
     """
     if not options.text:
         raise UserError("no text was named; as in: islands tokenize FOLDER --out tokens")
     if is_prepared(options.out):
         raise UserError(f"{options.out} holds tokens already; name another folder, or delete it")
+    require_place(options.out)
     text = find_text(Path(options.text).expanduser(), options.json_field)
     tokenizer: Tokenizer = ByteTokenizer()
     if options.vocabulary > BYTE_VALUES:
@@ -37,3 +38,18 @@ def run(options: TokenizeOptions, _: Common) -> int:
         f"documents are held out\ntokenizer: {told.tokenizer}"
     )
     return 0
+
+
+def require_place(folder: Path) -> None:
+    """Check that a folder can be made, or is empty.
+
+    Raises:
+        UserError: there is a file in it, or in its place.
+    """
+    try:
+        occupied = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    except OSError as error:
+        raise unusable(f"the folder {folder} cannot be read", error) from error
+    if occupied:
+        kind = "is not empty" if folder.is_dir() else "is a file"
+        raise UserError(f"{folder} {kind}; name a folder that is yet to be made as --out")

@@ -84,7 +84,7 @@ def write_arrays(
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    fresh = path.with_suffix(".new")
+    fresh = path.with_name(f".{path.name}.new")
     try:
         shown = {path: x for path, x in arrays.items() if not path.startswith(MOMENTS_PREFIX)}
         save_file(shown, fresh, metadata)

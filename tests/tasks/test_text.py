@@ -1,6 +1,7 @@
 """A decoder on text of one's own: it learns, resumes, and tells hosts with other bytes apart."""
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,6 +95,21 @@ def test_what_tokenize_made_is_read_as_it_is(folder: Path, tmp_path: Path) -> No
     assert not (tmp_path / "cache").exists()
     again, _ = next(tiny(folder).batches(ShardKey(0, 0), 0))
     np.testing.assert_array_equal(batch.tokens, again.tokens)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_tokens_replace_nothing(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where something is in their place, that is told before any text is read."""
+    out = tmp_path / "out"
+    if kind == "file":
+        out.write_text("mine")
+    else:
+        out.mkdir()
+        (out / "mine").touch()
+    assert main(["tokenize", str(tmp_path / "no such text"), "--out", str(out)]) == 2
+    assert re.search(rf"out is (not empty|a {kind}); name a folder", capsys.readouterr().err)
 
 
 def test_byte_pairs_train_too(folder: Path, tmp_path: Path) -> None:

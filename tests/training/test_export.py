@@ -14,7 +14,7 @@ from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec
-from islands.training.export import metadata_of, write_model
+from islands.training.export import metadata_of, write_arrays, write_model
 from islands.training.warm_start import read_values
 
 LAYOUT: Layout = plan(
@@ -33,6 +33,16 @@ def folder(tmp_path: Path) -> Path:
         tmp_path / "final.safetensors", LAYOUT, values, metadata_of(SPEC, LAYOUT.fingerprint, CUT)
     )
     return tmp_path
+
+
+def test_no_other_file_of_the_folder_is_touched(tmp_path: Path) -> None:
+    """The new file is made under a hidden name, whatever the user's own files are called."""
+    mine = [tmp_path / name for name in ("final.new", "final.safetensors.new")]
+    for path in mine:
+        path.write_text("mine")
+    write_arrays(tmp_path / "final.safetensors", {"w": np.zeros(2, np.float32)}, {})
+    assert [path.read_text() for path in mine] == ["mine", "mine"]
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_a_tree_like_the_tasks_own_is_filled(folder: Path) -> None:
