@@ -22,6 +22,8 @@ from islands.settings.host import (
     SyncerOptions,
 )
 from islands.settings.run import RunSettings
+from islands.settings.study import StudyOptions
+from islands.study.cells import trials_of
 from islands.training.export import write_model
 from islands.training.factory import make
 from islands.training.jax_settings import cpu_environment
@@ -32,6 +34,7 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 NO_RUNS = ("learner.yaml", "study.yaml")
 RUNS = sorted(path.name for path in EXAMPLES.glob("*.yaml") if path.name not in NO_RUNS)
+MORE_STUDIES = sorted(f"studies/{path.name}" for path in (EXAMPLES / "studies").glob("*.yaml"))
 QUICK = {
     "stdlib.yaml": ("--run.budget_tokens", "20_000", "--learners", "2"),
     "digits.yaml": ("--run.budget_s", "4"),
@@ -148,12 +151,23 @@ def test_the_hosts_own_file_is_understood() -> None:
     assert task.shards > 0
 
 
-@pytest.mark.parametrize("name", [*NO_RUNS, *RUNS])
+@pytest.mark.parametrize("name", [*NO_RUNS, *RUNS, *MORE_STUDIES])
 def test_every_example_says_how_it_is_started(name: str) -> None:
     """The comment at its beginning holds the command."""
     text = (EXAMPLES / name).read_text()
     assert re.search(rf"^#     .*{re.escape(name)}", text, re.MULTILINE)
     assert yaml.safe_load(text)
+
+
+@pytest.mark.parametrize("name", ["study.yaml", *MORE_STUDIES])
+def test_a_study_is_understood(name: str) -> None:
+    """Each cell has trials, whose tasks can be made, and one cell is the baseline of the others."""
+    options, _ = parse(StudyOptions, [name], program="islands study", description="")
+    trials = trials_of(options)
+    assert {trial.key for trial in trials} == set(options.cells)
+    assert options.baseline in options.cells
+    for trial in trials:
+        assert isinstance(make(trial.task, trial.task_settings), Task)
 
 
 @pytest.mark.integration
