@@ -7,9 +7,10 @@ not arrived yet has nothing at the moment.
 
 Files are renamed into the folder when they are whole, and their names grow, as those do that begin
 with a time: a file whose name comes before one that was found earlier is refused, since it would
-change the numbers of all that follow. Only a process that saw the earlier names can notice that:
-files that were read must stay until the run has ended, restarts included. Hidden files are left
-out.
+change the numbers of all that follow. Only a process that saw the earlier names can notice that, so
+files that were read must stay until the run has ended, restarts included; a task that has the name
+of the `first` one among its labels is refused at a restart where it was removed. Hidden files are
+left out.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,6 +49,18 @@ class Arrivals(Generic[Batch]):
         while (path := self.find(shard)) is None:
             yield None, position
         yield from self._read(path, position)
+
+    @property
+    def first(self) -> str:
+        """Name of the first file, which stays the same as long as none is removed.
+
+        Raises:
+            DataError: No file has arrived yet.
+        """
+        found = self.find(ShardKey(0, 0))
+        if found is None:
+            raise DataError(f"no file has arrived in {self._folder}; put one there to begin with")
+        return found.name
 
     def find(self, shard: ShardKey) -> Path | None:
         """Return the file of a shard; None if it has not arrived."""

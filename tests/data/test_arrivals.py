@@ -74,6 +74,17 @@ def test_a_changed_order_is_refused(arrivals: Arrivals[str], tmp_path: Path, cha
         arrivals.find(ShardKey(1, 0))
 
 
+def test_the_first_file_tells_a_restart_that_numbers_have_changed(tmp_path: Path) -> None:
+    """Its name is the same as others arrive, and another one where it was removed."""
+    with pytest.raises(DataError, match=r"no file has arrived in .*; put one there to begin with"):
+        Arrivals(tmp_path, letters, SHARDS).first  # noqa: B018  (it is what raises)
+    for name in ("b", "c"):
+        (tmp_path / name).write_text(name)
+        assert Arrivals(tmp_path, letters, SHARDS).first == "b"
+    (tmp_path / "b").unlink()
+    assert Arrivals(tmp_path, letters, SHARDS).first == "c"
+
+
 def test_a_missing_folder_is_one_sentence(tmp_path: Path) -> None:
     """It names the folder."""
     with pytest.raises(UserError, match="none cannot be read"):
