@@ -206,10 +206,10 @@ def logged(folder: Path, kind: str, **fields: object) -> list[Entry]:
 def hub_address(folder: Path) -> str | None:
     """Where the hub of a run listens, once it does."""
     try:
-        told = msgspec.json.decode((folder / "hub.json").read_bytes(), type=dict[str, str])
+        told = msgspec.json.decode((folder / "hub.json").read_bytes(), type=dict[str, object])
     except (OSError, msgspec.DecodeError):
         return None
-    return told["supervisor"]
+    return str(told["supervisor"])
 
 
 def summary_of(folder: Path) -> dict[str, object] | None:
