@@ -12,14 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from islands.settings.run import (
-    Adoption,
-    LearnerWaits,
-    MergeRule,
-    OuterSettings,
-    PaceBy,
-    RunSettings,
-)
+from islands.settings.presets import PRESETS, Preset
+from islands.settings.run import Adoption, RunSettings
 from islands.simulation.world import LearnerHost, NumpyTrainers, World
 from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer, ToyBatch
@@ -30,26 +24,12 @@ Array = NDArray[np.float64]
 
 HOSTS = {"ana": LearnerHost(step_s=0.1), "ben": LearnerHost(step_s=0.13), "eve": LearnerHost()}
 ROUNDS = 20
-DILOCO = RunSettings(
-    interval_steps=6,
-    fragments=1,
-    quorum=None,
-    overlap_steps=0,
-    learner_waits=LearnerWaits.AT_TAU,
-    pace_by=PaceBy.SLOWEST,
-    merge=MergeRule.AVERAGE,
-    outer=OuterSettings(learning_rate=0.7, momentum=0.9),
-    learning_rate=0.05,
-    warmup_steps=4,
-    total_steps=200,
-)
+RATE = {"learning_rate": 0.05, "warmup_steps": 4, "total_steps": 200}
+DILOCO = replace(PRESETS[Preset.DILOCO], interval_steps=6, **RATE)  # type: ignore[arg-type]
 STREAMING = replace(
-    DILOCO,
+    PRESETS[Preset.STREAMING_DILOCO],
     interval_steps=10,
-    fragments=3,
-    overlap_steps=2,
-    adoption=Adoption.MIX,
-    outer=OuterSettings(learning_rate=0.4, momentum=0.9),
+    **RATE,  # type: ignore[arg-type]
 )
 CASES = {
     "diloco": DILOCO,
