@@ -222,17 +222,20 @@ def hooks_of(
         export=export,
         stopped=leave_behind,
         report=lambda state: msgspec.json.encode(share_of(state)),
-        recorder=recorder_in(folder, context, outer_optimizer(context.settings.outer)),
+        recorder=recorder_in(folder, context),
     )
 
 
-def recorder_in(folder: Path, context: Context, optimizer: OuterOptimizer) -> Recorder | None:
+def recorder_in(
+    folder: Path, context: Context, optimizer: OuterOptimizer | None = None
+) -> Recorder | None:
     """Return what records a syncer's merges in its run's folder, or None if the run wants none.
 
     Args:
         folder: the run's folder.
         context: the syncer's context; its tape is told if the disk fails, on the running loop.
-        optimizer: the outer optimizer, of which the record names the class.
+        optimizer: the outer optimizer, of which the record names the class; by default, that of
+            the settings.
     """
     if not context.settings.record_contributions:
         return None
@@ -244,5 +247,5 @@ def recorder_in(folder: Path, context: Context, optimizer: OuterOptimizer) -> Re
         with contextlib.suppress(RuntimeError):  # the loop is closed, and the tape is as well
             loop.call_soon_threadsafe(context.tape.write, 0.0, SYNCER, entry)
 
-    kind = type(optimizer).__name__
+    kind = type(optimizer or outer_optimizer(context.settings.outer)).__name__
     return ContributionRecorder(folder, context.settings, context.layout, kind, told)

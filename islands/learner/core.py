@@ -41,13 +41,20 @@ class Leaving:
     left: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """An update that waits for a boundary, with the total of steps that compute was told for it."""
+
+    update: FragmentUpdate
+    at_steps: int
+
+
 @dataclass(slots=True)
 class Core:
     """All that a learner knows.
 
     `steps` and `tokens` are compute's totals at the last boundary that it reported. `adopting`
-    holds, per fragment, the updates that wait for a boundary, and `adopt_at` the round of each with
-    the total of steps that compute was told for it. `ready` says that compute has
+    holds, per fragment, the updates that wait for a boundary. `ready` says that compute has
     compiled, `idle` that it stands still, `allowed` that this incarnation has been allowed a step,
     `closing` that the run ends, and `paused` that an operator paused it. `waiting` says that
     compute stands still only until a merge, `late` only until its next batch is read; `synchrony`
@@ -82,8 +89,7 @@ class Core:
     step_time_s: float = 0.0
     quota_tokens: int = 0
     leases: tuple[Lease, ...] = ()
-    adopting: dict[int, list[FragmentUpdate]] = field(default_factory=dict)
-    adopt_at: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    adopting: dict[int, list[Queued]] = field(default_factory=dict)
     planned: PlanSnapshots = field(default_factory=lambda: PlanSnapshots(()))
     reported_steps: int = 0
     reported_s: float = 0.0
@@ -144,7 +150,8 @@ class Core:
             return None
         oldest = synchrony.settled + 1
         fragment = oldest % self.fragments
-        queued = [at for round_, at in self.adopt_at.get(fragment, []) if round_ == oldest]
+        here = [one for one in self.adopting.get(fragment, []) if one.update.round == oldest]
+        queued = [one.at_steps for one in here]
         return max(synchrony.until_steps, self.first_contribution(fragment), *queued)
 
     def under_way(self) -> set[int]:

@@ -153,7 +153,6 @@ def _begin_anew(core: Core) -> None:
     core.allow_steps(0, ())
     core.accounts = [Account() for _ in core.accounts]
     core.adopting.clear()
-    core.adopt_at.clear()
     core.pulls.forget()
     if core.settings.keeps_residuals:
         core.actions.append(ResetFeedback())

@@ -6,7 +6,7 @@ until the quota is used up or the run closes. An operator's pause or a departure
 
 from islands.identities import Lease, Phase
 from islands.learner.actions import AdoptValue, SettleFeedback
-from islands.learner.core import Core
+from islands.learner.core import Core, Queued
 from islands.learner.events import Idled, StepFinished, UpdateArrived, ValueAdopted
 from islands.learner.moments import Stage
 from islands.learner.moments_recovery import go_fresh, take_up_kept
@@ -116,14 +116,12 @@ def take_update(core: Core, event: UpdateArrived) -> None:
     held = core.accounts[update.fragment].version
     queue = core.adopting.setdefault(update.fragment, [])
     known = [held] if held is not None else []
-    known += [queued.version for queued in queue]
+    known += [queued.update.version for queued in queue]
     old = any(version >= update.version for version in known)
     if not event.intact or old or update.epoch < core.epoch_seen or core.incarnation is None:
         return
-    core.adopting[update.fragment] = [*queue[1 - ADOPTING_MAX :], update]
     at_steps = _adopt_at(core, update)
-    known_at = core.adopt_at.get(update.fragment, [])
-    core.adopt_at[update.fragment] = [*known_at[1 - ADOPTING_MAX :], (update.round, at_steps)]
+    core.adopting[update.fragment] = [*queue[1 - ADOPTING_MAX :], Queued(update, at_steps)]
     if core.settings.keeps_residuals:
         told = SettleFeedback(update.fragment, update.epoch, update.round, update.merged)
         core.actions.append(told)
@@ -155,7 +153,7 @@ def pass_over(core: Core) -> None:
     if synchrony is None or not core.waiting:
         return
     oldest = synchrony.settled + 1
-    here = [update.round for queue in core.adopting.values() for update in queue]
+    here = [queued.update.round for queue in core.adopting.values() for queued in queue]
     if oldest in here:
         allow(core)
         return
@@ -187,11 +185,8 @@ def take_adoption(core: Core, event: ValueAdopted) -> None:
     if event.incarnation != core.incarnation:
         return  # the new incarnation adopts again what an ended one had adopted
     queue = core.adopting.get(event.fragment, [])
-    adopted = [update for update in queue if update.version == event.version]
-    core.adopting[event.fragment] = [u for u in queue if u.version > event.version]
-    left = {update.round for update in core.adopting[event.fragment]}
-    known_at = core.adopt_at.get(event.fragment, [])
-    core.adopt_at[event.fragment] = [one for one in known_at if one[0] in left]
+    adopted = [one.update for one in queue if one.update.version == event.version]
+    core.adopting[event.fragment] = [one for one in queue if one.update.version > event.version]
     if not adopted:
         return
     whole = core.phase is not Phase.HEALING

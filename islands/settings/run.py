@@ -325,10 +325,14 @@ class RunSettings:
         """H/P, the steps between two openings of rounds, for the P fragments of the plan."""
         return self.interval_steps / fragments
 
+    @property
+    def interval_steps_min(self) -> int:
+        """The shortest interval of the run, which is its first one."""
+        return self.interval_first_steps or self.interval_steps
+
     def report_interval_steps(self, fragments: int) -> int:
         """Steps between two progress reports: max(1, ⌊h/(8·P)⌋) for the shortest interval h."""
-        shortest = self.interval_first_steps or self.interval_steps
-        return max(1, int(shortest / fragments / REPORTS_PER_ROUND))
+        return max(1, int(self.interval_steps_min / fragments / REPORTS_PER_ROUND))
 
     @property
     def feeds_back(self) -> bool:
@@ -368,8 +372,7 @@ class RunSettings:
 
     def open_rounds_max(self, fragments: int) -> int:
         """Most rounds open at once with the largest τ and the shortest interval."""
-        shortest = self.interval_first_steps or self.interval_steps
-        return self.open_rounds(fragments, self.overlap_steps_max, shortest)
+        return self.open_rounds(fragments, self.overlap_steps_max, self.interval_steps_min)
 
 
 def _above_zero(name: str, value: float | None) -> None:

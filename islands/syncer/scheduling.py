@@ -298,12 +298,12 @@ def close_rounds(core: Core, now_s: float) -> None:
             _ask_newly_eligible(core, round_, now_s)
             if round_.quorum is None and not round_.awaited:
                 abandon(core, round_, now_s, "nobody has anything to contribute")
-            elif _waits_in_vain(core, round_):
+            elif _complete_for_good(core, round_):
                 round_.quorum = len(round_.arrived)
                 _close(core, round_, now_s)
 
 
-def _waits_in_vain(core: Core, round_: Round) -> bool:
+def _complete_for_good(core: Core, round_: Round) -> bool:
     """Return whether who contributed waits for a merge that nobody else will contribute to.
 
     Where learners wait, those that have no quota left would otherwise hold the others up.
