@@ -1,0 +1,140 @@
+"""Settings of gossip: learners exchange values with neighbours, and no syncer merges."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from islands.errors import SettingsError
+
+
+class Neighbours(StrEnum):
+    """With whom a learner exchanges values."""
+
+    NOBODY = "nobody"
+    RANDOM_PAIRS = "random_pairs"
+    RING = "ring"
+    GRAPH = "graph"
+
+
+class GossipRule(StrEnum):
+    """What a learner makes of its neighbours' values."""
+
+    NOLOCO = "noloco"
+    AVERAGE = "average"
+
+
+@dataclass(frozen=True, slots=True)
+class GossipSettings:
+    """Gossip: each round, learners exchange values with their neighbours directly.
+
+    Args:
+        neighbours: with whom: `nobody` (a syncer merges), `random_pairs` anew in each round as in
+            NoLoCo, the two beside a learner in a `ring` by name, or those of a given `graph`.
+        graph: of `graph`: by the name of each learner the names of its neighbours; a line between
+            two learners need be named once.
+        rule: what follows: `noloco` steps with momentum, `average` averages local values.
+        momentum: a, share of the momentum that `noloco` keeps.
+        rate: b, learning rate of the group's mean movement in `noloco`.
+        pull: g, how far `noloco` moves a value towards the group's mean.
+        everyone_every: after so many rounds of a fragment, its next one is among all learners; null
+            = never.
+    """
+
+    neighbours: Neighbours = Neighbours.NOBODY
+    graph: dict[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    rule: GossipRule = GossipRule.NOLOCO
+    momentum: float = 0.5
+    rate: float = 0.7
+    pull: float = 0.7
+    everyone_every: int | None = None
+
+    @property
+    def on(self) -> bool:
+        """Whether learners gossip at all."""
+        return self.neighbours is not Neighbours.NOBODY
+
+    @property
+    def lines(self) -> dict[str, tuple[str, ...]]:
+        """The neighbours of every learner of the graph, by name, whoever named their line."""
+        found: dict[str, dict[str, None]] = {}
+        for name, others in self.graph.items():
+            found.setdefault(name, {})
+            for other in others:
+                found[name][other] = None
+                found.setdefault(other, {})[name] = None
+        return {name: tuple(sorted(found[name])) for name in sorted(found)}
+
+
+def check_gossip(gossip: GossipSettings) -> None:
+    """Refuse what cannot work, whoever takes part.
+
+    Raises:
+        SettingsError: name, value and what is allowed of the first wrong setting.
+    """
+    if not 0 <= gossip.momentum < 1:
+        raise SettingsError(f"gossip.momentum is {gossip.momentum}; it must be in [0, 1)")
+    for name in ("rate", "pull"):
+        value = getattr(gossip, name)
+        if not 0 < value <= 1:
+            raise SettingsError(f"gossip.{name} is {value}; it must be above 0, and at most 1")
+    every = gossip.everyone_every
+    if every is not None and every < 1:
+        raise SettingsError(f"gossip.everyone_every is {every}; it must be at least 1")
+    if (gossip.neighbours is Neighbours.GRAPH) != bool(gossip.graph):
+        raise SettingsError(
+            f"gossip.neighbours is {gossip.neighbours}, and gossip.graph names "
+            f"{len(gossip.graph)} learners; neighbours: graph and a graph go together"
+        )
+    for name, others in gossip.graph.items():
+        if name in others:
+            raise SettingsError(f"gossip.graph has {name!r} as its own neighbour; name another")
+    apart = _apart(gossip.lines)
+    if apart is not None:
+        raise SettingsError(
+            f"gossip.graph does not connect {apart[0]!r} and {apart[1]!r}, so their models would "
+            "never meet; add a line between the parts"
+        )
+
+
+def check_members(gossip: GossipSettings, names: Iterable[str]) -> None:
+    """Refuse neighbours that the learners of a run cannot have.
+
+    Args:
+        gossip: settings.
+        names: of all learners that the run starts with.
+
+    Raises:
+        SettingsError: the value and what is allowed.
+    """
+    members = sorted(names)
+    if gossip.on and len(members) == 1:
+        raise SettingsError(
+            f"gossip.neighbours is {gossip.neighbours}, and the run has one learner, who has no "
+            "neighbour; start two or more"
+        )
+    if not gossip.graph or not members:
+        return
+    lines = gossip.lines
+    for name in lines:
+        if name not in members:
+            raise SettingsError(
+                f"gossip.graph names {name!r}, which is no learner; there are {', '.join(members)}"
+            )
+    for name in members:
+        if name not in lines:
+            raise SettingsError(f"gossip.graph does not name {name!r}; give it a neighbour")
+
+
+def _apart(lines: Mapping[str, tuple[str, ...]]) -> tuple[str, str] | None:
+    """Return two names that no path joins; None if the graph is connected."""
+    if not lines:
+        return None
+    first = next(iter(lines))
+    reached, edge = {first: None}, [first]
+    while edge:
+        for other in lines[edge.pop()]:
+            if other not in reached:
+                reached[other] = None
+                edge.append(other)
+    rest = [name for name in lines if name not in reached]
+    return (first, rest[0]) if rest else None

@@ -1,0 +1,96 @@
+"""Gossip steps: hand values, the float64 oracle written apart, and what a group agrees on."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from islands.errors import InvariantError
+from islands.numerics.gossip import Share, average_step, noloco_step
+from tests.numerics.gossip_oracle import Fleet, noloco
+
+RNG = np.random.default_rng(0)
+
+
+def share(*, value: float, local: float) -> Share:
+    """A share of one element."""
+    return Share(np.array([value], np.float32), np.array([value - local], np.float32))
+
+
+def test_a_pair_by_hand() -> None:
+    """φ = 0 and 4, moved by 2 and 4, m = 8: 0.5·8 + 0.5·3 + 0.25·(2 − 0) = 6 for the first."""
+    own, other = share(value=0.0, local=2.0), share(value=4.0, local=8.0)
+    rest = np.array([8.0], np.float32)
+    step = noloco_step(own, rest, [own, other], decay=0.5, rate=0.5, pull=0.25)
+    np.testing.assert_array_equal(step.momentum, np.array([6.0], np.float32))
+    np.testing.assert_array_equal(step.value, np.array([6.0], np.float32))
+
+
+def test_the_plain_average_by_hand() -> None:
+    """Local values of 2, 8 and 5 have the mean 5, whatever slow values they are told by."""
+    members = [share(value=v, local=local) for v, local in ((0.0, 2.0), (4.0, 8.0), (1.0, 5.0))]
+    np.testing.assert_array_equal(average_step(members), np.array([5.0], np.float32))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 4096])
+def test_groups_of_any_size_agree_with_the_oracle(size: int) -> None:
+    """Five outer steps of one group, with movements between them, in float32 and in float64."""
+    start = RNG.standard_normal(30)
+    fleet = Fleet.at(start, size)
+    slow, momentum = fleet.slow.astype(np.float32), fleet.momentum.astype(np.float32)
+    judge = Fleet.at(start.astype(np.float32), size)
+    for _ in range(5):
+        moved = RNG.standard_normal((size, 30)).astype(np.float32)
+        judge.local += moved
+        noloco(judge, [range(size)])
+        shares = [Share(row, -step) for row, step in zip(slow, moved, strict=True)]
+        steps = [
+            noloco_step(shares[i], momentum[i], shares, decay=0.5, rate=0.7, pull=0.7)
+            for i in range(min(size, 8))
+        ]
+        for i, step in enumerate(steps):
+            np.testing.assert_allclose(step.value, judge.slow[i], rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(step.momentum, judge.momentum[i], rtol=1e-4, atol=1e-5)
+        slow, momentum = judge.slow.astype(np.float32), judge.momentum.astype(np.float32)
+
+
+@given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_the_mean_of_a_group_moves_by_its_mean_momentum(size: int, n: int, seed: int) -> None:
+    """The pull moves members towards one another, and their mean nowhere."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((3, size, n)).astype(np.float32)
+    shares = [Share(rows[0, i], rows[1, i]) for i in range(size)]
+    steps = [
+        noloco_step(s, m, shares, decay=0.5, rate=0.7, pull=0.7)
+        for s, m in zip(shares, rows[2], strict=True)
+    ]
+    mean = np.mean([step.value for step in steps], axis=0)
+    expected = rows[0].mean(axis=0) + 0.5 * rows[2].mean(axis=0) - 0.7 * rows[1].mean(axis=0)
+    np.testing.assert_allclose(mean, expected, atol=1e-5)
+
+
+@given(st.integers(2, 9), st.integers(0, 2**32 - 1))
+def test_members_of_a_group_average_to_the_same_bits(size: int, seed: int) -> None:
+    """Each member computes it for itself, from the shares in one order."""
+    rows = np.random.default_rng(seed).standard_normal((2, size, 17)).astype(np.float32)
+    copies = [[Share(rows[0, i].copy(), rows[1, i].copy()) for i in range(size)] for _ in range(2)]
+    np.testing.assert_array_equal(average_step(copies[0]), average_step(copies[1]))
+
+
+def test_shares_are_left_as_they_are() -> None:
+    """They may be on their way to other neighbours."""
+    rows = RNG.standard_normal((3, 2, 5)).astype(np.float32)
+    before = rows.copy()
+    shares = [Share(rows[0, i], rows[1, i]) for i in range(2)]
+    noloco_step(shares[0], rows[2, 0], shares, decay=0.5, rate=0.7, pull=0.7)
+    average_step(shares)
+    np.testing.assert_array_equal(rows, before)
+
+
+def test_nobody_makes_no_step() -> None:
+    """A learner without neighbours steps on; it asks for no gossip step."""
+    own = share(value=0.0, local=1.0)
+    with pytest.raises(InvariantError, match="at least one share"):
+        noloco_step(own, own.value, [], decay=0.5, rate=0.7, pull=0.7)
+    with pytest.raises(InvariantError, match="at least one share"):
+        average_step([])

@@ -1,0 +1,70 @@
+"""Settings of gossip: what cannot work is refused in a sentence that says how to mend it."""
+
+import pytest
+
+from islands.errors import SettingsError
+from islands.settings.gossip import (
+    GossipSettings,
+    Neighbours,
+    check_gossip,
+    check_members,
+)
+
+GRAPH = Neighbours.GRAPH
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (GossipSettings(Neighbours.RING, momentum=1.0), "gossip.momentum is 1.0"),
+        (GossipSettings(Neighbours.RING, rate=0.0), "gossip.rate is 0.0"),
+        (GossipSettings(Neighbours.RING, pull=1.5), "gossip.pull is 1.5"),
+        (GossipSettings(Neighbours.RING, everyone_every=0), "gossip.everyone_every is 0"),
+        (GossipSettings(GRAPH), "names 0 learners"),
+        (GossipSettings(Neighbours.RING, {"a": ("b",)}), "go together"),
+        (GossipSettings(GRAPH, {"a": ("a",)}), "its own neighbour"),
+        (GossipSettings(GRAPH, {"a": ("b",), "c": ("d",)}), "does not connect 'a' and 'c'"),
+    ],
+)
+def test_what_cannot_work_is_refused(settings: GossipSettings, says: str) -> None:
+    """Out of range, a graph without lines, and one in two parts."""
+    with pytest.raises(SettingsError, match=says):
+        check_gossip(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "learners", "says"),
+    [
+        (GossipSettings(Neighbours.RING), ["a"], "has one learner"),
+        (GossipSettings(Neighbours.RANDOM_PAIRS), ["a"], "has one learner"),
+        (GossipSettings(GRAPH, {"a": ("b", "x")}), ["a", "b"], "names 'x', which is no learner"),
+        (GossipSettings(GRAPH, {"a": ("b",)}), ["a", "b", "c"], "does not name 'c'"),
+    ],
+)
+def test_neighbours_that_the_run_lacks_are_refused(
+    settings: GossipSettings, learners: list[str], says: str
+) -> None:
+    """A ring of one, an unknown learner, and one without a neighbour."""
+    with pytest.raises(SettingsError, match=says):
+        check_members(settings, learners)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        GossipSettings(),
+        GossipSettings(Neighbours.RANDOM_PAIRS, momentum=0.0, rate=1.0, pull=1.0),
+        GossipSettings(Neighbours.RING, everyone_every=1),
+        GossipSettings(GRAPH, {"a": ("b",), "b": ("c",)}),
+    ],
+)
+def test_what_works_is_taken(settings: GossipSettings) -> None:
+    """The smallest and the largest values, and a graph whose lines are named once."""
+    check_gossip(settings)
+    check_members(settings, ["a", "b", "c"])
+    assert settings.on is (settings.neighbours is not Neighbours.NOBODY)
+
+
+def test_without_gossip_one_learner_is_enough() -> None:
+    """The default asks for no neighbour."""
+    check_members(GossipSettings(), ["a"])
