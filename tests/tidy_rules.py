@@ -28,15 +28,16 @@ ACTING_STEMS = (
         "__main__",
         "actor",
         "compute",
+        "gossip_port",
         "inline_compute",
         "inspection_queue",
         "journal",
         "journal_writer",
     ),
-    *("moments_checkpoint", "workers"),
+    *("moments_checkpoint", "peer_links", "workers"),
 )
 # These do not touch the world either, but they hold a role's arrays.
-ARRAY_STEMS = ("engine", "hooks", "vault")
+ARRAY_STEMS = ("engine", "gossip_values", "hooks", "vault")
 PURE_MODULES = ("islands.actors.membership", "messaging.links.link_state")
 PURE_PACKAGES = ("islands.history", "islands.messages")
 

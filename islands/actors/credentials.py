@@ -44,6 +44,11 @@ class Credentials:
         """Whether a proof was made for this name by a holder of the key."""
         return _same(self.prove(name), proof)
 
+    def prove_pair(self, one: tuple[str, Incarnation], other: tuple[str, Incarnation]) -> str:
+        """The proof that two admitted learners show each other, and that no third one knows."""
+        parts = [f"{name} {incarnation}" for name, incarnation in sorted([one, other])]
+        return self._signed("pair", *parts)
+
     def prove_epoch(self, epoch: int, start: str) -> str:
         """The proof that peers of one start of a syncer show to another start: its epoch is taken.
 

@@ -140,6 +140,7 @@ class RoleActor(Actor[T]):
         opened: Callable[[], None],
         received: Callable[[Envelope], None],
         closed: Callable[[], None],
+        settings: DialSettings | None = None,
     ) -> Dialer:
         """Keep a session open with the listener at an address, until the actor ends."""
         dialer = Dialer(
@@ -150,7 +151,7 @@ class RoleActor(Actor[T]):
             on_envelope=lambda _, envelope: received(envelope),
             on_close=lambda _, __: closed(),
             rng=rng,
-            settings=self.context.dialling,
+            settings=settings or self.context.dialling,
             room=self.mailbox.wait_room,
         )
         if address == self.context.supervisor:

@@ -6,6 +6,7 @@ The engine itself carries out those in `EngineAction`, at a step boundary.
 from dataclasses import dataclass, field
 
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.learner.gossip_actions import GossipAction, GossipEngineAction
 from islands.messages.membership import Heartbeat, Join, Leave
 from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.training import (
@@ -198,7 +199,14 @@ class Exit:
 
 
 EngineAction = (
-    AdoptValue | PlanSnapshots | AllowSteps | ReadValue | ResetMoments | ReadMoments | LoadMoments
+    AdoptValue
+    | PlanSnapshots
+    | AllowSteps
+    | ReadValue
+    | ResetMoments
+    | ReadMoments
+    | LoadMoments
+    | GossipEngineAction
 )
 
 Action = (
@@ -215,6 +223,7 @@ Action = (
     | LoadCheckpoint
     | OfferMoments
     | SetTimer
+    | GossipAction
     | Record
     | Exit
 )

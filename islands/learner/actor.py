@@ -20,6 +20,7 @@ from islands.learner.actions import (
     Contribute,
     DialSyncer,
     DropSyncerLink,
+    EngineAction,
     Exit,
     LoadCheckpoint,
     LoadMoments,
@@ -51,6 +52,7 @@ from islands.learner.events import (
     FromSyncer,
     LeaveRequested,
     SeedSkipped,
+    SnapshotTaken,
     StateRequested,
     SupervisorLinkChanged,
     SyncerLinkChanged,
@@ -60,12 +62,22 @@ from islands.learner.events import (
     ValueAdopted,
 )
 from islands.learner.figures import Figures, reported
+from islands.learner.gossip_actions import GossipAction
+from islands.learner.gossip_port import GossipPort
 from islands.learner.moments_checkpoint import CheckpointFile
 from islands.learner.narration import Narrator, seen_of
 from islands.learner.peers import Pieces
 from islands.learner.state import LearnerState
 from islands.messages.control import Drain
-from islands.messages.membership import Evicted, HeartbeatAck, Joined, Leave, Refused, Stop
+from islands.messages.membership import (
+    Evicted,
+    HeartbeatAck,
+    Joined,
+    Leave,
+    MembershipChanged,
+    Refused,
+    Stop,
+)
 from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.training import (
     ContributionFate,
@@ -141,6 +153,7 @@ class LearnerActor(RoleActor[Item]):
             read_kept=(lambda: None) if kept is None else kept.read,
         )
         settings = context.settings
+        self._gossip = self._make_gossip() if settings.gossip.on else None
         self._feedback = ErrorFeedback(
             settings.precision,
             keeps=settings.keeps_residuals,
@@ -154,18 +167,33 @@ class LearnerActor(RoleActor[Item]):
     @property
     def bytes_up(self) -> int:
         """Bytes that this process has sent, over all its links."""
-        return sum(session.bytes_sent for session in self._sessions)
+        others = 0 if self._gossip is None else self._gossip.links.bytes_sent
+        return others + sum(session.bytes_sent for session in self._sessions)
 
     @property
     def bytes_down(self) -> int:
         """Bytes that this process has received, over all its links."""
-        return sum(session.bytes_received for session in self._sessions)
+        others = 0 if self._gossip is None else self._gossip.links.bytes_received
+        return others + sum(session.bytes_received for session in self._sessions)
+
+    def _make_gossip(self) -> GossipPort:
+        gossip = self.state.core.gossip
+        assert gossip is not None, "settings say that learners gossip"
+        return GossipPort(
+            self,
+            command=self._compute.command,
+            worker=self._worker,
+            rng=self._rng,
+            known=gossip.neighbour,
+        )
 
     async def on_start(self) -> None:
         """Dial the supervisor, start compute, and schedule the first heartbeat."""
         self._supervisor = self._session(
             self.context.supervisor, self._from_supervisor, SupervisorLinkChanged
         )
+        if self._gossip is not None:
+            self.state.listens(self._gossip.links.listen())
         self._compute.start(self.post)
         self._tick_later()
 
@@ -183,6 +211,8 @@ class LearnerActor(RoleActor[Item]):
                 self.record(learner_entries.MomentsKept(message.error))
             case ValueAdopted():
                 self._take_adoption(message)
+            case SnapshotTaken(round=int(round_)) if self._gossip is not None:
+                self._gossip.take_snapshot(message, round_)
             case Ticked():
                 self._tick_later()
                 self._handle(Ticked(self._compute.compiling))
@@ -200,6 +230,8 @@ class LearnerActor(RoleActor[Item]):
         """Stop the device's thread and the worker's."""
         self._compute.stop()
         self._worker.close()
+        if self._gossip is not None:
+            self._gossip.links.close()
 
     def leave(self, reason: str) -> None:
         """Shut down gracefully: report, return the leases, end."""
@@ -249,6 +281,10 @@ class LearnerActor(RoleActor[Item]):
     # --- actions ------------------------------------------------------------------------------
 
     def _perform(self, action: Action) -> None:
+        if isinstance(action, GossipAction):
+            assert self._gossip is not None, "the state gossips only if the run does"
+            self._gossip.perform(action)
+            return
         match action:
             case ToSupervisor(message):
                 if isinstance(message, Leave):
@@ -274,10 +310,10 @@ class LearnerActor(RoleActor[Item]):
             case ResetMoments():
                 self._compute.command(action)
                 self.record(learner_entries.MomentsReset())
-            case AdoptValue() | PlanSnapshots() | AllowSteps():
-                self._compute.command(action)
-            case ReadValue() | ReadMoments() | LoadMoments():
-                self._compute.command(action)
+            case (AdoptValue() | PlanSnapshots() | AllowSteps()) | (
+                ReadValue() | ReadMoments() | LoadMoments()
+            ):
+                self._command(action)
             case SetTimer(after_s):
                 self.ref.tell_later(after_s, TimerDue())
             case Record(entry):
@@ -291,6 +327,11 @@ class LearnerActor(RoleActor[Item]):
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
+
+    def _command(self, action: EngineAction) -> None:
+        if isinstance(action, AdoptValue) and self._gossip is not None:
+            self._gossip.adopts(action)
+        self._compute.command(action)
 
     @staticmethod
     def _link(dialer: Dialer | None) -> Link | None:
@@ -402,7 +443,8 @@ class LearnerActor(RoleActor[Item]):
 
     def _from_supervisor(self, envelope: Envelope) -> None:
         body = envelope.body
-        if isinstance(body, Joined | Refused | Evicted | HeartbeatAck | Drain | Stop):
+        told = Joined | Refused | Evicted | HeartbeatAck | MembershipChanged | Drain | Stop
+        if isinstance(body, told):
             self.post(FromSupervisor(body))
 
     def _from_syncer(self, envelope: Envelope) -> None:

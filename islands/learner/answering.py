@@ -82,7 +82,14 @@ def take_copy(core: Core, event: SnapshotTaken | ValueRead) -> None:
 
 
 def answer_pulls(core: Core) -> None:
-    """Answer the pulls that can be answered, then plan the snapshots that are due next."""
+    """Answer the pulls that can be answered, then plan the snapshots that are due next.
+
+    Where learners gossip, only the closing rounds pull, and the answers wait until all work is
+    measured from version 0.
+    """
+    gossip = core.gossip
+    if gossip is not None and core.allowed and len(gossip.gathered) < core.fragments:
+        return
     for fragment in sorted(core.pulls.wanted):
         _answer(core, core.pulls.wanted[fragment])
     plan = _plan(core)

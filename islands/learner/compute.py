@@ -344,7 +344,8 @@ class ComputeThread:
             self._copies.arrive(taken.fragment)
             self._copied = True  # an idle boundary may now take a snapshot that had no room
             self._wake.notify()
-        self._tell(SnapshotTaken(taken.fragment, taken.base, taken.steps, taken.tokens, buffer))
+        totals = (taken.base, taken.steps, taken.tokens)
+        self._tell(SnapshotTaken(taken.fragment, *totals, buffer, taken.round))
 
     def _copy_piece(self, taken: PendingPiece) -> None:
         """Have the copying thread wait for a piece of moments."""

@@ -17,6 +17,7 @@ from islands.actors.membership import MembershipState
 from islands.identities import Incarnation, Lease, Phase
 from islands.learner.account import Account
 from islands.learner.actions import Action, AllowSteps, PlanSnapshots
+from islands.learner.gossip import Gossip, Stage
 from islands.learner.moments import Moments
 from islands.learner.pulls import Pulls
 from islands.learner.synchrony import Synchrony
@@ -58,7 +59,7 @@ class Core:
     compiled, `idle` that it stands still, `allowed` that this incarnation has been allowed a step,
     `closing` that the run ends, and `paused` that an operator paused it. `waiting` says that
     compute stands still only until a merge, `late` only until its next batch is read; `synchrony`
-    is None if learners never wait. `order`
+    is None if learners never wait, `gossip` if a syncer merges. `order`
     numbers the `AllowSteps` commands. `decided` holds the (epoch, round) of answers that were not
     applied.
     `offered` maps each fragment whose seed was sent over this link to epoch and attempt of the
@@ -97,6 +98,7 @@ class Core:
     report_due: bool = False
     moments: Moments = field(default_factory=Moments)
     synchrony: Synchrony | None = None
+    gossip: Gossip | None = None
     giving: int = 0
     now_s: float = 0.0
     actions: list[Action] = field(default_factory=list)
@@ -123,7 +125,7 @@ class Core:
             return Phase.JOINING
         if not self.ready:
             return Phase.COMPILING
-        if self.moments.waiting or any(account.version is None for account in self.accounts):
+        if self.healing or any(account.version is None for account in self.accounts):
             return Phase.HEALING
         if not self.idle:
             return Phase.STEPPING
@@ -132,6 +134,12 @@ class Core:
         if self.paused:
             return Phase.PAUSED
         return Phase.WAITING if self.waiting or self.late else Phase.STARVED
+
+    @property
+    def healing(self) -> bool:
+        """Whether the first step waits for a peer's moments or, in gossip, for its values."""
+        new = self.gossip is not None and self.gossip.stage is not Stage.SETTLED
+        return self.moments.waiting or new
 
     def allow_steps(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
         """Let compute step until it has processed so many tokens; replaces any earlier limit."""

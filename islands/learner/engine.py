@@ -34,6 +34,16 @@ from islands.learner.actions import (
 )
 from islands.learner.events import MomentsLoaded, ValueAdopted, ValueRead
 from islands.learner.fleet_clock import FleetClock
+from islands.learner.gossip_actions import (
+    AdoptMixed,
+    GossipEngineAction,
+    HoldValue,
+    ReturnToOrigin,
+    TakeOver,
+    TakeShare,
+)
+from islands.learner.gossip_clock import GossipClock
+from islands.learner.gossip_events import WorkGathered
 from islands.messages.training import Merged
 from islands.numerics.quantize import decode
 from islands.settings.learning_rate import learning_rate
@@ -42,7 +52,7 @@ from islands.training.batch_source import BatchSource, DirectSource, key_of
 from islands.training.trainer import PendingStep, Snapshot, Trainer, first_pass
 from messaging.codec.tensors import as_buffer
 
-EngineEvent = ValueAdopted | ValueRead | MomentsLoaded
+EngineEvent = ValueAdopted | ValueRead | MomentsLoaded | WorkGathered
 
 NEVER = (-1, -1)
 
@@ -66,13 +76,17 @@ def enqueue(commands: MutableSequence[EngineAction], command: EngineAction) -> N
 
 @dataclass(frozen=True, slots=True)
 class PendingSnapshot:
-    """A snapshot in transit to the host, with the base and the totals at its boundary."""
+    """A snapshot in transit to the host, with the base and the totals at its boundary.
+
+    It is for the share of a `round`, if it has one.
+    """
 
     fragment: FragmentIndex
     base: Version
     steps: int
     tokens: int
     snapshot: Snapshot
+    round: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +152,7 @@ class Engine:
         self._piece_taken = piece_taken
         self._asked: deque[ReadMoments] = deque()
         self._may_snapshot = may_snapshot
-        self._clock = FleetClock(settings.interval_steps)
+        self._clock = GossipClock() if settings.gossip.on else FleetClock(settings.interval_steps)
         self._until_tokens = 0
         self._until_steps: int | None = None
         self._leases: tuple[Lease, ...] = ()
@@ -204,6 +218,9 @@ class Engine:
         self.commands.extend(later)
 
     def _perform(self, command: EngineAction) -> None:
+        if isinstance(command, GossipEngineAction):
+            self._gossip(command)
+            return
         match command:
             case AdoptValue():
                 self._adopt(command)
@@ -243,6 +260,35 @@ class Engine:
             *(fragment, adopt.version, self.steps, self.tokens, adopt.incarnation), adopt.carry
         )
         self._report(told)
+
+    def _gossip(self, command: GossipEngineAction) -> None:
+        """Carry out what gossip asks for; the version that is held does not change by it."""
+        fragment = command.fragment
+        match command:
+            case TakeShare(_, round_, clock):
+                self._clock.carried(clock, epoch=0, steps=self.steps)
+                taken = self.trainer.snapshot(fragment, "float32")
+                totals = (self._bases[fragment], self.steps, self.tokens)
+                self._snapshot_taken(PendingSnapshot(fragment, *totals, taken, round_))
+            case AdoptMixed(_, steps_total):
+                if steps_total == self.steps:  # avoid rounding errors
+                    self.trainer.adopt(fragment, _floats(command.value))
+                else:
+                    gradient = _floats(command.gradient)
+                    self.trainer.carry_on(fragment, _floats(command.value), gradient)
+            case TakeOver(_, clock):
+                self._clock.carried(clock, epoch=0, steps=self.steps)
+                self.trainer.adopt(fragment, _floats(command.value))
+            case HoldValue(_, version, incarnation):
+                self._bases[fragment], self._began_at[fragment] = version, self.steps
+                totals = (version, self.steps, self.tokens)
+                self._report(ValueAdopted(fragment, *totals, incarnation))
+            case ReturnToOrigin():
+                gradient = _floats(command.gradient)
+                self.trainer.carry_on(fragment, _floats(command.value), gradient)
+                self._report(WorkGathered(fragment))
+            case _:
+                assert_never(command)
 
     def _is_news(self, fragment: FragmentIndex, merged: Merged | None) -> bool:
         """Whether this is the first value that contains a contribution.
@@ -372,4 +418,8 @@ class Engine:
 
 
 def _value(adopt: AdoptValue) -> NDArray[np.float32]:
-    return np.frombuffer(adopt.payload, np.float32)
+    return _floats(adopt.payload)
+
+
+def _floats(payload: memoryview) -> NDArray[np.float32]:
+    return np.frombuffer(payload, np.float32)

@@ -7,8 +7,16 @@ an action, or drops it, and never looks inside. Equality of events ignores paylo
 from dataclasses import dataclass, field
 
 from islands.identities import FragmentIndex, Incarnation, Lease, Ticket, Version
+from islands.learner.gossip_events import GossipEvent
 from islands.messages.control import Drain
-from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
+from islands.messages.membership import (
+    Evicted,
+    HeartbeatAck,
+    Joined,
+    MembershipChanged,
+    Refused,
+    Stop,
+)
 from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.training import (
     ContributionFate,
@@ -37,7 +45,7 @@ class SyncerLinkChanged:
     up: bool
 
 
-SupervisorMessage = Joined | Refused | Evicted | HeartbeatAck | Drain | Stop
+SupervisorMessage = Joined | Refused | Evicted | HeartbeatAck | MembershipChanged | Drain | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +197,17 @@ class Idled:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """A snapshot (base − local of one fragment, at these totals) has reached the host."""
+    """A snapshot (base − local of one fragment, at these totals) has reached the host.
+
+    It is part of a share if it has a `round`.
+    """
 
     fragment: FragmentIndex
     base: Version
     steps: int
     tokens: int
     payload: memoryview = field(compare=False, repr=False)
+    round: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,4 +272,5 @@ Event = (
     | ValueAdopted
     | Ticked
     | LeaveRequested
+    | GossipEvent
 )

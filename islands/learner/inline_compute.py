@@ -156,11 +156,9 @@ class InlineCompute:
 
     def _copied(self, taken: PendingSnapshot) -> None:
         self._copies.arrive(taken.fragment)
-        self._post(
-            SnapshotTaken(
-                taken.fragment, taken.base, taken.steps, taken.tokens, taken.snapshot.buffer()
-            )
-        )
+        totals = (taken.base, taken.steps, taken.tokens)
+        buffer = taken.snapshot.buffer()
+        self._post(SnapshotTaken(taken.fragment, *totals, buffer, taken.round))
 
     def _copied_later(self, taken: PendingSnapshot) -> None:
         if not self._stopped:

@@ -4,8 +4,11 @@ When an incarnation ends, the process asks for a new one, and adopts every fragm
 only the moments of its inner optimizer, unless the loss was not finite.
 """
 
+from dataclasses import replace
+
 from islands.actors.membership import EpochOrder, HeartbeatContent
 from islands.identities import Phase
+from islands.learner import gossiping
 from islands.learner.account import Account
 from islands.learner.actions import (
     DialSyncer,
@@ -58,7 +61,13 @@ def show_life(core: Core, *, compiling: bool = False) -> None:
     """
     within = compiling and core.phase is Phase.STEPPING
     phase = Phase.COMPILING if within else core.phase
-    word = core.membership.say(HeartbeatContent(phase, core.steps - core.origin_steps), core.now_s)
+    content = HeartbeatContent(phase, core.steps - core.origin_steps)
+    if core.gossip is not None:
+        view = core.gossip.view
+        content = replace(
+            content, address=core.gossip.address, view_epoch=view.epoch, view=view.number
+        )
+    word = core.membership.say(content, core.now_s)
     if word is not None:
         core.actions.append(ToSupervisor(word))
 
@@ -131,7 +140,7 @@ def start_over(core: Core) -> None:
         _rest(core)
         say_goodbye(core, NOT_FINITE, diverged=True)
         core.membership.end()
-        _begin_anew(core)
+        _begin_anew(core, sound=False)
         core.actions.append(ResetMoments())
 
 
@@ -145,8 +154,12 @@ def _rest(core: Core) -> None:
         core.actions.append(Record(Waits(again)))
 
 
-def _begin_anew(core: Core) -> None:
-    """Keep the moments, drop everything else of the ended incarnation, ask for a new one."""
+def _begin_anew(core: Core, *, sound: bool = True) -> None:
+    """Keep the moments, drop everything else of the ended incarnation, ask for a new one.
+
+    A learner that gossips keeps its values too, as long as they are `sound`.
+    """
+    gossiping.begin_anew(core, kept=sound and core.allowed)
     core.leases, core.quota_tokens, core.allowed = (), 0, False
     if core.synchrony is not None:
         core.synchrony.end()

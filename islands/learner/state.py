@@ -14,6 +14,7 @@ from typing import assert_never
 
 from islands.actors.membership import MembershipState
 from islands.identities import Incarnation, LearnerName, Phase, Role
+from islands.learner import gossiping
 from islands.learner.account import Account
 from islands.learner.actions import Action, Exit, ToSyncer
 from islands.learner.answering import (
@@ -52,6 +53,9 @@ from islands.learner.events import (
     ValueAdopted,
     ValueRead,
 )
+from islands.learner.exchanges import Exchanges
+from islands.learner.gossip import Gossip
+from islands.learner.gossip_events import GossipEvent
 from islands.learner.leaving import begin_leaving, end_with_run, go_on_leaving, take_fate
 from islands.learner.membership import (
     show_life,
@@ -82,7 +86,14 @@ from islands.learner.training import (
     take_update,
 )
 from islands.messages.control import Drain
-from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
+from islands.messages.membership import (
+    Evicted,
+    HeartbeatAck,
+    Joined,
+    MembershipChanged,
+    Refused,
+    Stop,
+)
 from islands.messages.training import (
     ContributionFate,
     FinalRound,
@@ -123,6 +134,7 @@ class LearnerState:
             moments=Moments(kept=kept),
             pulls=Pulls(fragments, settings.open_rounds_max(fragments)),
             synchrony=_synchrony(settings, fragments),
+            gossip=(Gossip(Exchanges(settings, name, fragments)) if settings.gossip.on else None),
         )
 
     @property
@@ -155,14 +167,20 @@ class LearnerState:
         """What this learner is doing."""
         return self._core.phase
 
+    def listens(self, address: str) -> None:
+        """Note where neighbours reach this learner, before anything else."""
+        assert self._core.gossip is not None, "only who gossips is dialled"
+        self._core.gossip.address = address
+
     def handle(self, event: Event, *, now_s: float) -> list[Action]:
         """Handle one event; returns the actions to perform, in order."""
         core = self._core
         core.actions, core.now_s = [], now_s
-        before, waiting = core.phase, core.moments.waiting
+        before, healing = core.phase, core.healing
         self._take(event, now_s)
         pursue(core)
-        if waiting and not core.moments.waiting:
+        gossiping.go_on(core)
+        if healing and not core.healing:
             allow(core)
         move_origin(core)
         core.report_due |= before is not core.phase
@@ -175,6 +193,9 @@ class LearnerState:
 
     def _take(self, event: Event, now_s: float) -> None:
         core = self._core
+        if isinstance(event, GossipEvent):
+            gossiping.take_gossip(core, event)
+            return
         match event:
             case FromSupervisor(message):
                 self._from_supervisor(message)
@@ -206,15 +227,13 @@ class LearnerState:
                 take_copy(core, event)
             case ValueAdopted():
                 take_adoption(core, event)
-            case StateRequested() | MomentsRead() | PieceArrived() | MomentsLoaded():
+            case StateRequested() | MomentsRead() | PieceArrived() | MomentsLoaded() | TimerDue():
                 self._take_moments(event)
-            case TimerDue():
-                core.moments.reminder_s = None  # `pursue` does what is due after every event
             case _:
                 assert_never(event)
 
     def _take_moments(
-        self, event: StateRequested | MomentsRead | PieceArrived | MomentsLoaded
+        self, event: StateRequested | MomentsRead | PieceArrived | MomentsLoaded | TimerDue
     ) -> None:
         core = self._core
         match event:
@@ -226,6 +245,8 @@ class LearnerState:
                 take_piece(core, event)
             case MomentsLoaded():
                 take_loaded(core, event)
+            case TimerDue():
+                core.moments.reminder_s = None  # `pursue` does what is due after every event
             case _:
                 assert_never(event)
 
@@ -240,6 +261,8 @@ class LearnerState:
                 take_eviction(core, message)
             case HeartbeatAck():
                 take_ack(core, message)
+            case MembershipChanged():
+                gossiping.take_roster(core, message)
             case Drain(reason):
                 begin_leaving(core, reason)
             case Stop(reason):

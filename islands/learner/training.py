@@ -8,6 +8,8 @@ from islands.identities import Lease, Phase
 from islands.learner.actions import AdoptValue, SettleFeedback
 from islands.learner.core import Core, Queued
 from islands.learner.events import Idled, StepFinished, UpdateArrived, ValueAdopted
+from islands.learner.gossip import Stage as GossipStage
+from islands.learner.gossip_actions import HoldValue
 from islands.learner.moments import Stage
 from islands.learner.moments_recovery import go_fresh, take_up_kept
 from islands.messages.training import FragmentUpdate, LeaseGranted
@@ -40,7 +42,7 @@ def allow(core: Core) -> None:
             go_fresh(core, "no donor")
         if core.moments.stage is Stage.KEPT:
             take_up_kept(core)
-        if core.moments.waiting:
+        if core.healing:
             return
         if core.synchrony is not None and core.synchrony.anchor is None:
             core.synchrony.begin(core.steps)
@@ -120,6 +122,10 @@ def take_update(core: Core, event: UpdateArrived) -> None:
     old = any(version >= update.version for version in known)
     if not event.intact or old or update.epoch < core.epoch_seen or core.incarnation is None:
         return
+    if _keeps_own(core, update):
+        queue.append(Queued(update, 0))
+        core.actions.append(HoldValue(update.fragment, update.version, core.incarnation))
+        return
     at_steps = _adopt_at(core, update)
     core.adopting[update.fragment] = [*queue[1 - ADOPTING_MAX :], Queued(update, at_steps)]
     if core.settings.keeps_residuals:
@@ -141,6 +147,13 @@ def take_update(core: Core, event: UpdateArrived) -> None:
         )
     )
     pass_over(core)
+
+
+def _keeps_own(core: Core, update: FragmentUpdate) -> bool:
+    """Whether a new incarnation that gossips keeps its own value, which no version 0 replaces."""
+    gossip = core.gossip
+    settled = gossip is not None and gossip.stage is GossipStage.SETTLED and not gossip.gathering
+    return settled and core.accounts[update.fragment].version is None
 
 
 def pass_over(core: Core) -> None:

@@ -14,6 +14,7 @@ module          contents
 `membership`    messages between members and the supervisor
 `training`      messages between learners and the syncer
 `peers`         messages between learners, which the hub relays
+`gossip`        messages between learners that gossip, over links of their own
 `control`       commands of operators, and what members report for the run's folder
 `protocol`      all message types, and the version of the protocol
 ==============  ====================================================================================

@@ -73,10 +73,10 @@ class Refused:
 class Heartbeat:
     """A member's event loop is alive; the phase and step say what it is doing.
 
-    `epoch` is the syncer's epoch (0 from a learner), and `address` is where a syncer listens.
-    `view_epoch` and `view` are the supervisor's epoch and the number of the change up to which a
-    syncer knows the membership view. The credential lets a restarted supervisor recognise the
-    admissions of its earlier starts.
+    `epoch` is the syncer's epoch (0 from a learner), and `address` is where a syncer listens, or a
+    learner that gossips. `view_epoch` and `view` are the supervisor's epoch and the number of the
+    change up to which it knows the membership view. The credential lets a restarted supervisor
+    recognise the admissions of its earlier starts.
     """
 
     role: Role
@@ -105,11 +105,18 @@ class HeartbeatAck:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One learner in the supervisor's membership view."""
+    """One learner in the supervisor's membership view.
+
+    Where learners gossip, `address` is where it listens, `stepped` says that it trains, and `proof`
+    is what it and the receiver show each other when one dials the other.
+    """
 
     name: LearnerName
     incarnation: Incarnation
     status: Status
+    address: str | None = None
+    stepped: bool = False
+    proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)

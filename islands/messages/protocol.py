@@ -1,6 +1,7 @@
 """The types of all messages that a link carries, and the version of the protocol."""
 
 from islands.messages.control import Command, CommandAnswer, Drain, Note, RunEnded, StepFigures
+from islands.messages.gossip import PeerHello, Share, ShareDeclined, ValueGiven, ValueWanted
 from islands.messages.membership import (
     Evicted,
     Heartbeat,
@@ -68,4 +69,9 @@ MESSAGE_TYPES: tuple[type, ...] = (
     Paused,
     StateRequest,
     StateOffer,
+    PeerHello,
+    Share,
+    ShareDeclined,
+    ValueWanted,
+    ValueGiven,
 )

@@ -3,8 +3,29 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 
 from islands.errors import SettingsError
+from islands.settings.outer import OuterSettings
+
+FOR_SYNCERS: Mapping[str, object] = MappingProxyType(
+    {
+        "quorum": 1,
+        "grace_safety": 0.8,
+        "pace_by": "median",
+        "weighting": "uniform",
+        "merge": "average",
+        "merge_moments": False,
+        "anchor": "current",
+        "adoption": "overwrite",
+        "learner_waits": "never",
+        "precision": "float32",
+        "interval_first_steps": None,
+        "record_contributions": False,
+        "outer": OuterSettings(),
+    }
+)
+"""Settings that say how a syncer merges, and the values with which the last merge is a mean."""
 
 
 class Neighbours(StrEnum):
@@ -94,6 +115,24 @@ def check_gossip(gossip: GossipSettings) -> None:
             f"gossip.graph does not connect {apart[0]!r} and {apart[1]!r}, so their models would "
             "never meet; add a line between the parts"
         )
+
+
+def why_not_gossip(gossip: GossipSettings, told: Mapping[str, object]) -> str | None:
+    """Say which setting is for a syncer's merges, where there are none; None if none is.
+
+    Args:
+        gossip: settings.
+        told: the settings of the run by name.
+    """
+    if not gossip.on:
+        return None
+    for name, needed in FOR_SYNCERS.items():
+        if told[name] != needed:
+            return (
+                f"{name} is {told[name]}, which is for merges of a syncer; where learners gossip "
+                f"leave it out, with preset: gossip (it is {needed} there)"
+            )
+    return None
 
 
 def check_members(gossip: GossipSettings, names: Iterable[str]) -> None:

@@ -7,6 +7,7 @@
 | `diloco` | DiLoCo, arXiv 2311.08105 | at τ = 0 | average | Nesterov 0.7, 0.9 |
 | `streaming_diloco` | Streaming DiLoCo, arXiv 2501.18512 | at τ = 2 | average | 0.4, 0.9 |
 | `muloco` | MuLoCo, arXiv 2505.23725; for Muon inside | at τ = 0 | average | 0.9, 0.8 |
+| `gossip` | NoLoCo, arXiv 2506.10911; no syncer merges | never | random pairs | NoLoCo |
 | `data_parallel` | one learner whose mesh spans all devices | – | – | – |
 
 A preset says nothing of the learning rate, the budget or the seed, which belong to the task.
@@ -17,6 +18,7 @@ from dataclasses import replace
 from enum import StrEnum
 from types import MappingProxyType
 
+from islands.settings.gossip import GossipSettings, Neighbours
 from islands.settings.run import (
     Adoption,
     Automatic,
@@ -25,6 +27,7 @@ from islands.settings.run import (
     OuterSettings,
     PaceBy,
     RunSettings,
+    Weighting,
 )
 
 
@@ -36,6 +39,7 @@ class Preset(StrEnum):
     DILOCO = "diloco"
     STREAMING_DILOCO = "streaming_diloco"
     MULOCO = "muloco"
+    GOSSIP = "gossip"
     DATA_PARALLEL = "data_parallel"
 
 
@@ -73,6 +77,13 @@ PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
         ),
         Preset.MULOCO: replace(
             _DILOCO, interval_steps=30, outer=OuterSettings(learning_rate=0.9, momentum=0.8)
+        ),
+        Preset.GOSSIP: RunSettings(
+            interval_steps=50,
+            fragments=1,
+            merge=MergeRule.AVERAGE,  # of the last values, at the end
+            weighting=Weighting.UNIFORM,
+            gossip=GossipSettings(Neighbours.RANDOM_PAIRS),
         ),
         # One learner that keeps all it does and is merged with nobody is plain training.
         Preset.DATA_PARALLEL: RunSettings(

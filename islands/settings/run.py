@@ -13,6 +13,7 @@ from typing import Literal
 from islands.errors import SettingsError
 from islands.layout.patterns import Pattern
 from islands.settings.combinations import Adoption, Anchor, MergeRule, why_unsupported
+from islands.settings.gossip import FOR_SYNCERS, GossipSettings, check_gossip, why_not_gossip
 from islands.settings.outer import OuterSchedule, OuterSettings, check_outer
 
 __all__ = [
@@ -192,6 +193,7 @@ class RunSettings:
             that contains it has arrived (`at_tau`, as DiLoCo does), or never.
         staleness_max: most versions by which a contribution's base may be behind.
         outer: settings of the outer optimizer.
+        gossip: with whom learners exchange values directly, instead of being merged by a syncer.
         precision: element type of contributions on the wire; `int8`, `fp4` and `two_bit` have
             about 8, 4 and 2 bits per value.
         error_feedback: with such a precision, send later what was lost by rounding.
@@ -231,6 +233,7 @@ class RunSettings:
     learner_waits: LearnerWaits = LearnerWaits.NEVER
     staleness_max: int = 2
     outer: OuterSettings = field(default_factory=OuterSettings)
+    gossip: GossipSettings = field(default_factory=GossipSettings)
     precision: Precision = Precision.FLOAT32
     error_feedback: bool = True
     budget_tokens: int | None = None
@@ -263,6 +266,7 @@ class RunSettings:
         for name in ABOVE_ZERO:
             _above_zero(name, getattr(self, name))
         check_outer(self.outer)
+        self._check_gossip()
         unsupported = why_unsupported(self.merge, self.outer, self.adoption, self.anchor)
         if unsupported is not None:
             raise SettingsError(unsupported)
@@ -281,6 +285,13 @@ class RunSettings:
             )
             raise SettingsError(message)
         self._check_timing()
+
+    def _check_gossip(self) -> None:
+        check_gossip(self.gossip)
+        told = {name: getattr(self, name) for name in FOR_SYNCERS}
+        wrong = why_not_gossip(self.gossip, told)
+        if wrong is not None:
+            raise SettingsError(wrong)
 
     def _check_interval(self) -> None:
         first = self.interval_first_steps

@@ -8,6 +8,7 @@ message that carries the layout (`RunSpecReply`) must fit them, which `check_tol
 from islands.errors import SettingsError, UserError
 from islands.layout.leaves import VALUE_BYTES, Layout
 from islands.messages.control import RunEnded
+from islands.messages.gossip import Share, ValueGiven
 from islands.messages.membership import RunSpecReply
 from islands.messages.peers import StateOffer
 from islands.messages.training import Contribution, FragmentSeed, FragmentUpdate
@@ -57,6 +58,8 @@ def limits_of(layout: Layout) -> Limits:
     value_bytes = max(value_bytes, SCALES_BYTES)
     payloads = {kind.__name__: value_bytes for kind in VALUES}
     payloads |= {
+        Share.__name__: 2 * value_bytes,
+        ValueGiven.__name__: value_bytes,
         StateOffer.__name__: STATE_PIECE_BYTES,
         RunEnded.__name__: SHARE_BYTES_MAX,
         RunSpecReply.__name__: least.payload_bytes,

@@ -12,13 +12,14 @@ from islands.actors.epochs import take_epoch
 from islands.actors.role_actor import Context, RoleActor
 from islands.files.disk import Disk
 from islands.files.slots import Slots
-from islands.identities import OPERATOR
+from islands.identities import OPERATOR, Role
 from islands.messages.control import Command, Note, RunEnded, StepFigures
 from islands.messages.membership import (
     Heartbeat,
     Join,
     Joined,
     Leave,
+    MembershipChanged,
     Refused,
     RunSpecReply,
     RunSpecRequest,
@@ -167,6 +168,8 @@ class SupervisorActor(RoleActor[Event]):
                 role = self.state.members[joined.name].role
                 credential = self._credentials.sign(joined.name, joined.incarnation, role)
                 self.send(self._link(connection), replace(joined, credential=credential))
+            case Send(connection, MembershipChanged() as page) if self._gossips:
+                self.send(self._link(connection), self._proven(connection, page))
             case Send(connection, message):
                 self.send(self._link(connection), message)
             case Drop(connection, reason):
@@ -194,6 +197,20 @@ class SupervisorActor(RoleActor[Event]):
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
+
+    @property
+    def _gossips(self) -> bool:
+        return self.context.settings.gossip.on
+
+    def _proven(self, connection: int, page: MembershipChanged) -> MembershipChanged:
+        """Add the proofs that a learner and each other one show when one dials the other."""
+        receiver = self.state.members.get(self._names.get(connection, ""))
+        if receiver is None or receiver.role is not Role.LEARNER:
+            return page
+        own = receiver.name, receiver.incarnation
+        pair = self._credentials.prove_pair
+        proven = [replace(m, proof=pair(own, (m.name, m.incarnation))) for m in page.members]
+        return replace(page, members=tuple(proven))
 
     def _tell_run(self, connection: int, name: str) -> None:
         link = self._link(connection)

@@ -153,8 +153,12 @@ class Core:
     # --- the view -----------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """Send each syncer what changed since its last page; at least one page if one is due."""
-        for name, member in self.here[Role.SYNCER].items():
+        """Send each follower what changed since its last page; at least one page if one is due.
+
+        Syncers follow the view, and learners where they gossip.
+        """
+        learners = self.here[Role.LEARNER] if self.settings.gossip.on else {}
+        for name, member in [*self.here[Role.SYNCER].items(), *learners.items()]:
             follower = self.followers.get(name)
             if follower is None or member.connection != follower.connection:
                 continue  # no heartbeat over its present link has said yet what it knows
@@ -181,4 +185,6 @@ class Core:
 
     def _told_of(self, name: str) -> Member:
         member = self.members[name]
-        return Member(LearnerName(name), member.incarnation, member.status)
+        if not self.settings.gossip.on:
+            return Member(LearnerName(name), member.incarnation, member.status)
+        return Member(LearnerName(name), member.incarnation, member.status, *member.reach)

@@ -52,6 +52,10 @@ class Standstill:
     limit_s: float
 
 
+EXCHANGING = (Phase.STEPPING, Phase.WAITING, Phase.STARVED, Phase.PAUSED)
+"""The phases of a learner that has stepped and takes part in exchanges."""
+
+
 @dataclass(slots=True)
 class MemberRecord:
     """The newest incarnation of one name; times are seconds on the supervisor's clock.
@@ -86,6 +90,11 @@ class MemberRecord:
         if self.stepped:
             self.steps_s.append((now_s - self.stepped_s) / (step - self.step))
         self.step, self.stepped_s, self.stepped = step, now_s, True
+
+    @property
+    def reach(self) -> tuple[str | None, bool]:
+        """What learners that gossip must know of another: its address, and whether it trains."""
+        return self.address, self.stepped and self.phase in EXCHANGING
 
     def shift(self, gap_s: float) -> None:
         """Move all times by a gap in which the supervisor was suspended and heard nothing."""

@@ -167,12 +167,14 @@ def take_heartbeat(
         core.send(connection, Evicted(beat.name, beat.incarnation, reason))
         return
     core.link(member, connection)
-    member.epoch = beat.epoch
-    member.address = beat.address
+    reach, member.epoch, member.address = member.reach, beat.epoch, beat.address
     member.heard(beat.phase, beat.step, now_s)
     _set_status(core, member, judge(member, core.settings.timing, now_s))
     core.send(connection, HeartbeatAck(core.epoch, core.addresses()))
-    if member.role is Role.SYNCER:
+    gossips = core.settings.gossip.on and member.role is Role.LEARNER
+    if gossips and member.reach != reach:
+        core.view.changed(member.name)
+    if gossips or member.role is Role.SYNCER:
         _follow(core, member, beat, connection, now_s)
     _repeat(core, member, connection)
 

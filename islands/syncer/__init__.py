@@ -15,7 +15,6 @@ what a merge changes               `commits.py`
 data leases and token quotas       `leases.py`
 the fate of every token            `ledger.py`
 membership: links and learners     `sessions.py`, `roster.py`
-the supervisor's membership view   `supervisor_view.py`
 peer names by connection           `connection_index.py`
 totals over all learners           `learner_index.py`
 when a journal record is written   `record_schedule.py`

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from islands.actors.supervisor_view import SupervisorView
 from islands.errors import InvariantError
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.messages.training import FragmentUpdate, LeaseGranted, Merged
@@ -29,7 +30,6 @@ from islands.syncer.record_schedule import RecordSchedule
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round
 from islands.syncer.standstill import MergeWatch
-from islands.syncer.supervisor_view import SupervisorView
 from islands.syncer.swings import SwingWatch
 from islands.syncer.timeouts import answer_timeout_s, final_patience_s
 from islands.tape.entry import Entry, Record

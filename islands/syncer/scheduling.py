@@ -32,7 +32,12 @@ LEARNING_RATE_MIN = 1e-12
 
 
 def open_rounds(core: Core, now_s: float) -> None:
-    """Open as many rounds as compute has earned and the overlap can hide (`pace.py`)."""
+    """Open as many rounds as compute has earned and the overlap can hide (`pace.py`).
+
+    Where learners gossip there is none before the closing ones.
+    """
+    if core.settings.gossip.on:
+        return
     limit = core.settings.open_rounds(core.fragments, core.overlap_steps, core.interval_steps)
     while len(core.rounds) < limit and core.pace_allows():
         number = core.durable.round
@@ -191,7 +196,8 @@ def take_contribution(
             excuse(round_, ticket.name, refused.reason)
         return
     rate = max(learning_rate(core.settings, core.clock), LEARNING_RATE_MIN)
-    norm_rate = check.norm / (sqrt(contribution.steps) * rate)
+    steps = 1 if core.settings.gossip.on else contribution.steps  # all are of the whole run then
+    norm_rate = check.norm / (sqrt(steps) * rate)
     round_.excused.pop(ticket.name, None)
     round_.arrived[ticket.name] = Admitted(contribution, connection, norm_rate)
     core.record(round_entries.Arrived(str(ticket), contribution.tokens))

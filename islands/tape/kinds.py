@@ -12,6 +12,7 @@ import msgspec
 
 from islands.errors import TapeError
 from islands.tape import (
+    gossip_entries,
     learner_entries,
     member_entries,
     process_entries,
@@ -21,7 +22,14 @@ from islands.tape import (
 from islands.tape.entry import VERSION, Entry, Line, Logged, Notable, Stamp, kind_of
 from islands.tape.process_entries import TapeBegan
 
-MODULES = (process_entries, member_entries, round_entries, learner_entries, simulation_entries)
+MODULES = (
+    process_entries,
+    member_entries,
+    round_entries,
+    learner_entries,
+    gossip_entries,
+    simulation_entries,
+)
 """Modules that declare entries, in the order of the docs."""
 
 

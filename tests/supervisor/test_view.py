@@ -1,5 +1,6 @@
 """Thousands of members: what changed is told, in pages, and no event looks at everybody."""
 
+from islands.actors.supervisor_view import SupervisorView
 from islands.identities import Incarnation, LearnerName, Phase, Role, Status
 from islands.messages.control import Command, CommandAnswer, Verb
 from islands.messages.membership import Heartbeat, Leave, MembershipChanged
@@ -8,7 +9,6 @@ from islands.supervisor.actions import Action
 from islands.supervisor.commands import NAMES_MAX
 from islands.supervisor.core import ENDED_REMEMBERED
 from islands.supervisor.events import CommandArrived, LeaveArrived, LinkClosed, Ticked
-from islands.syncer.supervisor_view import SupervisorView
 from messaging.codec.frames import Codec
 from messaging.envelope import Envelope
 from tests.supervisor.desk import Desk, beat, sent

@@ -19,7 +19,7 @@ SYNCER_ROUND_EDGES = "tests/syncer/test_round_edges.py"
 SYNCER_ROUNDS = "tests/syncer/test_rounds.py"
 SYNCER_FENCE = "tests/syncer/test_fence.py"
 SYNCER_SESSIONS = "tests/syncer/test_sessions.py"
-SYNCER_SUPERVISOR_VIEW = "tests/syncer/test_supervisor_view.py"
+SYNCER_SUPERVISOR_VIEW = "tests/actors/test_supervisor_view.py"
 LEDGER = "tests/syncer/test_ledger.py"
 MEMBERSHIP = "tests/actors/test_membership.py"
 OBSERVER_STATE = "tests/observer/test_state.py"
@@ -202,7 +202,7 @@ BOOKS = (
     ),
     Mutation(
         "an older supervisor's view is followed",
-        "islands/syncer/supervisor_view.py",
+        "islands/actors/supervisor_view.py",
         "        if page.supervisor_epoch < self.epoch:\n            return False\n",
         "",
         (SYNCER_SUPERVISOR_VIEW, SYNCER_SESSIONS),

@@ -1,7 +1,7 @@
-"""The syncer's copy of the supervisor's membership view.
+"""A copy of the supervisor's membership view, which syncers and learners that gossip keep.
 
 The view comes in pages, each of what changed after a change number (`islands/supervisor/view.py`).
-A page is taken in if no change between the copy and the page is missing; the syncer's heartbeats
+A page is taken in if no change between the copy and the page is missing; the holder's heartbeats
 acknowledge the number up to which it holds the view, and what is missing is sent again.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from islands.identities import LearnerName
-from islands.messages.membership import MembershipChanged
+from islands.messages.membership import Member, MembershipChanged
 
 
 @dataclass(slots=True)
@@ -17,13 +17,13 @@ class SupervisorView:
     """The view up to change `number`, of the supervisor with this epoch.
 
     `listed` are the members that have not ended. `looked_s` is when it was last compared with the
-    open accounts (`sessions.py`).
+    open accounts of a syncer.
     """
 
     epoch: int = 0
     number: int = 0
     complete: bool = False
-    listed: dict[LearnerName, None] = field(default_factory=dict)
+    listed: dict[LearnerName, Member] = field(default_factory=dict)
     looked_s: float = -inf
 
     def take(self, page: MembershipChanged) -> bool:
@@ -41,5 +41,5 @@ class SupervisorView:
             if member.status.ended:
                 self.listed.pop(member.name, None)
             else:
-                self.listed[member.name] = None
+                self.listed[member.name] = member
         return True

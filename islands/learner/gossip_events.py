@@ -1,0 +1,74 @@
+"""The events of a learner that gossips."""
+
+from dataclasses import dataclass, field
+
+from islands.identities import FragmentIndex
+from islands.learner.gossip_actions import Payload
+from islands.messages.gossip import Share, ShareDeclined, ValueGiven, ValueWanted
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the arithmetic found in a share: why it is refused, else the norm of θ_j − φ_i."""
+
+    problem: str | None = None
+    norm: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShareTaken:
+    """The own share of a round, taken at the total of `steps`, has reached the host."""
+
+    fragment: FragmentIndex
+    round: int
+    steps: int
+    digest: str
+    payload: Payload = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareArrived:
+    """A neighbour's share has arrived, and was checked."""
+
+    sender: str
+    message: Share
+    checked: Checked
+    payload: Payload = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourSaid:
+    """A message without bytes came from another learner."""
+
+    sender: str
+    message: ShareDeclined | ValueWanted
+
+
+@dataclass(frozen=True, slots=True)
+class ValueArrived:
+    """A slow value that this newcomer asked for has arrived; not `intact`: it cannot be used."""
+
+    sender: str
+    message: ValueGiven
+    intact: bool
+    payload: memoryview = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A gossip step was computed."""
+
+    fragment: FragmentIndex
+    steps_total: int
+    value: memoryview = field(compare=False, repr=False)
+    gradient: memoryview = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkGathered:
+    """Contributions to this fragment are measured from version 0 from now on."""
+
+    fragment: FragmentIndex
+
+
+GossipEvent = ShareTaken | ShareArrived | NeighbourSaid | ValueArrived | Mixed | WorkGathered

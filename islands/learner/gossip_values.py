@@ -1,0 +1,145 @@
+"""A learner's slow values and momenta on the host, and the arithmetic of its exchanges.
+
+The device holds the local value θ, and the slow value φ as the base that snapshots are measured
+from. Gossip steps are computed here, off the event loop, and their results adopted by the device.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.layout.leaves import VALUE_BYTES, Layout
+from islands.learner.gossip_events import Checked
+from islands.messages.gossip import Share
+from islands.numerics.gossip import Share as Values
+from islands.numerics.gossip import average_step, noloco_step
+from islands.settings.gossip import GossipRule, GossipSettings
+from messaging.codec.tensors import as_buffer, digest
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(slots=True)
+class Slow:
+    """The slow value φ of a fragment, its momentum, and version 0, from which the run began."""
+
+    value: Floats
+    momentum: Floats
+    origin: Floats
+
+
+class GossipValues:
+    """The slow values of all fragments.
+
+    Args:
+        settings: of gossip.
+        layout: of the model.
+        name: of the learner, whose share takes its place among the others by name.
+    """
+
+    def __init__(self, settings: GossipSettings, layout: Layout, name: str) -> None:
+        """Hold nothing before version 0 is adopted."""
+        self.slow: dict[int, Slow] = {}
+        self._settings = settings
+        self._layout = layout
+        self._name = name
+
+    def begin(self, fragment: int, value: memoryview) -> None:
+        """Begin with a published value."""
+        origin = np.frombuffer(value, np.float32)
+        self.slow[fragment] = Slow(origin, np.zeros_like(origin), origin)
+
+    def take_over(self, fragment: int, value: memoryview) -> None:
+        """Go on from another learner's slow value, at rest."""
+        slow = self.slow[fragment]
+        slow.value = np.frombuffer(value, np.float32)
+        slow.momentum = np.zeros_like(slow.value)
+
+    def share(self, fragment: int, gradient: memoryview) -> tuple[memoryview, memoryview]:
+        """The payload of a share: φ, and φ − θ as the snapshot has it."""
+        return as_buffer(self.slow[fragment].value), gradient
+
+    def mixing(
+        self,
+        fragment: int,
+        own: Sequence[memoryview],
+        shares: Mapping[str, Sequence[memoryview]],
+    ) -> Callable[[], tuple[Floats, Floats]]:
+        """Return the work of a gossip step, to be done off the loop: the new φ and momentum."""
+        return partial(self._step, self.slow[fragment].momentum, own, dict(shares))
+
+    def _step(
+        self,
+        momentum: Floats,
+        own: Sequence[memoryview],
+        shares: dict[str, Sequence[memoryview]],
+    ) -> tuple[Floats, Floats]:
+        told = {**shares, self._name: own}
+        group = [_values(told[name]) for name in sorted(told)]
+        settings = self._settings
+        if settings.rule is GossipRule.AVERAGE:
+            return average_step(group), momentum
+        step = noloco_step(
+            _values(own),
+            momentum,
+            group,
+            decay=settings.momentum,
+            rate=settings.rate,
+            pull=settings.pull,
+        )
+        return step.value, step.momentum
+
+    def mixed(self, fragment: int, step: tuple[Floats, Floats]) -> memoryview:
+        """Keep the result of a gossip step; returns φ."""
+        slow = self.slow[fragment]
+        slow.value, slow.momentum = step
+        return as_buffer(slow.value)
+
+    def gather(self, fragment: int) -> tuple[memoryview, memoryview]:
+        """Version 0, and φ minus it; from then on φ is version 0."""
+        slow = self.slow[fragment]
+        moved = as_buffer(slow.value - slow.origin)
+        slow.value = slow.origin
+        return as_buffer(slow.origin), moved
+
+    def checking(self, share: Share, payload: Sequence[memoryview]) -> Callable[[], Checked]:
+        """Return the work of checking a neighbour's share, to be done off the loop."""
+        known = 0 <= share.fragment < len(self._layout.fragments)
+        slow = self.slow.get(share.fragment)
+        if not known or slow is None:
+            return lambda: Checked(f"there is no fragment {share.fragment}")
+        return partial(_checked, slow.value, share.digest, tuple(payload))
+
+    def intact(self, fragment: int, told: str, payload: Sequence[memoryview]) -> bool:
+        """Whether a slow value that was given is whole, undamaged and finite."""
+        if fragment not in self.slow or len(payload) != 1:
+            return False
+        if payload[0].nbytes != VALUE_BYTES * self.slow[fragment].value.size:
+            return False
+        finite = bool(np.isfinite(np.frombuffer(payload[0], np.float32)).all())
+        return finite and digest(payload[0]) == told
+
+
+def digest_of(payload: Sequence[memoryview]) -> str:
+    """The digest of a share: those of its parts, in order."""
+    return " ".join(digest(part) for part in payload)
+
+
+def _checked(own: Floats, told: str, payload: tuple[memoryview, ...]) -> Checked:
+    if [part.nbytes for part in payload] != [own.nbytes, own.nbytes]:
+        return Checked("its values have another size")
+    if digest_of(payload) != told:
+        return Checked("its digest differs")
+    values = _values(payload)
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = values.value.astype(np.float64) - values.gradient - own
+        norm = float(np.linalg.norm(apart))
+    return Checked(None if np.isfinite(norm) else "its values are not finite", norm)
+
+
+def _values(payload: Sequence[memoryview]) -> Values:
+    value, gradient = (np.frombuffer(part, np.float32) for part in payload)
+    return Values(value, gradient)

@@ -1,0 +1,222 @@
+"""Links between learners: each listens, and dials those of its roster when it has something to say.
+
+A link is used both ways. Who dials says who it is, with the proof that the supervisor told to this
+pair alone; before that nothing else is read from it. Links are kept to the neighbours that were met
+last, and to nobody that has left the roster, or come back as another incarnation.
+"""
+
+import hmac
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from islands.actors.acceptor import LinkAcceptor
+from islands.actors.role_actor import RoleActor
+from islands.identities import Incarnation, LearnerName
+from islands.messages.gossip import GOSSIP_TYPES, PeerHello
+from islands.messages.membership import Member
+from messaging.envelope import Envelope
+from messaging.links.dialer import Dialer
+from messaging.links.link import Lane, Link
+
+LINKS_MAX = 32
+"""Neighbours to which a learner keeps links of its own; the one met longest ago makes room."""
+
+WAITING_MAX = 64
+"""Messages that wait for a link to open; older ones are lost, and asked for again."""
+
+Waiting = tuple[object, tuple[memoryview, ...]]
+
+
+@dataclass(slots=True)
+class _Session:
+    """A neighbour that was dialled, and what waits for its link."""
+
+    member: Member
+    dialer: Dialer
+    waiting: deque[Waiting] = field(default_factory=lambda: deque(maxlen=WAITING_MAX))
+
+
+class PeerLinks:
+    """The links of one learner to others.
+
+    Args:
+        actor: the learner's actor, which sends and dials.
+        rng: source of the jitter between attempts to dial.
+        known: returns a learner of the roster by name.
+        receive: called with the name of a neighbour and what it says.
+    """
+
+    def __init__(
+        self,
+        actor: RoleActor[Any],
+        rng: random.Random,
+        *,
+        known: Callable[[str], Member | None],
+        receive: Callable[[str, Envelope], None],
+    ) -> None:
+        """Keep the ports; `listen` begins."""
+        self._actor = actor
+        self._rng = rng
+        self._known = known
+        self._receive = receive
+        self._incarnation: Incarnation | None = None
+        self._acceptor: LinkAcceptor | None = None
+        self._sessions: dict[str, _Session] = {}
+        self._callers: dict[int, Member] = {}
+        self._ended = [0, 0]
+
+    def listen(self) -> str:
+        """Let others dial this learner; returns the address."""
+        actor = self._actor
+        listener = actor.context.network.listen(actor.name, guests=True)
+        self._acceptor = LinkAcceptor(
+            listener,
+            actor.scope,
+            room=actor.mailbox.wait_room,
+            receive=self._heard,
+            lost=self._lost,
+        )
+        return listener.address
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes sent over links that this learner dialled."""
+        return self._ended[0] + sum(one.dialer.bytes_sent for one in self._sessions.values())
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes received over links that this learner dialled."""
+        return self._ended[1] + sum(one.dialer.bytes_received for one in self._sessions.values())
+
+    def follow(self, incarnation: Incarnation | None) -> None:
+        """End the links to whom the roster does not name any more, or names as another."""
+        anew, self._incarnation = incarnation != self._incarnation, incarnation
+        for name in list(self._sessions):
+            if anew or not _same(self._sessions[name].member, self._known(name)):
+                self._end(name, "the roster changed")
+        for connection, member in list(self._callers.items()):
+            if anew or not _same(member, self._known(member.name)):
+                self._drop(connection, "the roster changed")
+
+    def send(self, name: str, message: object, payload: tuple[memoryview, ...] = ()) -> None:
+        """Send a message to a learner of the roster, or have it wait for a link; it may be lost."""
+        link = self._called_by(name)
+        if link is None:
+            session = self._session(name)
+            if session is None:
+                return
+            link = session.dialer.link
+            if link is None:
+                session.waiting.append((message, payload))
+                return
+        self._say(link, message, payload)
+
+    def close(self) -> None:
+        """Accept no more links, and close all; the dialled ones end with the actor's scope."""
+        if self._acceptor is not None:
+            self._acceptor.close("the learner ended")
+
+    def _say(self, link: Link, message: object, payload: tuple[memoryview, ...]) -> None:
+        self._actor.send(link, message, payload, Lane.BULK if payload else Lane.CONTROL)
+
+    # --- links that others opened ---------------------------------------------------------------
+
+    def _called_by(self, name: str) -> Link | None:
+        if self._acceptor is None:
+            return None
+        for connection, member in self._callers.items():
+            link = self._acceptor.link(connection)
+            if member.name == name and link is not None and not link.closed:
+                return link
+        return None
+
+    def _heard(self, connection: int, envelope: Envelope) -> None:
+        caller = self._callers.get(connection)
+        if isinstance(envelope.body, PeerHello):
+            self._greeted(connection, envelope.body)
+        elif caller is None:
+            self._drop(connection, "said something before hello")
+        elif isinstance(envelope.body, GOSSIP_TYPES):
+            self._receive(caller.name, envelope)
+
+    def _greeted(self, connection: int, hello: PeerHello) -> None:
+        """Admit a learner of the roster that shows the pair's proof."""
+        member = self._known(hello.name)
+        genuine = (
+            member is not None
+            and member.incarnation == hello.incarnation
+            and bool(member.proof)
+            and hmac.compare_digest(member.proof.encode(), hello.proof.encode())
+        )
+        link = None if self._acceptor is None else self._acceptor.link(connection)
+        if member is None or not genuine or link is None:
+            self._drop(connection, "not known here")
+            return
+        link.admit()
+        self._callers[connection] = member
+
+    def _drop(self, connection: int, reason: str) -> None:
+        self._callers.pop(connection, None)
+        if self._acceptor is not None:
+            self._acceptor.drop(connection, reason)
+
+    def _lost(self, connection: int) -> None:
+        self._callers.pop(connection, None)
+
+    # --- links that this learner dials ----------------------------------------------------------
+
+    def _session(self, name: str) -> _Session | None:
+        """Return the session with a learner, dialled now if there is none yet."""
+        member = self._known(name)
+        session = self._sessions.pop(name, None)
+        if session is None:
+            if member is None or member.address is None or self._incarnation is None:
+                return None
+            if len(self._sessions) >= LINKS_MAX:
+                self._end(next(iter(self._sessions)), "others were met since")
+            session = _Session(member, self._dial(member))
+        self._sessions[name] = session  # the last one was met last
+        return session
+
+    def _dial(self, member: Member) -> Dialer:
+        assert member.address is not None, "who is dialled listens"
+        return self._actor.dial(
+            member.address,
+            self._rng,
+            opened=lambda: self._opened(member),
+            received=lambda envelope: self._answered(member, envelope),
+            closed=lambda: None,
+            settings=replace(self._actor.context.dialling, liveness_s=None),
+        )
+
+    def _opened(self, member: Member) -> None:
+        session = self._sessions.get(member.name)
+        link = None if session is None else session.dialer.link
+        if session is None or link is None or self._incarnation is None:
+            return
+        own = LearnerName(self._actor.name)
+        self._say(link, PeerHello(own, self._incarnation, session.member.proof), ())
+        while session.waiting:
+            self._say(link, *session.waiting.popleft())
+
+    def _answered(self, member: Member, envelope: Envelope) -> None:
+        if isinstance(envelope.body, GOSSIP_TYPES):
+            self._receive(member.name, envelope)
+
+    def _end(self, name: str, reason: str) -> None:
+        session = self._sessions.pop(name)
+        session.dialer.stop(reason)
+        self._ended[0] += session.dialer.bytes_sent
+        self._ended[1] += session.dialer.bytes_received
+
+
+def _same(one: Member, other: Member | None) -> bool:
+    """Whether a member is still there, as the same incarnation at the same address."""
+    return (
+        other is not None
+        and (one.incarnation, one.address) == (other.incarnation, other.address)
+        and not other.status.ended
+    )

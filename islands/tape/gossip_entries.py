@@ -1,0 +1,39 @@
+"""Entries of learners that gossip: exchanges, and why there was none."""
+
+from islands.tape.entry import Entry, Logged
+
+
+class Exchanged(Entry, frozen=True, tag="gossip"):
+    """A learner stepped with the shares of `partners`, `after_s` after it came to the round."""
+
+    round: int
+    fragment: int
+    partners: list[str]
+    missing: dict[str, str]
+    steps: int
+    after_s: float
+
+
+class Widowed(Entry, frozen=True):
+    """No neighbour's share came in a round, for these reasons; the learner steps on."""
+
+    round: int
+    fragment: int
+    missing: dict[str, str]
+
+
+class ShareRefused(Logged, frozen=True):
+    """A learner refused a neighbour's share; with the third strike it meets it no more."""
+
+    peer: str
+    incarnation: str
+    round: int
+    reason: str
+    strikes: int
+
+
+class TookOver(Logged, frozen=True):
+    """A newcomer began with the values of a learner that trains, at its round."""
+
+    peer: str
+    round: int
