@@ -109,6 +109,8 @@ def command_of(hub: Coordinator, name: str, learners: LearnerSettings) -> list[s
         listening = [*listening_words(settings.listening), "--key_file", str(key)]
         return [*python, "islands.syncer", *common, *folder, *listening, *start]
     own = ["--model_parallel", str(learners.model_parallel)]
+    if settings.spec.settings.gossip.on:
+        own += listening_words(settings.listening)
     if learners.devices and name in hub.names:
         own += ["--devices", learners.devices[hub.names.index(name)]]
     return [*python, "islands.learner", *common, *folder, *own]

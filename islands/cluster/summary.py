@@ -25,16 +25,18 @@ def share_of(syncer: SyncerState) -> SyncerShare:
 
     Yield is tokens that reached the published values over tokens processed, mean over fragments.
     Tokens that an earlier round should have merged, and only the end of the run did, do not count:
-    in a run that merges nothing until it ends, every learner trained alone.
+    in a run that merges nothing until it ends, every learner trained alone. Where learners gossip,
+    they met all along, and only the end can say whose tokens are in the model.
     `ledger` holds one row per fragment, in tokens, and the imbalance.
     """
     durable = syncer.durable
     rows = syncer.ledger_rows()
     processed = durable.ledger.processed
+    belated_tokens = 0 if syncer.core.settings.gossip.on else durable.belated_tokens
     return {
         "reason": durable.finished,
         "tokens": processed,
-        "yield": (sum(row.applied for row in rows) - durable.belated_tokens)
+        "yield": (sum(row.applied for row in rows) - belated_tokens)
         / max(1, processed * len(rows)),
         "merges": durable.merges,
         "participation": durable.participants_sum / max(1, durable.present_sum),

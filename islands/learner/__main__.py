@@ -52,8 +52,8 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
     from islands.training.workload import Place
 
-    connecting = options.connecting
-    network = network_of(connecting, token=token_of(connecting))
+    connecting, listening = options.connecting, options.listening
+    network = network_of(connecting, listening, token=token_of(connecting))
     try:
         addresses = options.supervisor_urls
         requester = Requester(Role.LEARNER, name)
@@ -62,6 +62,8 @@ async def _learn(options: LearnerOptions, name: str) -> int:
         )
         spec = spec.with_precision(options.precision)
         network.allow(limits_of(plan.layout))
+        if spec.settings.gossip.on:
+            await network.open(listening.host, listening.port, advertise=listening.advertise)
         workload, layout = await asyncio.to_thread(_prepare, spec, options.task_settings)
         check_same(layout, plan.layout)
         workload.keep_compiled(compiled_folder())

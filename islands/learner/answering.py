@@ -13,6 +13,7 @@ from islands.learner.events import (
     SnapshotTaken,
     ValueRead,
 )
+from islands.learner.gossip import Gossip
 from islands.messages.training import (
     Contribution,
     ContributionDeclined,
@@ -87,8 +88,7 @@ def answer_pulls(core: Core) -> None:
     Where learners gossip, only the closing rounds pull, and the answers wait until all work is
     measured from version 0.
     """
-    gossip = core.gossip
-    if gossip is not None and core.allowed and len(gossip.gathered) < core.fragments:
+    if core.gossip is not None and not _pulled_in_gossip(core, core.gossip):
         return
     for fragment in sorted(core.pulls.wanted):
         _answer(core, core.pulls.wanted[fragment])
@@ -96,6 +96,13 @@ def answer_pulls(core: Core) -> None:
     if plan != core.planned:
         core.planned = plan
         core.actions.append(plan)
+
+
+def _pulled_in_gossip(core: Core, gossip: Gossip) -> bool:
+    """Whether a learner that gossips may answer pulls; one that never stepped declines them."""
+    if core.allowed:
+        return len(gossip.gathered) == core.fragments
+    return bool(core.pulls.wanted)
 
 
 def _plan(core: Core) -> PlanSnapshots:

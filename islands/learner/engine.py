@@ -286,6 +286,7 @@ class Engine:
             case ReturnToOrigin():
                 gradient = _floats(command.gradient)
                 self.trainer.carry_on(fragment, _floats(command.value), gradient)
+                self._taken_at.pop(fragment, None)
                 self._report(WorkGathered(fragment))
             case _:
                 assert_never(command)

@@ -59,6 +59,7 @@ def take_gossip(core: Core, event: GossipEvent) -> None:
                 core.actions.append(Gather(fragment))
         case WorkGathered(fragment):
             gossip.gathered[fragment] = None
+            core.pulls.snapshots.pop(fragment, None)
         case _:
             assert_never(event)
 

@@ -17,6 +17,7 @@ from islands.errors import SettingsError
 from islands.identities import Role
 from islands.messages.control import Verb
 from islands.settings.addresses import DEFAULT_PORT, hub_urls
+from islands.settings.gossip import check_members
 from islands.settings.groups import (
     ConnectOptions,
     KeepOptions,
@@ -102,6 +103,7 @@ class RunOptions:
                 f"learners is {self.learners}; the preset data_parallel trains one learner, whose "
                 "mesh spans all devices (devices, model_parallel)"
             )
+        check_members(self.file.run.gossip, [f"learner-{index}" for index in range(self.learners)])
         at_least("model_parallel", self.model_parallel, 1)
         above("evaluate_every_s", self.evaluate_every_s)
         if self.threads is not None:
@@ -212,6 +214,8 @@ class LearnerOptions:
         supervisor: address of the supervisor, or several to try in turn, separated by commas; each
             is a host, host:port, or ws[s]://host:port/supervisor.
         connecting: how the learner reaches the hub.
+        listening: where other learners reach this one, in a run that gossips; by default any free
+            port of this host alone.
         keeping: how much it keeps of files that grow.
         name: name of this learner in the run; by default the host's name with a random end, so
             that a restart is another learner. Give a name to a learner that is restarted.
@@ -229,6 +233,9 @@ class LearnerOptions:
 
     supervisor: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
     connecting: ConnectOptions = field(default_factory=ConnectOptions, metadata=FLAT)
+    listening: ListenOptions = field(
+        default_factory=lambda: ListenOptions(listen="127.0.0.1:0"), metadata=FLAT
+    )
     keeping: KeepOptions = field(default_factory=KeepOptions, metadata=FLAT)
     name: str | None = None
     folder: Path = Path(".islands")

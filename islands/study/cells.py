@@ -20,6 +20,7 @@ import msgspec
 
 from islands.errors import SettingsError
 from islands.numerics.outer_choice import outer_optimizer
+from islands.settings.gossip import check_members
 from islands.settings.nested import put
 from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import RunSettings
@@ -29,7 +30,7 @@ RESULT_FORMAT = 2
 """Part of every fingerprint: results of another format are computed again."""
 
 DECIDED_BY_THE_STUDY = ("run", "seed", "budget_tokens", "budget_s")
-MAPPINGS = ("arguments",)
+MAPPINGS = ("arguments", "graph")
 """Settings whose keys are the user's own."""
 
 OF_NO_PRESET = (
@@ -159,6 +160,8 @@ def _settings(base: RunSettings, cell: Cell, place: str) -> RunSettings:
     try:
         settings = msgspec.convert(told, RunSettings)
         outer_optimizer(settings.outer)
+        if not cell.data_parallel:
+            check_members(settings.gossip, [f"learner-{index}" for index in range(cell.learners)])
     except msgspec.ValidationError as error:
         raise SettingsError(f"{place}: {error}") from error
     except SettingsError as error:

@@ -1,0 +1,140 @@
+"""A bench of exchanges: learners' state machines, and the messages between them, by hand."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from islands.identities import FragmentIndex, Incarnation
+from islands.learner.exchanges import Exchanges
+from islands.learner.gossip_actions import Mix, Payload, SendShare, TakeShare, ToNeighbour
+from islands.learner.gossip_events import Checked, ShareArrived, ShareTaken
+from islands.messages.gossip import Share, ShareDeclined
+from islands.settings.gossip import GossipSettings, Neighbours
+from islands.settings.run import MergeRule, RunSettings, Weighting
+from islands.tape.entry import Entry, Record
+
+PAIRS = GossipSettings(Neighbours.RANDOM_PAIRS)
+RING = GossipSettings(Neighbours.RING)
+NO_BYTES: Payload = (memoryview(b""), memoryview(b""))
+
+
+def settings_of(
+    gossip: GossipSettings, interval_steps: int = 10, fragments: int = 1
+) -> RunSettings:
+    """Settings of a run that gossips."""
+    return RunSettings(
+        interval_steps=interval_steps,
+        fragments=fragments,
+        merge=MergeRule.AVERAGE,
+        weighting=Weighting.UNIFORM,
+        gossip=gossip,
+    )
+
+
+def incarnation(index: int) -> Incarnation:
+    """The admission of a learner."""
+    return Incarnation(1, index + 1)
+
+
+@dataclass
+class Bench:
+    """Learners a, b, c, …; each at its own total of steps, and all at one time."""
+
+    settings: RunSettings
+    count: int = 2
+    now_s: float = 0.0
+    takes: deque[tuple[str, TakeShare]] = field(default_factory=deque)
+    mails: deque[tuple[str, str, Share | ShareDeclined]] = field(default_factory=deque)
+    mixes: list[tuple[str, Mix]] = field(default_factory=list)
+    told: list[tuple[str, Entry]] = field(default_factory=list)
+    steps: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Begin all of them, with one roster."""
+        self.names = [chr(ord("a") + index) for index in range(self.count)]
+        self.roster = {name: incarnation(index) for index, name in enumerate(self.names)}
+        fragments = self.settings.fragments
+        self.of = {name: Exchanges(self.settings, name, fragments) for name in self.names}
+        for name in self.names:
+            self.steps[name] = 0
+            self.of[name].take_roster(self.roster, 0.0)
+            self.of[name].begin(self.roster[name], 0)
+
+    def collect(self, name: str) -> None:
+        """Take what a learner decided."""
+        for action in self.of[name].taken():
+            match action:
+                case TakeShare():
+                    self.takes.append((name, action))
+                case SendShare(peer, message):
+                    self.mails.append((name, peer, message))
+                case ToNeighbour(peer, message):
+                    assert isinstance(message, ShareDeclined)
+                    self.mails.append((name, peer, message))
+                case Mix():
+                    self.mixes.append((name, action))
+                case Record(entry):
+                    self.told.append((name, entry))
+
+    def step(self, name: str, steps: int = 1) -> None:
+        """Step; at the boundary after it, shares that were asked for are taken."""
+        self.steps[name] += steps
+        self.of[name].stepped(self.steps[name], self.now_s)
+        self.collect(name)
+        self.take(name)
+
+    def take(self, name: str) -> None:
+        """Take the shares that are due at this boundary."""
+        for _ in range(len(self.takes)):
+            who, take = self.takes.popleft()
+            if who != name:
+                self.takes.append((who, take))
+                continue
+            taken = ShareTaken(
+                take.fragment, take.round, self.steps[name], f"{name}{take.round}", NO_BYTES
+            )
+            self.of[name].take_own(taken, self.now_s)
+            self.collect(name)
+
+    def deliver(self, checked: Checked | None = None) -> int:
+        """Deliver all messages until none is under way; returns how many there were."""
+        count = 0
+        while self.mails:
+            sender, receiver, message = self.mails.popleft()
+            self.hear(receiver, sender, message, checked)
+            count += 1
+        return count
+
+    def hear(
+        self,
+        receiver: str,
+        sender: str,
+        message: Share | ShareDeclined,
+        checked: Checked | None = None,
+    ) -> None:
+        """Deliver one message."""
+        if isinstance(message, Share):
+            event = ShareArrived(sender, message, checked or Checked(None, 1.0), NO_BYTES)
+            self.of[receiver].take_share(event, self.now_s)
+        else:
+            self.of[receiver].take_decline(sender, message, self.now_s)
+        self.collect(receiver)
+
+    def mix(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Complete all gossip steps; returns who mixed with whom."""
+        done = [(name, tuple(mix.shares)) for name, mix in self.mixes]
+        for name, mix in self.mixes:
+            self.of[name].mixed(mix.fragment, mix.steps_total)
+        self.mixes.clear()
+        return done
+
+    def pass_s(self, seconds: float) -> None:
+        """Let time pass, and all learners look at it."""
+        self.now_s += seconds
+        for name in self.names:
+            self.of[name].tick(self.now_s)
+            self.collect(name)
+
+    def share(self, sender: str, round_: int, *, wanted: bool = True) -> Share:
+        """A share as a learner might send it."""
+        fragment = FragmentIndex(round_ % self.settings.fragments)
+        return Share(round_, fragment, self.roster[sender], 10, wanted, "digest")

@@ -1,0 +1,294 @@
+"""Exchanges between neighbours: offer and answer, deadlines, copies, lies, and learners that go."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from islands.identities import FragmentIndex, Incarnation
+from islands.learner.exchanges import JUMP_MAX, STRIKES_MAX
+from islands.learner.gossip_events import Checked
+from islands.messages.gossip import Share
+from islands.tape.gossip_entries import Exchanged, ShareRefused, Widowed
+from tests.learner.exchange_bench import PAIRS, RING, Bench, settings_of
+
+PAIR = settings_of(PAIRS)
+
+
+def refused(bench: Bench) -> list[ShareRefused]:
+    """The strikes that were told."""
+    return [entry for _, entry in bench.told if isinstance(entry, ShareRefused)]
+
+
+def widowed(bench: Bench) -> list[tuple[str, dict[str, str]]]:
+    """Who was left without any share, and why."""
+    return [(name, entry.missing) for name, entry in bench.told if isinstance(entry, Widowed)]
+
+
+def test_the_first_offers_and_the_other_answers_at_its_next_boundary() -> None:
+    """After H = 10 steps of one learner both have stepped with each other's share."""
+    bench = Bench(PAIR)
+    bench.step("a", 10)
+    bench.deliver()
+    assert bench.mixes == []
+    bench.step("b", 8)
+    bench.deliver()
+    assert sorted(bench.mix()) == [("a", ("b",)), ("b", ("a",))]
+    steps = {name: e.steps for name, e in bench.told if isinstance(e, Exchanged)}
+    assert steps == {"a": 10, "b": 8}
+    assert bench.of["b"].clock == 0
+
+
+def test_the_faster_one_sets_the_pace() -> None:
+    """At twice the speed of the other, it exchanges every 10 of its own steps."""
+    bench = Bench(PAIR)
+    for _ in range(51):
+        bench.step("a", 2)
+        bench.step("b", 1)
+        bench.deliver()
+        bench.mix()
+    mixed = [
+        entry.steps for name, entry in bench.told if name == "a" and isinstance(entry, Exchanged)
+    ]
+    assert len(mixed) == 10
+    assert sum(mixed) == 100
+    assert bench.of["a"].clock == bench.of["b"].clock == 9
+
+
+def test_an_answer_that_does_not_come_ends_at_the_deadline() -> None:
+    """The learner is widowed, and its next exchange holds the steps of both rounds."""
+    bench = Bench(PAIR)
+    bench.step("a", 10)
+    bench.mails.clear()
+    bench.pass_s(PAIR.timing.round_s)
+    assert widowed(bench) == [("a", {"b": "no answer in time"})]
+    bench.mails.clear()
+    bench.step("b", 8)
+    bench.step("a", 10)
+    bench.deliver()
+    bench.step("b")
+    bench.deliver()
+    assert sorted(bench.mix()) == [("a", ("b",)), ("b", ("a",))]
+    assert [e.steps for n, e in bench.told if n == "a" and isinstance(e, Exchanged)] == [20]
+
+
+def test_a_lost_answer_is_asked_for_again() -> None:
+    """A quarter of the deadline later it is sent once more, and is the same one."""
+    bench = Bench(PAIR)
+    bench.step("a", 10)
+    bench.deliver()
+    bench.step("b", 8)
+    bench.mails.clear()
+    assert bench.mix() == [("b", ("a",))]
+    bench.pass_s(PAIR.timing.round_s / 4)
+    (offer,) = bench.mails
+    assert isinstance(offer[2], Share)
+    assert offer[2].wanted
+    bench.deliver()
+    assert bench.mix() == [("a", ("b",))]
+
+
+def test_copies_change_nothing() -> None:
+    """Each message is delivered three times; each learner mixes once."""
+    bench = Bench(PAIR)
+    bench.step("a", 10)
+    for _ in range(3):
+        for mail in list(bench.mails):
+            bench.mails.append(mail)
+            bench.mails.append(mail)
+        bench.deliver()
+        bench.step("b", 1)
+    bench.deliver()
+    assert sorted(bench.mix()) == [("a", ("b",)), ("b", ("a",))]
+    bench.deliver()
+    assert bench.mix() == []
+    assert refused(bench) == []
+
+
+def test_a_late_offer_is_declined() -> None:
+    """Who comes to a round that the other has left is told so, and is widowed at once."""
+    bench = Bench(PAIR)
+    bench.step("a", 10)
+    bench.mails.clear()
+    bench.pass_s(PAIR.timing.round_s)
+    bench.mails.clear()
+    bench.of["a"].end()
+    bench.of["a"].begin(bench.roster["a"], 10)
+    bench.step("b", 10)
+    bench.deliver()
+    assert widowed(bench)[-1] == ("b", {"a": "that round is over here"})
+
+
+def test_a_partner_of_another_roster_is_declined() -> None:
+    """Of four learners, an offer from one that this round pairs with another is no strike."""
+    bench = Bench(PAIR, 4)
+    partner = next(
+        name
+        for name in "bcd"
+        if name in bench.of["a"]._group(0)  # noqa: SLF001
+    )
+    stranger = next(name for name in "bcd" if name != partner)
+    bench.hear("a", stranger, bench.share(stranger, 0))
+    assert [mail[2].reason for mail in bench.mails if not isinstance(mail[2], Share)] == [
+        "another neighbour in this round"
+    ]
+    assert refused(bench) == []
+    assert bench.of["a"].clock == -1
+
+
+def test_a_partner_that_goes_widows_at_once() -> None:
+    """The roster ends the wait, not the deadline; so does a new incarnation of the same name."""
+    for after in ({}, {"b": Incarnation(1, 9)}):
+        bench = Bench(PAIR)
+        bench.step("a", 10)
+        bench.of["a"].take_roster(after, 0.5)
+        bench.collect("a")
+        assert widowed(bench) == [("a", {"b": "gone"})]
+
+
+def test_a_ring_goes_on_with_the_neighbour_that_is_left() -> None:
+    """Of two neighbours one has gone: the other's share alone is mixed."""
+    bench = Bench(settings_of(RING), 3)
+    bench.step("a", 10)
+    bench.deliver()
+    bench.step("b", 1)
+    bench.deliver()
+    for name in "ab":
+        bench.of[name].take_roster({n: i for n, i in bench.roster.items() if n != "c"}, 1.0)
+        bench.collect(name)
+    assert sorted(bench.mix()) == [("a", ("b",)), ("b", ("a",))]
+
+
+def test_alone_a_learner_steps_on() -> None:
+    """Without neighbours rounds are counted, and nothing is asked of anybody."""
+    bench = Bench(PAIR, 1)
+    bench.step("a", 100)
+    assert bench.of["a"].clock == 9
+    assert (list(bench.mails), list(bench.takes), bench.told) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("change", "checked", "says"),
+    [
+        ({}, Checked("its digest differs"), "digest"),
+        ({}, Checked("its values have another size"), "size"),
+        ({}, Checked("its values are not finite", float("nan")), "finite"),
+        ({}, Checked(None, float("inf")), "finite"),
+        ({"fragment": FragmentIndex(1)}, Checked(), "not on fragment 1"),
+        ({"round": -1}, Checked(), "not on fragment"),
+        ({"round": JUMP_MAX}, Checked(), "far ahead"),
+    ],
+)
+def test_a_lie_ends_the_pairing_and_is_a_strike(
+    change: dict[str, int], checked: Checked, says: str
+) -> None:
+    """What no honest learner sends is refused, and its sender told; nothing of it is mixed."""
+    bench = Bench(PAIR)
+    lie = replace(bench.share("b", 0), **change)  # type: ignore[arg-type]
+    bench.hear("a", "b", lie, checked)
+    (told,) = refused(bench)
+    assert says in told.reason
+    assert (told.peer, told.strikes) == ("b", 1)
+    assert bench.mixes == []
+    assert bench.of["a"].clock == -1
+
+
+def test_a_lying_answer_widows_at_once() -> None:
+    """The learner does not wait for a better one until the deadline."""
+    bench = Bench(PAIR)
+    bench.step("a", 10)
+    bench.hear("a", "b", bench.share("b", 0), Checked("its digest differs"))
+    assert widowed(bench) == [("a", {"b": "refused: its digest differs"})]
+
+
+def test_the_third_strike_ends_all_meetings() -> None:
+    """That incarnation is in no group any more; the next one of its name is met again."""
+    bench = Bench(PAIR)
+    for _ in range(STRIKES_MAX):
+        bench.hear("a", "b", bench.share("b", 0), Checked("its digest differs"))
+    bench.mails.clear()
+    bench.step("a", 10)
+    assert list(bench.takes) == []
+    bench.hear("a", "b", bench.share("b", 0))
+    assert [mail[2].reason for mail in bench.mails if not isinstance(mail[2], Share)] == [
+        "too many strikes"
+    ]
+    bench.of["a"].take_roster({"b": Incarnation(1, 7)}, 0.0)
+    bench.step("a", 10)
+    assert [mail[1] for mail in bench.mails if isinstance(mail[2], Share)] == ["b"]
+
+
+def test_values_far_off_are_refused_once_usual_ones_are_known() -> None:
+    """After eight norms of 1, one of 11 is refused, and one of 10 is not."""
+    bench = Bench(PAIR)
+    for round_ in range(8):
+        bench.hear("a", "b", bench.share("b", round_), Checked(None, 1.0))
+    bench.hear("a", "b", bench.share("b", 8), Checked(None, 10.0))
+    assert refused(bench) == []
+    bench.hear("a", "b", bench.share("b", 9), Checked(None, 11.0))
+    assert [told.reason for told in refused(bench)] == ["its values are 11.0 times as far as usual"]
+
+
+def test_an_unknown_sender_is_not_heard() -> None:
+    """An incarnation that the roster does not have is declined without a strike."""
+    bench = Bench(PAIR)
+    bench.hear("a", "b", replace(bench.share("b", 0), incarnation=Incarnation(9, 9)))
+    assert refused(bench) == []
+    assert len(bench.mails) == 1
+    assert bench.of["a"].clock == -1
+
+
+def test_a_learner_that_has_ended_takes_no_part() -> None:
+    """As the run closes, open exchanges are dropped, and what is being mixed is completed."""
+    bench = Bench(PAIR)
+    bench.step("a", 10)
+    bench.deliver()
+    bench.step("b", 8)
+    bench.of["a"].end()
+    bench.deliver()
+    bench.of["b"].end()
+    assert bench.mix() == [("b", ("a",))]
+    assert not bench.of["a"].open
+    assert not bench.of["b"].open
+
+
+@given(
+    count=st.integers(2, 5),
+    ring=st.booleans(),
+    fragments=st.integers(1, 4),
+    choices=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 1000)), max_size=120),
+)
+def test_whatever_is_lost_late_or_doubled(
+    *, count: int, ring: bool, fragments: int, choices: list[tuple[int, int]]
+) -> None:
+    """No honest learner is refused, clocks only grow, nothing is mixed twice; at rest all ends."""
+    settings = settings_of(RING if ring else PAIRS, 4, fragments)
+    bench = Bench(settings, count)
+    clocks = dict.fromkeys(bench.names, -1)
+    for kind, number in choices:
+        name = bench.names[number % count]
+        if kind <= 2:
+            bench.step(name)
+        elif kind == 3:
+            bench.pass_s(number / 200)
+        elif kind == 4:
+            bench.mix()
+        elif bench.mails:
+            bench.mails.rotate(-number)
+            sender, receiver, message = bench.mails[0]
+            if kind != 7:  # a seventh of what is delivered is delivered once more
+                bench.mails.popleft()
+            if kind != 6:
+                bench.hear(receiver, sender, message)
+        mixing = [(who, mix.fragment) for who, mix in bench.mixes]
+        assert len(set(mixing)) == len(mixing)
+        assert all(bench.of[who].clock >= clocks[who] for who in bench.names)
+        clocks = {who: bench.of[who].clock for who in bench.names}
+    bench.mix()
+    bench.mails.clear()
+    bench.takes.clear()
+    bench.pass_s(settings.timing.round_s)
+    bench.mix()
+    assert refused(bench) == []
+    assert all(not exchanges.open for exchanges in bench.of.values())
