@@ -108,13 +108,17 @@ def _traffic(found: "Findings", made: "Estimate") -> Rows:
     steps_1000 = made.recorded_per_step * 1000
     recorded = f"{size(round(steps_1000))} in 1,000 steps"
     both = (made.up_per_step + made.down_per_step) * steps * made.learners
+    hub = (
+        ("  hub", rate(both), f"both ways, {made.learners} learners"),
+        ("  hub, least", hidden, f"for an exchange within {found.overlap_steps} steps"),
+    )
+    met = (("  neighbours", f"{made.neighbours:.3g}", "of a learner in a round, met directly"),)
     return (
         (f"Network and disk, {pace}", "", ""),
         ("  joining", size(made.start_bytes), "to each learner"),
         ("  learner, up", rate(made.up_per_step * steps), "on average"),
         ("  learner, down", rate(made.down_per_step * steps), "on average"),
-        ("  hub", rate(both), f"both ways, {made.learners} learners"),
-        ("  hub, least", hidden, f"for an exchange within {found.overlap_steps} steps"),
+        *(met if made.neighbours else hub),
         ("  journal", size(made.disk_bytes), "on the syncer's disk"),
         ("  written", rate(made.disk_per_step * steps), f"{size(made.disk_per_round)} per round"),
         *((("  recorded", rate(made.recorded_per_step * steps), recorded),) if steps_1000 else ()),

@@ -17,6 +17,7 @@ from islands.layout.patterns import Pattern
 from islands.numerics.outer_choice import state_values
 from islands.numerics.quantize import size_bytes
 from islands.numerics.stability import overlong_because
+from islands.settings.gossip import neighbours_mean
 from islands.settings.run import RunSettings
 from islands.training.process_memory import ADAM_MOMENTS, Processes, TrainerMemory, processes
 
@@ -50,6 +51,10 @@ class LearnerMemory:
     def total(self) -> int:
         """All of it."""
         return self.parameters + self.base + self.moments + self.gradients + self.snapshots
+
+
+SHARE_VALUES = 2
+"""A learner that gossips sends φ and φ − θ to each neighbour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,8 @@ class Estimate:
         rounds_open: largest number of rounds that are open at once.
         exchange_bytes: traffic of one round with one learner, both ways, for the largest fragment.
         processes: memory of each process on its host.
+        neighbours: with how many others a learner that gossips exchanges values in a round, on
+            average; 0 if a syncer merges.
         warnings: sentences about settings that will work badly.
     """
 
@@ -127,6 +134,7 @@ class Estimate:
     rounds_open: int
     exchange_bytes: int
     processes: Processes
+    neighbours: float = 0.0
     warnings: tuple[str, ...] = ()
 
     @property
@@ -176,6 +184,8 @@ def estimate(
     trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
     copied = sum(sorted(sizes)[-rounds_open:]) * taken // value
     held = trainer or TrainerMemory(trainable, value, ADAM_MOMENTS * trainable, trainable)
+    neighbours = neighbours_mean(settings.gossip, learners)
+    shared = SHARE_VALUES * value * neighbours
     made = Estimate(
         elements=layout.size,
         fragments=fragments,
@@ -200,15 +210,16 @@ def estimate(
             rounds=learners * sum(sorted(sizes)[-rounds_open:]),
         ),
         start_bytes=value,
-        up_per_step=sum(sent) / settings.interval_steps,
-        down_per_step=value / settings.interval_steps,
+        up_per_step=(shared or sum(sent)) / settings.interval_steps,
+        down_per_step=(shared or value) / settings.interval_steps,
         disk_per_round=(value + outer) // fragments,
-        disk_per_step=(value + outer) / settings.interval_steps,
+        disk_per_step=0.0 if neighbours else (value + outer) / settings.interval_steps,
         disk_bytes=SLOTS * (value + outer),
         recorded_per_step=recorded / settings.interval_steps,
         rounds_open=rounds_open,
         exchange_bytes=max(sent) + max(sizes),
         processes=processes(layout, settings, held, learners=learners),
+        neighbours=neighbours,
     )
     return _with_warnings(made, settings)
 
@@ -224,13 +235,15 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
             f"{made.fragments_wanted} fragments are asked for and {made.fragments} are made: the "
             "model is small (a fragment needs a piece of 64 KiB)"
         )
+    if settings.budget_tokens is None and settings.budget_s is None:
+        found.append("neither budget_tokens nor budget_s is set: the run goes on until stopped")
+    if made.neighbours:
+        return found
     if settings.quorum_least > made.learners:
         found.append(
             f"quorum is {settings.quorum} and there are {made.learners} learners: no round closes "
             "before more join"
         )
-    if settings.budget_tokens is None and settings.budget_s is None:
-        found.append("neither budget_tokens nor budget_s is set: the run goes on until stopped")
     asked = made.learners if settings.quorum is None else settings.quorum_least
     if settings.merge.robust and min(asked, made.learners) < ROBUST_LEAST:
         found.append(

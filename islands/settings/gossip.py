@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import assert_never
 
 from islands.errors import SettingsError
 from islands.settings.outer import OuterSettings
@@ -162,6 +163,30 @@ def check_members(gossip: GossipSettings, names: Iterable[str]) -> None:
     for name in members:
         if name not in lines:
             raise SettingsError(f"gossip.graph does not name {name!r}; give it a neighbour")
+
+
+def neighbours_mean(gossip: GossipSettings, learners: int) -> float:
+    """Return with how many others a learner exchanges values in a round, on average.
+
+    Args:
+        gossip: settings.
+        learners: how many take part.
+    """
+    others = learners - 1
+    match gossip.neighbours:
+        case Neighbours.NOBODY:
+            return 0.0
+        case Neighbours.RANDOM_PAIRS:
+            usual = float(min(1, others))
+        case Neighbours.RING:
+            usual = float(min(2, others))
+        case Neighbours.GRAPH:
+            lines = gossip.lines
+            usual = sum(map(len, lines.values())) / len(lines)
+        case _:
+            assert_never(gossip.neighbours)
+    every = gossip.everyone_every
+    return usual if every is None else (usual * every + others) / (every + 1)
 
 
 def _apart(lines: Mapping[str, tuple[str, ...]]) -> tuple[str, str] | None:

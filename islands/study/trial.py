@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from islands.cluster.summary import SyncerShare, share_of
 from islands.errors import TaskError
-from islands.identities import FinalVersions
+from islands.identities import TRAINING, FinalVersions
 from islands.settings.run import PaceBy, RunSettings
 from islands.settings.run_spec import RunSpec
 from islands.simulation.world import Costs, LearnerHost, World
@@ -153,7 +153,7 @@ async def _live(
         state = world.syncer_state
         tokens = 0 if state is None else state.durable.ledger.processed
         reached = tokens * CURVE_POINTS // trial.tokens
-        if mark < reached < CURVE_POINTS:
+        if mark < reached < CURVE_POINTS and _trains(world):
             mark = reached
             curve.append((mark, tokens, workload.evaluate(world.settings, _published(world))))
     ended_s = loop.time()
@@ -164,7 +164,23 @@ async def _live(
     return ended_s
 
 
+def _trains(world: World) -> bool:
+    """Whether there is a model to evaluate: where learners gossip, those that train hold it."""
+    held = (world.learner(name) for name in world.hosts)
+    phases = [one.state.phase in TRAINING for one in held if one is not None]
+    return not world.settings.gossip.on or any(phases)
+
+
 def _published(world: World) -> Sequence[NDArray[np.float32]]:
+    """Return the model as it is now: what is published, or the mean of those that gossip."""
+    if world.settings.gossip.on:
+        held = [world.learner(name) for name in sorted(world.hosts)]
+        names = [one.name for one in held if one is not None and one.state.phase in TRAINING]
+        trainers = [world.trainers[name] for name in names]
+        return [
+            np.mean([trainer.value(index) for trainer in trainers], axis=0, dtype=np.float32)
+            for index in range(len(world.layout.fragments))
+        ]
     syncer = world.syncer
     assert syncer is not None, "its tokens were counted just now"
     cut = syncer.state.cut("")
@@ -194,7 +210,7 @@ def decaying(trial: Trial, hosts: Mapping[str, LearnerHost]) -> RunSettings:
         PaceBy.FASTEST: 0,
         PaceBy.MEDIAN: (len(per_s) - 1) // 2,
         PaceBy.SLOWEST: len(per_s) - 1,
-    }[trial.settings.pace_by]
+    }[PaceBy.FASTEST if trial.settings.gossip.on else trial.settings.pace_by]
     tokens_per_s = sum(host.batch_tokens / host.step_s for host in hosts.values())
     steps = trial.tokens * per_s[place] / tokens_per_s
     return replace(trial.settings, total_steps=max(1, round(steps)))

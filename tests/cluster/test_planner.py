@@ -3,6 +3,7 @@
 import io
 import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from islands.cli.plan_screen import show
 from islands.cluster.planner import Estimate, estimate
 from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
+from islands.settings.gossip import GossipSettings, Neighbours
 from islands.settings.host import (
     LearnerOptions,
     ListenOptions,
@@ -23,6 +25,7 @@ from islands.settings.host import (
     SupervisorOptions,
     SyncerOptions,
 )
+from islands.settings.presets import PRESETS, Preset
 from islands.settings.quantities import rate, size
 from islands.settings.run import MergeRule, OuterSettings, Precision, RunSettings
 from islands.training.process_memory import TrainerMemory
@@ -98,6 +101,26 @@ def test_recorded_contributions() -> None:
     """In H steps each fragment is merged once: a contribution of each learner, and the value."""
     assert made().recorded_per_step == 0
     assert made(record_contributions=True).recorded_per_step == (3 + 1) * V / 8
+
+
+@pytest.mark.parametrize(
+    ("gossip", "neighbours"),
+    [
+        (GossipSettings(Neighbours.RANDOM_PAIRS), 1.0),
+        (GossipSettings(Neighbours.RING), 2.0),
+        (GossipSettings(Neighbours.GRAPH, {"a": ("b", "c", "d")}), 1.5),
+        (GossipSettings(Neighbours.RANDOM_PAIRS, everyone_every=1), 2.0),
+    ],
+)
+def test_gossip_sends_two_values_to_each_neighbour(
+    gossip: GossipSettings, neighbours: float
+) -> None:
+    """A slow value and a movement, each way, once in H steps; and the hub has no part in it."""
+    settings = replace(PRESETS[Preset.GOSSIP], gossip=gossip)
+    found = estimate(layout(), settings, learners=4)
+    assert found.neighbours == neighbours
+    assert found.up_per_step == found.down_per_step == 8 * found.elements * neighbours / 50
+    assert found.disk_per_step == 0.0
 
 
 def test_the_least_bandwidth_for_a_grace() -> None:

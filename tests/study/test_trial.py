@@ -173,6 +173,28 @@ def test_without_total_steps_the_rate_decays_over_the_budget(
     assert decaying(asked, hosts_of(asked, JaxWorkload(Regression()))).total_steps == steps
 
 
+def test_learners_that_gossip_come_near_to_those_that_are_merged() -> None:
+    """Each meets one other in a round, and the mean at the end is better than one alone by far."""
+    run = {"interval_steps": INTERVAL_STEPS}
+    results = [play(trial({"preset": "gossip", "run": run}, seed)) for seed in SEEDS]
+    assert [(one.tokens, one.reason, one.yield_share) for one in results] == [
+        (TOKENS, "tokens", 1.0)
+    ] * len(SEEDS)
+    merged = [reference(seed) for seed in SEEDS]
+    alone = [reference(seed, learners=1, steps=TOKENS // 16) for seed in SEEDS]
+    assert np.mean(losses(results)) < 1.5 * np.mean(merged)
+    assert np.mean(losses(results)) < 0.7 * np.mean(alone)
+    curve = [figures["loss"] for _, _, figures in results[0].curve]
+    assert len(curve) == CURVE_POINTS
+    assert curve[0] > 2 * curve[-1]
+
+
+def test_the_rate_of_learners_that_gossip_decays_by_the_steps_of_the_fastest() -> None:
+    """Its round moves the clocks of all the others on."""
+    asked = trial({"preset": "gossip", "speeds": [1, 4, 4, 4]})
+    assert decaying(asked, hosts_of(asked, JaxWorkload(Regression()))).total_steps == 457
+
+
 def test_a_toy_has_no_data_parallel_training() -> None:
     """It needs a task whose batches can be joined; that is said."""
     options = StudyOptions(

@@ -1,0 +1,178 @@
+"""Links between learners: who may say something, and which links are kept."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from islands.actors.role_actor import Context, RoleActor
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Status
+from islands.learner.peer_links import LINKS_MAX, PeerLinks
+from islands.messages.gossip import PeerHello, ValueWanted
+from islands.messages.membership import Member
+from islands.settings.run import RunSettings
+from islands.tape.writing import MemoryTape
+from islands.training.toy import NumpyTrainer
+from messaging.envelope import Envelope
+from messaging.errors import LinkClosed
+from messaging.links.memory_link import MemoryNetwork
+from messaging.simulation.virtual_time import run_virtual
+
+SETTINGS = RunSettings()
+LAYOUT = NumpyTrainer().layout
+WORD = ValueWanted(FragmentIndex(0), Incarnation(1, 1))
+
+
+class Node(RoleActor[object]):
+    """A process that has nothing but links."""
+
+    def __init__(self, network: MemoryNetwork, name: str, number: int) -> None:
+        super().__init__(name, Context(SETTINGS, LAYOUT, network, MemoryTape()))
+        self.incarnation = Incarnation(1, number)
+        self.roster: dict[str, Member] = {}
+        self.heard: list[tuple[str, object]] = []
+        self.links = PeerLinks(
+            self,
+            random.Random(number),
+            known=self.roster.get,
+            receive=lambda sender, envelope: self.heard.append((sender, envelope.body)),
+        )
+
+    def member(self, proof: str) -> Member:
+        return Member(
+            LearnerName(self.name),
+            self.incarnation,
+            Status.LIVE,
+            self.name,
+            stepped=True,
+            proof=proof,
+        )
+
+    def knows(self, other: "Node", proof: str) -> None:
+        self.roster[other.name] = other.member(proof)
+        self.links.follow(self.incarnation)
+
+    async def end(self) -> None:
+        self.links.close()
+        await self.kill()
+
+
+@asynccontextmanager
+async def nodes(count: int) -> AsyncIterator[tuple[MemoryNetwork, list[Node]]]:
+    """So many processes that listen."""
+    network = MemoryNetwork()
+    made = [Node(network, f"learner-{number}", number) for number in range(count)]
+    for node in made:
+        node.links.listen()
+    try:
+        yield network, made
+    finally:
+        for node in made:
+            await node.end()
+
+
+def test_a_message_waits_for_its_link_and_answers_take_the_same_one() -> None:
+    """The one that was dialled answers over the link that it was dialled by."""
+
+    async def live() -> None:
+        async with nodes(2) as (_, (one, two)):
+            one.knows(two, "secret of both")
+            two.knows(one, "secret of both")
+            one.links.send(two.name, WORD)
+            one.links.send(two.name, WORD)
+            await asyncio.sleep(1.0)
+            assert two.heard == [(one.name, WORD)] * 2
+            two.links.send(one.name, WORD)
+            await asyncio.sleep(1.0)
+            assert one.heard == [(two.name, WORD)]
+            assert two.links.bytes_sent == 0
+
+    run_virtual(live(), limit_s=30.0)
+
+
+def test_nobody_is_heard_without_the_proof_of_the_pair() -> None:
+    """A wrong proof, none, a name of another, an older incarnation: each link is closed."""
+
+    async def live() -> None:
+        async with nodes(2) as (network, (one, two)):
+            two.knows(one, "secret of both")
+            good = PeerHello(LearnerName(one.name), one.incarnation, "secret of both")
+            for bad in (
+                replace(good, proof="guessed"),
+                replace(good, proof=""),
+                replace(good, name=LearnerName("learner-9")),
+                replace(good, incarnation=Incarnation(0, 0)),
+                WORD,
+            ):
+                link = await network.dial(two.name, local=one.name)
+                link.send(Envelope(one.name, two.name, 1, bad))
+                link.send(Envelope(one.name, two.name, 2, WORD))
+                try:
+                    await link.receive()
+                except LinkClosed:
+                    pass
+                else:
+                    raise AssertionError("nothing is answered to such a message")
+            assert two.heard == []
+            link = await network.dial(two.name, local=one.name)
+            link.send(Envelope(one.name, two.name, 1, good))
+            link.send(Envelope(one.name, two.name, 2, WORD))
+            await asyncio.sleep(1.0)
+            assert two.heard == [(one.name, WORD)]
+
+    run_virtual(live(), limit_s=30.0)
+
+
+def test_a_member_without_a_proof_lets_nobody_in() -> None:
+    """A roster that told no proof is not one that an empty proof fits."""
+
+    async def live() -> None:
+        async with nodes(2) as (_, (one, two)):
+            one.knows(two, "")
+            two.knows(one, "")
+            one.links.send(two.name, WORD)
+            await asyncio.sleep(5.0)
+            assert two.heard == []
+
+    run_virtual(live(), limit_s=30.0)
+
+
+def test_who_leaves_the_roster_loses_its_link() -> None:
+    """It is heard no more, even over a link that was open."""
+
+    async def live() -> None:
+        async with nodes(2) as (_, (one, two)):
+            one.knows(two, "secret of both")
+            two.knows(one, "secret of both")
+            one.links.send(two.name, WORD)
+            await asyncio.sleep(1.0)
+            two.roster.clear()
+            two.links.follow(two.incarnation)
+            one.links.send(two.name, WORD)
+            await asyncio.sleep(5.0)
+            assert two.heard == [(one.name, WORD)]
+            two.links.send(one.name, WORD)
+            await asyncio.sleep(1.0)
+            assert one.heard == []
+
+    run_virtual(live(), limit_s=30.0)
+
+
+def test_links_are_kept_to_those_met_last() -> None:
+    """Of three more neighbours than there may be links, the first three are dialled anew."""
+
+    async def live() -> None:
+        async with nodes(LINKS_MAX + 4) as (_, (one, *others)):
+            for other in others:
+                one.knows(other, "secret")
+                other.knows(one, "secret")
+            for _ in range(2):
+                for other in others:
+                    one.links.send(other.name, WORD)
+                    await asyncio.sleep(0.5)
+            assert all(other.heard == [(one.name, WORD)] * 2 for other in others)
+            open_ = sum(other.links._called_by(one.name) is not None for other in others)  # noqa: SLF001
+            assert open_ == LINKS_MAX
+
+    run_virtual(live(), limit_s=120.0)
