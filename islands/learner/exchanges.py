@@ -10,9 +10,9 @@
    when a neighbour offers its share of it: so the fastest learner sets the pace, and nobody waits.
 2. A share is a snapshot at a step boundary. While it travels, both sides step on; what they did
    meanwhile is kept on top of the new value (delay correction).
-3. Whoever has not answered by the deadline, or by the next round of the fragment, is left out. With
-   at least one share the learner makes its gossip step, else it is *widowed* and keeps its work,
-   which the next exchange then holds too.
+3. Whoever has not answered by the deadline is left out; rounds that come meanwhile pass. With at
+   least one share the learner makes its gossip step, else it is *widowed* and keeps its work, which
+   the next exchange then holds too.
 4. An exchange is not atomic: where an answer is lost for good, one of two has stepped with the
    other's share, and the other has not. Nothing is lost or counted twice, since each learner's
    values change by its own steps alone; the two are merely less alike until they meet again.
@@ -38,7 +38,10 @@ JUMP_MAX = 1024
 
 STRIKES_MAX = 3
 REPEATS = 4
-"""How often within its deadline an exchange asks again for a share that has not come."""
+"""In so many parts of its time an exchange asks again for a share that has not come."""
+
+INTERVALS = 2
+"""An exchange may take so many intervals of a fragment, where that is long."""
 
 
 ExchangeAction = TakeShare | SendShare | ToNeighbour | Mix | Record
@@ -84,6 +87,7 @@ class Exchanges:
         self._roster: dict[str, Incarnation] = {}
         self._incarnation: Incarnation | None = None
         self._steps = 0
+        self._interval_s = 0.0
         self._due_steps = 0.0
         self._mixed_steps = [0] * fragments
         self._last: dict[int, tuple[Share, Payload]] = {}
@@ -134,9 +138,9 @@ class Exchanges:
 
     # --- rounds ---------------------------------------------------------------------------------
 
-    def stepped(self, steps: int, now_s: float) -> None:
-        """Come to every round that is due after so many steps."""
-        self._steps = steps
+    def stepped(self, steps: int, now_s: float, step_s: float = 0.0) -> None:
+        """Come to every round that is due after so many steps, of which the last took `step_s`."""
+        self._steps, self._interval_s = steps, self._settings.interval_steps * step_s
         while self.active and steps >= self._due_steps:
             self._due_steps += self._interval_steps
             self._come_to(self.clock + 1, now_s)
@@ -150,26 +154,26 @@ class Exchanges:
             if now_s >= exchange.deadline_s:
                 self._give_up(fragment, "no answer in time", now_s)
             elif exchange.own is not None and now_s >= exchange.repeat_s:
-                exchange.repeat_s = now_s + self._deadline_s / REPEATS
+                exchange.repeat_s = now_s + self._limit_s / REPEATS
                 for name in list(exchange.awaited):
                     self._send(fragment, name)
 
     @property
-    def _deadline_s(self) -> float:
-        return self._settings.timing.scaled(self._settings.timing.round_s)
+    def _limit_s(self) -> float:
+        """How long an exchange may take: far links and large models need more than a round."""
+        timing = self._settings.timing
+        return max(timing.scaled(timing.round_s), INTERVALS * self._interval_s)
 
     def _come_to(self, round_: int, now_s: float) -> None:
-        """Begin an exchange, unless the last one of the fragment is being mixed, or one rests."""
+        """Begin an exchange, unless an earlier one of the fragment goes on, or nobody is there."""
         self.clock = round_
         fragment = round_ % self._fragments
         if fragment in self.open:
-            self._give_up(fragment, "the next round began", now_s)
-        if fragment in self.open:  # it is being mixed, and the round passes
             return
         group = self._group(round_)
         if not group:
             return
-        limit_s = self._deadline_s
+        limit_s = self._limit_s
         self.open[fragment] = Exchange(
             round_, now_s, now_s + limit_s, now_s + limit_s / REPEATS, group
         )
@@ -273,7 +277,7 @@ class Exchanges:
             return f"round {share.round} is not on fragment {share.fragment}"
         if share.round > self.clock + JUMP_MAX:
             return f"round {share.round} is far ahead of {self.clock}"
-        return self._gates[share.fragment].judge(checked.norm)
+        return self._gates[share.fragment].judge(checked.norm, checked.own)
 
     def _refuse(self, sender: str, share: Share, reason: str, now_s: float) -> None:
         who = sender, share.incarnation

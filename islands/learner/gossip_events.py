@@ -9,10 +9,14 @@ from islands.messages.gossip import Share, ShareDeclined, ValueGiven, ValueWante
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the arithmetic found in a share: why it is refused, else the norm of θ_j − φ_i."""
+    """What the arithmetic found in a share: why it is refused, else the norm of θ_j − φ_i.
+
+    `own` is the norm of φ_i.
+    """
 
     problem: str | None = None
     norm: float = 0.0
+    own: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

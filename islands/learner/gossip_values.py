@@ -137,7 +137,8 @@ def _checked(own: Floats, told: str, payload: tuple[memoryview, ...]) -> Checked
     with np.errstate(over="ignore", invalid="ignore"):
         apart = values.value.astype(np.float64) - values.gradient - own
         norm = float(np.linalg.norm(apart))
-    return Checked(None if np.isfinite(norm) else "its values are not finite", norm)
+    problem = None if np.isfinite(norm) else "its values are not finite"
+    return Checked(problem, norm, float(np.linalg.norm(own)))
 
 
 def _values(payload: Sequence[memoryview]) -> Values:

@@ -8,6 +8,7 @@ values, and every token of a learner that is present is applied; those of others
 
 from typing import assert_never
 
+from islands.actors.supervisor_view import SupervisorView
 from islands.identities import FragmentIndex
 from islands.learner.core import Core
 from islands.learner.gossip import Gossip, Stage
@@ -88,16 +89,20 @@ def go_on(core: Core) -> None:
     elif core.incarnation is not None and core.allowed and not gossip.gathering:
         if not exchanges.active:
             exchanges.begin(core.incarnation, core.steps, gossip.round)
-        exchanges.stepped(core.steps, core.now_s)
+        exchanges.stepped(core.steps, core.now_s, core.step_time_s)
     exchanges.tick(core.now_s)
     core.actions.extend(exchanges.taken())
 
 
 def begin_anew(core: Core, *, kept: bool) -> None:
-    """End the exchanges of an incarnation; the next one keeps the values if they are sound."""
+    """End the exchanges of an incarnation; the next one keeps the values if they are sound.
+
+    The roster's proofs were for this incarnation, so the next one asks for the roster anew.
+    """
     gossip = core.gossip
     if gossip is not None:
         gossip.exchanges.end()
+        gossip.view = SupervisorView()
         if not kept:
             gossip.stage, gossip.donor = Stage.NEW, ""
             gossip.taken.clear()

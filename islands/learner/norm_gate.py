@@ -6,6 +6,7 @@ from math import isfinite
 from statistics import median
 
 KEPT = 32
+USUAL_SHARE = 0.01
 LEAST_SAMPLES = 8
 """Nothing is refused before so many norms were seen."""
 
@@ -17,13 +18,19 @@ class NormGate:
     limit: float
     norms: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
 
-    def judge(self, norm: float) -> str | None:
-        """Return why a distance is refused; None if it is ordinary."""
+    def judge(self, norm: float, own: float = 0.0) -> str | None:
+        """Return why a distance is refused; None if it is ordinary.
+
+        Args:
+            norm: of the difference between a neighbour's values and the own ones.
+            own: norm of the own values. Learners that have converged are at no distance, and who
+                comes back to them is: a hundredth of this is always usual.
+        """
         if not isfinite(norm):
             return "its values are not finite"
         known = [one for one in self.norms if one > 0]
         self.norms.append(norm)
         if len(known) < LEAST_SAMPLES:
             return None
-        excess = norm / median(known)
+        excess = norm / max(median(known), USUAL_SHARE * own)
         return f"its values are {excess:.1f} times as far as usual" if excess > self.limit else None
