@@ -6,7 +6,6 @@ from math import isfinite
 from statistics import median
 
 KEPT = 32
-USUAL_SHARE = 0.01
 LEAST_SAMPLES = 8
 """Nothing is refused before so many norms were seen."""
 
@@ -23,8 +22,8 @@ class NormGate:
 
         Args:
             norm: of the difference between a neighbour's values and the own ones.
-            own: norm of the own values. Learners that have converged are at no distance, and who
-                comes back to them is: a hundredth of this is always usual.
+            own: norm of the own values. Nothing that is no farther than this is refused: early
+                steps go as far, and so does who comes back to neighbours that have converged.
         """
         if not isfinite(norm):
             return "its values are not finite"
@@ -32,5 +31,6 @@ class NormGate:
         self.norms.append(norm)
         if len(known) < LEAST_SAMPLES:
             return None
-        excess = norm / max(median(known), USUAL_SHARE * own)
-        return f"its values are {excess:.1f} times as far as usual" if excess > self.limit else None
+        excess = norm / median(known)
+        far = excess > self.limit and norm > own
+        return f"its values are {excess:.1f} times as far as usual" if far else None

@@ -26,6 +26,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from islands.identities import SUPERVISOR, SYNCER
+from islands.settings.gossip import FOR_SYNCERS, GossipRule, GossipSettings, Neighbours
+from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import (
     Adoption,
     Anchor,
@@ -242,6 +244,10 @@ PAUSES = 0.6
 """Share of pauses among an operator's commands."""
 
 
+GOSSIPING = 0.06
+"""Share of scenarios whose learners gossip."""
+
+
 def draw(seed: int) -> Scenario:
     """Draw the scenario of a seed."""
     rng = random.Random(f"scenario {seed}")
@@ -259,6 +265,7 @@ def draw(seed: int) -> Scenario:
     settings = replace(settings, adoption=adoption, outer=outer)
     settings = _with_codec(random.Random(f"codec {seed}"), settings)
     settings = _waiting(random.Random(f"waiting {seed}"), settings)
+    settings = _gossiping(random.Random(f"neighbours {seed}"), settings, len(hosts))
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
@@ -346,6 +353,20 @@ def _waiting(rng: random.Random, settings: RunSettings) -> RunSettings:
         overlap_steps=overlap_steps,
         pace_by=rng.choice(tuple(PaceBy)),
     )
+
+
+def _gossiping(rng: random.Random, settings: RunSettings, learners: int) -> RunSettings:
+    """Have the learners of a few runs gossip, and a syncer merge at the end only."""
+    if rng.random() >= GOSSIPING or learners == 1:
+        return settings
+    gossip = GossipSettings(
+        rng.choice((Neighbours.RANDOM_PAIRS, Neighbours.RING)),
+        rule=rng.choice(tuple(GossipRule)),
+        everyone_every=rng.choice((None, None, 1, 4)),
+    )
+    preset = PRESETS[Preset.GOSSIP]
+    needed = {name: getattr(preset, name) for name in FOR_SYNCERS}
+    return replace(settings, gossip=gossip, **needed)
 
 
 def _draw_outer(rng: random.Random, settings: RunSettings) -> OuterSettings:
