@@ -177,6 +177,7 @@ class LearnerState:
         core = self._core
         core.actions, core.now_s = [], now_s
         before, healing = core.phase, core.healing
+        unmoved = core.steps == core.origin_steps
         self._take(event, now_s)
         pursue(core)
         gossiping.go_on(core)
@@ -184,8 +185,12 @@ class LearnerState:
             allow(core)
         move_origin(core)
         core.report_due |= before is not core.phase
-        if before is not core.phase is Phase.FINISHED:
-            show_life(core)  # the process may end for good before the next heartbeat
+        finished = (
+            before is not core.phase is Phase.FINISHED
+        )  # it may end before a heartbeat is due
+        begun = core.gossip is not None and unmoved and core.steps > core.origin_steps
+        if finished or begun:  # who has stepped is a neighbour of the others from now on
+            show_life(core)
         answer_pulls(core)
         self._report(now_s)
         go_on_leaving(core)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
@@ -24,6 +24,7 @@ from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import IslandsError, JournalError, TaskError, UserError
 from islands.files.disk import RealDisk
 from islands.numerics.optax_chain import OptaxChain
+from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import OuterSettings, Precision, RunSettings, Timing
 from islands.supervisor.restarts import RESTARTS_MAX
 from islands.syncer.journal import Journal
@@ -171,6 +172,19 @@ def test_every_token_of_the_budget_has_one_fate(
     learners = cast("dict[str, dict[str, int]]", summary["learners"])
     assert sum(learner["tokens"] for learner in learners.values()) == BUDGET
     assert sum(learner["steps"] for learner in learners.values()) == BUDGET // ROWS
+
+
+def test_learners_of_one_process_gossip_as_well(tmp_path: Path) -> None:
+    """Over links in memory: every token is in the mean that is kept, which has learned."""
+    changed = replace(PRESETS[Preset.GOSSIP], interval_steps=8, fragments=2)
+    run = replace(changed, budget_tokens=BUDGET, learning_rate=1.0, warmup_steps=5)
+    system = LocalSystem(Linear(), run, learners=3, evaluate_every_s=0.0)
+    summary = finished(system, tmp_path)
+    assert (summary["tokens"], summary["yield"], summary["merges"]) == (BUDGET, 1.0, 2)
+    start = np.linalg.norm(2 * np.eye(Linear().width))  # about: weights begin near 0
+    assert cast("float", summary["distance"]) < 0.9 * start
+    tape = rows(tmp_path / "tape.jsonl")
+    assert {row["actor"] for row in tape if row["kind"] == "gossip"} == set(system.names)
 
 
 def test_the_summary_has_all_that_one_judges_a_run_by(
