@@ -1,14 +1,19 @@
 """Settings of gossip: what cannot work is refused in a sentence that says how to mend it."""
 
+from dataclasses import replace
+
 import pytest
 
 from islands.errors import SettingsError
 from islands.settings.gossip import (
+    FOR_SYNCERS,
     GossipSettings,
     Neighbours,
     check_gossip,
     check_members,
 )
+from islands.settings.presets import PRESETS, Preset
+from islands.settings.run import Adoption, LearnerWaits, MergeRule, OuterSettings, Precision
 
 GRAPH = Neighbours.GRAPH
 
@@ -68,3 +73,29 @@ def test_what_works_is_taken(settings: GossipSettings) -> None:
 def test_without_gossip_one_learner_is_enough() -> None:
     """The default asks for no neighbour."""
     check_members(GossipSettings(), ["a"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"quorum": 2}, "quorum is 2, which is for merges of a syncer"),
+        ({"merge": MergeRule.RADIAL_DIRECTIONAL}, "merge is rda"),
+        ({"adoption": Adoption.DELAY_CORRECTED}, "adoption is delay_corrected"),
+        ({"learner_waits": LearnerWaits.AT_TAU}, "learner_waits is at_tau"),
+        ({"outer": OuterSettings(momentum=0.5)}, "outer is"),
+        ({"precision": Precision.FP4}, "precision is fp4"),
+        ({"record_contributions": True}, "record_contributions is True"),
+    ],
+)
+def test_settings_of_a_syncer_are_refused_with_gossip(
+    changed: dict[str, object], says: str
+) -> None:
+    """What nobody would heed is said, and what to do about it."""
+    with pytest.raises(SettingsError, match=f"{says}.*preset: gossip"):
+        replace(PRESETS[Preset.GOSSIP], **changed)  # type: ignore[arg-type]
+
+
+def test_every_setting_for_syncers_has_its_needed_value_in_the_preset() -> None:
+    """So a file that says nothing of them can choose the preset."""
+    preset = PRESETS[Preset.GOSSIP]
+    assert {name: getattr(preset, name) for name in FOR_SYNCERS} == dict(FOR_SYNCERS)
