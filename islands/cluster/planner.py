@@ -17,7 +17,7 @@ from islands.layout.patterns import Pattern
 from islands.numerics.outer_choice import state_values
 from islands.numerics.quantize import size_bytes
 from islands.numerics.stability import overlong_because
-from islands.settings.run import RunSettings
+from islands.settings.run import MergeRule, Precision, RunSettings
 from islands.training.process_memory import ADAM_MOMENTS, Processes, TrainerMemory, processes
 
 SNAPSHOTS_PER_FRAGMENT = 2
@@ -167,7 +167,7 @@ def estimate(
     value = sum(sizes)
     outer = value * state_values(settings.outer)
     sent = [
-        size_bytes(fragment.size, settings.precision, fragment.averages)
+        size_bytes(fragment.size, settings.precision, fragment.averages, settings.top_k_share)
         for fragment in layout.fragments
     ]
     taken = value // 2 if settings.precision.of_snapshots == "bfloat16" else value
@@ -217,6 +217,25 @@ def _with_warnings(made: Estimate, settings: RunSettings) -> Estimate:
     return replace(made, warnings=tuple(_warnings(made, settings)))
 
 
+def _of_sparse(settings: RunSettings) -> list[str]:
+    """Return what does not go well with contributions of which few values are sent (SPEC §14)."""
+    if settings.precision is not Precision.TOP_K:
+        return []
+    found = []
+    if settings.outer.momentum > 0:
+        found.append(
+            f"precision is top_k and outer.momentum is {settings.outer.momentum:g}: momentum "
+            "repeats each of the few values that a round has, and error feedback sends what is "
+            "left of it again; 0 goes with it"
+        )
+    if settings.merge is MergeRule.RADIAL_DIRECTIONAL:
+        found.append(
+            "precision is top_k and merge is rda: contributions that share few positions are "
+            "nearly orthogonal, so it makes their sum up to √M times as long as average does"
+        )
+    return found
+
+
 def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
     found = []
     if made.fragments < made.fragments_wanted:
@@ -238,6 +257,7 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
             f"less than {ROBUST_LEAST} contributions nothing is dropped, so quorum should be at "
             f"least {ROBUST_LEAST}"
         )
+    found += _of_sparse(settings)
     overlong = overlong_because(settings.outer, settings.merge, made.learners)
     if overlong is not None:
         found.append(overlong)

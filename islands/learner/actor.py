@@ -145,6 +145,7 @@ class LearnerActor(RoleActor[Item]):
             settings.precision,
             keeps=settings.keeps_residuals,
             exact=[fragment.averages for fragment in context.layout.fragments],
+            share=settings.top_k_share,
         )
         self._figures = Figures(f"{rng.getrandbits(64):016x}")
         self._contributed = 0

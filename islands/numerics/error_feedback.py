@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.numerics.quantize import Ranges, decode, encode
-from islands.settings.run import Precision
+from islands.settings.run import TOP_K_SHARE, Precision
 
 OPEN_MAX = 2
 """Contributions to a fragment whose losses are kept; older ones can hardly be applied any more."""
@@ -52,15 +52,22 @@ class ErrorFeedback:
         precision: how contributions are encoded.
         keeps: whether to keep residuals; otherwise contributions are only encoded.
         exact: by fragment, the ranges that are not encoded (`quantize.encode`); none by default.
+        share: of the elements that `top_k` sends.
     """
 
     def __init__(
-        self, precision: Precision, *, keeps: bool, exact: Sequence[Ranges] | None = None
+        self,
+        precision: Precision,
+        *,
+        keeps: bool,
+        exact: Sequence[Ranges] | None = None,
+        share: float = TOP_K_SHARE,
     ) -> None:
         """Start without residuals."""
         self._precision = precision
         self._keeps = keeps
         self._exact = exact
+        self._share = share
         self._fragments: dict[int, _Fragment] = {}
 
     def encoded(self, fragment: int, ticket: Ticket, contribution: memoryview) -> memoryview:
@@ -71,13 +78,13 @@ class ErrorFeedback:
         values = np.frombuffer(contribution, np.float32)
         exact = () if self._exact is None else self._exact[fragment]
         if not self._keeps:
-            return encode(values, self._precision, exact).data.toreadonly()
+            return encode(values, self._precision, exact, self._share).data.toreadonly()
         kept = self._fragments.setdefault(fragment, _Fragment())
         kept.open.pop(ticket, None)
         wanted = values if kept.residual is None else values + kept.residual
-        sent = encode(wanted, self._precision, exact)
+        sent = encode(wanted, self._precision, exact, self._share)
         with np.errstate(invalid="ignore"):  # what is not finite is refused, and so never applied
-            lost = wanted - decode(sent, wanted.size, self._precision, exact)
+            lost = wanted - decode(sent, wanted.size, self._precision, exact, self._share)
         kept.open[ticket] = kept.residual, lost
         while len(kept.open) > OPEN_MAX:
             del kept.open[min(kept.open)]

@@ -12,10 +12,11 @@ from typing import Literal
 
 from islands.errors import SettingsError
 from islands.layout.patterns import Pattern
-from islands.settings.combinations import Adoption, Anchor, MergeRule, why_unsupported
+from islands.settings.combinations import Adoption, Anchor, MergeRule, why_lossy, why_unsupported
 from islands.settings.outer import OuterSchedule, OuterSettings, check_outer
 
 __all__ = [
+    "TOP_K_SHARE",
     "Adoption",
     "Anchor",
     "Automatic",
@@ -56,6 +57,7 @@ OVERLAP_LEAST = 2
 OVERLAP_SHARE = 4
 """A measured τ is at least `OVERLAP_LEAST`, and at most that or H / `OVERLAP_SHARE`."""
 WELL_STEPS = 100
+TOP_K_SHARE = 1 / 32
 TRIM_BELOW = 0.5
 SHARES = ("grace_safety", "final_learning_rate_share", "local_share")
 
@@ -108,6 +110,7 @@ class Precision(StrEnum):
     INT8 = "int8"
     FP4 = "fp4"
     TWO_BIT = "two_bit"
+    TOP_K = "top_k"
 
     @property
     def of_snapshots(self) -> SnapshotPrecision:
@@ -193,7 +196,8 @@ class RunSettings:
         staleness_max: most versions by which a contribution's base may be behind.
         outer: settings of the outer optimizer.
         precision: element type of contributions on the wire; `int8`, `fp4` and `two_bit` have
-            about 8, 4 and 2 bits per value.
+            about 8, 4 and 2 bits per value, `top_k` sends the largest values alone, 14 bits each.
+        top_k_share: share of each 4,096 values that `top_k` sends.
         error_feedback: with such a precision, send later what was lost by rounding.
         budget_tokens: tokens after which the run ends; None = until stopped.
         budget_s: seconds of training after which the run closes, from the first step on and without
@@ -232,6 +236,7 @@ class RunSettings:
     staleness_max: int = 2
     outer: OuterSettings = field(default_factory=OuterSettings)
     precision: Precision = Precision.FLOAT32
+    top_k_share: float = TOP_K_SHARE
     error_feedback: bool = True
     budget_tokens: int | None = None
     budget_s: float | None = None
@@ -272,6 +277,13 @@ class RunSettings:
                 raise SettingsError(f"{name} is {value}; it must be in [0, 1]")
         if not 0 < self.trim < TRIM_BELOW:
             raise SettingsError(f"trim is {self.trim}; it must be above 0, and below {TRIM_BELOW}")
+        if not 0 < self.top_k_share <= 1:
+            message = f"top_k_share is {self.top_k_share}; it must be above 0, and at most 1"
+            raise SettingsError(message)
+        if self.precision is Precision.TOP_K:
+            lossy = why_lossy(self.adoption, error_feedback=self.error_feedback)
+            if lossy is not None:
+                raise SettingsError(f"precision is top_k, and {lossy}")
         self._check_interval()
         self._check_waiting()
         if self.merge_moments and self.anchor is Anchor.BASE:

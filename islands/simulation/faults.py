@@ -27,6 +27,7 @@ from math import prod
 
 from islands.identities import SUPERVISOR, SYNCER
 from islands.settings.run import (
+    TOP_K_SHARE,
     Adoption,
     Anchor,
     Automatic,
@@ -220,6 +221,9 @@ SLOWER_BY_WAITING = 4.0
 WAITING = 0.15
 """Share of scenarios whose learners wait for merges."""
 
+SPARSE = 0.25
+"""Share of the runs with a codec on the host that send the largest values alone."""
+
 WITH_FEEDBACK = 0.8
 """Share of the runs with a codec on the host that have error feedback."""
 
@@ -369,10 +373,14 @@ def _draw_outer(rng: random.Random, settings: RunSettings) -> OuterSettings:
 
 def _with_codec(rng: random.Random, settings: RunSettings) -> RunSettings:
     """Have some runs encode contributions on the host, most of them with error feedback."""
-    codec = rng.choice((None, None, *(each for each in Precision if each.on_host)))
+    codec = rng.choice((None, None, Precision.INT8, Precision.FP4, Precision.TWO_BIT))
     if codec is None:
         return settings
-    return replace(settings, precision=codec, error_feedback=rng.random() < WITH_FEEDBACK)
+    fed_back = rng.random() < WITH_FEEDBACK
+    if fed_back and settings.adoption is not Adoption.MIX and rng.random() < SPARSE:
+        share = rng.choice((1e-6, TOP_K_SHARE, 1.0))
+        return replace(settings, precision=Precision.TOP_K, top_k_share=share)
+    return replace(settings, precision=codec, error_feedback=fed_back)
 
 
 def _draw_faults(

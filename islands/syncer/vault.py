@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import UserError
+from islands.errors import MalformedError, UserError
 from islands.identities import Incarnation, LearnerName, Ticket, Version
 from islands.layout.leaves import Layout
 from islands.messages.training import Contribution, FragmentSeed
@@ -104,13 +104,17 @@ class Vault:
             return nothing, None
         fragment, precision = self._layout.fragments[contribution.fragment], contribution.precision
         size, exact = fragment.size, self._averages[contribution.fragment]
+        share = self._settings.top_k_share
         known = precision in set(Precision)
-        if not known or payload[0].nbytes != size_bytes(size, precision, exact):
+        if not known or payload[0].nbytes != size_bytes(size, precision, exact, share):
             return nothing, None
         if digest(payload[0]) != contribution.digest:
             return replace(nothing, schema_ok=True), None
         units = self._units[contribution.fragment]
-        values = decode(payload[0], size, precision, exact)
+        try:
+            values = decode(payload[0], size, precision, exact, share)
+        except MalformedError as error:
+            return replace(nothing, digest_ok=True, flaw=str(error)), None
         measured = measure(values, units)  # type: ignore[arg-type]
         check = Check(schema_ok=True, digest_ok=True, finite=measured.finite, norm=measured.norm)
         return check, measured

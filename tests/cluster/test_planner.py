@@ -118,6 +118,11 @@ def test_the_least_bandwidth_for_a_grace() -> None:
             {"outer": OuterSettings(learning_rate=0.9, momentum=0.9)},
             "set outer.momentum to 0 and outer.learning_rate to 1 or less",
         ),
+        (
+            {"precision": Precision.TOP_K, "outer": OuterSettings(1.0, 0.3)},
+            "precision is top_k and outer.momentum is 0.3",
+        ),
+        ({"precision": Precision.TOP_K}, "precision is top_k and merge is rda"),
         ({"step_time_s": 0.001}, "needs 6.3 GB/s at the hub; on less, grace is 0"),
     ],
 )

@@ -78,7 +78,7 @@ class Carried:
         self.engine.boundary()
 
 
-@pytest.mark.parametrize("precision", [Precision.INT8, Precision.FP4, Precision.TWO_BIT])
+@pytest.mark.parametrize("precision", [each for each in Precision if each.on_host])
 @pytest.mark.parametrize("fates", ["aaaa", "alala", "llaal"])
 def test_carried_work_contains_what_was_lost(precision: Precision, fates: str) -> None:
     """What was applied and what is still to be sent is all that was done, by a float64 account.

@@ -21,7 +21,7 @@ from islands.numerics.outer_gradient import outer_gradient, rebase
 from islands.numerics.trimmed import share_trimmed
 from islands.settings.combinations import SUPPORTED
 from islands.settings.outer import DELAYED_NESTEROV, OPTAX, SGD
-from islands.settings.run import Adoption, Anchor, MergeRule, OuterSettings, RunSettings
+from islands.settings.run import Adoption, Anchor, MergeRule, OuterSettings, Precision, RunSettings
 
 Flat = NDArray[np.float32]
 
@@ -94,6 +94,31 @@ def test_what_the_table_lacks_is_refused(
     told = f"merge is {merge}, .* outer.optimizer {OUTER[kind].optimizer}: .* use rda or average"
     with pytest.raises(SettingsError, match=told):
         RunSettings(merge=merge, adoption=adoption, anchor=anchor, outer=OUTER[kind])
+
+
+@pytest.mark.parametrize("adoption", [Adoption.OVERWRITE, Adoption.DELAY_CORRECTED])
+def test_a_sparse_contribution_goes_with_what_keeps_the_rest(adoption: Adoption) -> None:
+    """In a residual of its own, or in the local value."""
+    assert RunSettings(precision=Precision.TOP_K, adoption=adoption).feeds_back
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"error_feedback": False}, "and error_feedback is false, so what is not among"),
+        (
+            {"error_feedback": False, "adoption": Adoption.DELAY_CORRECTED},
+            "and error_feedback is false",
+        ),
+        ({"adoption": Adoption.MIX}, "and adoption is mix, .* use overwrite or delay_corrected"),
+    ],
+)
+def test_a_sparse_contribution_is_refused_where_the_rest_is_lost(
+    changes: dict[str, object], why: str
+) -> None:
+    """Else most of the work would never be sent."""
+    with pytest.raises(SettingsError, match=f"precision is top_k, {why}"):
+        RunSettings(precision=Precision.TOP_K, **changes)  # type: ignore[arg-type]
 
 
 def test_the_table_has_a_row_for_every_kind() -> None:

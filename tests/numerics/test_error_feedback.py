@@ -12,7 +12,7 @@ from islands.settings.run import Precision
 from messaging.codec.tensors import as_buffer
 
 SIZE = 300
-LOSSY = (Precision.INT8, Precision.FP4, Precision.TWO_BIT)
+LOSSY = (Precision.INT8, Precision.FP4, Precision.TWO_BIT, Precision.TOP_K)
 FATES = st.lists(st.sampled_from(["applied", "late", "lost"]), min_size=1, max_size=12)
 Double = NDArray[np.float64]
 

@@ -122,6 +122,8 @@ def as_double(payload: bytes, precision: str, size: int) -> Double:
         return _halves(payload)
     if precision == "float32":
         return np.frombuffer(payload, "<f4").astype(np.float64)
+    if precision == "top_k":
+        return _sparse(payload, size)
     bits = {"int8": 8, "fp4": 4, "two_bit": 2}[precision]
     lengths = [min(BLOCK, size - start) for start in range(0, size, BLOCK)]
     packed = [-(-length * bits // 8) for length in lengths]
@@ -140,6 +142,24 @@ def as_double(payload: bytes, precision: str, size: int) -> Double:
             level = scales[2 * block + code % 2]
             found.append(np.where(code < 2, level, -level))
     return np.concatenate(found)
+
+
+def _sparse(payload: bytes, size: int) -> Double:
+    """One in 32 of each 4,096: positions of 12 bits, codes of two, and two scales for a block."""
+    lengths = [min(4096, size - start) for start in range(0, size, 4096)]
+    counts = [max(1, round(length / 32)) for length in lengths]
+    kept = sum(counts)
+    ends = -(-12 * kept // 8), -(-12 * kept // 8) + -(-2 * kept // 8)
+    places = int.from_bytes(payload[: ends[0]], "little")
+    codes = int.from_bytes(payload[ends[0] : ends[1]], "little")
+    scales = _halves(payload[ends[1] :])
+    found = np.zeros(size)
+    owners = [block for block, count in enumerate(counts) for _ in range(count)]
+    for index, block in enumerate(owners):
+        code = codes >> 2 * index & 3
+        level = scales[2 * block + code % 2]
+        found[4096 * block + (places >> 12 * index & 4095)] = level if code < 2 else -level
+    return found
 
 
 def _halves(payload: bytes) -> Double:

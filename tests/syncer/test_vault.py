@@ -8,13 +8,13 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.errors import UserError
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
+from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.messages.training import Contribution, FragmentSeed
 from islands.numerics.outer import Sgd
 from islands.numerics.quantize import decode, encode
 from islands.settings.run import OuterSettings, Precision, RunSettings
 from islands.syncer.actions import BeginMerge, MergePart
-from islands.syncer.admission import Check
+from islands.syncer.admission import Check, refusal
 from islands.syncer.vault import Vault
 from islands.training.toy import NumpyTrainer
 from messaging.codec.tensors import as_buffer, digest
@@ -60,6 +60,32 @@ def test_every_precision_is_accepted_from_any_learner(precision: Precision) -> N
     np.testing.assert_array_equal(measured.values, decode(sent, GOOD.size, precision))
     check, measured = vault().inspect(said, (payload[0][:-1],))
     assert (check.schema_ok, measured) == (False, None)
+
+
+def test_positions_that_no_encoder_sends_are_told_in_one_sentence() -> None:
+    """The bytes are as many as they must be, and their digest is right."""
+    sent = encode(GOOD, "top_k", share=2 / SIZE)
+    sent[:3] = 255, 255, 255
+    said = contribution(GOOD, precision="top_k", digest=digest(as_buffer(sent)))
+    check, measured = vault(top_k_share=2 / SIZE).inspect(said, (as_buffer(sent),))
+    assert (check.schema_ok, measured) == (False, None)
+    refused = refusal(check, untrue=None, fenced=None, ticket_open=True, stale=None)
+    assert refused is not None
+    assert (refused.fate, refused.strike) == (Fate.REJECTED, True)
+    assert refused.reason == (
+        "positions of a sparse contribution must ascend in each block of 4,096, and be below "
+        f"{SIZE:,} in all: some are not"
+    )
+
+
+def test_the_share_that_is_sent_is_that_of_the_run() -> None:
+    """Another one makes another length, which is refused."""
+    sent = encode(GOOD, "top_k", share=2 / SIZE)
+    said = contribution(GOOD, precision="top_k", digest=digest(as_buffer(sent)))
+    check, _ = vault(top_k_share=2 / SIZE).inspect(said, (as_buffer(sent),))
+    assert check.schema_ok
+    check, _ = vault(top_k_share=4 / SIZE).inspect(said, (as_buffer(sent),))
+    assert not check.schema_ok
 
 
 def test_a_broken_value_is_seen_in_every_precision() -> None:

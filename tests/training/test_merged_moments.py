@@ -151,9 +151,16 @@ def test_moments_are_merged_against_the_present_value_alone() -> None:
         RunSettings(merge_moments=True, anchor=Anchor.BASE)
 
 
-@pytest.mark.parametrize("precision", ["int8", "fp4", "two_bit"])
-def test_a_run_with_coarse_contributions_keeps_its_moments_exact(precision: str) -> None:
-    """A codec knows no sign: squares would become negative, and the next loss no number."""
+@pytest.mark.parametrize(
+    ("precision", "left"), [("int8", 0.1), ("fp4", 0.1), ("two_bit", 0.1), ("top_k", 0.2)]
+)
+def test_a_run_with_coarse_contributions_keeps_its_moments_exact(
+    precision: str, left: float
+) -> None:
+    """A codec knows no sign: squares would become negative, and the next loss no number.
+
+    Of 64 parameters, top-k sends two at a time.
+    """
     settings = {"merge_moments": True, "precision": precision, "adoption": "overwrite"}
     options = StudyOptions(
         task="tests.training.test_merged_moments:ByAdam",
@@ -165,4 +172,4 @@ def test_a_run_with_coarse_contributions_keeps_its_moments_exact(precision: str)
     (trial,) = trials_of(options)
     result = play(trial)
     assert (result.tokens, result.reason) == (1600, "tokens")
-    assert result.figures["loss"] < 0.1 * result.curve[0][2]["loss"]
+    assert result.figures["loss"] < left * result.curve[0][2]["loss"]
