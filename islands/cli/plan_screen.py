@@ -107,11 +107,13 @@ def _traffic(found: "Findings", made: "Estimate") -> Rows:
     hidden = "nothing is hidden" if needed is None else rate(needed)
     steps_1000 = made.recorded_per_step * 1000
     recorded = f"{size(round(steps_1000))} in 1,000 steps"
+    least = rate(made.up_per_step_least * steps)
+    chosen = f"at most; {least} at the coarsest" * (made.up_per_step_least < made.up_per_step)
     both = (made.up_per_step + made.down_per_step) * steps * made.learners
     return (
         (f"Network and disk, {pace}", "", ""),
         ("  joining", size(made.start_bytes), "to each learner"),
-        ("  learner, up", rate(made.up_per_step * steps), "on average"),
+        ("  learner, up", rate(made.up_per_step * steps), chosen or "on average"),
         ("  learner, down", rate(made.down_per_step * steps), "on average"),
         ("  hub", rate(both), f"both ways, {made.learners} learners"),
         ("  hub, least", hidden, f"for an exchange within {found.overlap_steps} steps"),

@@ -92,7 +92,8 @@ class Estimate:
         learner: memory on each learner.
         syncer: memory on the syncer.
         start_bytes: what each learner receives when it joins.
-        up_per_step: bytes that a learner sends in a step, on average.
+        up_per_step: bytes that a learner sends in a step, on average; at most, if it may choose.
+        up_per_step_least: the same in the coarsest precision that it may choose, in every round.
         down_per_step: bytes that it receives in a step, on average.
         disk_per_round: bytes that a round writes to the journal.
         disk_per_step: bytes that are written in a step of the pace-setting learner, on average.
@@ -119,6 +120,7 @@ class Estimate:
     syncer: SyncerMemory
     start_bytes: int
     up_per_step: float
+    up_per_step_least: float
     down_per_step: float
     disk_per_round: int
     disk_per_step: float
@@ -166,10 +168,10 @@ def estimate(
     sizes = [fragment.size * VALUE_BYTES for fragment in layout.fragments]
     value = sum(sizes)
     outer = value * state_values(settings.outer)
-    sent = [
-        size_bytes(fragment.size, settings.precision, fragment.averages)
-        for fragment in layout.fragments
-    ]
+    sent, least = (
+        [size_bytes(fragment.size, each, fragment.averages) for fragment in layout.fragments]
+        for each in (settings.precision.finest, settings.precision_coarsest)
+    )
     taken = value // 2 if settings.precision.of_snapshots == "bfloat16" else value
     rounds_open = settings.open_rounds_max(fragments)
     recorded = value * (learners + 1) if settings.record_contributions else 0
@@ -201,6 +203,7 @@ def estimate(
         ),
         start_bytes=value,
         up_per_step=sum(sent) / settings.interval_steps,
+        up_per_step_least=min(sum(sent), sum(least)) / settings.interval_steps,
         down_per_step=value / settings.interval_steps,
         disk_per_round=(value + outer) // fragments,
         disk_per_step=(value + outer) / settings.interval_steps,

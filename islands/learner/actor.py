@@ -36,6 +36,7 @@ from islands.learner.actions import (
     ToSupervisor,
     ToSyncer,
 )
+from islands.learner.adapting import adaptation_of
 from islands.learner.compute import (
     CheckpointWritten,
     Compute,
@@ -69,11 +70,13 @@ from islands.messages.membership import Evicted, HeartbeatAck, Joined, Leave, Re
 from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.training import (
     ContributionFate,
+    ContributionReceived,
     FinalRound,
     FragmentRequest,
     FragmentUpdate,
     Hello,
     LeaseGranted,
+    LinkProbe,
     Paused,
     Progress,
     PullFragment,
@@ -81,6 +84,7 @@ from islands.messages.training import (
     Welcome,
 )
 from islands.numerics.error_feedback import ErrorFeedback
+from islands.settings.run import Precision
 from islands.tape import learner_entries, process_entries
 from islands.tape.entry import Record
 from messaging.codec.tensors import digest
@@ -120,7 +124,12 @@ class LearnerActor(RoleActor[Item]):
         super().__init__(name, context)
         layout = context.layout
         facts = (LearnerName(name), layout.fingerprint, len(layout.fragments))
-        self.state = LearnerState(context.settings, *facts, None if kept is None else kept.find())
+        self.state = LearnerState(
+            context.settings,
+            *facts,
+            None if kept is None else kept.find(),
+            adaptation_of(context.settings, layout),
+        )
         self.exit: Exit | None = None
         self._compute = compute
         self._worker = worker
@@ -324,19 +333,20 @@ class LearnerActor(RoleActor[Item]):
         """Send the snapshot that the state chose; the worker encodes it and computes its digest."""
         message, link = action.message, self._link(self._syncer)
         ticket, on_host = message.ticket, self.context.settings.precision.on_host
+        precision = Precision(message.precision)
 
         def finish() -> tuple[memoryview, str]:
             payload = action.payload
             if on_host:
                 number = ticket.epoch, ticket.round
-                payload = self._feedback.encoded(message.fragment, number, payload)
+                payload = self._feedback.encoded(message.fragment, number, payload, precision)
             return payload, digest(payload)
 
         def send(finished: tuple[memoryview, str]) -> None:
             payload, computed = finished
             complete = replace(message, digest=computed)
             if on_host:
-                self.post(ContributionEncoded(ticket, message.fragment, payload))
+                self.post(ContributionEncoded(ticket, message.fragment, precision, payload))
             same = link is self._link(self._syncer)
             topic = f"contribution-{message.fragment}"
             if not (same and self._send_up(complete, (payload,), topic=topic)):
@@ -421,6 +431,8 @@ class LearnerActor(RoleActor[Item]):
             | LeaseGranted
             | PullFragment
             | ContributionFate
+            | ContributionReceived
+            | LinkProbe
             | FragmentRequest
             | FinalRound
             | Paused

@@ -5,6 +5,7 @@
 
 from islands.identities import FragmentIndex
 from islands.learner.actions import Contribute, OfferSeed, PlanSnapshots, ReadValue, ToSyncer
+from islands.learner.adapting import precision_now, take_offered, take_skipped, why_spared
 from islands.learner.core import Core
 from islands.learner.events import (
     ContributionEncoded,
@@ -43,10 +44,12 @@ def take_sending(
     """Note how an answer goes out: if the link did not take it, the request is unanswered."""
     if isinstance(event, ContributionEncoded):
         _take_encoded(core, event)
+        take_offered(core, event)
     elif isinstance(event, SeedSkipped):
         core.offered.pop(event.fragment, None)
     else:
         core.pulls.unanswered(event.fragment, event.ticket)
+        take_skipped(core, event.ticket)
 
 
 def _take_encoded(core: Core, event: ContributionEncoded) -> None:
@@ -54,7 +57,8 @@ def _take_encoded(core: Core, event: ContributionEncoded) -> None:
     ticket = event.ticket
     carries = core.settings.adoption is Adoption.DELAY_CORRECTED
     if carries and core.settings.feeds_back and ticket.incarnation == core.incarnation:
-        core.accounts[event.fragment].encoded(ticket.epoch, ticket.round, event.payload)
+        account = core.accounts[event.fragment]
+        account.encoded(ticket.epoch, ticket.round, event.payload, event.precision)
 
 
 def take_pull(core: Core, pull: PullFragment) -> None:
@@ -67,6 +71,10 @@ def take_pull(core: Core, pull: PullFragment) -> None:
         return
     if core.leaving is not None and not core.pulls.knows(pull):
         _decline(core, pull, "leaving")
+        return
+    spared = why_spared(core, pull)
+    if spared is not None:
+        _decline(core, pull, spared)
         return
     core.pulls.asked(pull)
 
@@ -130,8 +138,9 @@ def _answer(core: Core, pull: PullFragment) -> None:
         steps=snapshot.steps - base_steps,
         tokens=processed - account.base_tokens,
         processed_tokens=processed,
-        precision=core.settings.precision.value,
+        precision=precision_now(core).value,
         digest="",
+        acknowledge=core.adaptation is not None,
     )
     carries = core.settings.adoption is Adoption.DELAY_CORRECTED
     later = core.settings.feeds_back  # what is sent is not encoded yet (`take_encoded`)

@@ -17,6 +17,7 @@ from islands.actors.membership import MembershipState
 from islands.identities import Incarnation, Lease, Phase
 from islands.learner.account import Account
 from islands.learner.actions import Action, AllowSteps, PlanSnapshots
+from islands.learner.adaptation import Adaptation
 from islands.learner.moments import Moments
 from islands.learner.pulls import Pulls
 from islands.learner.synchrony import Synchrony
@@ -58,7 +59,7 @@ class Core:
     compiled, `idle` that it stands still, `allowed` that this incarnation has been allowed a step,
     `closing` that the run ends, and `paused` that an operator paused it. `waiting` says that
     compute stands still only until a merge, `late` only until its next batch is read; `synchrony`
-    is None if learners never wait. `order`
+    is None if learners never wait, and `adaptation` if the precision is given. `order`
     numbers the `AllowSteps` commands. `decided` holds the (epoch, round) of answers that were not
     applied.
     `offered` maps each fragment whose seed was sent over this link to epoch and attempt of the
@@ -97,6 +98,7 @@ class Core:
     report_due: bool = False
     moments: Moments = field(default_factory=Moments)
     synchrony: Synchrony | None = None
+    adaptation: Adaptation | None = None
     giving: int = 0
     now_s: float = 0.0
     actions: list[Action] = field(default_factory=list)

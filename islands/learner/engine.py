@@ -261,9 +261,7 @@ class Engine:
             self._began_at[fragment] += merged.steps
             assert adopt.sent is not None, "what is merged was sent, and is kept until then"
             held = self.trainer.layout.fragments[fragment]
-            settings = self._settings
-            precision = settings.precision
-            kept = precision if settings.feeds_back else precision.of_snapshots
+            kept = adopt.sent_precision or self._settings.precision.of_snapshots
             sent = decode(adopt.sent, held.size, kept, held.averages)
         lost = self._settings.feeds_back  # what the codec lost is in the local value, and stays
         if self._began_at[fragment] == self.steps and not lost:  # avoid rounding errors

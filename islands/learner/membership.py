@@ -36,6 +36,8 @@ def take_syncer_link(core: Core, *, up: bool) -> None:
     """Forget requests of the old link, which the syncer repeats; send Hello over a new one."""
     core.membership.syncer_up = up
     core.pulls.link_changed()
+    if core.adaptation is not None:
+        core.adaptation.link_changed()
     core.offered.clear()
     _hello(core)
 

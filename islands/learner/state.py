@@ -16,6 +16,8 @@ from islands.actors.membership import MembershipState
 from islands.identities import Incarnation, LearnerName, Phase, Role
 from islands.learner.account import Account
 from islands.learner.actions import Action, Exit, ToSyncer
+from islands.learner.adaptation import Adaptation
+from islands.learner.adapting import take_measured
 from islands.learner.answering import (
     answer_pulls,
     take_copy,
@@ -85,9 +87,11 @@ from islands.messages.control import Drain
 from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
 from islands.messages.training import (
     ContributionFate,
+    ContributionReceived,
     FinalRound,
     FragmentRequest,
     LeaseGranted,
+    LinkProbe,
     Paused,
     PullFragment,
     Quarantined,
@@ -105,6 +109,7 @@ class LearnerState:
         fingerprint: digest of the model's layout, which the supervisor compares with its own.
         fragments: P, the number of fragments in the plan.
         kept: moments that an earlier process of this name left on disk, if there are any.
+        adaptation: chooses the precision of contributions, where the settings leave it open.
     """
 
     def __init__(
@@ -114,6 +119,7 @@ class LearnerState:
         fingerprint: str,
         fragments: int,
         kept: CheckpointedMoments | None = None,
+        adaptation: Adaptation | None = None,
     ) -> None:
         """Start without an admission and without any published value."""
         self._core = Core(
@@ -123,6 +129,7 @@ class LearnerState:
             moments=Moments(kept=kept),
             pulls=Pulls(fragments, settings.open_rounds_max(fragments)),
             synchrony=_synchrony(settings, fragments),
+            adaptation=adaptation,
         )
 
     @property
@@ -270,6 +277,8 @@ class LearnerState:
                 end_with_run(core, reason)
             case ContributionFate():
                 take_fate(core, message)
+            case ContributionReceived() | LinkProbe():
+                take_measured(core, message)
             case Quarantined():
                 pass  # nothing to do here: it is the syncer that stops applying contributions
             case _:

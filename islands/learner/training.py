@@ -82,6 +82,8 @@ def take_step(core: Core, event: StepFinished) -> None:
     core.idle, core.waiting, core.late = False, False, False
     core.step_time_s = event.step_time_s
     core.pulls.stepped()
+    if core.adaptation is not None:
+        core.adaptation.stepped(event.step_time_s)
     _take_positions(core, event.leases)
     interval = core.settings.report_interval_steps(core.fragments)
     core.report_due |= core.steps - core.reported_steps >= interval
@@ -129,13 +131,15 @@ def take_update(core: Core, event: UpdateArrived) -> None:
     account = core.accounts[update.fragment]
     mixes = core.settings.adoption is Adoption.MIX and account.version is not None
     carry = corrected and account.can_carry(update.merged)
+    sent = account.sent_of(update.merged) if carry else None
     core.actions.append(
         AdoptValue(
             *(update.fragment, update.version, update.clock, update.epoch, core.incarnation),
             payload=event.payload,
             carry=carry,
             merged=update.merged,
-            sent=account.payload_of(update.merged) if carry else None,
+            sent=None if sent is None else sent.payload,
+            sent_precision=None if sent is None else sent.precision,
             local_share=core.settings.local_share if mixes else 0.0,
             at_steps=at_steps,
         )

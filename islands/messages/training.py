@@ -110,7 +110,8 @@ class Contribution:
     """Answer to one pull; payload: base − local value, flat, in `precision`.
 
     `steps` and `tokens` are those done since `base` was adopted, up to the step boundary at which
-    the value was taken; `processed_tokens` is the incarnation's total at that boundary.
+    the value was taken; `processed_tokens` is the incarnation's total at that boundary. With
+    `acknowledge` the sender asks to be told when the last byte has arrived.
     """
 
     ticket: Ticket
@@ -121,6 +122,21 @@ class Contribution:
     processed_tokens: int
     precision: str
     digest: str
+    acknowledge: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ContributionReceived:
+    """The whole contribution has arrived at the syncer; this says nothing of its fate."""
+
+    ticket: Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class LinkProbe:
+    """Learner → syncer, which sends it back at once: so the learner measures the latency."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,13 +101,19 @@ SnapshotPrecision = Literal["float32", "bfloat16"]
 
 
 class Precision(StrEnum):
-    """Element type of a contribution on the wire."""
+    """Element type of a contribution on the wire; a setting may leave the choice to the learner."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     INT8 = "int8"
     FP4 = "fp4"
     TWO_BIT = "two_bit"
+    ADAPTIVE = "adaptive"
+
+    @property
+    def finest(self) -> "Precision":
+        """The precision of the largest contributions that this setting allows."""
+        return Precision.FLOAT32 if self is Precision.ADAPTIVE else self
 
     @property
     def of_snapshots(self) -> SnapshotPrecision:
@@ -193,7 +199,8 @@ class RunSettings:
         staleness_max: most versions by which a contribution's base may be behind.
         outer: settings of the outer optimizer.
         precision: element type of contributions on the wire; `int8`, `fp4` and `two_bit` have
-            about 8, 4 and 2 bits per value.
+            about 8, 4 and 2 bits per value. With `adaptive` each learner sends the finest one whose
+            exchanges are hidden behind τ steps, and answers only some pulls if none is.
         error_feedback: with such a precision, send later what was lost by rounding.
         budget_tokens: tokens after which the run ends; None = until stopped.
         budget_s: seconds of training after which the run closes, from the first step on and without
@@ -274,6 +281,7 @@ class RunSettings:
             raise SettingsError(f"trim is {self.trim}; it must be above 0, and below {TRIM_BELOW}")
         self._check_interval()
         self._check_waiting()
+        self._check_adaptive()
         if self.merge_moments and self.anchor is Anchor.BASE:
             message = (
                 "anchor is base; where merge_moments is set it must be current, for an old base "
@@ -311,6 +319,22 @@ class RunSettings:
             )
             raise SettingsError(message)
 
+    def _check_adaptive(self) -> None:
+        if self.precision is not Precision.ADAPTIVE:
+            return
+        if self.learner_waits is LearnerWaits.AT_TAU:
+            message = (
+                "precision is adaptive; where learner_waits is at_tau every learner answers every "
+                "pull, so name a precision"
+            )
+            raise SettingsError(message)
+        if self.overlap_steps == 0:
+            message = (
+                "precision is adaptive and overlap_steps is 0: no exchange is hidden behind no "
+                "steps; set overlap_steps to 1 or more, or name a precision"
+            )
+            raise SettingsError(message)
+
     def _check_timing(self) -> None:
         timing = self.timing
         for field_ in fields(timing):
@@ -333,6 +357,13 @@ class RunSettings:
     def report_interval_steps(self, fragments: int) -> int:
         """Steps between two progress reports: max(1, ⌊h/(8·P)⌋) for the shortest interval h."""
         return max(1, int(self.interval_steps_min / fragments / REPORTS_PER_ROUND))
+
+    @property
+    def precision_coarsest(self) -> Precision:
+        """The precision of the smallest contributions; two bits only with error feedback."""
+        if self.precision is not Precision.ADAPTIVE:
+            return self.precision
+        return Precision.TWO_BIT if self.error_feedback else Precision.FP4
 
     @property
     def feeds_back(self) -> bool:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from islands.identities import SUPERVISOR, SYNCER
+from islands.numerics.quantize import QUANTIZERS
 from islands.settings.run import (
     Adoption,
     Anchor,
@@ -220,6 +221,9 @@ SLOWER_BY_WAITING = 4.0
 WAITING = 0.15
 """Share of scenarios whose learners wait for merges."""
 
+ADAPTING = 0.15
+"""Share of scenarios whose learners choose their precision, where that is allowed."""
+
 WITH_FEEDBACK = 0.8
 """Share of the runs with a codec on the host that have error feedback."""
 
@@ -259,6 +263,7 @@ def draw(seed: int) -> Scenario:
     settings = replace(settings, adoption=adoption, outer=outer)
     settings = _with_codec(random.Random(f"codec {seed}"), settings)
     settings = _waiting(random.Random(f"waiting {seed}"), settings)
+    settings = _adapting(random.Random(f"adapting {seed}"), settings)
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
@@ -348,6 +353,14 @@ def _waiting(rng: random.Random, settings: RunSettings) -> RunSettings:
     )
 
 
+def _adapting(rng: random.Random, settings: RunSettings) -> RunSettings:
+    """Have the learners of some runs choose their precision by what they measure."""
+    waits = settings.learner_waits is LearnerWaits.AT_TAU
+    if waits or settings.overlap_steps == 0 or rng.random() >= ADAPTING:
+        return settings
+    return replace(settings, precision=Precision.ADAPTIVE)
+
+
 def _draw_outer(rng: random.Random, settings: RunSettings) -> OuterSettings:
     """Draw a course or another optimizer for some scenarios; the others keep what they have."""
     outer = settings.outer
@@ -369,7 +382,7 @@ def _draw_outer(rng: random.Random, settings: RunSettings) -> OuterSettings:
 
 def _with_codec(rng: random.Random, settings: RunSettings) -> RunSettings:
     """Have some runs encode contributions on the host, most of them with error feedback."""
-    codec = rng.choice((None, None, *(each for each in Precision if each.on_host)))
+    codec = rng.choice((None, None, *(each for each in QUANTIZERS if each.on_host)))
     if codec is None:
         return settings
     return replace(settings, precision=codec, error_feedback=rng.random() < WITH_FEEDBACK)

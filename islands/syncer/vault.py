@@ -17,10 +17,10 @@ from islands.messages.training import Contribution, FragmentSeed
 from islands.numerics.norms import Measured, clip, measure
 from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
 from islands.numerics.outer_gradient import rebase
-from islands.numerics.quantize import decode, size_bytes
+from islands.numerics.quantize import QUANTIZERS, decode, size_bytes
 from islands.numerics.trimmed import share_trimmed
 from islands.numerics.weights import weight
-from islands.settings.run import Anchor, MergeRule, Precision, RunSettings, Weighting
+from islands.settings.run import Anchor, MergeRule, RunSettings, Weighting
 from islands.syncer.actions import BeginMerge
 from islands.syncer.admission import Check
 from islands.syncer.events import MergeFacts
@@ -104,7 +104,7 @@ class Vault:
             return nothing, None
         fragment, precision = self._layout.fragments[contribution.fragment], contribution.precision
         size, exact = fragment.size, self._averages[contribution.fragment]
-        known = precision in set(Precision)
+        known = precision in QUANTIZERS
         if not known or payload[0].nbytes != size_bytes(size, precision, exact):
             return nothing, None
         if digest(payload[0]) != contribution.digest:

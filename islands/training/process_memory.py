@@ -191,7 +191,7 @@ def encoding_bytes(sizes: list[int], settings: RunSettings) -> int:
     if not settings.precision.on_host:
         return 0
     largest, rounds = sizes[-1], settings.open_rounds_max(len(sizes))
-    encoded = size_bytes(largest // VALUE_BYTES, settings.precision)
+    encoded = size_bytes(largest // VALUE_BYTES, settings.precision.finest)
     kept = sum(sizes) + rounds * largest if settings.keeps_residuals else 0
     return CODEC_PROGRAM + (rounds + 1) * encoded + FRAGMENTS_ENCODED * largest + kept
 

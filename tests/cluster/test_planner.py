@@ -86,6 +86,16 @@ def test_traffic_does_not_depend_on_the_number_of_fragments() -> None:
     assert made(precision=Precision.FP4).up_per_step == pytest.approx(V / 8 / 8, rel=0.02)
 
 
+@pytest.mark.parametrize(("feedback", "coarsest"), [(True, "two_bit"), (False, "fp4")])
+def test_what_adaptive_learners_send(feedback: bool, coarsest: str) -> None:  # noqa: FBT001
+    """At most float32, which is planned for; at least the coarsest precision that they may use."""
+    found = made(precision=Precision.ADAPTIVE, error_feedback=feedback)
+    least = made(precision=Precision(coarsest))
+    assert found.up_per_step == made().up_per_step
+    assert found.up_per_step_least == least.up_per_step == least.up_per_step_least
+    assert found.exchange_bytes == made().exchange_bytes
+
+
 def test_the_journal() -> None:
     """A round writes value and momentum of one fragment; two slots of both stay."""
     found = made(step_time_s=0.5)
