@@ -48,7 +48,7 @@ def contribution(values: NDArray[np.generic], **changes: object) -> Contribution
     return replace(said, **changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("precision", Precision)
+@pytest.mark.parametrize("precision", QUANTIZERS)
 def test_every_precision_is_accepted_from_any_learner(precision: Precision) -> None:
     """The message names it, whatever the run's is; its length has to be that precision's."""
     sent = encode(GOOD, precision)
