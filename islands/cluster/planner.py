@@ -195,7 +195,7 @@ def estimate(
             snapshots=2 * SNAPSHOTS_PER_FRAGMENT * copied,
         ),
         syncer=SyncerMemory(
-            values=value * (settings.staleness_max + 2),
+            values=value * settings.values_kept,
             outer=outer,
             rounds=learners * sum(sorted(sizes)[-rounds_open:]),
         ),

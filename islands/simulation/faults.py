@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from islands.identities import SUPERVISOR, SYNCER
+from islands.settings.outer import Correction
 from islands.settings.run import (
     Adoption,
     Anchor,
@@ -37,7 +38,9 @@ from islands.settings.run import (
     PaceBy,
     Precision,
     RunSettings,
+    SendTo,
     Timing,
+    Trigger,
     Weighting,
 )
 from islands.simulation.world import LearnerHost
@@ -220,6 +223,12 @@ SLOWER_BY_WAITING = 4.0
 WAITING = 0.15
 """Share of scenarios whose learners wait for merges."""
 
+TAKING_TURNS = 0.1
+"""Share of scenarios whose learners open rounds of their own."""
+
+CORRECTED = 0.3
+"""Share of these, with a momentum, that correct contributions by it."""
+
 WITH_FEEDBACK = 0.8
 """Share of the runs with a codec on the host that have error feedback."""
 
@@ -259,6 +268,9 @@ def draw(seed: int) -> Scenario:
     settings = replace(settings, adoption=adoption, outer=outer)
     settings = _with_codec(random.Random(f"codec {seed}"), settings)
     settings = _waiting(random.Random(f"waiting {seed}"), settings)
+    turns = random.Random(f"turns {seed}")
+    if turns.random() < TAKING_TURNS:
+        settings = taking_turns(turns, settings, len(hosts))
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
@@ -345,6 +357,29 @@ def _waiting(rng: random.Random, settings: RunSettings) -> RunSettings:
         learner_waits=LearnerWaits.AT_TAU,
         overlap_steps=overlap_steps,
         pace_by=rng.choice(tuple(PaceBy)),
+    )
+
+
+def taking_turns(rng: random.Random, settings: RunSettings, learners: int) -> RunSettings:
+    """Have learners open rounds of their own, with the other settings that this needs."""
+    waits = rng.choice((LearnerWaits.AT_TAU, LearnerWaits.AT_TAU, LearnerWaits.NEVER))
+    send_to = rng.choice((SendTo.CONTRIBUTORS, SendTo.CONTRIBUTORS, SendTo.ALL))
+    outer = settings.outer
+    if outer.momentum > 0 and rng.random() < CORRECTED:
+        outer = replace(outer, correction=Correction.COSINE)
+    return replace(
+        settings,
+        outer=outer,
+        trigger=Trigger.LEARNER,
+        interval_by_speed=rng.choice((True, False)),
+        send_to=send_to,
+        quorum=1,
+        anchor=Anchor.BASE,
+        overlap_steps=0,
+        learner_waits=waits,
+        merge=MergeRule.AVERAGE if settings.merge.robust else settings.merge,
+        adoption=settings.adoption if send_to is not SendTo.ALL else Adoption.DELAY_CORRECTED,
+        staleness_max=rng.choice((settings.staleness_max, learners, 2 * learners)),
     )
 
 

@@ -5,6 +5,8 @@ Where to find a rule:
 =================================  ===================================
 when a round opens                 `pace.py`
 on which fragment, whom it asks    `scheduling.py`
+rounds that learners open          `turns.py`
+who gets a new value               `recipients.py`
 which learners are eligible        `eligibility.py`
 the quorum of a round              `quorum.py`
 grace, timeouts                    `grace.py`, `timeouts.py`

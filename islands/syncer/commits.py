@@ -14,6 +14,7 @@ from islands.numerics.stability import shorter_step
 from islands.syncer.actions import DropContribution, InstallSeed, Send
 from islands.syncer.core import Adoption, Core, Published, Seeding
 from islands.syncer.events import MergeFacts
+from islands.syncer.recipients import is_owed, is_under_way
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round, Stage
 from islands.tape import round_entries
@@ -158,8 +159,11 @@ def _commit(core: Core, fragment: int, now_s: float) -> None:
 def _send_to_all(core: Core, fragments: list[int], now_s: float) -> None:
     for name in core.names():
         if core.learners[name].adopting:
+            learner = core.learners[name]
             for fragment in fragments:
-                core.send_update(core.learners[name], fragment, now_s)
+                under_way = is_under_way(core, learner, fragment)
+                if is_owed(core, learner, fragment) and not under_way:
+                    core.send_update(learner, fragment, now_s)
 
 
 def request_seed(core: Core, now_s: float) -> None:

@@ -32,7 +32,9 @@ from islands.syncer.standstill import MergeWatch
 from islands.syncer.supervisor_view import SupervisorView
 from islands.syncer.swings import SwingWatch
 from islands.syncer.timeouts import answer_timeout_s, final_patience_s
+from islands.syncer.turn_length import set_turn
 from islands.tape.entry import Entry, Record
+from islands.tape.member_entries import TurnSet
 
 
 @dataclass(slots=True)
@@ -420,6 +422,9 @@ class Core:
         if published is None or learner.connection is None:
             return
         learner.sending(fragment, published.version, now_s)
+        trained = (self.learners[name] for name in self.pace.ranked)
+        if set_turn(self.settings, self.interval_steps, learner, trained):
+            self.record(TurnSet(learner.name, learner.turn_steps, learner.step_s))
         message = FragmentUpdate(
             epoch=self.durable.epoch,
             fragment=FragmentIndex(fragment),
@@ -428,6 +433,7 @@ class Core:
             digest=published.digest,
             clock=self.clock,
             merged=self.merged_into(learner.name, fragment, published.version),
+            interval_steps=learner.turn_steps,
         )
         self.actions.append(SendValue(learner.connection, message))
 

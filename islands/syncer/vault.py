@@ -20,6 +20,7 @@ from islands.numerics.outer_gradient import rebase
 from islands.numerics.quantize import decode, size_bytes
 from islands.numerics.trimmed import share_trimmed
 from islands.numerics.weights import weight
+from islands.settings.outer import Correction
 from islands.settings.run import Anchor, MergeRule, Precision, RunSettings, Weighting
 from islands.syncer.actions import BeginMerge
 from islands.syncer.admission import Check
@@ -217,6 +218,7 @@ class Vault:
             weights,
             units,  # type: ignore[arg-type]
             trim=self._trim,
+            correct=self._settings.outer.correction is Correction.COSINE,
         )
         self._shelve(shelf, action.target, step.value, step.state)
         made = digest(as_buffer(step.value))
@@ -238,10 +240,10 @@ class Vault:
         value: NDArray[np.float32],
         state: OuterState,
     ) -> None:
-        """Add the newest version; keep those of `Core.kept`, and the one before them."""
+        """Add the newest version; keep it and those before it that may be needed."""
         shelf.values[version] = value
         shelf.state = state
-        for old in sorted(shelf.values)[: -(self._settings.staleness_max + 2)]:
+        for old in sorted(shelf.values)[: -self._settings.values_kept]:
             del shelf.values[old]
 
     def value(self, fragment: int, version: Version) -> NDArray[np.float32]:

@@ -5,6 +5,7 @@ travels, and one of them misses every second update, so that adoption and anchor
 """
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from islands.numerics.outer_choice import outer_optimizer
 from islands.numerics.outer_gradient import outer_gradient, rebase
 from islands.numerics.trimmed import share_trimmed
 from islands.settings.combinations import SUPPORTED
-from islands.settings.outer import DELAYED_NESTEROV, OPTAX, SGD
+from islands.settings.outer import DELAYED_NESTEROV, OPTAX, SGD, Correction
 from islands.settings.run import Adoption, Anchor, MergeRule, OuterSettings, RunSettings
 
 Flat = NDArray[np.float32]
@@ -40,9 +41,17 @@ TABLE = [
 ]
 
 
-def ended(kind: str, merge: MergeRule, adoption: Adoption, anchor: Anchor) -> float:
+def ended(
+    kind: str,
+    merge: MergeRule,
+    adoption: Adoption,
+    anchor: Anchor,
+    correction: Correction = Correction.NONE,
+) -> float:
     """Distance of Θ from the mean of the optima after the last round, as share of the first."""
-    settings = RunSettings(merge=merge, adoption=adoption, anchor=anchor, outer=OUTER[kind])
+    outer = replace(OUTER[kind], correction=correction)
+    settings = RunSettings(merge=merge, adoption=adoption, anchor=anchor, outer=outer)
+    correct = correction is Correction.COSINE
     rng = np.random.default_rng(0)
     units = averaged(UNITS) if merge is MergeRule.AVERAGE else UNITS
     optima = (1 + 0.3 * rng.standard_normal((LEARNERS, SIZE))).astype(np.float32)
@@ -58,7 +67,8 @@ def ended(kind: str, merge: MergeRule, adoption: Adoption, anchor: Anchor) -> fl
         local = [trained(x, optimum, 2, rng) for x, optimum in zip(sent, optima, strict=True)]
         measured = [measure(delta, units) for delta in found]
         trim = share_trimmed(merge, settings.trim)
-        step = merge_with(optimizer, value, state, measured, [1.0] * LEARNERS, units, trim=trim)
+        told = optimizer, value, state, measured, [1.0] * LEARNERS, units
+        step = merge_with(*told, trim=trim, correct=correct)
         value, state = step.value, step.state
         for place in range(LEARNERS - round_ % 2):
             carried = delay_corrected(local[place], value, sent[place])
@@ -82,6 +92,16 @@ def test_what_the_table_supports_trains(
 ) -> None:
     """Of the distance to the optimum, less than a fifth is left."""
     assert ended(kind, merge, adoption, anchor) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("kind", "merge", "adoption", "anchor"), [one for one in TABLE if one[0] != OPTAX]
+)
+def test_whatever_has_a_momentum_trains_with_its_correction(
+    kind: str, merge: MergeRule, adoption: Adoption, anchor: Anchor
+) -> None:
+    """As far as without it."""
+    assert ended(kind, merge, adoption, anchor, Correction.COSINE) < 0.2
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def test_settings_are_varied() -> None:
             "anchor": settings.anchor,
             "merge": settings.merge,
             "outer step": (settings.outer.optimizer, settings.outer.restart_every),
+            "turns": (settings.trigger, settings.send_to),
             "learners": len(scenario.hosts),
         }
 
