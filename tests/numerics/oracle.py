@@ -154,8 +154,9 @@ def corrected(
     for unit in units:
         here = slice(unit.offset, unit.offset + unit.size)
         d, v = result[here].copy(), np.array(momentum, np.float64)[here]
-        cosine = phi(d) @ phi(v)
+        cosine = float(phi(d) @ phi(v))
         if cosine < 0 and unit.stepped:
-            confidence = np.linalg.norm(d) / (np.linalg.norm(d) + weight * np.linalg.norm(v))
+            length = float(np.linalg.norm(d))
+            confidence = length / (length + weight * float(np.linalg.norm(v)))
             result[here] = d - min(1.0, strength * -cosine * confidence) * (d @ phi(v)) * phi(v)
     return result
