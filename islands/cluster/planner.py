@@ -17,7 +17,7 @@ from islands.layout.patterns import Pattern
 from islands.numerics.outer_choice import state_values
 from islands.numerics.quantize import size_bytes
 from islands.numerics.stability import overlong_because
-from islands.settings.run import RunSettings
+from islands.settings.run import RunSettings, Trigger
 from islands.training.process_memory import ADAM_MOMENTS, Processes, TrainerMemory, processes
 
 SNAPSHOTS_PER_FRAGMENT = 2
@@ -238,9 +238,13 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
             f"less than {ROBUST_LEAST} contributions nothing is dropped, so quorum should be at "
             f"least {ROBUST_LEAST}"
         )
-    overlong = overlong_because(settings.outer, settings.merge, made.learners)
+    turns = settings.trigger is Trigger.LEARNER
+    merged = 1 if turns else made.learners
+    overlong = overlong_because(settings.outer, settings.merge, merged)
     if overlong is not None:
         found.append(overlong)
+    if turns:
+        return found + _turn_warnings(settings, made.learners)
     needed = made.hub_bytes_per_s(settings.overlap_steps_max)
     if needed is None:
         found.append(
@@ -253,5 +257,22 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
             f"an exchange with {made.learners} learners within {settings.overlap_steps_max} steps "
             f"needs {needed / 1e9:.1f} GB/s at the hub; on less, grace is 0 and late "
             "contributions are lost: more fragments, bfloat16 or a larger overlap_steps mend it"
+        )
+    return found
+
+
+def _turn_warnings(settings: RunSettings, learners: int) -> list[str]:
+    """Return what does not fit so many learners where each is merged alone."""
+    found, delay = [], settings.outer.delay_merges
+    if settings.staleness_max < learners:
+        found.append(
+            f"staleness_max is {settings.staleness_max} and {learners} learners are merged one "
+            "after the other: a base that is older is replaced, and the work since then is lost, "
+            f"so it should be at least {learners}"
+        )
+    if delay is not None and delay != learners:
+        found.append(
+            f"outer.delay_merges is {delay} and there are {learners} learners: they enter the "
+            f"momentum together where it is {learners}"
         )
     return found
