@@ -48,6 +48,7 @@ _BYTES = _COMPILER.Array(_COMPILER.uint8, 1, "C")
 _SIGNED = _COMPILER.Array(_COMPILER.int8, 1, "C")
 _SCALES = _COMPILER.Array(_COMPILER.uint16, 1, "C")
 _FLOATS = _COMPILER.Array(_COMPILER.float32, 1, "C")
+_BITS = _COMPILER.Array(_COMPILER.uint32, 1, "C")
 
 
 def _given(kind: Compiler) -> Compiler:
@@ -304,3 +305,29 @@ def decode_two_bit(codes: ByteArray, scales: ScaleArray, values: FloatArray) -> 
             ]
             for k in range(x.size):
                 x[k] = table[(packed[k] >> np.uint8(2 * quarter)) & np.uint8(3)]
+
+
+# --- increments -------------------------------------------------------------------------------
+
+
+@_compiled(_FLOATS_GIVEN, _FLOATS_GIVEN, _FLOATS, _BITS)
+def add_flushed(
+    published: FloatArray, increment: FloatArray, total: FloatArray, largest: BitsArray
+) -> None:
+    """Write the sums; of terms and sums, what is below 2⁻¹²⁶ counts as zero.
+
+    `largest` is given the bits of the largest magnitude of all sums: `_INFINITE` or more if one is
+    not finite.
+    """
+    least = _float_of(_LEAST)
+    none = np.float32(0)
+    bits = total.view(np.uint32)
+    for start in range(0, total.size, BLOCK):
+        stop = min(start + BLOCK, total.size)
+        x, y, out = published[start:stop], increment[start:stop], total[start:stop]
+        for k in range(out.size):
+            first = none if abs(x[k]) < least else x[k]
+            second = none if abs(y[k]) < least else y[k]
+            both = first + second
+            out[k] = none if abs(both) < least else both
+        largest[0] = max(largest[0], _largest_bits(bits[start:stop]))

@@ -14,6 +14,7 @@ from islands.errors import SettingsError
 from islands.layout.patterns import Pattern
 from islands.settings.combinations import Adoption, Anchor, MergeRule, why_unsupported
 from islands.settings.outer import OuterSchedule, OuterSettings, check_outer
+from islands.settings.update_precision import UpdatePrecision
 
 __all__ = [
     "Adoption",
@@ -30,6 +31,7 @@ __all__ = [
     "RunSettings",
     "SnapshotPrecision",
     "Timing",
+    "UpdatePrecision",
     "Weighting",
 ]
 
@@ -195,6 +197,8 @@ class RunSettings:
         precision: element type of contributions on the wire; `int8`, `fp4` and `two_bit` have
             about 8, 4 and 2 bits per value.
         error_feedback: with such a precision, send later what was lost by rounding.
+        update_precision: element type of updates on the wire: `float32` sends whole values, `int8`
+            and `fp4` what changed, in about 8 and 4 bits per value; what that leaves is sent later.
         budget_tokens: tokens after which the run ends; None = until stopped.
         budget_s: seconds of training after which the run closes, from the first step on and without
             pauses; None = no limit.
@@ -233,6 +237,7 @@ class RunSettings:
     outer: OuterSettings = field(default_factory=OuterSettings)
     precision: Precision = Precision.FLOAT32
     error_feedback: bool = True
+    update_precision: UpdatePrecision = UpdatePrecision.FLOAT32
     budget_tokens: int | None = None
     budget_s: float | None = None
     warmup_steps: int = 50
