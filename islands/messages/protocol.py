@@ -32,7 +32,7 @@ from islands.messages.training import (
     Welcome,
 )
 
-PROTOCOL = 4
+PROTOCOL = 5
 
 MESSAGE_TYPES: tuple[type, ...] = (
     Join,

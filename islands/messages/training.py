@@ -154,13 +154,21 @@ class Merged(Compact, frozen=True):
     tokens: int
 
 
+class IncrementsSince(Compact, frozen=True):
+    """An update's payload is increments: one per version from `base` on, encoded in `precision`."""
+
+    base: Version
+    precision: str
+
+
 @dataclass(frozen=True, slots=True)
 class FragmentUpdate:
-    """A committed version; payload: the published value, flat float32.
+    """A committed version; payload: the published value, flat float32, or increments to it.
 
     `round` is the round that made it (−1 for version 0): every ticket of an earlier or equal round
     has its fate. `merged` is the receiver's newest merged contribution to this fragment, if any.
-    `clock` is the learning-rate clock in steps.
+    `clock` is the learning-rate clock in steps. `since` is given if increments are sent; `digest`
+    is that of the whole value either way.
     """
 
     epoch: int
@@ -170,6 +178,7 @@ class FragmentUpdate:
     digest: str
     clock: float
     merged: Merged | None
+    since: IncrementsSince | None = None
 
 
 @dataclass(frozen=True, slots=True)

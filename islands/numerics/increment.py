@@ -4,7 +4,7 @@ The syncer's outer step makes Θ_exact of the published Θ. It encodes the chang
 the changes before, and publishes the value that everybody else computes from the same codes::
 
     c = Θ_exact − Θ + r       q = decode(encode(c))
-    Θ′ = Θ ⊕ q                r′ = Θ_exact − Θ′ + r
+    Θ_next = Θ ⊕ q            r_next = Θ_exact − Θ_next + r
 
 ⊕ adds in float32; of its terms and its sums, what is below 2⁻¹²⁶ in magnitude is zero by
 definition, and −0 is 0. So what is published plus what is left is what all outer steps together
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from islands.numerics.quantize import Ranges, decode, encode
 from islands.numerics.types import Bytes, Flat
-from islands.settings.run import Precision
+from islands.settings.run import Precision, UpdatePrecision
 
 # Shapes are checked under test (jaxtyping).
 
@@ -44,8 +44,8 @@ class Quantised:
 
     Attributes:
         payload: The encoded increment; None if it was not finite, and the value is the exact one.
-        value: Θ′, float32.
-        remainder: r′, float32; None for zero.
+        value: Θ_next, float32.
+        remainder: r_next, float32; None for zero.
     """
 
     payload: Bytes | None
@@ -103,7 +103,7 @@ def applied(
         ranges: See `quantised`.
 
     Returns:
-        Θ′, float32, in a new buffer; None if an element of it is not finite.
+        Θ_next, float32, in a new buffer; None if an element of it is not finite.
     """
     from islands.numerics import codec_kernel
 
@@ -114,3 +114,10 @@ def applied(
     for start, stop in ranges:
         value[start:stop] = increment[start:stop]
     return value if int(largest[0]) < _INFINITE else None
+
+
+def warm_up(precision: UpdatePrecision) -> None:
+    """Load or compile the loops that a run's updates need; call it from a worker thread."""
+    if precision.of_increments:
+        one = np.zeros(1, np.float32)
+        quantised(one, one, None, Precision(precision))

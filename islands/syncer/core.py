@@ -21,6 +21,7 @@ from islands.syncer.divergence import Divergences
 from islands.syncer.eligibility import ineligible_because, unready_because
 from islands.syncer.fence import Fence
 from islands.syncer.grace import Durations, GraceWatch, overlap_needed
+from islands.syncer.increments import Increments, increments_since
 from islands.syncer.learner_index import LearnerIndex, Witness
 from islands.syncer.leases import LeaseBook
 from islands.syncer.ledger import Ledger
@@ -172,6 +173,7 @@ class Core:
     learners: dict[LearnerName, LearnerRecord] = field(default_factory=dict)
     published: list[Published | None] = field(default_factory=list)
     kept: list[deque[Version]] = field(default_factory=list)
+    increments: list[Increments] = field(default_factory=list)
     rounds: dict[int, Round] = field(default_factory=dict)
     durations: Durations = field(default_factory=Durations.unknown)
     gauges: list[NormGauge] = field(default_factory=list)
@@ -419,7 +421,9 @@ class Core:
         published = self.published[fragment]
         if published is None or learner.connection is None:
             return
-        learner.sending(fragment, published.version, now_s)
+        again = learner.sending(fragment, published.version, now_s)
+        held = None if again else learner.holds(fragment)
+        precision = self.settings.update_precision
         message = FragmentUpdate(
             epoch=self.durable.epoch,
             fragment=FragmentIndex(fragment),
@@ -428,6 +432,7 @@ class Core:
             digest=published.digest,
             clock=self.clock,
             merged=self.merged_into(learner.name, fragment, published.version),
+            since=increments_since(self.increments, fragment, held, published.version, precision),
         )
         self.actions.append(SendValue(learner.connection, message))
 
