@@ -74,8 +74,8 @@ class PublishedValues:
             count = update.version.number - since.base.number
             expected = size_bytes(fragment.size, since.precision, fragment.averages)
         if len(payload) != count or not payload:
-            what = "value" if since is None else f"increments since {since.base}"
-            return f"{len(payload)} buffers are not the {count} of {what} that lead to it"
+            what = "a value" if since is None else f"increments since {since.base}"
+            return f"{len(payload)} buffers came, and it takes {count} ({what})"
         lengths = {one.nbytes for one in payload}
         if lengths != {expected}:
             return f"buffers of {sorted(lengths)} bytes came, and each must have {expected}"
