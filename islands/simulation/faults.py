@@ -38,6 +38,7 @@ from islands.settings.run import (
     Precision,
     RunSettings,
     Timing,
+    UpdatePrecision,
     Weighting,
 )
 from islands.simulation.world import LearnerHost
@@ -220,6 +221,9 @@ SLOWER_BY_WAITING = 4.0
 WAITING = 0.15
 """Share of scenarios whose learners wait for merges."""
 
+BY_INCREMENTS = 0.2
+"""Share of scenarios whose updates are increments."""
+
 WITH_FEEDBACK = 0.8
 """Share of the runs with a codec on the host that have error feedback."""
 
@@ -259,6 +263,7 @@ def draw(seed: int) -> Scenario:
     settings = replace(settings, adoption=adoption, outer=outer)
     settings = _with_codec(random.Random(f"codec {seed}"), settings)
     settings = _waiting(random.Random(f"waiting {seed}"), settings)
+    settings = _with_increments(random.Random(f"increments {seed}"), settings)
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
@@ -373,6 +378,14 @@ def _with_codec(rng: random.Random, settings: RunSettings) -> RunSettings:
     if codec is None:
         return settings
     return replace(settings, precision=codec, error_feedback=rng.random() < WITH_FEEDBACK)
+
+
+def _with_increments(rng: random.Random, settings: RunSettings) -> RunSettings:
+    """Have some runs send increments."""
+    if rng.random() >= BY_INCREMENTS:
+        return settings
+    precisions = [each for each in UpdatePrecision if each.of_increments]
+    return replace(settings, update_precision=rng.choice(precisions))
 
 
 def _draw_faults(
