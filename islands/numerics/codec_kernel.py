@@ -310,24 +310,22 @@ def decode_two_bit(codes: ByteArray, scales: ScaleArray, values: FloatArray) -> 
 # --- increments -------------------------------------------------------------------------------
 
 
-@_compiled(_FLOATS_GIVEN, _FLOATS_GIVEN, _FLOATS, _BITS)
-def add_flushed(
-    published: FloatArray, increment: FloatArray, total: FloatArray, largest: BitsArray
-) -> None:
-    """Write the sums; of terms and sums, what is below 2⁻¹²⁶ counts as zero.
+@_compiled(_FLOATS_GIVEN, _FLOATS, _BITS)
+def add_flushed(published: FloatArray, values: FloatArray, largest: BitsArray) -> None:
+    """Add published values to increments, in place; what is below 2⁻¹²⁶ counts as zero.
 
-    `largest` is given the bits of the largest magnitude of all sums: `_INFINITE` or more if one is
-    not finite.
+    That is true of terms and sums. `largest` is given the bits of the largest magnitude of all
+    sums: `_INFINITE` or more if one is not finite.
     """
     least = _float_of(_LEAST)
     none = np.float32(0)
-    bits = total.view(np.uint32)
-    for start in range(0, total.size, BLOCK):
-        stop = min(start + BLOCK, total.size)
-        x, y, out = published[start:stop], increment[start:stop], total[start:stop]
-        for k in range(out.size):
+    bits = values.view(np.uint32)
+    for start in range(0, values.size, BLOCK):
+        stop = min(start + BLOCK, values.size)
+        x, y = published[start:stop], values[start:stop]
+        for k in range(y.size):
             first = none if abs(x[k]) < least else x[k]
             second = none if abs(y[k]) < least else y[k]
             both = first + second
-            out[k] = none if abs(both) < least else both
+            y[k] = none if abs(both) < least else both
         largest[0] = max(largest[0], _largest_bits(bits[start:stop]))

@@ -107,12 +107,12 @@ def applied(
     """
     from islands.numerics import codec_kernel
 
-    increment = decode(payload, published.size, precision, ranges)
-    value, largest = np.empty(published.size, np.float32), np.zeros(1, np.uint32)
+    value, largest = decode(payload, published.size, precision, ranges), np.zeros(1, np.uint32)
+    kept = [value[start:stop].copy() for start, stop in ranges]
     base = np.require(published, np.float32, ["C", "A"])
-    codec_kernel.add_flushed(base, increment, value, largest)
-    for start, stop in ranges:
-        value[start:stop] = increment[start:stop]
+    codec_kernel.add_flushed(base, value, largest)
+    for (start, stop), exact in zip(ranges, kept, strict=True):
+        value[start:stop] = exact
     return value if int(largest[0]) < _INFINITE else None
 
 

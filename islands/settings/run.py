@@ -279,6 +279,12 @@ class RunSettings:
             raise SettingsError(f"trim is {self.trim}; it must be above 0, and below {TRIM_BELOW}")
         self._check_interval()
         self._check_waiting()
+        if self.record_contributions and self.update_precision.of_increments:
+            message = (
+                f"record_contributions is set and update_precision is {self.update_precision}; a "
+                "replay redoes whole values only, so update_precision must be float32 with it"
+            )
+            raise SettingsError(message)
         if self.merge_moments and self.anchor is Anchor.BASE:
             message = (
                 "anchor is base; where merge_moments is set it must be current, for an old base "

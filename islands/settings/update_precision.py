@@ -2,6 +2,9 @@
 
 from enum import StrEnum
 
+INCREMENTS_KEPT = 8
+"""Newest increments of a fragment that the syncer keeps."""
+
 
 class UpdatePrecision(StrEnum):
     """Element type of an update on the wire.

@@ -10,8 +10,8 @@ from islands.identities import Version
 from islands.numerics.increment import quantised
 from islands.numerics.quantize import Ranges
 from islands.settings.run import Precision, UpdatePrecision
+from islands.settings.update_precision import INCREMENTS_KEPT
 from islands.syncer.events import IncrementFacts
-from islands.syncer.increments import INCREMENTS_KEPT
 from messaging.codec.tensors import as_buffer
 
 REMAINDER = "remainder"

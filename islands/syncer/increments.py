@@ -16,11 +16,8 @@ from dataclasses import dataclass, field
 
 from islands.identities import Version
 from islands.messages.training import IncrementsSince
-from islands.settings.update_precision import UpdatePrecision
+from islands.settings.update_precision import INCREMENTS_KEPT, UpdatePrecision
 from islands.syncer.events import IncrementFacts
-
-INCREMENTS_KEPT = 8
-"""Newest increments of a fragment that are kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from islands.identities import Version
 from islands.messages.training import FragmentUpdate, IncrementsSince
 from islands.settings.run import RunSettings, UpdatePrecision
+from islands.settings.update_precision import INCREMENTS_KEPT
 from islands.syncer.actions import BeginMerge
 from islands.syncer.events import IncrementFacts
-from islands.syncer.increments import INCREMENTS_KEPT, Increments
+from islands.syncer.increments import Increments
 from islands.tape.round_entries import Merged
 from tests.syncer.bench import Bench, opened, seeded
 
