@@ -2,10 +2,10 @@
 
 There are two slots per fragment and two for records without a fragment (`slots.py`), so a torn
 write costs the record that was being written and never the one before it. Every record carries the
-whole durable metadata (epoch, versions, ledger, leases); a fragment's record also has its value, its
-optimizer's state, and what increments left. Recovery takes the metadata of the highest sequence
-number, and for every fragment the slot with the version that this metadata names. Records are
-written in order, one at a time, so what is recovered is a state that was committed.
+whole durable metadata (epoch, versions, ledger, leases); a fragment's record also carries its
+value, its optimizer's state, and what increments left. Recovery takes the metadata of the highest
+sequence number, and for every fragment the slot with the version that this metadata names. Records
+are written in order, one at a time, so what is recovered is a state that was committed.
 
 The epoch is a record of its own, raised before a syncer does anything else. A writer whose epoch
 is not the newest on the disk is fenced: it checks this before every write, and then writes nothing.
