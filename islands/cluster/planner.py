@@ -173,15 +173,11 @@ def estimate(
     sizes = [fragment.size * VALUE_BYTES for fragment in layout.fragments]
     value = sum(sizes)
     outer = value * state_values(settings.outer)
-    sent = [
-        size_bytes(fragment.size, settings.precision, fragment.averages)
-        for fragment in layout.fragments
-    ]
-    updates = settings.update_precision
-    published = [
-        size_bytes(fragment.size, updates, fragment.averages) for fragment in layout.fragments
-    ]
-    left = value if updates.of_increments else 0
+    sent, published = (
+        [size_bytes(fragment.size, codec, fragment.averages) for fragment in layout.fragments]
+        for codec in (settings.precision, settings.update_precision)
+    )
+    left = value if settings.update_precision.of_increments else 0
     taken = value // 2 if settings.precision.of_snapshots == "bfloat16" else value
     rounds_open = settings.open_rounds_max(fragments)
     recorded = value * (learners + 1) if settings.record_contributions else 0
