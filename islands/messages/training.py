@@ -159,14 +159,22 @@ class Merged(Compact, frozen=True):
     tokens: int
 
 
+class IncrementsSince(Compact, frozen=True):
+    """An update's payload is increments: one per version from `base` on, encoded in `precision`."""
+
+    base: Version
+    precision: str
+
+
 @dataclass(frozen=True, slots=True)
 class FragmentUpdate:
-    """A committed version; payload: the published value, flat float32.
+    """A committed version; payload: the published value, flat float32, or increments to it.
 
     `round` is the round that made it (−1 for version 0): every ticket of an earlier or equal round
     has its fate. `merged` is the receiver's newest merged contribution to this fragment, if any.
     `clock` is the learning-rate clock in steps. `interval_steps` is the receiver's H from this
-    value on; 0 = that of the run's settings.
+    value on; 0 = that of the run's settings. `since` is given if increments are sent; `digest` is
+    that of the whole value either way.
     """
 
     epoch: int
@@ -177,6 +185,7 @@ class FragmentUpdate:
     clock: float
     merged: Merged | None
     interval_steps: int = 0
+    since: IncrementsSince | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from islands.layout.patterns import Pattern
 from islands.settings.combinations import Adoption, Anchor, MergeRule, why_unsupported
 from islands.settings.outer import OuterSchedule, OuterSettings, check_outer
 from islands.settings.turns import SendTo, Trigger, why_turns_unsupported
+from islands.settings.update_precision import UpdatePrecision
 
 __all__ = [
     "Adoption",
@@ -33,6 +34,7 @@ __all__ = [
     "SnapshotPrecision",
     "Timing",
     "Trigger",
+    "UpdatePrecision",
     "Weighting",
 ]
 
@@ -204,6 +206,8 @@ class RunSettings:
         precision: element type of contributions on the wire; `int8`, `fp4` and `two_bit` have
             about 8, 4 and 2 bits per value.
         error_feedback: with such a precision, send later what was lost by rounding.
+        update_precision: element type of updates on the wire: `float32` sends whole values, `int8`
+            and `fp4` what changed, in about 8 and 4 bits per value; what that leaves is sent later.
         budget_tokens: tokens after which the run ends; None = until stopped.
         budget_s: seconds of training after which the run closes, from the first step on and without
             pauses; None = no limit.
@@ -245,6 +249,7 @@ class RunSettings:
     outer: OuterSettings = field(default_factory=OuterSettings)
     precision: Precision = Precision.FLOAT32
     error_feedback: bool = True
+    update_precision: UpdatePrecision = UpdatePrecision.FLOAT32
     budget_tokens: int | None = None
     budget_s: float | None = None
     warmup_steps: int = 50
@@ -294,6 +299,12 @@ class RunSettings:
             raise SettingsError(f"trim is {self.trim}; it must be above 0, and below {TRIM_BELOW}")
         self._check_interval()
         self._check_waiting()
+        if self.record_contributions and self.update_precision.of_increments:
+            message = (
+                f"record_contributions is set and update_precision is {self.update_precision}; a "
+                "replay redoes whole values only, so update_precision must be float32 with it"
+            )
+            raise SettingsError(message)
         if self.merge_moments and self.anchor is Anchor.BASE:
             message = (
                 "anchor is base; where merge_moments is set it must be current, for an old base "

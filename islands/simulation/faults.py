@@ -41,6 +41,7 @@ from islands.settings.run import (
     SendTo,
     Timing,
     Trigger,
+    UpdatePrecision,
     Weighting,
 )
 from islands.simulation.world import LearnerHost
@@ -228,6 +229,8 @@ TAKING_TURNS = 0.1
 
 CORRECTED = 0.3
 """Share of these, with a momentum, that correct contributions by it."""
+BY_INCREMENTS = 0.2
+"""Share of scenarios whose updates are increments."""
 
 WITH_FEEDBACK = 0.8
 """Share of the runs with a codec on the host that have error feedback."""
@@ -271,6 +274,7 @@ def draw(seed: int) -> Scenario:
     turns = random.Random(f"turns {seed}")
     if turns.random() < TAKING_TURNS:
         settings = taking_turns(turns, settings, len(hosts))
+    settings = _with_increments(random.Random(f"increments {seed}"), settings)
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
@@ -408,6 +412,14 @@ def _with_codec(rng: random.Random, settings: RunSettings) -> RunSettings:
     if codec is None:
         return settings
     return replace(settings, precision=codec, error_feedback=rng.random() < WITH_FEEDBACK)
+
+
+def _with_increments(rng: random.Random, settings: RunSettings) -> RunSettings:
+    """Have some runs send increments."""
+    if rng.random() >= BY_INCREMENTS:
+        return settings
+    precisions = [each for each in UpdatePrecision if each.of_increments]
+    return replace(settings, update_precision=rng.choice(precisions))
 
 
 def _draw_faults(

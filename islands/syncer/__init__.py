@@ -25,6 +25,7 @@ writing the journal, recovery      `journal.py`, `journal_writer.py`
 ended incarnations, fencing        `ended_incarnations.py`, `fence.py`
 donors of inner moments            `state_donors.py`
 retransmission                     `retries.py`
+who is sent increments             `increments.py`
 when merged directions swing       `swings.py`
 when the run has diverged          `divergence.py`
 when the syncer is overloaded      `overload.py`

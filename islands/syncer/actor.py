@@ -76,7 +76,6 @@ from islands.tape import process_entries, round_entries
 from islands.tape.entry import Record
 from islands.tape.member_entries import Overloaded
 from islands.tape.process_entries import Damaged, Impostor, Started, Undelivered, Unexpected
-from messaging.codec.tensors import as_buffer
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
 
@@ -334,8 +333,7 @@ class SyncerActor(RoleActor[Event]):
         if sent.get(message.fragment) == message.version and link.holds(topic):
             return
         sent[message.fragment] = message.version
-        value = self.vault.value(message.fragment, message.version)
-        self.send(link, message, (as_buffer(value),), Lane.BULK, topic=topic)
+        self.send(link, message, self.vault.payload(message), Lane.BULK, topic=topic)
 
     def _look_at_load(self) -> None:
         found = self._inspections.load.look(self._workers.busy(), self.now_s())

@@ -37,6 +37,9 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
     for name in sorted(round_.arrived):
         _apply(core, round_, name, version)
     durable.published[fragment] = Published(version, facts.digest, number)
+    made = facts.increment
+    if core.increments:
+        core.increments[fragment].made(round_.version, version, made)
     durable.merges += 1
     durable.present_sum += len(durable.ledger.books)
     round_.stage = Stage.JOURNALLING
@@ -60,6 +63,8 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
             learners=core.learner_count,
             opened_s=round_.opened_s,
             closed_s=round_.closed_s,
+            increment_bytes=None if made is None else made.size_bytes,
+            remainder_norm=None if made is None else made.remainder_norm,
         )
     )
     _look_for_swings(core, fragment, facts, now_s)

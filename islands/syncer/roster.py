@@ -91,14 +91,15 @@ class LearnerRecord:
         """Return the version of a fragment that it reported as its base."""
         return self.progress.fragments[fragment].version
 
-    def sending(self, fragment: int, version: Version, now_s: float) -> None:
-        """Note that a version is sent to it, for the first time or again."""
+    def sending(self, fragment: int, version: Version, now_s: float) -> bool:
+        """Note that a version is sent to it; returns whether it is sent again over this link."""
         before = self.sent.get(fragment)
         again = before is not None and before.version == version
         if again and before is not None:
             self.sent[fragment] = Sent(version, now_s, before.first_s, before.times + 1)
         else:
             self.sent[fragment] = Sent(version, now_s, now_s)
+        return again
 
     def strike(self, now_s: float) -> bool:
         """Count a strike; True if this one quarantines the learner."""

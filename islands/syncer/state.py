@@ -54,6 +54,7 @@ from islands.syncer.events import (
     Ticked,
 )
 from islands.syncer.fence import Fence
+from islands.syncer.increments import Increments
 from islands.syncer.leases import OUTAGE_S, LeaseBook, grant_steps, ordinary_grant_steps
 from islands.syncer.ledger import Ledger
 from islands.syncer.pace import Pace
@@ -127,6 +128,9 @@ class SyncerState:
             counted_s=now_s,
             published=published or [None] * fragments,
             kept=[deque(maxlen=settings.staleness_max + 1) for _ in range(fragments)],
+            increments=[Increments() for _ in range(fragments)]
+            if settings.update_precision.of_increments
+            else [],
             gauges=[NormGauge(settings.norm_limit) for _ in range(fragments)],
             swept_s=now_s,
             initial=initial,

@@ -34,6 +34,7 @@ from islands.settings.run import (
     RunSettings,
     SendTo,
     Trigger,
+    UpdatePrecision,
 )
 from islands.training.process_memory import TrainerMemory
 
@@ -94,6 +95,24 @@ def test_traffic_does_not_depend_on_the_number_of_fragments() -> None:
     assert half.exchange_bytes == V // 4 + V // 8
     assert made().start_bytes == V
     assert made(precision=Precision.FP4).up_per_step == pytest.approx(V / 8 / 8, rel=0.02)
+
+
+def test_increments_are_less_to_send_and_more_to_keep() -> None:
+    """A quarter or an eighth goes down; what is left is kept, journalled, and a copy at learners.
+
+    Whoever joins is sent whole values all the same.
+    """
+    whole, fp4 = made(), made(update_precision=UpdatePrecision.FP4)
+    int8 = made(update_precision=UpdatePrecision.INT8)
+    assert int8.down_per_step == pytest.approx(V / 8 / 4, rel=0.01)
+    assert fp4.down_per_step == pytest.approx(V / 8 / 8, rel=0.02)
+    assert (fp4.up_per_step, fp4.start_bytes) == (V / 8, V)
+    assert fp4.exchange_bytes == pytest.approx(V / 4 * 9 / 8, rel=0.01)
+    assert (whole.learner.published, whole.syncer.increments) == (0, 0)
+    assert fp4.learner.total == whole.learner.total + V
+    assert fp4.syncer.total == pytest.approx(whole.syncer.total + V + 9 * V / 8, rel=0.01)
+    assert fp4.disk_bytes == 2 * 3 * V
+    assert fp4.disk_per_round == 3 * V // 4
 
 
 def test_the_journal() -> None:
