@@ -73,6 +73,7 @@ def _learner(made: "Estimate") -> Rows:
         ("  moments", size(memory.moments), known),
         ("  gradients", size(memory.gradients), "and activations" if whole else ""),
         ("  snapshots", size(memory.snapshots), "device and host, at most"),
+        *_only("  published", memory.published, "on the host, to add increments to"),
         ("  total", size(memory.total), "" if whole else "and the activations of a step"),
     )
 
@@ -84,8 +85,14 @@ def _syncer(made: "Estimate") -> Rows:
         ("  values", size(memory.values), "kept versions, float32"),
         ("  outer state", size(memory.outer), "of the outer optimizer"),
         ("  open rounds", size(memory.rounds), "contributions that wait, at most"),
+        *_only("  increments", memory.increments, "the newest, and what they left"),
         ("  total", size(memory.total), ""),
     )
+
+
+def _only(name: str, taken: int, told: str) -> Rows:
+    """Return a row for what only some runs take."""
+    return ((name, size(taken), told),) if taken else ()
 
 
 def _processes(made: "Estimate") -> Rows:

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import assert_never
 
 from islands.actors.ports import Worker
-from islands.actors.role_actor import Context, RoleActor, published_value
+from islands.actors.published_values import PublishedValues, Taken
+from islands.actors.role_actor import Context, RoleActor
 from islands.errors import RefusedError
 from islands.identities import LearnerName, Phase
 from islands.learner.actions import (
@@ -87,6 +88,7 @@ from islands.numerics.error_feedback import ErrorFeedback
 from islands.settings.run import Precision
 from islands.tape import learner_entries, process_entries
 from islands.tape.entry import Record
+from islands.tape.process_entries import UpdateRefused
 from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
@@ -102,7 +104,7 @@ class LearnerActor(RoleActor[Item]):
         name: the learner's name, unique in the run.
         context: settings, layout, network and tape of the run.
         compute: drives the learner's device.
-        worker: computes digests off the event loop.
+        worker: takes in updates, and encodes contributions, off the event loop.
         rng: source of the jitter between attempts to dial.
         observe: receives every finished step, for the metrics.
         tell: receives one-sentence progress messages for the person at the terminal.
@@ -155,6 +157,7 @@ class LearnerActor(RoleActor[Item]):
             keeps=settings.keeps_residuals,
             exact=[fragment.averages for fragment in context.layout.fragments],
         )
+        self._published = PublishedValues(layout, settings.update_precision)
         self._figures = Figures(f"{rng.getrandbits(64):016x}")
         self._contributed = 0
         self._told = (0, 0)
@@ -442,12 +445,16 @@ class LearnerActor(RoleActor[Item]):
             self.post(FromSyncer(body))
 
     def _check_update(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
-        """Compute an update's digest off the loop, then pass the update to the state."""
-        value = published_value(self.context.layout, update, payload)
-        if value is None:
+        """Take in an update off the loop, then pass the value to the state."""
+        malformed = self._published.malformed(update, payload)
+        if malformed is not None:
+            self.record(UpdateRefused(update.fragment, str(update.version), malformed))
             return
 
-        def arrive(computed: str) -> None:
-            self.post(UpdateArrived(update, computed == update.digest, value))
+        def arrive(taken: Taken) -> None:
+            if taken.refused:
+                told = UpdateRefused(update.fragment, str(update.version), taken.refused)
+                self.record(told)
+            self.post(UpdateArrived(update, taken.intact, taken.value))
 
-        self._worker.submit(lambda: digest(value), arrive)
+        self._worker.submit(lambda: self._published.take(update, payload), arrive)

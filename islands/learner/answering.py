@@ -101,8 +101,11 @@ def answer_pulls(core: Core) -> None:
 
 def _plan(core: Core) -> PlanSnapshots:
     """Return the snapshots to take: those that pulls look ahead to, or those that are due."""
-    synchrony = core.synchrony
-    if synchrony is None or synchrony.anchor is None or (core.idle and not core.waiting):
+    synchrony, turns, stands = core.synchrony, core.turns, core.idle and not core.waiting
+    if turns is not None and not stands:
+        due = dict(enumerate(turns.due_all(core.accounts, core.origin_steps)))
+        return PlanSnapshots(tuple(map(FragmentIndex, due)), tuple(due.values()))
+    if synchrony is None or synchrony.anchor is None or stands:
         return PlanSnapshots(core.pulls.plan())
     due = synchrony.snapshots()
     due |= {fragment: _least_steps(core, pull) for fragment, pull in core.pulls.wanted.items()}
@@ -111,7 +114,10 @@ def _plan(core: Core) -> PlanSnapshots:
 
 def _least_steps(core: Core, pull: PullFragment) -> int:
     """Return the least total of steps that the answer to a pull must hold."""
-    synchrony = core.synchrony
+    synchrony, turns = core.synchrony, core.turns
+    if turns is not None and (core.waiting or not core.idle):
+        base_steps = core.origin_steps + core.accounts[pull.fragment].base_steps
+        return turns.due(pull.fragment, base_steps)
     if synchrony is not None and synchrony.anchor is not None and (core.waiting or not core.idle):
         due = max(synchrony.due(pull.ticket.round), core.first_contribution(pull.fragment))
         return min(due, core.steps) if core.waiting else due
@@ -124,6 +130,11 @@ def _answer(core: Core, pull: PullFragment) -> None:
     if core.idle and core.steps == base_steps:
         del core.pulls.wanted[pull.fragment]
         _decline(core, pull, "no step since its base")
+        return
+    ending = core.closing or core.leaving is not None
+    if core.turns is not None and not ending and pull.fragment not in core.asking:
+        del core.pulls.wanted[pull.fragment]
+        _decline(core, pull, "its turn is not due")
         return
     least_steps = _least_steps(core, pull)
     snapshot = core.pulls.answerable(pull.fragment, base=account.version, least_steps=least_steps)

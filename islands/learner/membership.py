@@ -152,6 +152,8 @@ def _begin_anew(core: Core) -> None:
     core.leases, core.quota_tokens, core.allowed = (), 0, False
     if core.synchrony is not None:
         core.synchrony.end()
+    if core.turns is not None:
+        core.turns.end()
     core.allow_steps(0, ())
     core.accounts = [Account() for _ in core.accounts]
     core.adopting.clear()

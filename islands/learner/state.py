@@ -79,10 +79,12 @@ from islands.learner.training import (
     take_grant,
     take_idle,
     take_paused,
+    take_quarantine,
     take_ready,
     take_step,
     take_update,
 )
+from islands.learner.turns import Turns
 from islands.messages.control import Drain
 from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
 from islands.messages.training import (
@@ -97,7 +99,7 @@ from islands.messages.training import (
     Quarantined,
     Welcome,
 )
-from islands.settings.run import LearnerWaits, RunSettings
+from islands.settings.run import LearnerWaits, RunSettings, Trigger
 
 
 class LearnerState:
@@ -130,6 +132,7 @@ class LearnerState:
             pulls=Pulls(fragments, settings.open_rounds_max(fragments)),
             synchrony=_synchrony(settings, fragments),
             adaptation=adaptation,
+            turns=_turns(settings),
         )
 
     @property
@@ -280,7 +283,7 @@ class LearnerState:
             case ContributionReceived() | LinkProbe():
                 take_measured(core, message)
             case Quarantined():
-                pass  # nothing to do here: it is the syncer that stops applying contributions
+                take_quarantine(core)
             case _:
                 assert_never(message)
 
@@ -295,7 +298,14 @@ class LearnerState:
 
 
 def _synchrony(settings: RunSettings, fragments: int) -> Synchrony | None:
-    """Return the schedule of a learner that waits for merges; None if it never waits."""
-    if settings.learner_waits is LearnerWaits.NEVER:
+    """Return the schedule of a learner that waits for the fleet's rounds; None if it does not."""
+    if settings.learner_waits is LearnerWaits.NEVER or settings.trigger is Trigger.LEARNER:
         return None
     return Synchrony(settings.interval_steps, fragments, settings.overlap_steps_max)
+
+
+def _turns(settings: RunSettings) -> Turns | None:
+    """Return the turns of a learner that opens rounds of its own; None if it opens none."""
+    if settings.trigger is not Trigger.LEARNER:
+        return None
+    return Turns(settings.interval_steps, settings.learner_waits is LearnerWaits.AT_TAU)

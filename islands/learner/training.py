@@ -87,6 +87,9 @@ def take_step(core: Core, event: StepFinished) -> None:
     _take_positions(core, event.leases)
     interval = core.settings.report_interval_steps(core.fragments)
     core.report_due |= core.steps - core.reported_steps >= interval
+    if core.turns is not None:
+        due = core.turns.due_all(core.accounts, core.origin_steps)
+        core.report_due |= core.steps in due
 
 
 def take_idle(core: Core, event: Idled) -> None:
@@ -203,9 +206,18 @@ def take_adoption(core: Core, event: ValueAdopted) -> None:
         steps, tokens = event.steps - core.origin_steps, event.tokens - core.origin_tokens
         account.adopt(adopted[0], steps=steps, tokens=tokens)
     core.report_due |= whole or core.phase is not Phase.HEALING
+    if core.turns is not None:
+        core.turns.adopted(event.fragment, adopted[0].interval_steps)
     if core.synchrony is not None:
         core.synchrony.settle(adopted[0].round, core.steps, core.under_way())
-    if not whole or core.synchrony is not None:
+    if not whole or core.synchrony is not None or core.turns is not None:
+        allow(core)
+
+
+def take_quarantine(core: Core) -> None:
+    """Wait for no value any more: the syncer applies no contribution of this incarnation."""
+    if core.turns is not None:
+        core.turns.quarantined = True
         allow(core)
 
 

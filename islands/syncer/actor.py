@@ -75,7 +75,6 @@ from islands.syncer.vault import Vault
 from islands.syncer.workers import SyncerWorkers
 from islands.tape import member_entries, process_entries, round_entries
 from islands.tape.entry import Record
-from messaging.codec.tensors import as_buffer
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
 
@@ -333,8 +332,7 @@ class SyncerActor(RoleActor[Event]):
         if sent.get(message.fragment) == message.version and link.holds(topic):
             return
         sent[message.fragment] = message.version
-        value = self.vault.value(message.fragment, message.version)
-        self.send(link, message, (as_buffer(value),), Lane.BULK, topic=topic)
+        self.send(link, message, self.vault.payload(message), Lane.BULK, topic=topic)
 
     def _look_at_load(self) -> None:
         found = self._inspections.load.look(self._workers.busy(), self.now_s())

@@ -12,6 +12,7 @@ from islands.settings.run import (
     Precision,
     RunSettings,
     Timing,
+    UpdatePrecision,
 )
 
 
@@ -19,6 +20,10 @@ from islands.settings.run import (
     ("changes", "names"),
     [
         ({"interval_steps": 0}, "interval_steps is 0"),
+        (
+            {"record_contributions": True, "update_precision": UpdatePrecision.INT8},
+            "record_contributions is set and update_precision is int8; .* must be float32 with it",
+        ),
         ({"fragments": 0}, "fragments is 0"),
         ({"overlap_steps": -1}, "overlap_steps is -1"),
         ({"staleness_max": -1}, "staleness_max is -1"),
