@@ -36,7 +36,7 @@ ACTING_STEMS = (
     *("moments_checkpoint", "workers"),
 )
 # These do not touch the world either, but they hold a role's arrays.
-ARRAY_STEMS = ("engine", "hooks", "vault")
+ARRAY_STEMS = ("engine", "hooks", "increment_shelf", "vault")
 PURE_MODULES = ("islands.actors.membership", "messaging.links.link_state")
 PURE_PACKAGES = ("islands.history", "islands.messages")
 

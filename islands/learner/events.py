@@ -12,15 +12,18 @@ from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, 
 from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.training import (
     ContributionFate,
+    ContributionReceived,
     FinalRound,
     FragmentRequest,
     FragmentUpdate,
     LeaseGranted,
+    LinkProbe,
     Paused,
     PullFragment,
     Quarantined,
     Welcome,
 )
+from islands.settings.run import Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ SyncerMessage = (
     | LeaseGranted
     | PullFragment
     | ContributionFate
+    | ContributionReceived
+    | LinkProbe
     | FragmentRequest
     | FinalRound
     | Paused
@@ -84,6 +89,7 @@ class ContributionEncoded:
 
     ticket: Ticket
     fragment: FragmentIndex
+    precision: Precision
     payload: memoryview = field(compare=False, repr=False)
 
 

@@ -49,6 +49,7 @@ COUNT = _COMPILER.int64
 _SIGNED = _COMPILER.Array(_COMPILER.int8, 1, "C")
 SCALES = _COMPILER.Array(_COMPILER.uint16, 1, "C")
 _FLOATS = _COMPILER.Array(_COMPILER.float32, 1, "C")
+_BITS = _COMPILER.Array(_COMPILER.uint32, 1, "C")
 
 
 def _given(kind: Compiler) -> Compiler:
@@ -313,3 +314,27 @@ def decode_two_bit(codes: ByteArray, scales: ScaleArray, values: FloatArray) -> 
             ]
             for k in range(x.size):
                 x[k] = table[(packed[k] >> np.uint8(2 * quarter)) & np.uint8(3)]
+
+
+# --- increments -------------------------------------------------------------------------------
+
+
+@compiled(FLOATS_GIVEN, _FLOATS, _BITS)
+def add_flushed(published: FloatArray, values: FloatArray, largest: BitsArray) -> None:
+    """Add published values to increments, in place; what is below 2⁻¹²⁶ counts as zero.
+
+    That is true of terms and sums. `largest` is given the bits of the largest magnitude of all
+    sums: `_INFINITE` or more if one is not finite.
+    """
+    least = _float_of(_LEAST)
+    none = np.float32(0)
+    bits = values.view(np.uint32)
+    for start in range(0, values.size, BLOCK):
+        stop = min(start + BLOCK, values.size)
+        x, y = published[start:stop], values[start:stop]
+        for k in range(y.size):
+            first = none if abs(x[k]) < least else x[k]
+            second = none if abs(y[k]) < least else y[k]
+            both = first + second
+            y[k] = none if abs(both) < least else both
+        largest[0] = max(largest[0], largest_bits(bits[start:stop]))

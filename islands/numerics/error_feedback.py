@@ -70,21 +70,29 @@ class ErrorFeedback:
         self._share = share
         self._fragments: dict[int, _Fragment] = {}
 
-    def encoded(self, fragment: int, ticket: Ticket, contribution: memoryview) -> memoryview:
+    def encoded(
+        self,
+        fragment: int,
+        ticket: Ticket,
+        contribution: memoryview,
+        precision: Precision | None = None,
+    ) -> memoryview:
         """Encode a contribution (float32) for the wire, with the fragment's residual.
 
-        If the ticket was answered before, that answer is void.
+        If the ticket was answered before, that answer is void. A residual is in float32, so each
+        contribution may have a precision of its own; by default all have that of this object.
         """
+        precision = precision or self._precision
         values = np.frombuffer(contribution, np.float32)
         exact = () if self._exact is None else self._exact[fragment]
         if not self._keeps:
-            return encode(values, self._precision, exact, self._share).data.toreadonly()
+            return encode(values, precision, exact, self._share).data.toreadonly()
         kept = self._fragments.setdefault(fragment, _Fragment())
         kept.open.pop(ticket, None)
         wanted = values if kept.residual is None else values + kept.residual
-        sent = encode(wanted, self._precision, exact, self._share)
+        sent = encode(wanted, precision, exact, self._share)
         with np.errstate(invalid="ignore"):  # what is not finite is refused, and so never applied
-            lost = wanted - decode(sent, wanted.size, self._precision, exact, self._share)
+            lost = wanted - decode(sent, wanted.size, precision, exact, self._share)
         kept.open[ticket] = kept.residual, lost
         while len(kept.open) > OPEN_MAX:
             del kept.open[min(kept.open)]

@@ -53,7 +53,7 @@ def encode(
 
     Args:
         values: float32.
-        precision: One of `Precision`, by member or by name.
+        precision: One of `QUANTIZERS`, by member or by name.
         exact: Ranges, from and to, that follow the codes as float32 where the format is encoded on
             the host: running averages, of which a variance must not become negative.
         share: Of the elements that `top_k` sends; nothing to the other formats.
@@ -140,12 +140,13 @@ def _outside(size: int, exact: Ranges) -> NDArray[np.bool_]:
 
 
 def warm_up(precision: Precision) -> None:
-    """Load or compile the loops of a format, so that no contribution waits for it.
+    """Load or compile the loops of a format, or of all, so that no contribution waits for it.
 
     Compiling takes some seconds, once per installation, and then half a second. Call it from a
     worker thread.
     """
-    decode(encode(np.zeros(1, np.float32), precision), 1, precision)
+    for format_ in QUANTIZERS if precision is Precision.ADAPTIVE else (precision,):
+        decode(encode(np.zeros(1, np.float32), format_), 1, format_)
 
 
 def _encode_float32(values: Flat) -> Bytes:

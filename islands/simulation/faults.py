@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from islands.identities import SUPERVISOR, SYNCER
+from islands.settings.outer import Correction
 from islands.settings.run import (
     TOP_K_SHARE,
     Adoption,
@@ -38,7 +39,10 @@ from islands.settings.run import (
     PaceBy,
     Precision,
     RunSettings,
+    SendTo,
     Timing,
+    Trigger,
+    UpdatePrecision,
     Weighting,
 )
 from islands.simulation.world import LearnerHost
@@ -224,6 +228,18 @@ WAITING = 0.15
 SPARSE = 0.25
 """Share of the runs with a codec on the host that send the largest values alone."""
 
+ADAPTING = 0.15
+"""Share of scenarios whose learners choose their precision, where that is allowed."""
+
+TAKING_TURNS = 0.1
+"""Share of scenarios whose learners open rounds of their own."""
+
+CORRECTED = 0.3
+"""Share of these, with a momentum, that correct contributions by it."""
+
+BY_INCREMENTS = 0.2
+"""Share of scenarios whose updates are increments."""
+
 WITH_FEEDBACK = 0.8
 """Share of the runs with a codec on the host that have error feedback."""
 
@@ -263,6 +279,11 @@ def draw(seed: int) -> Scenario:
     settings = replace(settings, adoption=adoption, outer=outer)
     settings = _with_codec(random.Random(f"codec {seed}"), settings)
     settings = _waiting(random.Random(f"waiting {seed}"), settings)
+    turns = random.Random(f"turns {seed}")
+    if turns.random() < TAKING_TURNS:
+        settings = taking_turns(turns, settings, len(hosts))
+    settings = _adapting(random.Random(f"adapting {seed}"), settings)
+    settings = _with_increments(random.Random(f"increments {seed}"), settings)
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
@@ -352,6 +373,37 @@ def _waiting(rng: random.Random, settings: RunSettings) -> RunSettings:
     )
 
 
+def _adapting(rng: random.Random, settings: RunSettings) -> RunSettings:
+    """Have the learners of some runs choose their precision by what they measure."""
+    waits = settings.learner_waits is LearnerWaits.AT_TAU
+    if waits or settings.overlap_steps == 0 or rng.random() >= ADAPTING:
+        return settings
+    return replace(settings, precision=Precision.ADAPTIVE)
+
+
+def taking_turns(rng: random.Random, settings: RunSettings, learners: int) -> RunSettings:
+    """Have learners open rounds of their own, with the other settings that this needs."""
+    waits = rng.choice((LearnerWaits.AT_TAU, LearnerWaits.AT_TAU, LearnerWaits.NEVER))
+    send_to = rng.choice((SendTo.CONTRIBUTORS, SendTo.CONTRIBUTORS, SendTo.ALL))
+    outer = settings.outer
+    if outer.momentum > 0 and rng.random() < CORRECTED:
+        outer = replace(outer, correction=Correction.COSINE)
+    return replace(
+        settings,
+        outer=outer,
+        trigger=Trigger.LEARNER,
+        interval_by_speed=rng.choice((True, False)),
+        send_to=send_to,
+        quorum=1,
+        anchor=Anchor.BASE,
+        overlap_steps=0,
+        learner_waits=waits,
+        merge=MergeRule.AVERAGE if settings.merge.robust else settings.merge,
+        adoption=settings.adoption if send_to is not SendTo.ALL else Adoption.DELAY_CORRECTED,
+        staleness_max=rng.choice((settings.staleness_max, learners, 2 * learners)),
+    )
+
+
 def _draw_outer(rng: random.Random, settings: RunSettings) -> OuterSettings:
     """Draw a course or another optimizer for some scenarios; the others keep what they have."""
     outer = settings.outer
@@ -381,6 +433,14 @@ def _with_codec(rng: random.Random, settings: RunSettings) -> RunSettings:
         share = rng.choice((1e-6, TOP_K_SHARE, 1.0))
         return replace(settings, precision=Precision.TOP_K, top_k_share=share)
     return replace(settings, precision=codec, error_feedback=fed_back)
+
+
+def _with_increments(rng: random.Random, settings: RunSettings) -> RunSettings:
+    """Have some runs send increments."""
+    if rng.random() >= BY_INCREMENTS:
+        return settings
+    precisions = [each for each in UpdatePrecision if each.of_increments]
+    return replace(settings, update_precision=rng.choice(precisions))
 
 
 def _draw_faults(

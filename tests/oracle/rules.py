@@ -9,7 +9,7 @@ point is about is then missed, or the oracle could not tell.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from islands.identities import SYNCER
 from islands.layout.leaves import Fragment, Unit
-from islands.messages.training import Contribution
+from islands.messages.training import Contribution, FragmentUpdate
 from islands.settings.run import OuterSettings, RunSettings
 from tests.numerics import oracle
 from tests.oracle.run import Recording
@@ -175,11 +175,23 @@ class Replay:
         self.values: dict[int, dict[Number, Double]] = defaultdict(dict)
         for update, crossing in run.tap.updates():
             number = (update.version.epoch, update.version.number)
-            value = np.frombuffer(crossing.payload, "<f4").astype(np.float64)
+            value = self._sent(update, crossing.payload)
             known = self.values[update.fragment].setdefault(number, value)
             assert known.tobytes() == value.tobytes(), f"{number} has two values"
         self.parts = self._parts()
         self.arrived: dict[Name, object] = {}
+
+    def _sent(self, update: FragmentUpdate, payload: bytes) -> Double:
+        """The value that was sent: whole, or added up in float32 from the increments to it."""
+        if update.since is None:
+            return np.frombuffer(payload, "<f4").astype(np.float64)
+        base = update.since.base
+        value = self.values[update.fragment][base.epoch, base.number].astype(np.float32)
+        each = len(payload) // (update.version.number - base.number)
+        for start in range(0, len(payload), each):
+            added = as_double(payload[start : start + each], update.since.precision, value.size)
+            value = value + added.astype(np.float32)
+        return value.astype(np.float64)
 
     def _parts(self) -> dict[Name, list[Part]]:
         """Contributions by ticket; a duplicate is the same part, another answer another one."""
@@ -285,6 +297,15 @@ class Replay:
 
     def errors(self, rules: Rules) -> list[float]:
         """‖published step − recomputed step‖ / ‖recomputed step‖ of every version, in order."""
+        found = []
+        for merge, value in self.stepped(rules):
+            values = self.values[merge.fragment]
+            missed = np.linalg.norm(values[merge.number] - value)
+            found.append(float(missed / np.linalg.norm(value - values[merge.before])))
+        return found
+
+    def stepped(self, rules: Rules) -> Iterator[tuple[Merge, Double]]:
+        """Every version, and what the outer step makes of the published one before it."""
         memories: dict[tuple[int, Number], oracle.Memory] = {}
         outer = replace(
             rules.outer,
@@ -292,10 +313,8 @@ class Replay:
             momentum=rules.momentum,
             nesterov=rules.nesterov,
         )
-        found = []
         for merge in self.merges(rules.norm_limit):
-            values = self.values[merge.fragment]
-            before = values[merge.before]
+            before = self.values[merge.fragment][merge.before]
             direction = self._direction(merge, rules)
             memory = memories.get((merge.fragment, merge.before), {})
             restarted = merge.number[0] > merge.before[0]
@@ -305,9 +324,7 @@ class Replay:
                 memory = {}
             value, after = oracle.outer_step(outer, before, memory, direction)
             memories[merge.fragment, merge.number] = after
-            missed = np.linalg.norm(values[merge.number] - value)
-            found.append(float(missed / np.linalg.norm(value - before)))
-        return found
+            yield merge, value
 
     def _direction(self, merge: Merge, rules: Rules) -> Double:
         values = self.values[merge.fragment]

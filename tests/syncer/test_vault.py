@@ -11,7 +11,7 @@ from islands.errors import UserError
 from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.messages.training import Contribution, FragmentSeed
 from islands.numerics.outer import Sgd
-from islands.numerics.quantize import decode, encode
+from islands.numerics.quantize import QUANTIZERS, decode, encode
 from islands.settings.run import OuterSettings, Precision, RunSettings
 from islands.syncer.actions import BeginMerge, MergePart
 from islands.syncer.admission import Check, refusal
@@ -48,7 +48,7 @@ def contribution(values: NDArray[np.generic], **changes: object) -> Contribution
     return replace(said, **changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("precision", Precision)
+@pytest.mark.parametrize("precision", QUANTIZERS)
 def test_every_precision_is_accepted_from_any_learner(precision: Precision) -> None:
     """The message names it, whatever the run's is; its length has to be that precision's."""
     sent = encode(GOOD, precision)
@@ -92,7 +92,7 @@ def test_a_broken_value_is_seen_in_every_precision() -> None:
     """No codec makes a finite number of what is not."""
     broken = GOOD.copy()
     broken[3] = np.inf
-    for precision in Precision:
+    for precision in QUANTIZERS:
         payload = as_buffer(encode(broken, precision))
         said = contribution(GOOD, precision=precision.value, digest=digest(payload))
         assert not vault().inspect(said, (payload,))[0].finite

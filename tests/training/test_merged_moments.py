@@ -29,11 +29,11 @@ class ByAdam(Regression):
         return optax.chain(optax.clip_by_global_norm(10.0), optax.adam(learning_rate))
 
 
-def made(*, merges_moments: bool = True, learner_seed: int = 0) -> JaxTrainer:
+def made(*, merges_moments: bool = True, learner_seed: int = 0, fragments: int = 2) -> JaxTrainer:
     """A trainer that has been set up."""
     trainer = JaxTrainer(
         ByAdam(),
-        2,
+        fragments,
         min_piece_bytes=4,
         learner_seed=learner_seed,
         adoption=Adoption.DELAY_CORRECTED,
@@ -61,6 +61,18 @@ def test_the_arrays_of_the_optimizers_state_are_leaves_and_its_counts_are_not() 
     assert len(leaves) == 3
     assert [path.split("/", 2)[2] for path in moments] == ["mu/weight", "nu/weight"]
     assert all(leaves[path].role is Role.STATE for path in moments)
+
+
+def test_moments_lie_in_the_fragments_of_their_parameters() -> None:
+    """They are merged at the same moments: rows of one are in the pieces of the other."""
+    fragments = made(fragments=3).layout.fragments
+    assert len(fragments) == 3
+    for fragment in fragments:
+        rows: dict[str, list[tuple[int, int]]] = {}
+        for piece in fragment.pieces:
+            rows.setdefault(piece.path, []).append((piece.row_start, piece.row_stop))
+        parameter, *moments = (rows[path] for path in sorted(rows, reverse=True))
+        assert moments == [parameter, parameter]
 
 
 def test_a_step_is_the_same_as_where_moments_stay() -> None:
