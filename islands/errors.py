@@ -9,6 +9,7 @@
     │   ├── DataError        the corpus is missing, unreadable or not the one of the run
     │   └── TapeError        a tape is damaged, or of another version of islands
     ├── TaskFailedError      the user's Task raised while it ran; it may succeed later: exit code 1
+    ├── MalformedError       a peer's encoded values are not as they must be: they are refused
     ├── UnreachableError     nobody answers; the same command may succeed later: exit code 1
     ├── RefusedError         a peer refused us; its sentence is passed on; exit code 2
     ├── OutdatedError        the syncer's journal is an older copy: a restart goes on, exit code 1
@@ -79,6 +80,10 @@ class TapeError(UserError):
 
 class RefusedError(IslandsError):
     """A supervisor or syncer refused this process for good."""
+
+
+class MalformedError(IslandsError):
+    """What a peer sent does not decode; the message is one sentence for the tape."""
 
 
 class UnreachableError(IslandsError):

@@ -37,7 +37,7 @@ ACTING_STEMS = (
     *("moments_checkpoint", "peer_links", "workers"),
 )
 # These do not touch the world either, but they hold a role's arrays.
-ARRAY_STEMS = ("engine", "gossip_values", "hooks", "vault")
+ARRAY_STEMS = ("engine", "gossip_values", "hooks", "increment_shelf", "vault")
 PURE_MODULES = ("islands.actors.membership", "messaging.links.link_state")
 PURE_PACKAGES = ("islands.history", "islands.messages")
 

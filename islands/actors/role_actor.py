@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from islands.errors import InvariantError, IslandsError
 from islands.layout.leaves import Layout
 from islands.messages.control import Note
-from islands.messages.training import FragmentUpdate
 from islands.settings.run import RunSettings
 from islands.tape.entry import Entry, Notable
 from islands.tape.entry_limit import CAUSED_BY_PEERS, EntryLimit
@@ -251,14 +250,3 @@ def noted(entry: Entry) -> Entry:
         elif isinstance(value, dict) and len(value) > NOTED_MAX:
             cut[name] = dict(islice(value.items(), NOTED_MAX))
     return replace(entry, **cut) if cut else entry
-
-
-def published_value(
-    layout: Layout, update: FragmentUpdate, payload: tuple[memoryview, ...]
-) -> memoryview | None:
-    """The value of an update, flat float32; None if its fragment or size is not in the layout."""
-    if not 0 <= update.fragment < len(layout.fragments) or len(payload) != 1:
-        return None
-    if payload[0].nbytes != 4 * layout.fragments[update.fragment].size:
-        return None
-    return payload[0]

@@ -244,6 +244,8 @@ def _ask(found: Findings, options: SyncerOptions | LearnerOptions, role: Role, n
 
     run(ask)
     spec, plan = told[0]
+    if isinstance(options, LearnerOptions):
+        spec = spec.with_precision(options.precision)
     found.reckon(spec, plan, None)
     if isinstance(options, LearnerOptions):
         workload = load_workload(spec, options.task_settings)

@@ -73,6 +73,7 @@ def _learner(made: "Estimate") -> Rows:
         ("  moments", size(memory.moments), known),
         ("  gradients", size(memory.gradients), "and activations" if whole else ""),
         ("  snapshots", size(memory.snapshots), "device and host, at most"),
+        *_only("  published", memory.published, "on the host, to add increments to"),
         ("  total", size(memory.total), "" if whole else "and the activations of a step"),
     )
 
@@ -84,8 +85,14 @@ def _syncer(made: "Estimate") -> Rows:
         ("  values", size(memory.values), "kept versions, float32"),
         ("  outer state", size(memory.outer), "of the outer optimizer"),
         ("  open rounds", size(memory.rounds), "contributions that wait, at most"),
+        *_only("  increments", memory.increments, "the newest, and what they left"),
         ("  total", size(memory.total), ""),
     )
+
+
+def _only(name: str, taken: int, told: str) -> Rows:
+    """Return a row for what only some runs take."""
+    return ((name, size(taken), told),) if taken else ()
 
 
 def _processes(made: "Estimate") -> Rows:
@@ -107,6 +114,8 @@ def _traffic(found: "Findings", made: "Estimate") -> Rows:
     hidden = "nothing is hidden" if needed is None else rate(needed)
     steps_1000 = made.recorded_per_step * 1000
     recorded = f"{size(round(steps_1000))} in 1,000 steps"
+    least = rate(made.up_per_step_least * steps)
+    chosen = f"at most; {least} at the coarsest" * (made.up_per_step_least < made.up_per_step)
     both = (made.up_per_step + made.down_per_step) * steps * made.learners
     hub = (
         ("  hub", rate(both), f"both ways, {made.learners} learners"),
@@ -116,7 +125,7 @@ def _traffic(found: "Findings", made: "Estimate") -> Rows:
     return (
         (f"Network and disk, {pace}", "", ""),
         ("  joining", size(made.start_bytes), "to each learner"),
-        ("  learner, up", rate(made.up_per_step * steps), "on average"),
+        ("  learner, up", rate(made.up_per_step * steps), chosen or "on average"),
         ("  learner, down", rate(made.down_per_step * steps), "on average"),
         *(met if made.neighbours else hub),
         ("  journal", size(made.disk_bytes), "on the syncer's disk"),

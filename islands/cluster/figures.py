@@ -45,7 +45,8 @@ class LearnerFigures:
     recently, the latest report last; `earlier` sums what was counted before those, and `folded`
     names the newest processes in that sum. `loss` is smoothed since its last admission, `diverged`
     tells whether its last loss was not finite. `states` lists each change of its state with the
-    time, counted from the run's first start.
+    time, counted from the run's first start. `sends` is what it chose to send last, "" if it chose
+    nothing.
     """
 
     steps: int = 0
@@ -68,6 +69,7 @@ class LearnerFigures:
     earlier: "LearnerFigures | None" = None
     folded: list[str] = field(default_factory=list)
     states: list[tuple[float, str]] = field(default_factory=list)
+    sends: str = ""
 
     @property
     def gone(self) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from islands.identities import Role
 from islands.tape.kinds import NOTABLE, kinds_of
-from islands.tape.learner_entries import MomentsFresh, MomentsReset, MomentsTaken
+from islands.tape.learner_entries import Adapted, MomentsFresh, MomentsReset, MomentsTaken
 from islands.tape.member_entries import (
     Admitted,
     Commanded,
@@ -42,7 +42,7 @@ SUPERVISORS_OWN = kinds_of(
 """Kinds that only the process with the run's folder, or an observer, may decide."""
 
 NOTED: Mapping[Role, frozenset[str]] = {
-    Role.LEARNER: kinds_of(MomentsReset, MomentsTaken, MomentsFresh, Failed, Unsendable),
+    Role.LEARNER: kinds_of(Adapted, MomentsReset, MomentsTaken, MomentsFresh, Failed, Unsendable),
     Role.OBSERVER: kinds_of(EvaluationFailed, Failed, Unsendable),
     Role.SYNCER: NOTABLE - SUPERVISORS_OWN,
     Role.SUPERVISOR: frozenset(),

@@ -3,12 +3,14 @@
 The estimate is pure arithmetic on the layout and the settings. It leaves out the model's
 activations; compiled programs are counted only in what each process takes
 (`islands.training.process_memory`). Published values are float32 whatever the model's own
-precision; contributions have the wire's. Compute sets the pace of rounds: every fragment moves once
-in H steps, so N/H elements are carried per step and direction, whatever P is.
+precision; contributions have the wire's, and so have updates by increments. Compute sets the pace
+of rounds: every fragment moves once in H steps, so N/H elements are carried per step and direction,
+whatever P is.
 
 Symbols: N elements, V = 4·N bytes, P fragments, H interval in steps, τ overlap in steps.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -18,7 +20,8 @@ from islands.numerics.outer_choice import state_values
 from islands.numerics.quantize import size_bytes
 from islands.numerics.stability import overlong_because
 from islands.settings.gossip import neighbours_mean
-from islands.settings.run import RunSettings
+from islands.settings.run import MergeRule, Precision, RunSettings, Trigger
+from islands.training.increment_memory import kept_at_the_syncer
 from islands.training.process_memory import ADAM_MOMENTS, Processes, TrainerMemory, processes
 
 SNAPSHOTS_PER_FRAGMENT = 2
@@ -39,6 +42,7 @@ class LearnerMemory:
         moments: the inner optimizer's state.
         gradients: the gradients of one step, with all its temporaries and results where known.
         snapshots: differences in transfer from the device, counted on device and host.
+        published: the host's copy of the published values, where updates are increments to them.
     """
 
     parameters: int
@@ -46,11 +50,13 @@ class LearnerMemory:
     moments: int
     gradients: int
     snapshots: int
+    published: int = 0
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.parameters + self.base + self.moments + self.gradients + self.snapshots
+        on_device = self.parameters + self.base + self.moments + self.gradients
+        return on_device + self.snapshots + self.published
 
 
 SHARE_VALUES = 2
@@ -65,16 +71,18 @@ class SyncerMemory:
         values: kept versions of every fragment.
         outer: the outer optimizer's state.
         rounds: largest total of contributions that wait for their merge.
+        increments: the newest increments and what they left, where updates are increments.
     """
 
     values: int
     outer: int
     rounds: int
+    increments: int = 0
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.values + self.outer + self.rounds
+        return self.values + self.outer + self.rounds + self.increments
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +105,8 @@ class Estimate:
         learner: memory on each learner.
         syncer: memory on the syncer.
         start_bytes: what each learner receives when it joins.
-        up_per_step: bytes that a learner sends in a step, on average.
+        up_per_step: bytes that a learner sends in a step, on average; at most, if it may choose.
+        up_per_step_least: the same in the coarsest precision that it may choose, in every round.
         down_per_step: bytes that it receives in a step, on average.
         disk_per_round: bytes that a round writes to the journal.
         disk_per_step: bytes that are written in a step of the pace-setting learner, on average.
@@ -126,6 +135,7 @@ class Estimate:
     syncer: SyncerMemory
     start_bytes: int
     up_per_step: float
+    up_per_step_least: float
     down_per_step: float
     disk_per_round: int
     disk_per_step: float
@@ -174,18 +184,15 @@ def estimate(
     sizes = [fragment.size * VALUE_BYTES for fragment in layout.fragments]
     value = sum(sizes)
     outer = value * state_values(settings.outer)
-    sent = [
-        size_bytes(fragment.size, settings.precision, fragment.averages)
-        for fragment in layout.fragments
-    ]
+    sent, least, published = _wire_bytes(layout, settings)
+    left = value if settings.update_precision.of_increments else 0
     taken = value // 2 if settings.precision.of_snapshots == "bfloat16" else value
     rounds_open = settings.open_rounds_max(fragments)
     recorded = value * (learners + 1) if settings.record_contributions else 0
     trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
     copied = sum(sorted(sizes)[-rounds_open:]) * taken // value
     held = trainer or TrainerMemory(trainable, value, ADAM_MOMENTS * trainable, trainable)
-    neighbours = neighbours_mean(settings.gossip, learners)
-    shared = SHARE_VALUES * value * neighbours
+    shared = SHARE_VALUES * value * (neighbours := neighbours_mean(settings.gossip, learners))
     made = Estimate(
         elements=layout.size,
         fragments=fragments,
@@ -203,29 +210,61 @@ def estimate(
             moments=held.moments,
             gradients=held.of_a_step,
             snapshots=2 * SNAPSHOTS_PER_FRAGMENT * copied,
+            published=left,
         ),
         syncer=SyncerMemory(
-            values=value * (settings.staleness_max + 2),
+            values=value * settings.values_kept,
             outer=outer,
             rounds=learners * sum(sorted(sizes)[-rounds_open:]),
+            increments=kept_at_the_syncer(sizes, settings),
         ),
         start_bytes=value,
         up_per_step=(shared or sum(sent)) / settings.interval_steps,
-        down_per_step=(shared or value) / settings.interval_steps,
-        disk_per_round=(value + outer) // fragments,
-        disk_per_step=0.0 if neighbours else (value + outer) / settings.interval_steps,
-        disk_bytes=SLOTS * (value + outer),
+        up_per_step_least=(shared or min(sum(sent), sum(least))) / settings.interval_steps,
+        down_per_step=(shared or sum(published)) / settings.interval_steps,
+        disk_per_round=(value + outer + left) // fragments,
+        disk_per_step=0.0 if neighbours else (value + outer + left) / settings.interval_steps,
+        disk_bytes=SLOTS * (value + outer + left),
         recorded_per_step=recorded / settings.interval_steps,
         rounds_open=rounds_open,
-        exchange_bytes=max(sent) + max(sizes),
+        exchange_bytes=max(sent) + max(published),
         processes=processes(layout, settings, held, learners=learners),
         neighbours=neighbours,
     )
     return _with_warnings(made, settings)
 
 
+def _wire_bytes(layout: Layout, settings: RunSettings) -> Iterator[list[int]]:
+    """Yield the bytes of each fragment's largest and smallest contribution, and of its update."""
+    finest, coarsest = settings.precision.finest, settings.precision_coarsest
+    for codec in (finest, coarsest, settings.update_precision):
+        yield [
+            size_bytes(fragment.size, codec, fragment.averages, settings.top_k_share)
+            for fragment in layout.fragments
+        ]
+
+
 def _with_warnings(made: Estimate, settings: RunSettings) -> Estimate:
     return replace(made, warnings=tuple(_warnings(made, settings)))
+
+
+def _of_sparse(settings: RunSettings) -> list[str]:
+    """Return what does not go well with contributions of which few values are sent (SPEC §14)."""
+    if settings.precision is not Precision.TOP_K:
+        return []
+    found = []
+    if settings.outer.momentum > 0:
+        found.append(
+            f"precision is top_k and outer.momentum is {settings.outer.momentum:g}: momentum "
+            "repeats each of the few values that a round has, and error feedback sends what is "
+            "left of it again; 0 goes with it"
+        )
+    if settings.merge is MergeRule.RADIAL_DIRECTIONAL:
+        found.append(
+            "precision is top_k and merge is rda: contributions that share few positions are "
+            "nearly orthogonal, so it makes their sum up to √M times as long as average does"
+        )
+    return found
 
 
 def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
@@ -251,9 +290,14 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
             f"less than {ROBUST_LEAST} contributions nothing is dropped, so quorum should be at "
             f"least {ROBUST_LEAST}"
         )
-    overlong = overlong_because(settings.outer, settings.merge, made.learners)
+    found += _of_sparse(settings)
+    turns = settings.trigger is Trigger.LEARNER
+    merged = 1 if turns else made.learners
+    overlong = overlong_because(settings.outer, settings.merge, merged)
     if overlong is not None:
         found.append(overlong)
+    if turns:
+        return found + _turn_warnings(settings, made.learners)
     needed = made.hub_bytes_per_s(settings.overlap_steps_max)
     if needed is None:
         found.append(
@@ -266,5 +310,22 @@ def _warnings(made: Estimate, settings: RunSettings) -> list[str]:
             f"an exchange with {made.learners} learners within {settings.overlap_steps_max} steps "
             f"needs {needed / 1e9:.1f} GB/s at the hub; on less, grace is 0 and late "
             "contributions are lost: more fragments, bfloat16 or a larger overlap_steps mend it"
+        )
+    return found
+
+
+def _turn_warnings(settings: RunSettings, learners: int) -> list[str]:
+    """Return what does not fit so many learners where each is merged alone."""
+    found, delay = [], settings.outer.delay_merges
+    if settings.staleness_max < learners:
+        found.append(
+            f"staleness_max is {settings.staleness_max} and {learners} learners are merged one "
+            "after the other: a base that is older is replaced, and the work since then is lost, "
+            f"so it should be at least {learners}"
+        )
+    if delay is not None and delay != learners:
+        found.append(
+            f"outer.delay_merges is {delay} and there are {learners} learners: they enter the "
+            f"momentum together where it is {learners}"
         )
     return found

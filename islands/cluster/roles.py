@@ -30,6 +30,7 @@ from islands.layout.leaves import Layout
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import Compute, StepReport
 from islands.learner.moments_checkpoint import CheckpointFile
+from islands.numerics.increment import warm_up as load_increments
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import OuterOptimizer
 from islands.numerics.outer_choice import outer_optimizer
@@ -77,9 +78,11 @@ def make_learner(
         kept: file in which an earlier process of this name left its moments.
     """
     worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
-    precision = context.settings.precision
+    precision, updates = context.settings.precision, context.settings.update_precision
     if precision.on_host:
         worker.submit(lambda: load_loops(precision), lambda _: None)
+    if updates.of_increments:
+        worker.submit(lambda: load_increments(updates), lambda _: None)
     rng = rng or chance()
     learner: LearnerActor = LearnerActor(name, context, compute, worker, rng, observe, tell, kept)
     return learner
@@ -154,6 +157,9 @@ def make_syncer(
     if workers is None:
         workers = worker_threads(name, lambda error: syncer.fail("worker", error))
         workers.merging.submit(warm_up, lambda _: None)
+        workers.merging.submit(
+            lambda: load_increments(context.settings.update_precision), lambda _: None
+        )
         workers.inspecting.submit(lambda: load_loops(context.settings.precision), lambda _: None)
     syncer: SyncerActor = SyncerActor(
         name,

@@ -27,7 +27,7 @@ from islands.cluster.figures import (
 )
 from islands.cluster.notes import NoteBudget
 from islands.cluster.summary import SUMMARY_FILE
-from islands.cluster.tape_sentences import sentence
+from islands.cluster.tape_sentences import sends, sentence
 from islands.errors import UNFORESEEN, IslandsError, UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.files.rotation import LIMIT_BYTES, RotatingFile
@@ -38,6 +38,7 @@ from islands.messages.control import TOTAL_MAX, Note, StepFigures
 from islands.messages.membership import NOT_FINITE
 from islands.settings.learning_rate import learning_rate
 from islands.settings.run import RunSettings
+from islands.tape import learner_entries as learners
 from islands.tape import member_entries as members
 from islands.tape import process_entries as processes
 from islands.tape import round_entries as rounds
@@ -173,6 +174,8 @@ class RunFolder:
                 self._diverged(name, at_s)
             case rounds.Merged():
                 self._merge(at_s, entry)
+            case learners.Adapted() if actor in self.figures.learners:
+                self.figures.learners[actor].sends = sends(entry)
             case members.Paused():
                 self._pause(at_s, paused=True)
             case members.Resumed():

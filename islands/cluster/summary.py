@@ -95,6 +95,7 @@ def summarise(
             "incarnations": learner.incarnations,
             "step_gap_p999_s": learner.gaps.quantile(0.999),
             "longest_stall_s": learner.gaps.largest_s,
+            **({"sends": learner.sends} if learner.sends else {}),
         }
         for name, learner in sorted(telemetry.learners.items(), key=lambda item: in_order(item[0]))
     }

@@ -68,11 +68,19 @@ def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
             told = f"operator: {verb} {target}".rstrip() + f": {answer}"
         case members.ProcessEnded(name, str(reason)) if reason:
             told = f"the process of {name} ended: {reason}"
+        case learners.Adapted():
+            told = f"{actor} sends {sends(entry)}: {entry.reason}"
         case rounds.Closing(reason):
             told = f"the run is ending: {why_ended(reason)}"
         case _:
             told = WORDS.get(type(entry), "").format(entry, actor=actor)
     return plain(told.rstrip(": "))
+
+
+def sends(entry: learners.Adapted) -> str:
+    """Return in which precision a learner sends, and how seldom, if it leaves out pulls."""
+    seldom = f", for one of {entry.every} pulls" if entry.every > 1 else ""
+    return f"{entry.precision}{seldom}"
 
 
 def why_ended(reason: str) -> str:

@@ -4,6 +4,9 @@ The corpus has a fixed number of records and is cut into a fixed number of virtu
 pass all records are shuffled by (seed, pass) and divided among the shards in consecutive ranges. So
 a shard is the same list of records on every machine, any position in it is found without reading
 the records before it, and all shards of a pass together hold every record exactly once.
+
+Where shards are to be unlike (what federated learning calls non-IID), each is one stretch of the
+corpus instead, the same in every pass, whose records are shuffled among themselves.
 """
 
 from collections.abc import Iterator
@@ -37,11 +40,13 @@ class ShardPlan:
         records: Number of records in the corpus.
         shards: Number of virtual shards per pass; more than one per record are of no use.
         seed: Seed of the shuffle.
+        unlike: Whether a shard is one stretch of the corpus, rather than a sample of all of it.
     """
 
     records: int
     shards: int
     seed: int = 0
+    unlike: bool = False
 
     def size(self, shard: int) -> int:
         """Return the number of records in a shard; sizes differ by at most one."""
@@ -55,6 +60,9 @@ class ShardPlan:
         """
         if not 0 <= key.shard < self.shards or key.pass_index < 0:
             raise IndexError(f"no shard {key} among {self.shards}")
+        if self.unlike:
+            seed = (self.seed, key.pass_index, key.shard)
+            return self._start(key.shard) + _shuffled(self.size(key.shard), seed)
         find = _kept_order if self.records <= KEPT_RECORDS else _order
         order = find(self.records, self.seed, key.pass_index)
         return order[self._start(key.shard) : self._start(key.shard + 1)]
@@ -83,9 +91,13 @@ class ShardPlan:
 
 
 def _order(records: int, seed: int, pass_index: int) -> NDArray[np.int64]:
-    order = np.random.default_rng((seed, pass_index)).permutation(records)
+    order = _shuffled(records, (seed, pass_index))
     order.flags.writeable = False
     return order
+
+
+def _shuffled(number: int, seed: tuple[int, ...]) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).permutation(number)
 
 
 _kept_order = lru_cache(maxsize=2)(_order)

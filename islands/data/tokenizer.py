@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 BYTES = "bytes"
 END = 0
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 END_TEXT = "<|end|>"
 TokenType = np.dtype[np.uint8] | np.dtype[np.uint16] | np.dtype[np.uint32]
 VOCABULARY_LEAST = 257
@@ -83,6 +84,17 @@ class PairTokenizer:
         """Return the text of some tokens."""
         text: str = self._trained.decode(list(tokens))
         return text
+
+    def spelled(self, pieces: Iterable[Sequence[int]]) -> Iterator[bytes]:
+        """Yield the text of tokens as they come; a character that is not whole yet is held back."""
+        tokens: list[int] = []
+        told = ""
+        for piece in pieces:
+            tokens += piece
+            whole = self.decode(tokens).rstrip(UNKNOWN)
+            yield whole[len(told) :].encode()
+            told = whole
+        yield self.decode(tokens)[len(told) :].encode()
 
 
 def train(documents: Iterable[bytes], vocabulary: int) -> PairTokenizer:

@@ -48,6 +48,7 @@ class TokenWindows:
         rows: Windows per batch.
         shards: Virtual shards per pass.
         seed: Seed of the shuffle.
+        unlike: Whether a shard is one stretch of the tokens, rather than a sample of all of them.
     """
 
     def __init__(
@@ -58,12 +59,13 @@ class TokenWindows:
         rows: int,
         shards: int = 1,
         seed: int = 0,
+        unlike: bool = False,
     ) -> None:
         self._rows = rows
         whole = data if len(data) > length else np.zeros(length + 1, data.dtype)
         windows = np.lib.stride_tricks.sliding_window_view(whole, length + 1)[::length]
         self._windows = windows if len(data) > length else windows[:0]
-        self.plan = ShardPlan(len(self._windows), shards, seed)
+        self.plan = ShardPlan(len(self._windows), shards, seed, unlike)
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[TokenBatch, int]]:
         """Yield the batches of a shard from a position on, each with the position after it."""

@@ -31,6 +31,7 @@ class Limits:
         records_per_shard: position at which a shard is read to its end.
         mailbox_most: most messages that may wait in any mailbox.
         moments_wait_s: longest time for which a first step may wait for a donor's moments.
+        to_contributors: whether a value is sent to its contributors alone.
         must_finish: whether the tape has to show the end of the run.
     """
 
@@ -43,6 +44,7 @@ class Limits:
     records_per_shard: int
     mailbox_most: int
     moments_wait_s: float
+    to_contributors: bool = False
     must_finish: bool = True
 
 

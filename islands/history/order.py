@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from islands.history.evidence import History, Limits
 from islands.history.tickets import Pair, pair, ticket
-from islands.identities import Fate, Role
+from islands.identities import Fate, LearnerName, Role
 from islands.tape.learner_entries import Adopted
 from islands.tape.member_entries import Admitted, ProcessEnded, ProcessStarted
 from islands.tape.process_entries import Started
@@ -164,26 +164,33 @@ def rounds_have_their_quorum(history: History, limits: Limits) -> Iterator[str]:
                 yield f"round {entry.round} closed with {arrived} contributions"
 
 
-def learners_keep_up(history: History, _limits: Limits) -> Iterator[str]:
-    """I4: once faults have stopped, running learners adopt each version within a period."""
+def learners_keep_up(history: History, limits: Limits) -> Iterator[str]:
+    """I4: once faults have stopped, running learners adopt each version within a period.
+
+    Where a value is sent to its contributors alone, it is these who adopt it.
+    """
     found = next(((at_s, e) for at_s, _, e in history.lines if isinstance(e, Healed)), None)
     if found is None:
         return
     healed_s, healed = found
     begin_s, period_s = healed_s + healed.recovery_s, healed.period_s
     lives = _lives(history)
+    contributors: dict[tuple[int, str], list[LearnerName]] = {}
     adopted: dict[tuple[str, int], tuple[list[float], list[Pair]]] = {}
     for at_s, actor, entry in history.lines:
         if isinstance(entry, Adopted):
             times, versions = adopted.setdefault((actor, entry.fragment), ([], []))
             times.append(at_s)
             versions.append(pair(entry.version))
+        elif isinstance(entry, Merged) and limits.to_contributors:
+            contributors[entry.fragment, entry.version] = entry.participants
     for at_s, _, entry in history.lines:
         if not isinstance(entry, Committed) or at_s < begin_s:
             continue
         due_s = at_s + period_s
         for name, (born_s, died_s) in lives.items():
-            if born_s > healed_s or died_s <= due_s:
+            owed = contributors.get((entry.fragment, entry.version), lives)
+            if born_s > healed_s or died_s <= due_s or name not in owed:
                 continue
             times, versions = adopted.get((name, entry.fragment), ([], []))
             count = bisect_right(times, due_s)

@@ -8,6 +8,10 @@ Patterns: `balanced` puts pieces in descending size, ties by name, each into the
 fragment. `layers` gives each fragment consecutive layers, `strided` every P-th layer (Streaming
 DiLoCo); leaves that belong to no layer then go to the lightest fragment.
 
+Leaves that lie beside another (an optimizer's moments beside their parameter) are cut where it is
+cut and share its fragments, so that they are merged at the same moments; they count towards
+neither the fair share nor the number of fragments.
+
 The syncer plans without JAX, so this file imports NumPy and nothing heavier.
 """
 
@@ -50,6 +54,7 @@ __all__ = [
 ]
 
 MIN_PIECE_BYTES = 64 * 1024
+_Placed = tuple[int, Leaf]  # its index among all leaves
 _BYTES_PER_ELEMENT = 4  # published values are float32, whatever the leaf's own dtype
 
 
@@ -60,6 +65,7 @@ def plan(
     pattern: Pattern = Pattern.BALANCED,
     min_piece_bytes: int = MIN_PIECE_BYTES,
     labels: Mapping[str, str] | None = None,
+    beside: Mapping[str, str] | None = None,
 ) -> Layout:
     """Spread the trainable leaves over at most `count` fragments.
 
@@ -69,6 +75,8 @@ def plan(
         pattern: `balanced`, `strided` or `layers`.
         min_piece_bytes: A fragment needs one piece of at least this size, in float32.
         labels: Further facts that enter the fingerprint.
+        beside: The path of each leaf that lies beside another, and that other's path; both have
+            one shape and one stack.
 
     Returns:
         The layout; equal arguments give an equal layout on every machine.
@@ -80,7 +88,12 @@ def plan(
     _check(leaves, count, pattern)
     least = max(1, -(-min_piece_bytes // _BYTES_PER_ELEMENT))
     spread = _balanced if pattern == Pattern.BALANCED else _layered
-    bins = spread(leaves, count, least, pattern)
+    beside = beside or {}
+    leading = [(index, leaf) for index, leaf in enumerate(leaves) if leaf.path not in beside]
+    bins = [
+        [*pieces, *_besides(leaves, pieces, beside)]
+        for pieces in spread(leading, count, least, pattern)
+    ]
     fragments = [_fragment(index, pieces) for index, pieces in enumerate(bins)]
     return layout_of(leaves, fragments, pattern, labels or {})
 
@@ -106,8 +119,18 @@ def _check(leaves: Sequence[Leaf], count: int, pattern: str) -> None:
         raise TaskError(message)
 
 
+def _besides(
+    leaves: Sequence[Leaf], pieces: Sequence[Piece], beside: Mapping[str, str]
+) -> Iterator[Piece]:
+    """Yield, for each piece, the same rows of the leaves that lie beside its leaf."""
+    for index, leaf in enumerate(leaves):
+        for piece in pieces:
+            if beside.get(leaf.path) == piece.path:
+                yield _piece(leaf, index, piece.row_start, piece.row_stop)
+
+
 def _balanced(
-    leaves: Sequence[Leaf], count: int, least: int, _pattern: Pattern
+    leaves: Sequence[_Placed], count: int, least: int, _pattern: Pattern
 ) -> list[list[Piece]]:
     """Put pieces in descending size, each into the lightest of P_eff bins."""
     pieces, count = _cut_all(leaves, count, least)
@@ -116,15 +139,17 @@ def _balanced(
     return bins
 
 
-def _layered(leaves: Sequence[Leaf], count: int, least: int, pattern: Pattern) -> list[list[Piece]]:
+def _layered(
+    leaves: Sequence[_Placed], count: int, least: int, pattern: Pattern
+) -> list[list[Piece]]:
     """Put whole layers into bins, consecutive or strided; other leaves go to the lightest bin.
 
     Raises:
         SettingsError: No path carries a layer's number and no leaf is stacked; use `balanced`.
     """
     layers: dict[int, list[Piece]] = {}
-    others: list[tuple[int, Leaf]] = []
-    for index, leaf in enumerate(leaves):
+    others: list[_Placed] = []
+    for index, leaf in leaves:
         number = re.search(r"(?:^|/)(\d+)(?:/|$)", leaf.path)
         if leaf.size and leaf.stack > 1:
             rows = leaf.rows // leaf.stack
@@ -148,7 +173,7 @@ def _layered(leaves: Sequence[Leaf], count: int, least: int, pattern: Pattern) -
     for place, number_ in enumerate(sorted(layers)):
         target = place % count if pattern == Pattern.STRIDED else place * count // len(layers)
         bins[target].extend(layers[number_])
-    fair = sum(leaf.size for leaf in leaves) / count
+    fair = sum(leaf.size for _, leaf in leaves) / count
     _fill_lightest(bins, [p for i, leaf in others for p in _cut(leaf, i, fair, least)])
     return bins
 
@@ -162,12 +187,12 @@ def _fill_lightest(bins: list[list[Piece]], pieces: Sequence[Piece]) -> None:
         loads[lightest] += piece.size
 
 
-def _cut_all(leaves: Sequence[Leaf], count: int, least: int) -> tuple[list[Piece], int]:
+def _cut_all(leaves: Sequence[_Placed], count: int, least: int) -> tuple[list[Piece], int]:
     """Cut leaves above the fair share and determine P_eff; `count` falls until it stays."""
-    total = sum(leaf.size for leaf in leaves)
+    total = sum(leaf.size for _, leaf in leaves)
     while True:
         fair = total / count
-        pieces = [p for i, leaf in enumerate(leaves) for p in _cut(leaf, i, fair, least)]
+        pieces = [p for i, leaf in leaves for p in _cut(leaf, i, fair, least)]
         enough = max(1, min(count, sum(piece.size >= least for piece in pieces)))
         if enough == count:
             return pieces, count

@@ -7,6 +7,7 @@ membership, fencing of old syncers     `membership.py`
 permission to step, adoption           `training.py`
 answers to pulls and seed requests     `answering.py`
 which snapshot answers a pull          `pulls.py`
+when a learner waits for a round       `synchrony.py`, `turns.py`
 how many snapshots may be copied       `snapshot_copies.py`
 recovery of the optimizer's moments    `moments_recovery.py`, on `moments.py`
 moments given to a restarted peer      `donating.py`

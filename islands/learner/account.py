@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from islands.identities import Version
 from islands.messages.training import FragmentProgress, FragmentUpdate, Merged
+from islands.settings.run import Precision
 
 SENT_MAX = 16
 """Tickets remembered per base; a learner with two unanswered pulls is not asked again."""
@@ -25,12 +26,16 @@ SENT_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One answered ticket, with the tokens since the base and, if kept, the bytes sent."""
+    """One answered ticket, with the tokens since the base and, if kept, the bytes sent.
+
+    `precision` is that of the bytes, None where they are as the device gave them.
+    """
 
     epoch: int
     round: int
     tokens: int
     payload: memoryview | None = field(default=None, compare=False, repr=False)
+    precision: Precision | None = None
 
     @property
     def ticket(self) -> tuple[int, int]:
@@ -75,10 +80,12 @@ class Account:
             self.overwritten_tokens += before - _largest(group)
         self.doubtful = [group for group in self.doubtful if group]
 
-    def encoded(self, epoch: int, round_: int, payload: memoryview) -> None:
-        """Note the bytes of a contribution that is about to be sent."""
+    def encoded(self, epoch: int, round_: int, payload: memoryview, precision: Precision) -> None:
+        """Note the bytes of a contribution that is about to be sent, and their format."""
         self.sent = [
-            replace(sent, payload=payload) if sent.ticket == (epoch, round_) else sent
+            replace(sent, payload=payload, precision=precision)
+            if sent.ticket == (epoch, round_)
+            else sent
             for sent in self.sent
         ]
 
@@ -93,9 +100,9 @@ class Account:
         old = merged is None or (merged.epoch, merged.round) <= self.merged_newest
         return old or self._contains(self.sent, merged)
 
-    def payload_of(self, merged: Merged | None) -> memoryview | None:
-        """The bytes of a merged contribution, if it was sent since the base was adopted."""
-        found = [sent.payload for sent in self.sent if self._contains([sent], merged)]
+    def sent_of(self, merged: Merged | None) -> Sent | None:
+        """A merged contribution as it was sent, if that was since the base was adopted."""
+        found = [sent for sent in self.sent if self._contains([sent], merged)]
         return found[0] if found else None
 
     def carry_on(self, update: FragmentUpdate) -> None:

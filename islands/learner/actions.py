@@ -15,9 +15,11 @@ from islands.messages.training import (
     FragmentRequest,
     FragmentSeed,
     Hello,
+    LinkProbe,
     Merged,
     Progress,
 )
+from islands.settings.run import Precision
 from islands.tape.entry import Record
 
 
@@ -32,7 +34,7 @@ class ToSupervisor:
 class ToSyncer:
     """Send a message to the syncer."""
 
-    message: Hello | Progress | ContributionDeclined | Leave
+    message: Hello | Progress | ContributionDeclined | LinkProbe | Leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ class AdoptValue:
     A newer value for the same fragment replaces it, if it comes before that boundary. `clock` is
     the fleet's clock when the syncer of `epoch` sent the value. `merged` is this learner's newest
     contribution in it. With `carry`, the local work done since that contribution is kept, or since
-    the base if the base contained it already. `sent` holds that contribution's bytes as sent.
+    the base if the base contained it already. `sent` holds that contribution's bytes as sent, and
+    `sent_precision` their format, if it was encoded on the host.
     Otherwise the value replaces the local one, but for its share `local_share`. While compute
     steps, the value waits until the total of steps is `at_steps`.
     """
@@ -114,6 +117,7 @@ class AdoptValue:
     sent: memoryview | None = field(default=None, compare=False, repr=False)
     local_share: float = 0.0
     at_steps: int = 0
+    sent_precision: Precision | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import assert_never
 
 from islands.actors.ports import Worker
-from islands.actors.role_actor import Context, RoleActor, published_value
+from islands.actors.published_values import PublishedValues, Taken
+from islands.actors.role_actor import Context, RoleActor
 from islands.errors import RefusedError
 from islands.identities import LearnerName, Phase
 from islands.learner.actions import (
@@ -37,6 +38,7 @@ from islands.learner.actions import (
     ToSupervisor,
     ToSyncer,
 )
+from islands.learner.adapting import adaptation_of
 from islands.learner.compute import (
     CheckpointWritten,
     Compute,
@@ -55,7 +57,9 @@ from islands.learner.events import (
     SnapshotTaken,
     StateRequested,
     SupervisorLinkChanged,
+    SupervisorMessage,
     SyncerLinkChanged,
+    SyncerMessage,
     Ticked,
     TimerDue,
     UpdateArrived,
@@ -68,33 +72,20 @@ from islands.learner.moments_checkpoint import CheckpointFile
 from islands.learner.narration import Narrator, seen_of
 from islands.learner.peers import Pieces
 from islands.learner.state import LearnerState
-from islands.messages.control import Drain
 from islands.messages.membership import (
-    Evicted,
-    HeartbeatAck,
-    Joined,
     Leave,
-    MembershipChanged,
-    Refused,
-    Stop,
 )
 from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.training import (
-    ContributionFate,
-    FinalRound,
-    FragmentRequest,
     FragmentUpdate,
     Hello,
-    LeaseGranted,
-    Paused,
     Progress,
-    PullFragment,
-    Quarantined,
-    Welcome,
 )
 from islands.numerics.error_feedback import ErrorFeedback
+from islands.settings.run import Precision
 from islands.tape import learner_entries, process_entries
 from islands.tape.entry import Record
+from islands.tape.process_entries import UpdateRefused
 from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
@@ -110,7 +101,7 @@ class LearnerActor(RoleActor[Item]):
         name: the learner's name, unique in the run.
         context: settings, layout, network and tape of the run.
         compute: drives the learner's device.
-        worker: computes digests off the event loop.
+        worker: takes in updates, and encodes contributions, off the event loop.
         rng: source of the jitter between attempts to dial.
         observe: receives every finished step, for the metrics.
         tell: receives one-sentence progress messages for the person at the terminal.
@@ -132,7 +123,12 @@ class LearnerActor(RoleActor[Item]):
         super().__init__(name, context)
         layout = context.layout
         facts = (LearnerName(name), layout.fingerprint, len(layout.fragments))
-        self.state = LearnerState(context.settings, *facts, None if kept is None else kept.find())
+        self.state = LearnerState(
+            context.settings,
+            *facts,
+            None if kept is None else kept.find(),
+            adaptation_of(context.settings, layout),
+        )
         self.exit: Exit | None = None
         self._compute = compute
         self._worker = worker
@@ -158,7 +154,9 @@ class LearnerActor(RoleActor[Item]):
             settings.precision,
             keeps=settings.keeps_residuals,
             exact=[fragment.averages for fragment in context.layout.fragments],
+            share=settings.top_k_share,
         )
+        self._published = PublishedValues(layout, settings.update_precision)
         self._figures = Figures(f"{rng.getrandbits(64):016x}")
         self._contributed = 0
         self._told = (0, 0)
@@ -365,19 +363,20 @@ class LearnerActor(RoleActor[Item]):
         """Send the snapshot that the state chose; the worker encodes it and computes its digest."""
         message, link = action.message, self._link(self._syncer)
         ticket, on_host = message.ticket, self.context.settings.precision.on_host
+        precision = Precision(message.precision)
 
         def finish() -> tuple[memoryview, str]:
             payload = action.payload
             if on_host:
                 number = ticket.epoch, ticket.round
-                payload = self._feedback.encoded(message.fragment, number, payload)
+                payload = self._feedback.encoded(message.fragment, number, payload, precision)
             return payload, digest(payload)
 
         def send(finished: tuple[memoryview, str]) -> None:
             payload, computed = finished
             complete = replace(message, digest=computed)
             if on_host:
-                self.post(ContributionEncoded(ticket, message.fragment, payload))
+                self.post(ContributionEncoded(ticket, message.fragment, precision, payload))
             same = link is self._link(self._syncer)
             topic = f"contribution-{message.fragment}"
             if not (same and self._send_up(complete, (payload,), topic=topic)):
@@ -443,8 +442,7 @@ class LearnerActor(RoleActor[Item]):
 
     def _from_supervisor(self, envelope: Envelope) -> None:
         body = envelope.body
-        told = Joined | Refused | Evicted | HeartbeatAck | MembershipChanged | Drain | Stop
-        if isinstance(body, told):
+        if isinstance(body, SupervisorMessage):
             self.post(FromSupervisor(body))
 
     def _from_syncer(self, envelope: Envelope) -> None:
@@ -455,29 +453,20 @@ class LearnerActor(RoleActor[Item]):
             self.post(StateRequested(envelope.sender, body))
         elif isinstance(body, StateOffer):
             self._pieces.receive(envelope, body)
-        elif isinstance(
-            body,
-            Welcome
-            | Refused
-            | Evicted
-            | LeaseGranted
-            | PullFragment
-            | ContributionFate
-            | FragmentRequest
-            | FinalRound
-            | Paused
-            | Quarantined
-            | Stop,
-        ):
+        elif isinstance(body, SyncerMessage):
             self.post(FromSyncer(body))
 
     def _check_update(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
-        """Compute an update's digest off the loop, then pass the update to the state."""
-        value = published_value(self.context.layout, update, payload)
-        if value is None:
+        """Take in an update off the loop, then pass the value to the state."""
+        malformed = self._published.malformed(update, payload)
+        if malformed is not None:
+            self.record(UpdateRefused(update.fragment, str(update.version), malformed))
             return
 
-        def arrive(computed: str) -> None:
-            self.post(UpdateArrived(update, computed == update.digest, value))
+        def arrive(taken: Taken) -> None:
+            if taken.refused:
+                told = UpdateRefused(update.fragment, str(update.version), taken.refused)
+                self.record(told)
+            self.post(UpdateArrived(update, taken.intact, taken.value))
 
-        self._worker.submit(lambda: digest(value), arrive)
+        self._worker.submit(lambda: self._published.take(update, payload), arrive)

@@ -5,6 +5,7 @@
 
 from islands.identities import FragmentIndex
 from islands.learner.actions import Contribute, OfferSeed, PlanSnapshots, ReadValue, ToSyncer
+from islands.learner.adapting import precision_now, take_offered, take_skipped, why_spared
 from islands.learner.core import Core
 from islands.learner.events import (
     ContributionEncoded,
@@ -44,10 +45,12 @@ def take_sending(
     """Note how an answer goes out: if the link did not take it, the request is unanswered."""
     if isinstance(event, ContributionEncoded):
         _take_encoded(core, event)
+        take_offered(core, event)
     elif isinstance(event, SeedSkipped):
         core.offered.pop(event.fragment, None)
     else:
         core.pulls.unanswered(event.fragment, event.ticket)
+        take_skipped(core, event.ticket)
 
 
 def _take_encoded(core: Core, event: ContributionEncoded) -> None:
@@ -55,7 +58,8 @@ def _take_encoded(core: Core, event: ContributionEncoded) -> None:
     ticket = event.ticket
     carries = core.settings.adoption is Adoption.DELAY_CORRECTED
     if carries and core.settings.feeds_back and ticket.incarnation == core.incarnation:
-        core.accounts[event.fragment].encoded(ticket.epoch, ticket.round, event.payload)
+        account = core.accounts[event.fragment]
+        account.encoded(ticket.epoch, ticket.round, event.payload, event.precision)
 
 
 def take_pull(core: Core, pull: PullFragment) -> None:
@@ -68,6 +72,10 @@ def take_pull(core: Core, pull: PullFragment) -> None:
         return
     if core.leaving is not None and not core.pulls.knows(pull):
         _decline(core, pull, "leaving")
+        return
+    spared = why_spared(core, pull)
+    if spared is not None:
+        _decline(core, pull, spared)
         return
     core.pulls.asked(pull)
 
@@ -107,8 +115,11 @@ def _pulled_in_gossip(core: Core, gossip: Gossip) -> bool:
 
 def _plan(core: Core) -> PlanSnapshots:
     """Return the snapshots to take: those that pulls look ahead to, or those that are due."""
-    synchrony = core.synchrony
-    if synchrony is None or synchrony.anchor is None or (core.idle and not core.waiting):
+    synchrony, turns, stands = core.synchrony, core.turns, core.idle and not core.waiting
+    if turns is not None and not stands:
+        due = dict(enumerate(turns.due_all(core.accounts, core.origin_steps)))
+        return PlanSnapshots(tuple(map(FragmentIndex, due)), tuple(due.values()))
+    if synchrony is None or synchrony.anchor is None or stands:
         return PlanSnapshots(core.pulls.plan())
     due = synchrony.snapshots()
     due |= {fragment: _least_steps(core, pull) for fragment, pull in core.pulls.wanted.items()}
@@ -117,7 +128,10 @@ def _plan(core: Core) -> PlanSnapshots:
 
 def _least_steps(core: Core, pull: PullFragment) -> int:
     """Return the least total of steps that the answer to a pull must hold."""
-    synchrony = core.synchrony
+    synchrony, turns = core.synchrony, core.turns
+    if turns is not None and (core.waiting or not core.idle):
+        base_steps = core.origin_steps + core.accounts[pull.fragment].base_steps
+        return turns.due(pull.fragment, base_steps)
     if synchrony is not None and synchrony.anchor is not None and (core.waiting or not core.idle):
         due = max(synchrony.due(pull.ticket.round), core.first_contribution(pull.fragment))
         return min(due, core.steps) if core.waiting else due
@@ -130,6 +144,11 @@ def _answer(core: Core, pull: PullFragment) -> None:
     if core.idle and core.steps == base_steps:
         del core.pulls.wanted[pull.fragment]
         _decline(core, pull, "no step since its base")
+        return
+    ending = core.closing or core.leaving is not None
+    if core.turns is not None and not ending and pull.fragment not in core.asking:
+        del core.pulls.wanted[pull.fragment]
+        _decline(core, pull, "its turn is not due")
         return
     least_steps = _least_steps(core, pull)
     snapshot = core.pulls.answerable(pull.fragment, base=account.version, least_steps=least_steps)
@@ -144,8 +163,9 @@ def _answer(core: Core, pull: PullFragment) -> None:
         steps=snapshot.steps - base_steps,
         tokens=processed - account.base_tokens,
         processed_tokens=processed,
-        precision=core.settings.precision.value,
+        precision=precision_now(core).value,
         digest="",
+        acknowledge=core.adaptation is not None,
     )
     carries = core.settings.adoption is Adoption.DELAY_CORRECTED
     later = core.settings.feeds_back  # what is sent is not encoded yet (`take_encoded`)

@@ -14,13 +14,15 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from islands.actors.membership import MembershipState
-from islands.identities import Incarnation, Lease, Phase
+from islands.identities import TRAINING, FragmentIndex, Incarnation, Lease, Phase
 from islands.learner.account import Account
 from islands.learner.actions import Action, AllowSteps, PlanSnapshots
+from islands.learner.adaptation import Adaptation
 from islands.learner.gossip import Gossip, Stage
 from islands.learner.moments import Moments
 from islands.learner.pulls import Pulls
 from islands.learner.synchrony import Synchrony
+from islands.learner.turns import Turns
 from islands.messages.training import FragmentUpdate, Progress
 from islands.settings.run import RunSettings
 
@@ -59,9 +61,9 @@ class Core:
     compiled, `idle` that it stands still, `allowed` that this incarnation has been allowed a step,
     `closing` that the run ends, and `paused` that an operator paused it. `waiting` says that
     compute stands still only until a merge, `late` only until its next batch is read; `synchrony`
-    is None if learners never wait, `gossip` if a syncer merges. `order`
-    numbers the `AllowSteps` commands. `decided` holds the (epoch, round) of answers that were not
-    applied.
+    is None if learners wait for no round of the fleet, `turns` if they open none of their own,
+    `adaptation` if the precision is given, and `gossip` if a syncer merges. `order` numbers the
+    `AllowSteps` commands. `decided` holds the (epoch, round) of answers that were not applied.
     `offered` maps each fragment whose seed was sent over this link to epoch and attempt of the
     request. `now_s` is the time of the event being handled; `giving` counts the pieces of moments
     that peers wait for.
@@ -99,6 +101,8 @@ class Core:
     moments: Moments = field(default_factory=Moments)
     synchrony: Synchrony | None = None
     gossip: Gossip | None = None
+    adaptation: Adaptation | None = None
+    turns: Turns | None = None
     giving: int = 0
     now_s: float = 0.0
     actions: list[Action] = field(default_factory=list)
@@ -154,6 +158,8 @@ class Core:
         waits for is here, it may step on to where that is to be adopted.
         """
         synchrony = self.synchrony
+        if self.turns is not None:
+            return self.turns.until_steps(self.turns.due_all(self.accounts, self.origin_steps))
         if synchrony is None or synchrony.until_steps is None:
             return None
         oldest = synchrony.settled + 1
@@ -161,6 +167,14 @@ class Core:
         here = [one for one in self.adopting.get(fragment, []) if one.update.round == oldest]
         queued = [one.at_steps for one in here]
         return max(synchrony.until_steps, self.first_contribution(fragment), *queued)
+
+    @property
+    def asking(self) -> tuple[FragmentIndex, ...]:
+        """The fragments for which this learner asks for a round, as its turn is due."""
+        if self.turns is None or self.phase not in (*TRAINING, Phase.STARVED, Phase.PAUSED):
+            return ()
+        due = self.turns.due_all(self.accounts, self.origin_steps)
+        return self.turns.asking(due, self.steps)
 
     def under_way(self) -> set[int]:
         """Return the rounds of this syncer that were contributed to and have no fate yet."""
@@ -186,4 +200,5 @@ class Core:
             quota_tokens=self.quota_tokens,
             fragments=tuple(account.progress for account in self.accounts),
             leases=self.leases,
+            due=self.asking,
         )

@@ -309,9 +309,8 @@ class Engine:
             assert adopt.sent is not None, "what is merged was sent, and is kept until then"
             held = self.trainer.layout.fragments[fragment]
             settings = self._settings
-            precision = settings.precision
-            kept = precision if settings.feeds_back else precision.of_snapshots
-            sent = decode(adopt.sent, held.size, kept, held.averages)
+            kept = adopt.sent_precision or settings.precision.of_snapshots
+            sent = decode(adopt.sent, held.size, kept, held.averages, settings.top_k_share)
         lost = self._settings.feeds_back  # what the codec lost is in the local value, and stays
         if self._began_at[fragment] == self.steps and not lost:  # avoid rounding errors
             self.trainer.adopt(fragment, _value(adopt))

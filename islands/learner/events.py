@@ -20,15 +20,18 @@ from islands.messages.membership import (
 from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.training import (
     ContributionFate,
+    ContributionReceived,
     FinalRound,
     FragmentRequest,
     FragmentUpdate,
     LeaseGranted,
+    LinkProbe,
     Paused,
     PullFragment,
     Quarantined,
     Welcome,
 )
+from islands.settings.run import Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ SyncerMessage = (
     | LeaseGranted
     | PullFragment
     | ContributionFate
+    | ContributionReceived
+    | LinkProbe
     | FragmentRequest
     | FinalRound
     | Paused
@@ -92,6 +97,7 @@ class ContributionEncoded:
 
     ticket: Ticket
     fragment: FragmentIndex
+    precision: Precision
     payload: memoryview = field(compare=False, repr=False)
 
 

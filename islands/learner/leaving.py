@@ -31,6 +31,10 @@ def take_fate(core: Core, message: ContributionFate) -> None:
     if core.synchrony is not None:
         core.synchrony.settle(message.ticket.round, core.steps, core.under_way())
         allow(core)
+    sent = {one.ticket for one in core.accounts[message.fragment].sent}
+    if core.turns is not None and (message.ticket.epoch, message.ticket.round) in sent:
+        core.turns.refused(message.fragment, core.steps)
+        allow(core)
 
 
 def go_on_leaving(core: Core) -> None:

@@ -39,6 +39,8 @@ def take_syncer_link(core: Core, *, up: bool) -> None:
     """Forget requests of the old link, which the syncer repeats; send Hello over a new one."""
     core.membership.syncer_up = up
     core.pulls.link_changed()
+    if core.adaptation is not None:
+        core.adaptation.link_changed()
     core.offered.clear()
     _hello(core)
 
@@ -163,6 +165,8 @@ def _begin_anew(core: Core, *, sound: bool = True) -> None:
     core.leases, core.quota_tokens, core.allowed = (), 0, False
     if core.synchrony is not None:
         core.synchrony.end()
+    if core.turns is not None:
+        core.turns.end()
     core.allow_steps(0, ())
     core.accounts = [Account() for _ in core.accounts]
     core.adopting.clear()

@@ -17,6 +17,8 @@ from islands.identities import Incarnation, LearnerName, Phase, Role
 from islands.learner import gossiping
 from islands.learner.account import Account
 from islands.learner.actions import Action, Exit, ToSyncer
+from islands.learner.adaptation import Adaptation
+from islands.learner.adapting import take_measured
 from islands.learner.answering import (
     answer_pulls,
     take_copy,
@@ -81,10 +83,12 @@ from islands.learner.training import (
     take_grant,
     take_idle,
     take_paused,
+    take_quarantine,
     take_ready,
     take_step,
     take_update,
 )
+from islands.learner.turns import Turns
 from islands.messages.control import Drain
 from islands.messages.membership import (
     Evicted,
@@ -96,15 +100,17 @@ from islands.messages.membership import (
 )
 from islands.messages.training import (
     ContributionFate,
+    ContributionReceived,
     FinalRound,
     FragmentRequest,
     LeaseGranted,
+    LinkProbe,
     Paused,
     PullFragment,
     Quarantined,
     Welcome,
 )
-from islands.settings.run import LearnerWaits, RunSettings
+from islands.settings.run import LearnerWaits, RunSettings, Trigger
 
 
 class LearnerState:
@@ -116,6 +122,7 @@ class LearnerState:
         fingerprint: digest of the model's layout, which the supervisor compares with its own.
         fragments: P, the number of fragments in the plan.
         kept: moments that an earlier process of this name left on disk, if there are any.
+        adaptation: chooses the precision of contributions, where the settings leave it open.
     """
 
     def __init__(
@@ -125,6 +132,7 @@ class LearnerState:
         fingerprint: str,
         fragments: int,
         kept: CheckpointedMoments | None = None,
+        adaptation: Adaptation | None = None,
     ) -> None:
         """Start without an admission and without any published value."""
         self._core = Core(
@@ -135,6 +143,8 @@ class LearnerState:
             pulls=Pulls(fragments, settings.open_rounds_max(fragments)),
             synchrony=_synchrony(settings, fragments),
             gossip=(Gossip(Exchanges(settings, name, fragments)) if settings.gossip.on else None),
+            adaptation=adaptation,
+            turns=_turns(settings),
         )
 
     @property
@@ -298,8 +308,10 @@ class LearnerState:
                 end_with_run(core, reason)
             case ContributionFate():
                 take_fate(core, message)
+            case ContributionReceived() | LinkProbe():
+                take_measured(core, message)
             case Quarantined():
-                pass  # nothing to do here: it is the syncer that stops applying contributions
+                take_quarantine(core)
             case _:
                 assert_never(message)
 
@@ -314,7 +326,14 @@ class LearnerState:
 
 
 def _synchrony(settings: RunSettings, fragments: int) -> Synchrony | None:
-    """Return the schedule of a learner that waits for merges; None if it never waits."""
-    if settings.learner_waits is LearnerWaits.NEVER:
+    """Return the schedule of a learner that waits for the fleet's rounds; None if it does not."""
+    if settings.learner_waits is LearnerWaits.NEVER or settings.trigger is Trigger.LEARNER:
         return None
     return Synchrony(settings.interval_steps, fragments, settings.overlap_steps_max)
+
+
+def _turns(settings: RunSettings) -> Turns | None:
+    """Return the turns of a learner that opens rounds of its own; None if it opens none."""
+    if settings.trigger is not Trigger.LEARNER:
+        return None
+    return Turns(settings.interval_steps, settings.learner_waits is LearnerWaits.AT_TAU)

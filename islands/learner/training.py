@@ -84,9 +84,14 @@ def take_step(core: Core, event: StepFinished) -> None:
     core.idle, core.waiting, core.late = False, False, False
     core.step_time_s = event.step_time_s
     core.pulls.stepped()
+    if core.adaptation is not None:
+        core.adaptation.stepped(event.step_time_s)
     _take_positions(core, event.leases)
     interval = core.settings.report_interval_steps(core.fragments)
     core.report_due |= core.steps - core.reported_steps >= interval
+    if core.turns is not None:
+        due = core.turns.due_all(core.accounts, core.origin_steps)
+        core.report_due |= core.steps in due
 
 
 def take_idle(core: Core, event: Idled) -> None:
@@ -135,13 +140,15 @@ def take_update(core: Core, event: UpdateArrived) -> None:
     account = core.accounts[update.fragment]
     mixes = core.settings.adoption is Adoption.MIX and account.version is not None
     carry = corrected and account.can_carry(update.merged)
+    sent = account.sent_of(update.merged) if carry else None
     core.actions.append(
         AdoptValue(
             *(update.fragment, update.version, update.clock, update.epoch, core.incarnation),
             payload=event.payload,
             carry=carry,
             merged=update.merged,
-            sent=account.payload_of(update.merged) if carry else None,
+            sent=None if sent is None else sent.payload,
+            sent_precision=None if sent is None else sent.precision,
             local_share=core.settings.local_share if mixes else 0.0,
             at_steps=at_steps,
         )
@@ -212,9 +219,18 @@ def take_adoption(core: Core, event: ValueAdopted) -> None:
         steps, tokens = event.steps - core.origin_steps, event.tokens - core.origin_tokens
         account.adopt(adopted[0], steps=steps, tokens=tokens)
     core.report_due |= whole or core.phase is not Phase.HEALING
+    if core.turns is not None:
+        core.turns.adopted(event.fragment, adopted[0].interval_steps)
     if core.synchrony is not None:
         core.synchrony.settle(adopted[0].round, core.steps, core.under_way())
-    if not whole or core.synchrony is not None:
+    if not whole or core.synchrony is not None or core.turns is not None:
+        allow(core)
+
+
+def take_quarantine(core: Core) -> None:
+    """Wait for no value any more: the syncer applies no contribution of this incarnation."""
+    if core.turns is not None:
+        core.turns.quarantined = True
         allow(core)
 
 

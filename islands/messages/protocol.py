@@ -20,12 +20,14 @@ from islands.messages.training import (
     Contribution,
     ContributionDeclined,
     ContributionFate,
+    ContributionReceived,
     FinalRound,
     FragmentRequest,
     FragmentSeed,
     FragmentUpdate,
     Hello,
     LeaseGranted,
+    LinkProbe,
     Paused,
     Progress,
     PullFragment,
@@ -33,7 +35,7 @@ from islands.messages.training import (
     Welcome,
 )
 
-PROTOCOL = 4
+PROTOCOL = 5
 
 MESSAGE_TYPES: tuple[type, ...] = (
     Join,
@@ -53,6 +55,8 @@ MESSAGE_TYPES: tuple[type, ...] = (
     Contribution,
     ContributionDeclined,
     ContributionFate,
+    ContributionReceived,
+    LinkProbe,
     FragmentUpdate,
     FragmentRequest,
     FragmentSeed,

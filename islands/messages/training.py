@@ -36,7 +36,11 @@ class FragmentProgress(Compact, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A learner's cumulative report; `step_time_s` is of its last steps, without compilation."""
+    """A learner's cumulative report; `step_time_s` is of its last steps, without compilation.
+
+    `due` names the fragments for which it asks for a round, as it has done its steps
+    (`trigger: learner`).
+    """
 
     name: LearnerName
     incarnation: Incarnation
@@ -48,6 +52,7 @@ class Progress:
     quota_tokens: int
     fragments: tuple[FragmentProgress, ...]
     leases: tuple[Lease, ...]
+    due: tuple[FragmentIndex, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,8 @@ class Contribution:
     """Answer to one pull; payload: base − local value, flat, in `precision`.
 
     `steps` and `tokens` are those done since `base` was adopted, up to the step boundary at which
-    the value was taken; `processed_tokens` is the incarnation's total at that boundary.
+    the value was taken; `processed_tokens` is the incarnation's total at that boundary. With
+    `acknowledge` the sender asks to be told when the last byte has arrived.
     """
 
     ticket: Ticket
@@ -121,6 +127,21 @@ class Contribution:
     processed_tokens: int
     precision: str
     digest: str
+    acknowledge: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ContributionReceived:
+    """The whole contribution has arrived at the syncer; this says nothing of its fate."""
+
+    ticket: Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class LinkProbe:
+    """Learner → syncer, which sends it back at once: so the learner measures the latency."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +175,22 @@ class Merged(Compact, frozen=True):
     tokens: int
 
 
+class IncrementsSince(Compact, frozen=True):
+    """An update's payload is increments: one per version from `base` on, encoded in `precision`."""
+
+    base: Version
+    precision: str
+
+
 @dataclass(frozen=True, slots=True)
 class FragmentUpdate:
-    """A committed version; payload: the published value, flat float32.
+    """A committed version; payload: the published value, flat float32, or increments to it.
 
     `round` is the round that made it (−1 for version 0): every ticket of an earlier or equal round
     has its fate. `merged` is the receiver's newest merged contribution to this fragment, if any.
-    `clock` is the learning-rate clock in steps.
+    `clock` is the learning-rate clock in steps. `interval_steps` is the receiver's H from this
+    value on; 0 = that of the run's settings. `since` is given if increments are sent; `digest` is
+    that of the whole value either way.
     """
 
     epoch: int
@@ -170,6 +200,8 @@ class FragmentUpdate:
     digest: str
     clock: float
     merged: Merged | None
+    interval_steps: int = 0
+    since: IncrementsSince | None = None
 
 
 @dataclass(frozen=True, slots=True)

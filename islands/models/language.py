@@ -13,6 +13,7 @@ import numpy as np
 import optax
 from flax import nnx
 from jaxtyping import Array, Float, Integer, PRNGKeyArray, PyTree
+from numpy.typing import NDArray
 
 from islands.data.windows import TokenBatch
 from islands.errors import SettingsError
@@ -22,7 +23,7 @@ BYTE_VALUES = 256
 """The vocabulary of bytes."""
 
 PIECE_BYTES = 16
-"""Bytes that are sampled in one call, so that a reader sees them as they come."""
+"""Tokens, mostly bytes, that are sampled in one call, so that a reader sees them as they come."""
 
 
 @partial(jax.jit, static_argnums=0)
@@ -125,8 +126,26 @@ def sample(
         raise SettingsError(
             f"vocabulary is {config.vocabulary}; to sample bytes, it must be at most {BYTE_VALUES}"
         )
+    given = np.frombuffer(prompt, np.uint8).astype(np.int32)
+    for piece in sample_tokens(
+        config, params, given, count, context=context, temperature=temperature, seed=seed
+    ):
+        yield piece.astype(np.uint8).tobytes()
+
+
+def sample_tokens(
+    config: DecoderConfig,
+    params: PyTree,
+    prompt: NDArray[np.int32],
+    count: int,
+    *,
+    context: int = 128,
+    temperature: float = 0.8,
+    seed: int = 0,
+) -> Iterator[NDArray[np.int32]]:
+    """Continue a prompt with sampled tokens, `PIECE_BYTES` at a time; see `sample`."""
     key = jax.random.key(seed)
-    text = np.frombuffer(prompt, np.uint8)[-context:].astype(np.int32)
+    text = prompt[-context:]
     for done in range(0, count, PIECE_BYTES):
         tokens = np.zeros(context + PIECE_BYTES, np.int32)
         tokens[: len(text)] = text
@@ -135,7 +154,7 @@ def sample(
         )
         found = np.asarray(filled)
         end = len(text) + min(PIECE_BYTES, count - done)
-        yield found[len(text) : end].astype(np.uint8).tobytes()
+        yield found[len(text) : end]
         text = found[:end][-context:]
 
 

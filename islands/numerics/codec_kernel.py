@@ -35,8 +35,8 @@ _Loop = TypeVar("_Loop", bound=Callable[..., object])
 BLOCK = 256  # elements that share a scale
 
 _LEAST = np.uint32(0x00800000)  # bits of 2⁻¹²⁶, the smallest normal number
-_INFINITE = np.uint32(0x7F800000)
-_MAGNITUDE = np.uint32(0x7FFFFFFF)
+INFINITE = np.uint32(0x7F800000)
+MAGNITUDE = np.uint32(0x7FFFFFFF)
 _NAN_SCALE = np.uint16(0x7FC0)
 _LARGEST_SCALE = np.uint16(0x7F7F)  # the largest finite bfloat16
 _LARGEST_INT8_SCALE = np.uint16(0x7C01)  # the largest bfloat16 whose 127-fold is finite
@@ -44,10 +44,12 @@ _INT8_CODES = np.float32(127)
 _ROUND = np.float32(12582912)  # 1.5·2²³: adding it rounds to an integer, ties to even
 
 _COMPILER: Compiler = types
-_BYTES = _COMPILER.Array(_COMPILER.uint8, 1, "C")
+BYTES = _COMPILER.Array(_COMPILER.uint8, 1, "C")
+COUNT = _COMPILER.int64
 _SIGNED = _COMPILER.Array(_COMPILER.int8, 1, "C")
-_SCALES = _COMPILER.Array(_COMPILER.uint16, 1, "C")
+SCALES = _COMPILER.Array(_COMPILER.uint16, 1, "C")
 _FLOATS = _COMPILER.Array(_COMPILER.float32, 1, "C")
+_BITS = _COMPILER.Array(_COMPILER.uint32, 1, "C")
 
 
 def _given(kind: Compiler) -> Compiler:
@@ -55,13 +57,13 @@ def _given(kind: Compiler) -> Compiler:
     return _COMPILER.Array(kind, 1, "C", readonly=True)
 
 
-_FLOATS_GIVEN = _given(_COMPILER.float32)
+FLOATS_GIVEN = _given(_COMPILER.float32)
 _BYTES_GIVEN = _given(_COMPILER.uint8)
 _SIGNED_GIVEN = _given(_COMPILER.int8)
 _SCALES_GIVEN = _given(_COMPILER.uint16)
 
 
-def _compiled(*signature: Compiler, fastmath: bool | set[str] = False) -> Callable[[_Loop], _Loop]:
+def compiled(*signature: Compiler, fastmath: bool | set[str] = False) -> Callable[[_Loop], _Loop]:
     """Compile for this signature, and cache the machine code beside this file."""
     compiler: Compiler = njit
     given = [_COMPILER.void(*signature)] if signature else []
@@ -76,17 +78,17 @@ def _compiled(*signature: Compiler, fastmath: bool | set[str] = False) -> Callab
     return compile_
 
 
-@_compiled()
-def _largest_bits(bits: BitsArray) -> np.uint32:
-    """Return the bits of the largest magnitude; `_INFINITE` or more if one is not finite."""
+@compiled()
+def largest_bits(bits: BitsArray) -> np.uint32:
+    """Return the bits of the largest magnitude; `INFINITE` or more if one is not finite."""
     largest = np.uint32(0)
     for k in range(bits.size):
-        magnitude = bits[k] & _MAGNITUDE
+        magnitude = bits[k] & MAGNITUDE
         largest = max(largest, magnitude)
     return largest
 
 
-@_compiled()
+@compiled()
 def _rounded(bits: np.uint32, largest: np.uint16) -> np.uint16:
     """Round a positive finite float32 to bfloat16, ties to even, at most `largest`."""
     if bits < _LEAST:
@@ -95,7 +97,7 @@ def _rounded(bits: np.uint32, largest: np.uint16) -> np.uint16:
     return min(np.uint16((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)), largest)
 
 
-@_compiled()
+@compiled()
 def _float_of(bits: np.uint32) -> np.float32:
     """Return the float32 with these bits."""
     one = np.empty(1, np.uint32)
@@ -104,13 +106,13 @@ def _float_of(bits: np.uint32) -> np.float32:
     return found
 
 
-@_compiled()
+@compiled()
 def _widened(scale: np.uint16) -> np.float32:
     """Return a bfloat16 as float32."""
     return _float_of(np.uint32(scale) << np.uint32(16))
 
 
-@_compiled()
+@compiled()
 def _bits_of(number: np.float32) -> np.uint32:
     """Return the bits of a float32."""
     one = np.empty(1, np.float32)
@@ -122,7 +124,7 @@ def _bits_of(number: np.float32) -> np.uint32:
 # --- int8 -------------------------------------------------------------------------------------
 
 
-@_compiled(_FLOATS_GIVEN, _SIGNED, _SCALES)
+@compiled(FLOATS_GIVEN, _SIGNED, SCALES)
 def encode_int8(values: FloatArray, codes: SignedByteArray, scales: ScaleArray) -> None:
     """Write round(x / scale) in −127…127, scale = largest magnitude of the block / 127."""
     bits = values.view(np.uint32)
@@ -130,8 +132,8 @@ def encode_int8(values: FloatArray, codes: SignedByteArray, scales: ScaleArray) 
         start = block * BLOCK
         stop = min(start + BLOCK, values.size)
         x, code = values[start:stop], codes[start:stop]
-        largest = _largest_bits(bits[start:stop])
-        if largest >= _INFINITE:
+        largest = largest_bits(bits[start:stop])
+        if largest >= INFINITE:
             scales[block] = _NAN_SCALE
         else:
             largest_scale = _bits_of(_float_of(largest) / _INT8_CODES)
@@ -147,7 +149,7 @@ def encode_int8(values: FloatArray, codes: SignedByteArray, scales: ScaleArray) 
             code[k] = np.int8(np.int32(rounded))
 
 
-@_compiled(_SIGNED_GIVEN, _SCALES_GIVEN, _FLOATS)
+@compiled(_SIGNED_GIVEN, _SCALES_GIVEN, _FLOATS)
 def decode_int8(codes: SignedByteArray, scales: ScaleArray, values: FloatArray) -> None:
     """Write code · scale, which is exact: 8 bits times 7 bits."""
     for block in range(scales.size):
@@ -162,13 +164,13 @@ def decode_int8(codes: SignedByteArray, scales: ScaleArray, values: FloatArray) 
 # --- fp4 --------------------------------------------------------------------------------------
 
 
-@_compiled()
+@compiled()
 def _middle(scale: np.float32, share: np.float32) -> np.int32:
     """Return the bits of a share of the scale, but at least those of 2⁻¹²⁶."""
     return np.int32(max(_bits_of(scale * share), _LEAST))
 
 
-@_compiled()
+@compiled()
 def _fp4_codes(bits: BitsArray, scale: np.float32, code: ByteArray) -> None:
     """Write the codes of a block: how many midpoints between levels are at most |x|, and a sign."""
     a = _middle(scale, np.float32(0.0078125))
@@ -179,14 +181,14 @@ def _fp4_codes(bits: BitsArray, scale: np.float32, code: ByteArray) -> None:
     f = _middle(scale, np.float32(0.375))
     g = _middle(scale, np.float32(0.75))
     for k in range(bits.size):
-        x = np.int32(bits[k] & _MAGNITUDE)
+        x = np.int32(bits[k] & MAGNITUDE)
         index = np.int32(x >= a) + np.int32(x >= b) + np.int32(x >= c) + np.int32(x >= d)
         index += np.int32(x >= e) + np.int32(x >= f) + np.int32(x >= g)
         sign = np.int32((bits[k] >> np.uint32(28)) & np.uint32(8))
         code[k] = np.uint8(index | sign)
 
 
-@_compiled(_FLOATS_GIVEN, _BYTES, _SCALES)
+@compiled(FLOATS_GIVEN, BYTES, SCALES)
 def encode_fp4(values: FloatArray, codes: ByteArray, scales: ScaleArray) -> None:
     """Write a sign and the index of the nearest of 0 and 2⁻⁶…2⁰ times the block's scale."""
     bits = values.view(np.uint32)
@@ -195,8 +197,8 @@ def encode_fp4(values: FloatArray, codes: ByteArray, scales: ScaleArray) -> None
         start = block * BLOCK
         stop = min(start + BLOCK, values.size)
         part = bits[start:stop]
-        largest = _largest_bits(part)
-        scales[block] = _NAN_SCALE if largest >= _INFINITE else _rounded(largest, _LARGEST_SCALE)
+        largest = largest_bits(part)
+        scales[block] = _NAN_SCALE if largest >= INFINITE else _rounded(largest, _LARGEST_SCALE)
         code[:] = 0
         if scales[block] != 0 and scales[block] != _NAN_SCALE:
             _fp4_codes(part, _widened(scales[block]), code)
@@ -206,7 +208,7 @@ def encode_fp4(values: FloatArray, codes: ByteArray, scales: ScaleArray) -> None
             packed[k] = code[k] | (second[k] << np.uint8(4))
 
 
-@_compiled(_BYTES_GIVEN, _SCALES_GIVEN, _FLOATS)
+@compiled(_BYTES_GIVEN, _SCALES_GIVEN, _FLOATS)
 def decode_fp4(codes: ByteArray, scales: ScaleArray, values: FloatArray) -> None:
     """Write the value of each code; it is exact, since all shares are powers of two."""
     table = np.zeros(16, np.float32)
@@ -232,7 +234,7 @@ def decode_fp4(codes: ByteArray, scales: ScaleArray, values: FloatArray) -> None
 # --- two bits ---------------------------------------------------------------------------------
 
 
-@_compiled(fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _squares(values: FloatArray) -> float:
     """Return Σ x² of one block."""
     total = 0.0
@@ -241,7 +243,7 @@ def _squares(values: FloatArray) -> float:
     return total
 
 
-@_compiled(fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _sums(values: FloatArray, limit: np.float32) -> tuple[float, float, np.int32]:
     """Return Σ|x| of the small and of the large elements of a block, and how many are large."""
     small = 0.0
@@ -256,7 +258,23 @@ def _sums(values: FloatArray, limit: np.float32) -> tuple[float, float, np.int32
     return small, large, count
 
 
-@_compiled(_FLOATS_GIVEN, _BYTES, _SCALES)
+@compiled()
+def two_bit_scales(x: FloatArray, bits: BitsArray, scales: ScaleArray) -> np.float32:
+    """Write both scales of a block of values, and return the limit above which one is large."""
+    scales[0] = scales[1] = _NAN_SCALE
+    if largest_bits(bits) >= INFINITE:
+        return np.float32(0)
+    limit = np.float32(np.sqrt(_squares(x) / x.size))
+    small, large, count = _sums(x, limit)
+    rest = np.int32(x.size) - count
+    low = np.float32(small / rest) if rest > 0 else np.float32(0)
+    high = np.float32(large / count) if count > 0 else np.float32(0)
+    scales[0] = _rounded(_bits_of(low), _LARGEST_SCALE)
+    scales[1] = _rounded(_bits_of(high), _LARGEST_SCALE)
+    return limit
+
+
+@compiled(FLOATS_GIVEN, BYTES, SCALES)
 def encode_two_bit(values: FloatArray, codes: ByteArray, scales: ScaleArray) -> None:
     """Write a sign and whether |x| exceeds the block's root mean square; scales are two means."""
     bits = values.view(np.uint32)
@@ -264,16 +282,8 @@ def encode_two_bit(values: FloatArray, codes: ByteArray, scales: ScaleArray) -> 
     for block in range(scales.size // 2):
         start = block * BLOCK
         stop = min(start + BLOCK, values.size)
-        x, part, limit = values[start:stop], bits[start:stop], np.float32(0)
-        scales[2 * block] = scales[2 * block + 1] = _NAN_SCALE
-        if _largest_bits(part) < _INFINITE:
-            limit = np.float32(np.sqrt(_squares(x) / x.size))
-            small, large, count = _sums(x, limit)
-            rest = np.int32(x.size) - count
-            low = np.float32(small / rest) if rest > 0 else np.float32(0)
-            high = np.float32(large / count) if count > 0 else np.float32(0)
-            scales[2 * block] = _rounded(_bits_of(low), _LARGEST_SCALE)
-            scales[2 * block + 1] = _rounded(_bits_of(high), _LARGEST_SCALE)
+        x, part = values[start:stop], bits[start:stop]
+        limit = two_bit_scales(x, part, scales[2 * block : 2 * block + 2])
         code[:] = 0
         for k in range(x.size):
             sign = np.int32((part[k] >> np.uint32(30)) & np.uint32(2))
@@ -286,7 +296,7 @@ def encode_two_bit(values: FloatArray, codes: ByteArray, scales: ScaleArray) -> 
             packed[k] = code[k] | (second[k] << np.uint8(2)) | upper
 
 
-@_compiled(_BYTES_GIVEN, _SCALES_GIVEN, _FLOATS)
+@compiled(_BYTES_GIVEN, _SCALES_GIVEN, _FLOATS)
 def decode_two_bit(codes: ByteArray, scales: ScaleArray, values: FloatArray) -> None:
     """Write ± the mean that each code names."""
     table = np.zeros(4, np.float32)
@@ -304,3 +314,27 @@ def decode_two_bit(codes: ByteArray, scales: ScaleArray, values: FloatArray) -> 
             ]
             for k in range(x.size):
                 x[k] = table[(packed[k] >> np.uint8(2 * quarter)) & np.uint8(3)]
+
+
+# --- increments -------------------------------------------------------------------------------
+
+
+@compiled(FLOATS_GIVEN, _FLOATS, _BITS)
+def add_flushed(published: FloatArray, values: FloatArray, largest: BitsArray) -> None:
+    """Add published values to increments, in place; what is below 2⁻¹²⁶ counts as zero.
+
+    That is true of terms and sums. `largest` is given the bits of the largest magnitude of all
+    sums: `_INFINITE` or more if one is not finite.
+    """
+    least = _float_of(_LEAST)
+    none = np.float32(0)
+    bits = values.view(np.uint32)
+    for start in range(0, values.size, BLOCK):
+        stop = min(start + BLOCK, values.size)
+        x, y = published[start:stop], values[start:stop]
+        for k in range(y.size):
+            first = none if abs(x[k]) < least else x[k]
+            second = none if abs(y[k]) < least else y[k]
+            both = first + second
+            y[k] = none if abs(both) < least else both
+        largest[0] = max(largest[0], largest_bits(bits[start:stop]))

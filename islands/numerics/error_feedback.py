@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.numerics.quantize import Ranges, decode, encode
-from islands.settings.run import Precision
+from islands.settings.run import TOP_K_SHARE, Precision
 
 OPEN_MAX = 2
 """Contributions to a fragment whose losses are kept; older ones can hardly be applied any more."""
@@ -52,32 +52,47 @@ class ErrorFeedback:
         precision: how contributions are encoded.
         keeps: whether to keep residuals; otherwise contributions are only encoded.
         exact: by fragment, the ranges that are not encoded (`quantize.encode`); none by default.
+        share: of the elements that `top_k` sends.
     """
 
     def __init__(
-        self, precision: Precision, *, keeps: bool, exact: Sequence[Ranges] | None = None
+        self,
+        precision: Precision,
+        *,
+        keeps: bool,
+        exact: Sequence[Ranges] | None = None,
+        share: float = TOP_K_SHARE,
     ) -> None:
         """Start without residuals."""
         self._precision = precision
         self._keeps = keeps
         self._exact = exact
+        self._share = share
         self._fragments: dict[int, _Fragment] = {}
 
-    def encoded(self, fragment: int, ticket: Ticket, contribution: memoryview) -> memoryview:
+    def encoded(
+        self,
+        fragment: int,
+        ticket: Ticket,
+        contribution: memoryview,
+        precision: Precision | None = None,
+    ) -> memoryview:
         """Encode a contribution (float32) for the wire, with the fragment's residual.
 
-        If the ticket was answered before, that answer is void.
+        If the ticket was answered before, that answer is void. A residual is in float32, so each
+        contribution may have a precision of its own; by default all have that of this object.
         """
+        precision = precision or self._precision
         values = np.frombuffer(contribution, np.float32)
         exact = () if self._exact is None else self._exact[fragment]
         if not self._keeps:
-            return encode(values, self._precision, exact).data.toreadonly()
+            return encode(values, precision, exact, self._share).data.toreadonly()
         kept = self._fragments.setdefault(fragment, _Fragment())
         kept.open.pop(ticket, None)
         wanted = values if kept.residual is None else values + kept.residual
-        sent = encode(wanted, self._precision, exact)
+        sent = encode(wanted, precision, exact, self._share)
         with np.errstate(invalid="ignore"):  # what is not finite is refused, and so never applied
-            lost = wanted - decode(sent, wanted.size, self._precision, exact)
+            lost = wanted - decode(sent, wanted.size, precision, exact, self._share)
         kept.open[ticket] = kept.residual, lost
         while len(kept.open) > OPEN_MAX:
             del kept.open[min(kept.open)]

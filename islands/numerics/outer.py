@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from islands.errors import InvariantError
 from islands.layout.leaves import Unit
 from islands.numerics.merge import combine, merge_and_step
+from islands.numerics.momentum_correction import corrected
 from islands.numerics.norms import Measured, measure
 from islands.numerics.outer_course import Course
 from islands.numerics.trimmed import combine_trimmed
@@ -69,6 +70,7 @@ def merge_with(
     units: Sequence[Unit],
     *,
     trim: float | None = None,
+    correct: bool = False,
     out: tuple[Flat, Flat] | None = None,
 ) -> OuterStep:
     """Merge contributions and step with any optimizer; `Sgd` takes the fused path.
@@ -82,6 +84,7 @@ def merge_with(
         units: See there.
         trim: Merge by trimmed mean of this share (`islands.numerics.trimmed`), whatever weights and
             rules of units are; by the rules of units if None.
+        correct: Damp what opposes the momentum first (`islands.numerics.momentum_correction`).
         out: See there; `Sgd` writes value and momentum into it, others make new arrays.
 
     Returns:
@@ -92,6 +95,9 @@ def merge_with(
     """
     measured = [one if isinstance(one, Measured) else measure(one, units) for one in contributions]
     norms = tuple(one.norm for one in measured)
+    if correct:
+        before = np.asarray(state["momentum"], np.float32)
+        measured = [corrected(one, before, units) for one in measured]
     if trim is not None and len(measured) > 1:  # from here on as if that were one contribution
         measured = [measure(combine_trimmed(measured, units, trim), units)]
         weights = [1.0]

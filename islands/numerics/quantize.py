@@ -2,13 +2,15 @@
 
 A quantizer is a pair of pure functions with a size. Each encodes a whole fragment into one flat
 buffer of bytes, codes first and then whatever scales or indices its format needs, so a new format
-is a new entry of `QUANTIZERS` and nothing else changes. `block_codecs` defines the lossy ones.
+is a new entry of `QUANTIZERS` and nothing else changes. `block_codecs` defines the lossy ones, and
+`top_k` the sparse one.
 
 Bytes are little-endian, as every accelerator host is.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 import ml_dtypes
@@ -16,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.errors import InvariantError
-from islands.numerics import block_codecs
+from islands.numerics import block_codecs, top_k
 from islands.numerics.types import Bytes, Flat
-from islands.settings.run import Precision
+from islands.settings.run import TOP_K_SHARE, Precision
 
 # Shapes are checked under test (jaxtyping).
 
@@ -40,7 +42,9 @@ class Quantizer:
     size_bytes: Callable[[int], int]
 
 
-def encode(values: Flat, precision: Precision | str, exact: Ranges = ()) -> Bytes:
+def encode(
+    values: Flat, precision: Precision | str, exact: Ranges = (), share: float = TOP_K_SHARE
+) -> Bytes:
     """Encode a fragment for the wire.
 
     bfloat16 keeps 8 bits of mantissa: round to nearest, ties to even, so the relative error is at
@@ -49,14 +53,15 @@ def encode(values: Flat, precision: Precision | str, exact: Ranges = ()) -> Byte
 
     Args:
         values: float32.
-        precision: One of `Precision`, by member or by name.
+        precision: One of `QUANTIZERS`, by member or by name.
         exact: Ranges, from and to, that follow the codes as float32 where the format is encoded on
             the host: running averages, of which a variance must not become negative.
+        share: Of the elements that `top_k` sends; nothing to the other formats.
 
     Returns:
         A flat buffer of `size_bytes(n, precision)`; a view of `values` where nothing changes.
     """
-    quantizer = QUANTIZERS[Precision(precision)]
+    quantizer = _quantizer(precision, share)
     if not (exact and Precision(precision).on_host):
         return quantizer.encode(values)
     coded = _outside(values.size, exact)
@@ -69,6 +74,7 @@ def decode(
     size: int,
     precision: Precision | str,
     exact: Ranges = (),
+    share: float = TOP_K_SHARE,
 ) -> Flat:
     """Decode a fragment from the wire; exact for every format, whose values are all float32.
 
@@ -77,6 +83,7 @@ def decode(
         size: Number of elements, from the receiver's own layout.
         precision: See `encode`.
         exact: See `encode`.
+        share: See `encode`.
 
     Returns:
         float32 values; a read-only view of the buffer where nothing changes.
@@ -84,10 +91,11 @@ def decode(
     Raises:
         InvariantError: The buffer's length is not that of `size` elements. Check the schema of
             data from outside before calling this.
+        MalformedError: The length is right, and what it holds is not (`top_k`): refuse its sender.
     """
-    quantizer = QUANTIZERS[Precision(precision)]
+    quantizer = _quantizer(precision, share)
     codes = np.frombuffer(buffer, np.uint8)
-    if codes.size != size_bytes(size, precision, exact):
+    if codes.size != size_bytes(size, precision, exact, share):
         raise InvariantError(f"{codes.size} bytes are not {size} elements in {precision}")
     if not (exact and Precision(precision).on_host):
         return quantizer.decode(codes, size)
@@ -98,10 +106,25 @@ def decode(
     return values
 
 
-def size_bytes(size: int, precision: Precision | str, exact: Ranges = ()) -> int:
+def size_bytes(
+    size: int, precision: Precision | str, exact: Ranges = (), share: float = TOP_K_SHARE
+) -> int:
     """Return the length of the encoding of `size` elements, in bytes."""
     kept = _elements(exact) if Precision(precision).on_host else 0
-    return QUANTIZERS[Precision(precision)].size_bytes(size - kept) + 4 * kept
+    return _quantizer(precision, share).size_bytes(size - kept) + 4 * kept
+
+
+def _quantizer(precision: Precision | str, share: float) -> Quantizer:
+    known = Precision(precision)
+    return _sparse(share) if known is Precision.TOP_K else QUANTIZERS[known]
+
+
+def _sparse(share: float) -> Quantizer:
+    return Quantizer(
+        partial(top_k.encode_top_k, share=share),
+        partial(top_k.decode_top_k, share=share),
+        partial(top_k.top_k_bytes, share=share),
+    )
 
 
 def _elements(exact: Ranges) -> int:
@@ -117,12 +140,13 @@ def _outside(size: int, exact: Ranges) -> NDArray[np.bool_]:
 
 
 def warm_up(precision: Precision) -> None:
-    """Load or compile the loops of a format, so that no contribution waits for it.
+    """Load or compile the loops of a format, or of all, so that no contribution waits for it.
 
     Compiling takes some seconds, once per installation, and then half a second. Call it from a
     worker thread.
     """
-    decode(encode(np.zeros(1, np.float32), precision), 1, precision)
+    for format_ in QUANTIZERS if precision is Precision.ADAPTIVE else (precision,):
+        decode(encode(np.zeros(1, np.float32), format_), 1, format_)
 
 
 def _encode_float32(values: Flat) -> Bytes:
@@ -157,5 +181,6 @@ QUANTIZERS: Mapping[Precision, Quantizer] = MappingProxyType(
         Precision.TWO_BIT: Quantizer(
             block_codecs.encode_two_bit, block_codecs.decode_two_bit, block_codecs.two_bit_bytes
         ),
+        Precision.TOP_K: _sparse(TOP_K_SHARE),
     }
 )

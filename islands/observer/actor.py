@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.actors.ports import Worker
-from islands.actors.role_actor import Context, RoleActor, published_value
+from islands.actors.published_values import PublishedValues, Taken
+from islands.actors.role_actor import Context, RoleActor
 from islands.errors import IslandsError, RefusedError
 from islands.messages.membership import Evicted, HeartbeatAck, Joined, Refused, Stop
 from islands.messages.training import FragmentUpdate, Welcome
@@ -31,9 +32,8 @@ from islands.observer.events import (
     UpdateArrived,
 )
 from islands.observer.state import ObserverState
-from islands.tape.process_entries import EvaluationFailed
+from islands.tape.process_entries import EvaluationFailed, UpdateRefused
 from islands.training.evaluation import EvaluateValues, Figures, attempt
-from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
 from messaging.links.link import Link
@@ -45,7 +45,7 @@ class ObserverActor(RoleActor[Event]):
     Args:
         name: the observer's name, unique in the run.
         context: settings, layout, network and tape of the run.
-        worker: computes digests off the event loop.
+        worker: takes in updates off the event loop.
         evaluator: runs evaluations. It is another worker, since an evaluation may take minutes in
             which values arrive: each is checked at once, and replaces the one before it.
         evaluate: computes a model's figures from one flat value per fragment.
@@ -90,6 +90,7 @@ class ObserverActor(RoleActor[Event]):
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
         self._values: dict[int, NDArray[np.float32]] = {}
+        self._published = PublishedValues(layout, context.settings.update_precision)
 
     async def on_start(self) -> None:
         """Dial the supervisor, and schedule the first heartbeat."""
@@ -179,11 +180,15 @@ class ObserverActor(RoleActor[Event]):
             self.post(MessageArrived(body))
 
     def _check(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
-        value = published_value(self.context.layout, update, payload)
-        if value is None:
+        malformed = self._published.malformed(update, payload)
+        if malformed is not None:
+            self.record(UpdateRefused(update.fragment, str(update.version), malformed))
             return
 
-        def arrive(computed: str) -> None:
-            self.post(UpdateArrived(update, computed == update.digest, value))
+        def arrive(taken: Taken) -> None:
+            if taken.refused:
+                told = UpdateRefused(update.fragment, str(update.version), taken.refused)
+                self.record(told)
+            self.post(UpdateArrived(update, taken.intact, taken.value))
 
-        self._worker.submit(lambda: digest(value), arrive)
+        self._worker.submit(lambda: self._published.take(update, payload), arrive)

@@ -80,3 +80,18 @@ def why_unsupported(
                 f"{row.because}; use {' or '.join(allowed)}"
             )
     return None
+
+
+def why_lossy(adoption: Adoption, *, error_feedback: bool) -> str | None:
+    """Say why what a sparse contribution leaves out would never be sent; None if it will be."""
+    if not error_feedback:
+        return (
+            "error_feedback is false, so what is not among the largest values would never be sent; "
+            "set it, or use another precision"
+        )
+    if adoption is Adoption.MIX:
+        return (
+            "adoption is mix, which keeps but a share of what was not sent; use "
+            f"{Adoption.OVERWRITE} or {Adoption.DELAY_CORRECTED}"
+        )
+    return None

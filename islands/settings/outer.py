@@ -18,6 +18,7 @@ TAKEN_BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "momentum_warmup": (SGD,),
         "restart_every": (SGD,),
         "delay_merges": (DELAYED_NESTEROV,),
+        "correction": (SGD, DELAYED_NESTEROV),
         "arguments": (OPTAX,),
     }
 )
@@ -36,6 +37,13 @@ class OuterSchedule(StrEnum):
 
     CONSTANT = "constant"
     LINEAR = "linear"
+    COSINE = "cosine"
+
+
+class Correction(StrEnum):
+    """What is done with a contribution that points against the momentum."""
+
+    NONE = "none"
     COSINE = "cosine"
 
 
@@ -64,6 +72,9 @@ class OuterSettings:
         final_learning_rate_share: floor of the schedule as share of η.
         delay_merges: N of `delayed_nesterov`: merges of a fragment whose directions enter the
             momentum together, such as the number of learners.
+        correction: what is done before a merge with a contribution that points against the
+            momentum: nothing (`none`), or the opposing part of each tensor is damped (`cosine`),
+            the more the more it opposes, for unlike data and old bases.
     """
 
     learning_rate: float = 1.0
@@ -77,6 +88,7 @@ class OuterSettings:
     schedule_merges: int | None = None
     final_learning_rate_share: float = 0.1
     delay_merges: int | None = None
+    correction: Correction = Correction.NONE
 
     @property
     def kind(self) -> str:
@@ -114,6 +126,11 @@ def check_outer(outer: OuterSettings) -> None:
             "fragment that enter the momentum together, such as the number of learners"
         )
     _check_taken(outer)
+    if outer.correction is not Correction.NONE and outer.momentum == 0:
+        raise SettingsError(
+            f"outer.correction is {outer.correction}; it needs an outer.momentum above 0, with "
+            "which contributions are compared"
+        )
 
 
 def _check_taken(outer: OuterSettings) -> None:

@@ -6,6 +6,7 @@
 | `decoupled_diloco` | Decoupled DiLoCo, arXiv 2604.21428 | never | RDA | as it is |
 | `diloco` | DiLoCo, arXiv 2311.08105 | at τ = 0 | average | Nesterov 0.7, 0.9 |
 | `streaming_diloco` | Streaming DiLoCo, arXiv 2501.18512 | at τ = 2 | average | 0.4, 0.9 |
+| `async_diloco` | Async Local-SGD, arXiv 2401.09135 | for its own | each alone | delayed 0.7, 0.9 |
 | `muloco` | MuLoCo, arXiv 2505.23725; for Muon inside | at τ = 0 | average | 0.9, 0.8 |
 | `gossip` | NoLoCo, arXiv 2506.10911; no syncer merges | never | random pairs | NoLoCo |
 | `data_parallel` | one learner whose mesh spans all devices | – | – | – |
@@ -19,14 +20,18 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from islands.settings.gossip import GossipSettings, Neighbours
+from islands.settings.outer import DELAYED_NESTEROV
 from islands.settings.run import (
     Adoption,
+    Anchor,
     Automatic,
     LearnerWaits,
     MergeRule,
     OuterSettings,
     PaceBy,
     RunSettings,
+    SendTo,
+    Trigger,
     Weighting,
 )
 
@@ -38,6 +43,7 @@ class Preset(StrEnum):
     DECOUPLED_DILOCO = "decoupled_diloco"
     DILOCO = "diloco"
     STREAMING_DILOCO = "streaming_diloco"
+    ASYNC_DILOCO = "async_diloco"
     MULOCO = "muloco"
     GOSSIP = "gossip"
     DATA_PARALLEL = "data_parallel"
@@ -74,6 +80,17 @@ PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
             adoption=Adoption.MIX,
             local_share=0.5,
             outer=OuterSettings(learning_rate=0.4, momentum=0.9),
+        ),
+        # Four learners are assumed: more need a larger N, and a base may be M versions behind.
+        Preset.ASYNC_DILOCO: replace(
+            _DILOCO,
+            quorum=1,
+            trigger=Trigger.LEARNER,
+            interval_by_speed=True,
+            send_to=SendTo.CONTRIBUTORS,
+            anchor=Anchor.BASE,
+            staleness_max=16,
+            outer=OuterSettings(0.7, 0.9, optimizer=DELAYED_NESTEROV, delay_merges=4),
         ),
         Preset.MULOCO: replace(
             _DILOCO, interval_steps=30, outer=OuterSettings(learning_rate=0.9, momentum=0.8)

@@ -12,11 +12,14 @@ from typing import Literal
 
 from islands.errors import SettingsError
 from islands.layout.patterns import Pattern
-from islands.settings.combinations import Adoption, Anchor, MergeRule, why_unsupported
+from islands.settings.combinations import Adoption, Anchor, MergeRule, why_lossy, why_unsupported
 from islands.settings.gossip import FOR_SYNCERS, GossipSettings, check_gossip, why_not_gossip
 from islands.settings.outer import OuterSchedule, OuterSettings, check_outer
+from islands.settings.turns import SendTo, Trigger, why_turns_unsupported
+from islands.settings.update_precision import UpdatePrecision
 
 __all__ = [
+    "TOP_K_SHARE",
     "Adoption",
     "Anchor",
     "Automatic",
@@ -29,8 +32,11 @@ __all__ = [
     "Pattern",
     "Precision",
     "RunSettings",
+    "SendTo",
     "SnapshotPrecision",
     "Timing",
+    "Trigger",
+    "UpdatePrecision",
     "Weighting",
 ]
 
@@ -57,6 +63,7 @@ OVERLAP_LEAST = 2
 OVERLAP_SHARE = 4
 """A measured τ is at least `OVERLAP_LEAST`, and at most that or H / `OVERLAP_SHARE`."""
 WELL_STEPS = 100
+TOP_K_SHARE = 1 / 32
 TRIM_BELOW = 0.5
 SHARES = ("grace_safety", "final_learning_rate_share", "local_share")
 
@@ -102,13 +109,20 @@ SnapshotPrecision = Literal["float32", "bfloat16"]
 
 
 class Precision(StrEnum):
-    """Element type of a contribution on the wire."""
+    """Element type of a contribution on the wire; a setting may leave the choice to the learner."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     INT8 = "int8"
     FP4 = "fp4"
     TWO_BIT = "two_bit"
+    TOP_K = "top_k"
+    ADAPTIVE = "adaptive"
+
+    @property
+    def finest(self) -> "Precision":
+        """The precision of the largest contributions that this setting allows."""
+        return Precision.FLOAT32 if self is Precision.ADAPTIVE else self
 
     @property
     def of_snapshots(self) -> SnapshotPrecision:
@@ -191,12 +205,23 @@ class RunSettings:
         local_share: α, share of the local value that `adoption: mix` keeps.
         learner_waits: whether a learner stands still τ steps after its contribution until the value
             that contains it has arrived (`at_tau`, as DiLoCo does), or never.
+        trigger: what opens a round: the `pace` of all learners, which are then asked together, or a
+            `learner` that has done its H steps, which is asked alone and merged at once.
+        interval_by_speed: with `trigger: learner`, whether a learner's H is that of the fastest one
+            times its share of that one's speed, so that all take the same time over theirs.
+        send_to: who gets a new value: `all` learners, or the `contributors` to it. Whoever joins,
+            or has a base that is too old, gets it in any case.
         staleness_max: most versions by which a contribution's base may be behind.
         outer: settings of the outer optimizer.
         gossip: with whom learners exchange values directly, instead of being merged by a syncer.
         precision: element type of contributions on the wire; `int8`, `fp4` and `two_bit` have
-            about 8, 4 and 2 bits per value.
+            about 8, 4 and 2 bits per value; `top_k` sends the largest values alone, 14 bits each.
+            With `adaptive` each learner sends the finest one whose exchanges are hidden behind τ
+            steps, and answers only some pulls if none is.
+        top_k_share: share of each 4,096 values that `top_k` sends.
         error_feedback: with such a precision, send later what was lost by rounding.
+        update_precision: element type of updates on the wire: `float32` sends whole values, `int8`
+            and `fp4` what changed, in about 8 and 4 bits per value; what that leaves is sent later.
         budget_tokens: tokens after which the run ends; None = until stopped.
         budget_s: seconds of training after which the run closes, from the first step on and without
             pauses; None = no limit.
@@ -231,11 +256,16 @@ class RunSettings:
     adoption: Adoption = Adoption.OVERWRITE
     local_share: float = 0.5
     learner_waits: LearnerWaits = LearnerWaits.NEVER
+    trigger: Trigger = Trigger.PACE
+    interval_by_speed: bool = False
+    send_to: SendTo = SendTo.ALL
     staleness_max: int = 2
     outer: OuterSettings = field(default_factory=OuterSettings)
     gossip: GossipSettings = field(default_factory=GossipSettings)
     precision: Precision = Precision.FLOAT32
+    top_k_share: float = TOP_K_SHARE
     error_feedback: bool = True
+    update_precision: UpdatePrecision = UpdatePrecision.FLOAT32
     budget_tokens: int | None = None
     budget_s: float | None = None
     warmup_steps: int = 50
@@ -274,10 +304,32 @@ class RunSettings:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise SettingsError(f"{name} is {value}; it must be in [0, 1]")
+        unsupported = why_turns_unsupported(
+            *(self.trigger, self.send_to, self.merge, self.adoption, self.anchor),
+            by_speed=self.interval_by_speed,
+            alone=self.quorum == 1,
+            overlaps=self.overlap_steps != 0 and self.learner_waits is LearnerWaits.AT_TAU,
+        )
+        if unsupported is not None:
+            raise SettingsError(unsupported)
         if not 0 < self.trim < TRIM_BELOW:
             raise SettingsError(f"trim is {self.trim}; it must be above 0, and below {TRIM_BELOW}")
+        if not 0 < self.top_k_share <= 1:
+            message = f"top_k_share is {self.top_k_share}; it must be above 0, and at most 1"
+            raise SettingsError(message)
+        if self.precision is Precision.TOP_K:
+            lossy = why_lossy(self.adoption, error_feedback=self.error_feedback)
+            if lossy is not None:
+                raise SettingsError(f"precision is top_k, and {lossy}")
         self._check_interval()
         self._check_waiting()
+        self._check_adaptive()
+        if self.record_contributions and self.update_precision.of_increments:
+            message = (
+                f"record_contributions is set and update_precision is {self.update_precision}; a "
+                "replay redoes whole values only, so update_precision must be float32 with it"
+            )
+            raise SettingsError(message)
         if self.merge_moments and self.anchor is Anchor.BASE:
             message = (
                 "anchor is base; where merge_moments is set it must be current, for an old base "
@@ -322,6 +374,22 @@ class RunSettings:
             )
             raise SettingsError(message)
 
+    def _check_adaptive(self) -> None:
+        if self.precision is not Precision.ADAPTIVE:
+            return
+        if self.learner_waits is LearnerWaits.AT_TAU:
+            message = (
+                "precision is adaptive; where learner_waits is at_tau every learner answers every "
+                "pull, so name a precision"
+            )
+            raise SettingsError(message)
+        if self.overlap_steps == 0:
+            message = (
+                "precision is adaptive and overlap_steps is 0: no exchange is hidden behind no "
+                "steps; set overlap_steps to 1 or more, or name a precision"
+            )
+            raise SettingsError(message)
+
     def _check_timing(self) -> None:
         timing = self.timing
         for field_ in fields(timing):
@@ -344,6 +412,21 @@ class RunSettings:
     def report_interval_steps(self, fragments: int) -> int:
         """Steps between two progress reports: max(1, ⌊h/(8·P)⌋) for the shortest interval h."""
         return max(1, int(self.interval_steps_min / fragments / REPORTS_PER_ROUND))
+
+    @property
+    def precision_coarsest(self) -> Precision:
+        """The precision of the smallest contributions; two bits only with error feedback."""
+        if self.precision is not Precision.ADAPTIVE:
+            return self.precision
+        return Precision.TWO_BIT if self.error_feedback else Precision.FP4
+
+    @property
+    def values_kept(self) -> int:
+        """Versions of a fragment whose values the syncer keeps, the newest of them not durable yet.
+
+        Contributions are measured against older ones only where the anchor is the current value.
+        """
+        return 2 + (self.staleness_max if self.anchor is Anchor.CURRENT else 0)
 
     @property
     def feeds_back(self) -> bool:
@@ -382,7 +465,12 @@ class RunSettings:
         return min(fragments, max(1, hidden))
 
     def open_rounds_max(self, fragments: int) -> int:
-        """Most rounds open at once with the largest τ and the shortest interval."""
+        """Most rounds open at once with the largest τ and the shortest interval.
+
+        Where learners open them, each fragment may have one.
+        """
+        if self.trigger is Trigger.LEARNER:
+            return fragments
         return self.open_rounds(fragments, self.overlap_steps_max, self.interval_steps_min)
 
 

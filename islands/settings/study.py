@@ -24,8 +24,8 @@ class StudyOptions:
             each seed, and cells are compared seed by seed.
         run: settings of every cell. Without `total_steps`, the rate decays over the budget.
         cells: what is compared, by name. A cell may set `preset`, `learners`, `data_parallel`,
-            `run`, `task_settings`, `step_s`, `noise`, `speeds`, `latency_s` and `sweep`. The
-            settings of its preset go before the study's.
+            `run`, `task_settings`, `step_s`, `noise`, `speeds`, `latency_s`, `joins` and `sweep`.
+            The settings of its preset go before the study's.
         baseline: name of the cell that the others are compared with.
         metric: figure of the task's evaluation that is compared; by default its first.
         higher_is_better: whether more of the metric is better.

@@ -22,26 +22,15 @@ end then: all is healed and started, and the run must come to its end.
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from islands.identities import SUPERVISOR, SYNCER
-from islands.settings.gossip import FOR_SYNCERS, GossipRule, GossipSettings, Neighbours
-from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import (
-    Adoption,
-    Anchor,
-    Automatic,
     LearnerWaits,
-    MergeRule,
-    OuterSchedule,
-    OuterSettings,
-    PaceBy,
-    Precision,
     RunSettings,
-    Timing,
-    Weighting,
 )
+from islands.simulation.drawn_settings import draw_settings
 from islands.simulation.world import LearnerHost
 from islands.training.toy import TOY_SHAPES
 from messaging.envelope import NOMINAL_HEADER_BYTES
@@ -210,20 +199,8 @@ NARROW = 4.0
 MOMENT_PIECES_BYTES = (300, 1100, 4000)
 """Sizes of a piece of moments: they cut those of the toy model into eight pieces, two, or one."""
 
-ROBUST = 0.25
-"""Share of scenarios whose merge is a median or a trimmed mean."""
-
-OTHER_OUTER = 0.15
-"""Share of scenarios with each of the other outer steps."""
-
 SLOWER_BY_WAITING = 4.0
 """By how much a run may take longer whose learners take a few steps and then wait for a merge."""
-
-WAITING = 0.15
-"""Share of scenarios whose learners wait for merges."""
-
-WITH_FEEDBACK = 0.8
-"""Share of the runs with a codec on the host that have error feedback."""
 
 NO_MOMENTUM = 0.1
 """Share of learners whose inner optimizer keeps no moments."""
@@ -244,10 +221,6 @@ PAUSES = 0.6
 """Share of pauses among an operator's commands."""
 
 
-GOSSIPING = 0.06
-"""Share of scenarios whose learners gossip."""
-
-
 def draw(seed: int) -> Scenario:
     """Draw the scenario of a seed."""
     rng = random.Random(f"scenario {seed}")
@@ -255,17 +228,7 @@ def draw(seed: int) -> Scenario:
     hosts = _draw_hosts(rng, moments, random.Random(f"copies {seed}"))
     heal_s = rng.uniform(3.0, 9.0)
     fleet = sum(host.batch_tokens / host.step_s for host in hosts.values())
-    settings = _draw_settings(rng, len(hosts), budget_tokens=int(fleet * (heal_s + 10.0)))
-    adoption = random.Random(f"adoption {seed}").choice(tuple(Adoption))
-    robust = random.Random(f"robust {seed}")
-    if robust.random() < ROBUST:
-        merge = robust.choice([rule for rule in MergeRule if rule.robust])
-        settings = replace(settings, merge=merge, trim=robust.choice((0.1, 0.25, 0.4)))
-    outer = _draw_outer(random.Random(f"outer {seed}"), settings)
-    settings = replace(settings, adoption=adoption, outer=outer)
-    settings = _with_codec(random.Random(f"codec {seed}"), settings)
-    settings = _waiting(random.Random(f"waiting {seed}"), settings)
-    settings = _gossiping(random.Random(f"neighbours {seed}"), settings, len(hosts))
+    settings = draw_settings(rng, seed, hosts, budget_tokens=int(fleet * (heal_s + 10.0)))
     route = Route(
         latency_s=rng.choice((0.001, 0.005, 0.03)),
         jitter_s=rng.choice((0.0, 0.005, 0.05)),
@@ -319,81 +282,6 @@ def _draw_hosts(
         )
         for number, factor in enumerate(factors)
     }
-
-
-def _draw_settings(rng: random.Random, learners: int, *, budget_tokens: int) -> RunSettings:
-    return RunSettings(
-        interval_steps=rng.choice((2, 4, 8, 16, 24)),
-        fragments=rng.choice((1, 2, 3, 4, 6)),
-        quorum=rng.choice((1, 1, min(2, learners), learners, None, Automatic.AUTO)),
-        overlap_steps=rng.choice((0, 1, 2, 4, Automatic.AUTO)),
-        weighting=rng.choice(tuple(Weighting)),
-        merge=rng.choice((MergeRule.RADIAL_DIRECTIONAL, MergeRule.AVERAGE)),
-        anchor=rng.choice(tuple(Anchor)),
-        staleness_max=rng.choice((0, 1, 2, 2)),
-        outer=OuterSettings(
-            0.7, rng.choice((0.0, 0.5, 0.9)), nesterov=rng.choice((True, True, False))
-        ),
-        precision=rng.choice((Precision.FLOAT32, Precision.BFLOAT16)),
-        budget_tokens=budget_tokens,
-        learning_rate=0.02,
-        timing=Timing(patience=rng.choice((0.1, 0.2, 0.3))),
-        seed=rng.randrange(1000),
-    )
-
-
-def _waiting(rng: random.Random, settings: RunSettings) -> RunSettings:
-    """Have the learners of some runs wait for merges, with the overlap and pace that this needs."""
-    if rng.random() >= WAITING:
-        return settings
-    overlap_steps = rng.randrange(min(5, settings.interval_steps))
-    return replace(
-        settings,
-        learner_waits=LearnerWaits.AT_TAU,
-        overlap_steps=overlap_steps,
-        pace_by=rng.choice(tuple(PaceBy)),
-    )
-
-
-def _gossiping(rng: random.Random, settings: RunSettings, learners: int) -> RunSettings:
-    """Have the learners of a few runs gossip, and a syncer merge at the end only."""
-    if rng.random() >= GOSSIPING or learners == 1:
-        return settings
-    gossip = GossipSettings(
-        rng.choice((Neighbours.RANDOM_PAIRS, Neighbours.RING)),
-        rule=rng.choice(tuple(GossipRule)),
-        everyone_every=rng.choice((None, None, 1, 4)),
-    )
-    preset = PRESETS[Preset.GOSSIP]
-    needed = {name: getattr(preset, name) for name in FOR_SYNCERS}
-    return replace(settings, gossip=gossip, **needed)
-
-
-def _draw_outer(rng: random.Random, settings: RunSettings) -> OuterSettings:
-    """Draw a course or another optimizer for some scenarios; the others keep what they have."""
-    outer = settings.outer
-    kind = rng.random()
-    if kind < OTHER_OUTER:
-        schedule = rng.choice(tuple(OuterSchedule))
-        return replace(
-            outer,
-            momentum_warmup=rng.choice((0, 3, 20)),
-            restart_every=rng.choice((None, 1, 5)),
-            schedule=schedule,
-            schedule_merges=rng.choice((1, 10, 100)),
-        )
-    if kind < 2 * OTHER_OUTER and not settings.merge.robust:
-        delayed = OuterSettings(outer.learning_rate, outer.momentum, optimizer="delayed_nesterov")
-        return replace(delayed, delay_merges=rng.choice((1, 2, 5)))
-    return outer
-
-
-def _with_codec(rng: random.Random, settings: RunSettings) -> RunSettings:
-    """Have some runs encode contributions on the host, most of them with error feedback."""
-    codec = rng.choice((None, None, *(each for each in Precision if each.on_host)))
-    if codec is None:
-        return settings
-    return replace(settings, precision=codec, error_feedback=rng.random() < WITH_FEEDBACK)
 
 
 def _draw_faults(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from islands.history import Limits, Violation, judge
 from islands.identities import SUPERVISOR, SYNCER
 from islands.messages.control import Verb
+from islands.settings.run import SendTo
 from islands.simulation.faults import (
     Cut,
     Drain,
@@ -69,6 +70,7 @@ def limits(scenario: Scenario) -> Limits:
         open_rounds_max=settings.open_rounds_max(len(sizes)),
         staleness_max=settings.staleness_max,
         quorum=settings.quorum_least,
+        to_contributors=settings.send_to is SendTo.CONTRIBUTORS,
         budget_tokens=settings.budget_tokens,
         batch_tokens={name: host.batch_tokens for name, host in scenario.hosts.items()},
         records_per_shard=BATCHES_PER_SHARD,

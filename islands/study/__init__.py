@@ -4,6 +4,7 @@
 what                                           where
 =============================================  =====================
 what is compared: cells, sweeps, trials        `cells.py`
+learners that join later                       `joins.py`
 data-parallel training as one wide learner     `wide_task.py`
 one trial on a virtual clock                   `trial.py`
 results on disk, taken up again                `results.py`

@@ -25,6 +25,7 @@ from islands.settings.nested import put
 from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import RunSettings
 from islands.settings.study import StudyOptions
+from islands.study.joins import Join, check_joins
 
 RESULT_FORMAT = 2
 """Part of every fingerprint: results of another format are computed again."""
@@ -54,6 +55,7 @@ class Cell:
         noise: standard deviation of a step's time, as a share of the mean.
         speeds: by how many times the steps of each learner are longer; 1 for those not named.
         latency_s: of one message, in seconds.
+        joins: learners that join later, beside the `learners` of the start.
     """
 
     learners: int = 4
@@ -65,6 +67,7 @@ class Cell:
     noise: float = 0.1
     speeds: tuple[float, ...] = ()
     latency_s: float = 0.005
+    joins: tuple[Join, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +247,20 @@ def _sweep(told: object, place: str) -> dict[str, Sequence[object]]:
     return told
 
 
+def _check_keys(joins: object, place: str) -> None:
+    for join in joins if isinstance(joins, list) else ():
+        for key in join if isinstance(join, dict) else ():
+            if key not in Join.__dataclass_fields__:
+                hint = _hint(key, dict.fromkeys(Join.__dataclass_fields__))
+                raise SettingsError(f"unknown key {place}.{key}{hint}")
+
+
 def _cell(told: Mapping[str, object], place: str) -> Cell:
     for key in told:
         if key not in Cell.__dataclass_fields__:
             known = {**dict.fromkeys(Cell.__dataclass_fields__), "sweep": None}
             raise SettingsError(f"unknown key {place}.{key}{_hint(key, known)}")
+    _check_keys(told.get("joins"), f"{place}.joins")
     try:
         cell = msgspec.convert(told, Cell)
     except msgspec.ValidationError as error:
@@ -266,4 +278,5 @@ def _cell(told: Mapping[str, object], place: str) -> Cell:
             f"{place}.speeds is {list(cell.speeds)}; it must be at most one number above 0 for "
             f"each of {cell.learners} learners"
         )
+    check_joins(cell.joins, place, data_parallel=cell.data_parallel)
     return cell

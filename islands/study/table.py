@@ -25,6 +25,7 @@ class Row:
         comparison: with the baseline.
         yield_share: mean over the seeds that have a result.
         participation: mean over the same.
+        virtual_s: mean over the same, of what a trial took on the virtual clock.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Row:
     comparison: Comparison
     yield_share: float
     participation: float
+    virtual_s: float
 
     @property
     def mean(self) -> float:
@@ -108,6 +110,7 @@ def rows_of(
                 comparison,
                 mean(each.yield_share for each in told) if told else 0.0,
                 mean(each.participation for each in told) if told else 0.0,
+                mean(each.virtual_s for each in told) if told else 0.0,
             )
         )
     return rows
@@ -126,7 +129,17 @@ def _whole(metrics: Mapping[int, float]) -> bool:
 
 def table(options: StudyOptions, rows: Sequence[Row], metric: str) -> str:
     """The table as Markdown."""
-    head = ("cell", metric, "each seed", "worse by", "95 % interval", "yield", "took part", "")
+    head = (
+        "cell",
+        metric,
+        "each seed",
+        "worse by",
+        "95 % interval",
+        "yield",
+        "took part",
+        "virtual s",
+        "",
+    )
     cells = [head, *(_cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
     lines = [_line(line, widths) for line in cells]
@@ -157,5 +170,6 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{found.low:+.2%} to {found.high:+.2%}" if known else "",
         f"{row.yield_share:.3f}",
         f"{row.participation:.3f}",
+        f"{row.virtual_s:.1f}",
         found.verdict.value,
     )

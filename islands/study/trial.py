@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from islands.cluster.summary import SyncerShare, share_of
 from islands.errors import TaskError
-from islands.identities import TRAINING, FinalVersions
+from islands.identities import SUPERVISOR, SYNCER, TRAINING, FinalVersions
 from islands.settings.run import PaceBy, RunSettings
 from islands.settings.run_spec import RunSpec
 from islands.simulation.world import Costs, LearnerHost, World
 from islands.study.cells import Trial
+from islands.study.joins import Stage, stages_of
 from islands.study.wide_task import WideTask
 from islands.syncer.hooks import Hooks
 from islands.syncer.state import SyncerState
@@ -119,9 +120,10 @@ def play(trial: Trial) -> Result:
         trainers=lambda name, _: workload.trainer(settings, Place(name or "plan")),
         hooks=Hooks(export=seen.export, report=seen.report),
     )
-    steps_s = trial.tokens / sum(host.batch_tokens / host.step_s for host in hosts.values())
+    stages = stages_of(hosts, cell.joins)
+    steps_s = trial.tokens * sum(stage.share / stage.tokens_per_s for stage in stages)
     curve: list[Point] = []
-    live = _live(world, trial, workload, curve)
+    live = _live(world, trial, workload, curve, stages)
     virtual_s = run_virtual(live, limit_s=SLOWEST * steps_s + SETTLE_S)
     figures = workload.evaluate(settings, seen.values) if seen.values else {}
     share = seen.share
@@ -143,15 +145,20 @@ async def _live(
     trial: Trial,
     workload: Workload,
     curve: list[Point],
+    stages: Sequence[Stage],
 ) -> float:
     """Run to the end of the budget, evaluating now and then; returns when that was."""
     loop = asyncio.get_running_loop()
-    world.start_all()
-    mark = 0
+    for name in (SUPERVISOR, SYNCER, *stages[0].hosts):
+        world.start(name)
+    mark, to_come = 0, list(stages[1:])
     while world.finished is None and not world.failures:
         await asyncio.sleep(LOOK_STEPS * trial.cell.step_s)
         state = world.syncer_state
         tokens = 0 if state is None else state.durable.ledger.processed
+        while to_come and tokens >= to_come[0].begins * trial.tokens:
+            for name in to_come.pop(0).hosts:
+                world.start(name)
         reached = tokens * CURVE_POINTS // trial.tokens
         if mark < reached < CURVE_POINTS and _trains(world):
             mark = reached
@@ -205,14 +212,16 @@ def decaying(trial: Trial, hosts: Mapping[str, LearnerHost]) -> RunSettings:
     """
     if trial.settings.total_steps is not None:
         return trial.settings
-    per_s = sorted((1 / host.step_s for host in hosts.values()), reverse=True)
-    place = {
-        PaceBy.FASTEST: 0,
-        PaceBy.MEDIAN: (len(per_s) - 1) // 2,
-        PaceBy.SLOWEST: len(per_s) - 1,
-    }[PaceBy.FASTEST if trial.settings.gossip.on else trial.settings.pace_by]
-    tokens_per_s = sum(host.batch_tokens / host.step_s for host in hosts.values())
-    steps = trial.tokens * per_s[place] / tokens_per_s
+    pace_by = PaceBy.FASTEST if trial.settings.gossip.on else trial.settings.pace_by
+    steps = 0.0
+    for stage in stages_of(hosts, trial.cell.joins):
+        per_s = sorted((1 / host.step_s for host in stage.hosts.values()), reverse=True)
+        place = {
+            PaceBy.FASTEST: 0,
+            PaceBy.MEDIAN: (len(per_s) - 1) // 2,
+            PaceBy.SLOWEST: len(per_s) - 1,
+        }[pace_by]
+        steps += stage.share * trial.tokens * per_s[place] / stage.tokens_per_s
     return replace(trial.settings, total_steps=max(1, round(steps)))
 
 
@@ -225,7 +234,8 @@ def _batch_tokens(trainer: Trainer) -> int:
 def hosts_of(trial: Trial, workload: Workload) -> dict[str, LearnerHost]:
     """The machines of a trial's learners, by name."""
     cell = trial.cell
-    count = 1 if cell.data_parallel else cell.learners
+    later = sum(join.learners for join in cell.joins)
+    count = 1 if cell.data_parallel else cell.learners + later
     tokens = _batch_tokens(workload.trainer(trial.settings, Place("plan")))
     slower = [*cell.speeds, *[1.0] * count][:count]
     return {

@@ -5,6 +5,8 @@ Where to find a rule:
 =================================  ===================================
 when a round opens                 `pace.py`
 on which fragment, whom it asks    `scheduling.py`
+rounds that learners open          `turns.py`
+who gets a new value               `recipients.py`
 which learners are eligible        `eligibility.py`
 the quorum of a round              `quorum.py`
 grace, timeouts                    `grace.py`, `timeouts.py`
@@ -22,6 +24,7 @@ writing the journal, recovery      `journal.py`, `journal_writer.py`
 ended incarnations, fencing        `ended_incarnations.py`, `fence.py`
 donors of inner moments            `state_donors.py`
 retransmission                     `retries.py`
+who is sent increments             `increments.py`
 when merged directions swing       `swings.py`
 when the run has diverged          `divergence.py`
 when the syncer is overloaded      `overload.py`

@@ -44,7 +44,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class SendValue:
-    """Send a committed version: the actor adds the published value of that version."""
+    """Send a committed version: the actor adds its value, or the increments that lead to it."""
 
     connection: int
     message: FragmentUpdate

@@ -34,6 +34,7 @@ from islands.messages.training import (
     Progress,
 )
 from islands.numerics.outer import OuterOptimizer
+from islands.syncer.acknowledgement import acknowledgement
 from islands.syncer.actions import (
     Action,
     BeginMerge,
@@ -72,11 +73,8 @@ from islands.syncer.state import SyncerState, fresh
 from islands.syncer.state_donors import route
 from islands.syncer.vault import Vault
 from islands.syncer.workers import SyncerWorkers
-from islands.tape import process_entries, round_entries
+from islands.tape import member_entries, process_entries, round_entries
 from islands.tape.entry import Record
-from islands.tape.member_entries import Overloaded
-from islands.tape.process_entries import Damaged, Impostor, Started, Undelivered, Unexpected
-from messaging.codec.tensors import as_buffer
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link
 
@@ -129,7 +127,7 @@ class SyncerActor(RoleActor[Event]):
             written=lambda sequence: self.post(JournalFinished(sequence)),
             delayed=lambda error: self.record(process_entries.Disk(str(error))),
             failed=lambda error: self.fail("the journal", error),
-            damaged=lambda files: self.record(Damaged(files)),
+            damaged=lambda files: self.record(process_entries.Damaged(files)),
         )
         self._workers = workers
         self._credentials = credentials
@@ -179,7 +177,7 @@ class SyncerActor(RoleActor[Event]):
         self.state = self._restored(recovered, initial=begins)
         self.begun = True
         durable = self.state.durable
-        self.record(Started(durable.epoch, recovered is not None, durable.sequence))
+        self.record(process_entries.Started(durable.epoch, recovered is not None, durable.sequence))
         listener = self.context.network.listen(self.name, guests=True)
         self.address = listener.address
         self._acceptor = LinkAcceptor(
@@ -334,19 +332,17 @@ class SyncerActor(RoleActor[Event]):
         if sent.get(message.fragment) == message.version and link.holds(topic):
             return
         sent[message.fragment] = message.version
-        value = self.vault.value(message.fragment, message.version)
-        self.send(link, message, (as_buffer(value),), Lane.BULK, topic=topic)
+        self.send(link, message, self.vault.payload(message), Lane.BULK, topic=topic)
 
     def _look_at_load(self) -> None:
         found = self._inspections.load.look(self._workers.busy(), self.now_s())
         if found is not None:
-            self.record(Overloaded(found.told, **asdict(found)))
+            self.record(member_entries.Overloaded(found.told, **asdict(found)))
 
     def _write_journal(self, action: WriteJournal) -> None:
         """Queue a record; its metadata is encoded now, with all that the record promises."""
         metadata = encode(self.state.durable)
-        fragment, version = action.fragment, action.version
-        held = self.vault.journal_arrays
+        held, fragment, version = self.vault.journal_arrays, action.fragment, action.version
         arrays = {} if fragment is None or version is None else held(fragment, version)
         self._writer.write((action.sequence, metadata, fragment, version, arrays))
 
@@ -401,9 +397,8 @@ class SyncerActor(RoleActor[Event]):
                 self.post(MembershipArrived(body))
             case Stop():
                 self.post(EndHeard() if self._end is not None else StopRequested(body.reason))
-            case Refused(_, reason, retry):
-                if not retry:
-                    self.fail("supervisor", RefusedError(reason))
+            case Refused(_, reason, retry) if not retry:
+                self.fail("supervisor", RefusedError(reason))
 
     def _beat(self) -> None:
         """Send a heartbeat to the supervisor and, so that they see we are alive, to all peers."""
@@ -438,6 +433,9 @@ class SyncerActor(RoleActor[Event]):
 
     def _receive(self, connection: int, envelope: Envelope) -> None:
         body, name = envelope.body, self._callers.names.get(connection)
+        answer = None if name is None else acknowledgement(body)
+        if answer is not None:
+            self.send(self._link(connection), answer)
         match body:
             case Hello():
                 self._hello(connection, body)
@@ -454,12 +452,12 @@ class SyncerActor(RoleActor[Event]):
             case Leave() if body.name == name:
                 self.post(LeaveArrived(body))
             case Contribution() | ContributionDeclined() | FragmentSeed() | Leave():
-                self.record(Impostor(name, type(body).__name__))
+                self.record(process_entries.Impostor(name, type(body).__name__))
                 self._drop(connection, "spoke in another's name")
             case _ if isinstance(body, PEER_TYPES):
                 self._relay(connection, envelope)
-            case _:
-                self.record(Unexpected(type(body).__name__))
+            case _ if answer is None:
+                self.record(process_entries.Unexpected(type(body).__name__))
 
     def _relay(self, connection: int, envelope: Envelope) -> None:
         """Forward a message between peers, under the name that its link said hello with."""
@@ -472,7 +470,7 @@ class SyncerActor(RoleActor[Event]):
             link.send(passed, Lane.BULK if envelope.payload else Lane.CONTROL)
         elif connection not in self._undelivered:
             self._undelivered[connection] = None
-            self.record(Undelivered(sender, recipient))
+            self.record(process_entries.Undelivered(sender, recipient))
 
     def _hello(self, connection: int, hello: Hello) -> None:
         """Handle a peer's hello; its new session replaces the earlier one."""

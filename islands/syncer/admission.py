@@ -54,14 +54,15 @@ LATELY = 16
 class Check:
     """What a worker measured on the payload, without any judgement.
 
-    `norm` is the Euclidean norm of the contribution in float32 units; it is not finite if any
-    value is not.
+    `flaw` says what is wrong where the length is right and the payload cannot be decoded. `norm` is
+    the Euclidean norm of the contribution in float32 units; it is not finite if any value is not.
     """
 
     schema_ok: bool
     digest_ok: bool
     finite: bool
     norm: float
+    flaw: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def refusal(
     if untrue is not None:
         return Refusal(Fate.REJECTED, untrue, strike=True)
     if not check.schema_ok:
-        return Refusal(Fate.REJECTED, "schema", strike=True)
+        return Refusal(Fate.REJECTED, check.flaw or "schema", strike=True)
     if not check.digest_ok:
         return Refusal(Fate.REJECTED, "digest", strike=True)
     if not check.finite:

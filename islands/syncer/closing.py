@@ -171,13 +171,16 @@ def _can_spend(core: Core, reader: LearnerName, holder: LearnerName | None) -> b
 
 
 def _starved(core: Core, name: LearnerName) -> bool:
-    """Return whether a learner knows its whole quota and cannot step with what is left of it."""
+    """Return whether a learner knows its whole quota and cannot step with what is left of it.
+
+    A quarantined one gets no further data for it.
+    """
     learner, holder = core.learners.get(name), core.durable.leases.holders[name]
     return (
         learner is not None
         and learner.phase is Phase.STARVED
         and learner.progress.quota_tokens == holder.quota_tokens
-        and any(not lease.done for lease in learner.progress.leases)
+        and (learner.quarantined or any(not lease.done for lease in learner.progress.leases))
     )
 
 

@@ -14,6 +14,7 @@ from islands.numerics.stability import shorter_step
 from islands.syncer.actions import DropContribution, InstallSeed, Send
 from islands.syncer.core import Adoption, Core, Published, Seeding
 from islands.syncer.events import MergeFacts
+from islands.syncer.recipients import is_owed, is_under_way
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round, Stage
 from islands.tape import round_entries
@@ -36,6 +37,9 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
     for name in sorted(round_.arrived):
         _apply(core, round_, name, version)
     durable.published[fragment] = Published(version, facts.digest, number)
+    made = facts.increment
+    if core.increments:
+        core.increments[fragment].made(round_.version, version, made)
     durable.merges += 1
     durable.present_sum += len(durable.ledger.books)
     round_.stage = Stage.JOURNALLING
@@ -59,6 +63,8 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
             learners=core.learner_count,
             opened_s=round_.opened_s,
             closed_s=round_.closed_s,
+            increment_bytes=None if made is None else made.size_bytes,
+            remainder_norm=None if made is None else made.remainder_norm,
         )
     )
     _look_for_swings(core, fragment, facts, now_s)
@@ -158,8 +164,11 @@ def _commit(core: Core, fragment: int, now_s: float) -> None:
 def _send_to_all(core: Core, fragments: list[int], now_s: float) -> None:
     for name in core.names():
         if core.learners[name].adopting:
+            learner = core.learners[name]
             for fragment in fragments:
-                core.send_update(core.learners[name], fragment, now_s)
+                under_way = is_under_way(core, learner, fragment)
+                if is_owed(core, learner, fragment) and not under_way:
+                    core.send_update(learner, fragment, now_s)
 
 
 def request_seed(core: Core, now_s: float) -> None:

@@ -22,6 +22,7 @@ from islands.syncer.divergence import Divergences
 from islands.syncer.eligibility import ineligible_because, unready_because
 from islands.syncer.fence import Fence
 from islands.syncer.grace import Durations, GraceWatch, overlap_needed
+from islands.syncer.increments import Increments, increments_since
 from islands.syncer.learner_index import LearnerIndex, Witness
 from islands.syncer.leases import LeaseBook
 from islands.syncer.ledger import Ledger
@@ -32,7 +33,9 @@ from islands.syncer.rounds import Round
 from islands.syncer.standstill import MergeWatch
 from islands.syncer.swings import SwingWatch
 from islands.syncer.timeouts import answer_timeout_s, final_patience_s
+from islands.syncer.turn_length import set_turn
 from islands.tape.entry import Entry, Record
+from islands.tape.member_entries import TurnSet
 
 
 @dataclass(slots=True)
@@ -172,6 +175,7 @@ class Core:
     learners: dict[LearnerName, LearnerRecord] = field(default_factory=dict)
     published: list[Published | None] = field(default_factory=list)
     kept: list[deque[Version]] = field(default_factory=list)
+    increments: list[Increments] = field(default_factory=list)
     rounds: dict[int, Round] = field(default_factory=dict)
     durations: Durations = field(default_factory=Durations.unknown)
     gauges: list[NormGauge] = field(default_factory=list)
@@ -419,15 +423,21 @@ class Core:
         published = self.published[fragment]
         if published is None or learner.connection is None:
             return
-        learner.sending(fragment, published.version, now_s)
+        again = learner.sending(fragment, published.version, now_s)
+        held, newest = None if again else learner.holds(fragment), published.version
+        trained = (self.learners[name] for name in self.pace.ranked)
+        if set_turn(self.settings, self.interval_steps, learner, trained):
+            self.record(TurnSet(learner.name, learner.turn_steps, learner.step_s))
         message = FragmentUpdate(
             epoch=self.durable.epoch,
             fragment=FragmentIndex(fragment),
-            version=published.version,
+            version=newest,
             round=published.round,
             digest=published.digest,
             clock=self.clock,
             merged=self.merged_into(learner.name, fragment, published.version),
+            interval_steps=learner.turn_steps,
+            since=increments_since(self.increments, fragment, held, newest, self.settings),
         )
         self.actions.append(SendValue(learner.connection, message))
 

@@ -89,14 +89,27 @@ class LeaveArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class IncrementFacts:
+    """The lengths of an increment and of the whole value, and the norm of what is left."""
+
+    size_bytes: int
+    value_bytes: int
+    remainder_norm: float
+
+
+@dataclass(frozen=True, slots=True)
 class MergeFacts:
-    """Measurements of a merge; `digest` is of the new published value. Tuples are in name order."""
+    """Measurements of a merge; `digest` is of the new published value. Tuples are in name order.
+
+    `increment` is None if the value has no increment, as in a run that sends whole values.
+    """
 
     digest: str
     weights: tuple[float, ...]
     norms: tuple[float, ...]
     direction_norm: float
     cosine_to_previous: float
+    increment: IncrementFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)

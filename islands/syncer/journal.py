@@ -2,15 +2,15 @@
 
 There are two slots per fragment and two for records without a fragment (`slots.py`), so a torn
 write costs the record that was being written and never the one before it. Every record carries the
-whole durable metadata (epoch, versions, ledger, leases); a fragment's record also carries its value
-and its optimizer's state. Recovery takes the metadata of the highest sequence number, and for every
-fragment the slot with the version that this metadata names. Records are written in order, one at a
-time, so what is recovered is a state that was committed.
+whole durable metadata (epoch, versions, ledger, leases); a fragment's record also carries its
+value, its optimizer's state, and what increments left. Recovery takes the metadata of the highest
+sequence number, and for every fragment the slot with the version that this metadata names. Records
+are written in order, one at a time, so what is recovered is a state that was committed.
 
 The epoch is a record of its own, raised before a syncer does anything else. A writer whose epoch
 is not the newest on the disk is fenced: it checks this before every write, and then writes nothing.
 
-Disk use is bounded: it is 2 · (value + optimizer state) and two small files.
+Disk use is bounded: it is 2 · (value + optimizer state + what increments left) and two small files.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ METADATA = "metadata"
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was read: the metadata, and each fragment's arrays (`value` and optimizer state)."""
+    """What was read: the metadata, and each fragment's arrays, named by `Vault.journal_arrays`."""
 
     durable: Durable
     fragments: tuple[dict[str, NDArray[np.generic]], ...]
@@ -203,7 +203,7 @@ class Journal:
             metadata: `encode(durable)`.
             fragment: the fragment whose value goes with it; None for none.
             version: version of that value.
-            arrays: `value` and the optimizer's state.
+            arrays: those of `Vault.journal_arrays`.
 
         Raises:
             FencedError: a syncer of a higher epoch owns the journal.

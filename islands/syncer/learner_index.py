@@ -26,6 +26,8 @@ DonorRank = tuple[int, LearnerName]
 class LearnerIndex:
     """Known peers: `names` sorted, `learners` without observers, `readers` with a batch.
 
+    `asking` holds those that ask for a round (`turns.py`).
+
     `donor` is the best donor, or None if nobody may donate. It is valid while `donor_known` is
     true: after the best one has left or changed, the next one is searched for only on demand.
     """
@@ -33,6 +35,7 @@ class LearnerIndex:
     names: list[LearnerName] = field(default_factory=list)
     learners: set[LearnerName] = field(default_factory=set)
     readers: set[LearnerName] = field(default_factory=set)
+    asking: set[LearnerName] = field(default_factory=set)
     known: set[LearnerName] = field(default_factory=set)
     donor: LearnerName | None = None
     donor_rank: DonorRank | None = None
@@ -49,6 +52,7 @@ class LearnerIndex:
                 del self.names[bisect_left(self.names, name)]
         _keep(self.learners, name, learner is not None and learner.role is Role.LEARNER)
         _keep(self.readers, name, learner is not None and learner.progress.batch_tokens > 0)
+        _keep(self.asking, name, learner is not None and bool(learner.asking))
         self._compare_donor(name, learner)
 
     def _compare_donor(self, name: LearnerName, learner: LearnerRecord | None) -> None:

@@ -27,6 +27,7 @@ from islands.syncer.events import (
     SeedArrived,
 )
 from islands.syncer.plausibility import believed_step_s, news_of, wrong_report
+from islands.syncer.recipients import is_owed
 from islands.syncer.roster import STRIKE_WINDOW_S, LearnerRecord
 from islands.tape.member_entries import WrongReport
 
@@ -228,5 +229,6 @@ def _count_adoptions(
 def _send_all(core: Core, learner: LearnerRecord, now_s: float) -> None:
     """Send a learner that has compiled the versions it lacks, which it could not adopt before."""
     for index, published in enumerate(core.published):
-        if published is not None and learner.holds(index) != published.version:
+        behind = published is not None and learner.holds(index) != published.version
+        if behind and is_owed(core, learner, index):
             core.send_update(learner, index, now_s)

@@ -10,6 +10,7 @@ from islands.syncer import timeouts
 from islands.syncer.commits import ask_for_seed, give_up_late_seed
 from islands.syncer.core import Core
 from islands.syncer.pausing import missed_pause, tell_paused
+from islands.syncer.recipients import is_owed, is_under_way
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
 from islands.syncer.scheduling import ask, resend_after_s
@@ -100,10 +101,11 @@ def _repeat_to(core: Core, name: LearnerName, now_s: float) -> None:
     for index, published in enumerate(core.published):
         if published is None:
             continue
-        if learner.holds(index) == published.version:
+        if learner.holds(index) == published.version or not is_owed(core, learner, index):
             continue
         sent = learner.sent.get(index)
         newer = sent is None or sent.version < published.version
+        newer = newer and not is_under_way(core, learner, index)
         if newer or (sent is not None and now_s >= sent.due_s(interval_s)):
             core.send_update(learner, index, now_s)
 

@@ -33,7 +33,9 @@ class LearnerRecord:
     """The record of one incarnation. `connection` is its link's number; None while that is down.
 
     `stepped_s` is when it last reported steps, or opened its link; `step_s` is how long a step
-    takes, as far as that can be believed, 0 while it is unknown.
+    takes, as far as that can be believed, 0 while it is unknown. `turn_steps` is the H that it is
+    told, where learners open rounds, and `asking` has the fragments for which its newest report
+    asks for one, less those for which one was opened since.
     """
 
     name: LearnerName
@@ -52,6 +54,8 @@ class LearnerRecord:
     whole: bool = False
     stepped_s: float = 0.0
     step_s: float = 0.0
+    turn_steps: int = 0
+    asking: set[int] = field(default_factory=set)
     exchange: Exchange = field(default_factory=Exchange)
 
     def __post_init__(self) -> None:
@@ -64,6 +68,7 @@ class LearnerRecord:
         An incarnation never goes back to lacking one.
         """
         self.progress = progress
+        self.asking = set(progress.due)
         self.marks.add(progress.steps, progress.tokens)
         self.whole = self.whole or all(told.version is not None for told in progress.fragments)
 
@@ -86,14 +91,15 @@ class LearnerRecord:
         """Return the version of a fragment that it reported as its base."""
         return self.progress.fragments[fragment].version
 
-    def sending(self, fragment: int, version: Version, now_s: float) -> None:
-        """Note that a version is sent to it, for the first time or again."""
+    def sending(self, fragment: int, version: Version, now_s: float) -> bool:
+        """Note that a version is sent to it; returns whether it is sent again over this link."""
         before = self.sent.get(fragment)
         again = before is not None and before.version == version
         if again and before is not None:
             self.sent[fragment] = Sent(version, now_s, before.first_s, before.times + 1)
         else:
             self.sent[fragment] = Sent(version, now_s, now_s)
+        return again
 
     def strike(self, now_s: float) -> bool:
         """Count a strike; True if this one quarantines the learner."""

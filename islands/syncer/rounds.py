@@ -87,8 +87,12 @@ class Round:
         return now_s >= self.quorum_s + grace_s
 
     def relax(self, now_s: float) -> None:
-        """Lower the quorum to one answer if the expected answers did not all arrive in time."""
-        if now_s >= self.expected_s and self.quorum is not None:
+        """Lower the quorum to one answer if the expected answers did not all arrive in time.
+
+        If some of those asked have declined, and all others have answered, it is done at once.
+        """
+        declined = self.expected_s < inf and bool(self.arrived) and not self.awaited
+        if (now_s >= self.expected_s or declined) and self.quorum is not None:
             self.quorum, self.expected_s = 1, inf
 
     def wait_until(self, until_s: float) -> None:

@@ -18,6 +18,7 @@ from islands.syncer.eligibility import stale_because
 from islands.syncer.grace import grace_s
 from islands.syncer.plausibility import COPIES_MAX, age_steps, wrong_steps
 from islands.syncer.quorum import QuorumTarget, worth_waiting
+from islands.syncer.recipients import asks_all
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Admitted, Round, Stage
 from islands.syncer.standstill import NAMED_MOST
@@ -301,7 +302,8 @@ def close_rounds(core: Core, now_s: float) -> None:
         elif round_.timed_out(now_s):
             _give_up(core, round_, now_s)
         elif round_.stage is Stage.COLLECTING and not round_.awaited:
-            _ask_newly_eligible(core, round_, now_s)
+            if asks_all(core):
+                _ask_newly_eligible(core, round_, now_s)
             if round_.quorum is None and not round_.awaited:
                 abandon(core, round_, now_s, "nobody has anything to contribute")
             elif _complete_for_good(core, round_):

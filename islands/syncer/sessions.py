@@ -8,7 +8,7 @@ from islands.errors import OutdatedError
 from islands.identities import LearnerName, Role, Status
 from islands.messages.membership import Evicted, Leave, Member, MembershipChanged, Refused
 from islands.messages.protocol import PROTOCOL
-from islands.messages.training import FinalRound, Hello, Paused, Welcome
+from islands.messages.training import FinalRound, Hello, Paused, Quarantined, Welcome
 from islands.syncer.actions import Dismiss, Send
 from islands.syncer.closing import begin_closing
 from islands.syncer.core import Core
@@ -17,6 +17,7 @@ from islands.syncer.ended_incarnations import close_accounts, forget_seed, retir
 from islands.syncer.events import LinkOpened
 from islands.syncer.pausing import set_paused
 from islands.syncer.plausibility import news_of
+from islands.syncer.recipients import is_owed
 from islands.syncer.reports import goes_back, last_word, take_report, wrong_because
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Stage
@@ -73,6 +74,9 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
     _send_what_differs(core, learner, hello, now_s)
     if learner.role is Role.LEARNER:
         core.actions.append(Send(connection, Paused(core.durable.epoch, core.durable.paused)))
+        if learner.quarantined:  # it may wait for a value with its contribution
+            word = Quarantined(learner.name, learner.incarnation, "third strike")
+            core.actions.append(Send(connection, word))
         if hello.name not in core.grants:
             core.send_grant(learner)
         _ask_again(core, learner, now_s)
@@ -170,7 +174,8 @@ def _send_what_differs(core: Core, learner: LearnerRecord, hello: Hello, now_s: 
         if published is None or not learner.adopting:
             continue
         held = learner.holds(index)
-        if held != published.version or hello.digests[index] != published.digest:
+        differs = held == published.version and hello.digests[index] != published.digest
+        if differs or (held != published.version and is_owed(core, learner, index)):
             core.send_update(learner, index, now_s)
 
 

@@ -8,6 +8,7 @@ the state needs its next `Ticked`; ticking earlier, or more often, is harmless.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from typing import assert_never
 
 from islands.actors.membership import HeartbeatContent
@@ -15,7 +16,7 @@ from islands.errors import UNFORESEEN, InvariantError
 from islands.identities import FinalVersions, LearnerName, Phase, Version
 from islands.messages.membership import RUN_OVER, Refused, Stop
 from islands.settings.interval import interval_steps_at
-from islands.settings.run import LearnerWaits, RunSettings
+from islands.settings.run import Anchor, LearnerWaits, RunSettings, Trigger
 from islands.syncer.actions import Action, Dismiss
 from islands.syncer.admission import NormGauge
 from islands.syncer.closing import (
@@ -53,6 +54,7 @@ from islands.syncer.events import (
     Ticked,
 )
 from islands.syncer.fence import Fence
+from islands.syncer.increments import Increments
 from islands.syncer.leases import OUTAGE_S, LeaseBook, grant_steps, ordinary_grant_steps
 from islands.syncer.ledger import Ledger
 from islands.syncer.pace import Pace
@@ -70,6 +72,7 @@ from islands.syncer.scheduling import (
     take_decline,
 )
 from islands.syncer.sessions import close_link, open_link, take_leave, take_membership
+from islands.syncer.turns import open_turns
 from islands.tape.round_entries import Granted, Row
 
 FIXED_POINT_LIMIT = 1000
@@ -125,6 +128,9 @@ class SyncerState:
             counted_s=now_s,
             published=published or [None] * fragments,
             kept=[deque(maxlen=settings.staleness_max + 1) for _ in range(fragments)],
+            increments=[Increments() for _ in range(fragments)]
+            if settings.update_precision.of_increments
+            else [],
             gauges=[NormGauge(settings.norm_limit) for _ in range(fragments)],
             swept_s=now_s,
             initial=initial,
@@ -132,6 +138,7 @@ class SyncerState:
         )
         for index, held in enumerate(published):
             if held is not None:
+                self._core.kept[index].extend(_known_before(settings, held.version))
                 self._core.kept[index].append(held.version)
         if durable.finished is not None:
             resume_end(self._core, now_s)
@@ -289,7 +296,10 @@ class SyncerState:
             close_rounds(core, now_s)
             advance_closing(core, now_s)
             if core.closing is None and core.seeded and not core.durable.paused:
-                open_rounds(core, now_s)
+                if core.settings.trigger is Trigger.LEARNER:
+                    open_turns(core, now_s)
+                else:
+                    open_rounds(core, now_s)
                 self._grant(now_s)
             core.write_due(now_s)
             if _fingerprint(core) == before:
@@ -369,6 +379,17 @@ class SyncerState:
         ):
             message = f"{len(core.rounds)} rounds are open"
             raise InvariantError(message)
+
+
+def _known_before(settings: RunSettings, version: Version) -> Iterator[Version]:
+    """Yield the versions before this one from which contributions are admitted after a restart.
+
+    Their values are gone, which only the anchor `current` would need. The epoch's first numbers are
+    those of an earlier epoch; what is named here in their place was never given to anybody.
+    """
+    if settings.anchor is Anchor.BASE:
+        for number in range(max(0, version.number - settings.staleness_max), version.number):
+            yield Version(version.epoch, number)
 
 
 def _pace(settings: RunSettings, fragments: int, clock: float) -> Pace:

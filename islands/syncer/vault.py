@@ -10,21 +10,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from islands.errors import UserError
+from islands.errors import MalformedError, UserError
 from islands.identities import Incarnation, LearnerName, Ticket, Version
 from islands.layout.leaves import Layout
-from islands.messages.training import Contribution, FragmentSeed
+from islands.messages.training import Contribution, FragmentSeed, FragmentUpdate
 from islands.numerics.norms import Measured, clip, measure
 from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
 from islands.numerics.outer_gradient import rebase
-from islands.numerics.quantize import decode, size_bytes
+from islands.numerics.quantize import QUANTIZERS, decode, size_bytes
 from islands.numerics.trimmed import share_trimmed
 from islands.numerics.weights import weight
-from islands.settings.run import Anchor, MergeRule, Precision, RunSettings, Weighting
+from islands.settings.outer import Correction
+from islands.settings.run import Anchor, MergeRule, RunSettings, Weighting
 from islands.syncer.actions import BeginMerge
 from islands.syncer.admission import Check
 from islands.syncer.events import MergeFacts
 from islands.syncer.hooks import Recorder
+from islands.syncer.increment_shelf import REMAINDER, IncrementShelf
 from messaging.codec.tensors import as_buffer, digest
 
 
@@ -72,8 +74,9 @@ class Vault:
         self._averaged = settings.merge is MergeRule.AVERAGE
         self._trim = share_trimmed(settings.merge, settings.trim)
         self._units = [self._units_of(index) for index in range(len(layout.fragments))]
-        self._averages = [fragment.averages for fragment in layout.fragments]
+        averages = self._averages = [fragment.averages for fragment in layout.fragments]
         self._shelves: list[_FragmentValues] = [_FragmentValues({}, {}) for _ in layout.fragments]
+        self._increments = [IncrementShelf(settings.update_precision, each) for each in averages]
         self._seeds: dict[tuple[int, LearnerName, Incarnation], _Seed] = {}
         self._waiting: dict[Ticket, dict[int, Measured]] = {}
         self.waiting_bytes = 0
@@ -87,9 +90,10 @@ class Vault:
     def restore(
         self, fragment: int, version: Version, arrays: dict[str, NDArray[np.generic]]
     ) -> None:
-        """Install a journalled fragment: its `value` and the optimizer's state."""
-        state = {name: array for name, array in arrays.items() if name != "value"}
+        """Install a journalled fragment: its `value`, the optimizer's state, and the remainder."""
+        state = {name: a for name, a in arrays.items() if name not in ("value", REMAINDER)}
         value = np.asarray(arrays["value"], np.float32)
+        self._increments[fragment].begin(arrays.get(REMAINDER))
         self._shelves[fragment] = _FragmentValues({version: value}, state)
         self._record_held(fragment, version)
 
@@ -104,13 +108,17 @@ class Vault:
             return nothing, None
         fragment, precision = self._layout.fragments[contribution.fragment], contribution.precision
         size, exact = fragment.size, self._averages[contribution.fragment]
-        known = precision in set(Precision)
-        if not known or payload[0].nbytes != size_bytes(size, precision, exact):
+        share = self._settings.top_k_share
+        known = precision in QUANTIZERS
+        if not known or payload[0].nbytes != size_bytes(size, precision, exact, share):
             return nothing, None
         if digest(payload[0]) != contribution.digest:
             return replace(nothing, schema_ok=True), None
         units = self._units[contribution.fragment]
-        values = decode(payload[0], size, precision, exact)
+        try:
+            values = decode(payload[0], size, precision, exact, share)
+        except MalformedError as error:
+            return replace(nothing, digest_ok=True, flaw=str(error)), None
         measured = measure(values, units)  # type: ignore[arg-type]
         check = Check(schema_ok=True, digest_ok=True, finite=measured.finite, norm=measured.norm)
         return check, measured
@@ -185,6 +193,7 @@ class Vault:
         self._seeds.clear()
         for index, value in enumerate(values):
             self._shelves[index] = _FragmentValues({version: value}, self._optimizer.init(value))
+            self._increments[index].begin()
             self._record_held(index, version)
 
     def _record_held(self, fragment: int, version: Version) -> None:
@@ -217,18 +226,23 @@ class Vault:
             weights,
             units,  # type: ignore[arg-type]
             trim=self._trim,
+            correct=self._settings.outer.correction is Correction.COSINE,
         )
-        self._shelve(shelf, action.target, step.value, step.state)
-        made = digest(as_buffer(step.value))
+        value, increment = self._increments[action.fragment].publish(
+            action.current, action.target, current, step.value
+        )
+        self._shelve(shelf, action.target, value, step.state)
+        made = digest(as_buffer(value))
         if self._recorder is not None:
             sent = [self._waiting[part.ticket][part.connection].values for part in action.parts]
-            self._recorder.merged(action, sent, step.value, made)
+            self._recorder.merged(action, sent, value, made)
         return MergeFacts(
             digest=made,
             weights=tuple(weights),
             norms=tuple(step.norms),
             direction_norm=step.direction_norm,
             cosine_to_previous=step.cosine_to_previous,
+            increment=increment,
         )
 
     def _shelve(
@@ -238,20 +252,27 @@ class Vault:
         value: NDArray[np.float32],
         state: OuterState,
     ) -> None:
-        """Add the newest version; keep those of `Core.kept`, and the one before them."""
+        """Add the newest version; keep it and those before it that may be needed."""
         shelf.values[version] = value
         shelf.state = state
-        for old in sorted(shelf.values)[: -(self._settings.staleness_max + 2)]:
+        for old in sorted(shelf.values)[: -self._settings.values_kept]:
             del shelf.values[old]
 
     def value(self, fragment: int, version: Version) -> NDArray[np.float32]:
         """Return the published value of a version that is kept."""
         return self._shelves[fragment].values[version]
 
+    def payload(self, update: FragmentUpdate) -> tuple[memoryview, ...]:
+        """Return what an update carries: increments since a version, or the published value."""
+        if update.since is not None:
+            return self._increments[update.fragment].chain(update.since.base, update.version)
+        return (as_buffer(self.value(update.fragment, update.version)),)
+
     def journal_arrays(self, fragment: int, version: Version) -> dict[str, NDArray[np.generic]]:
         """Return the arrays that a fragment's journal record holds."""
-        shelf = self._shelves[fragment]
-        return {"value": shelf.values[version], **shelf.state}
+        shelf, left = self._shelves[fragment], self._increments[fragment].remainder
+        remainder = {} if left is None else {REMAINDER: left}
+        return {"value": shelf.values[version], **shelf.state, **remainder}
 
     def published(self, versions: list[Version]) -> list[NDArray[np.float32]]:
         """Return the values of one version per fragment, in order."""

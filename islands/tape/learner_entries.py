@@ -36,6 +36,23 @@ class Contributed(Entry, frozen=True, tag="contribute"):
     processed: int
 
 
+class Adapted(Logged, frozen=True):
+    """A learner's contributions have another `precision`, or it answers each `every`th pull.
+
+    The last exchange moved `bytes` in `seconds`, at `bytes_per_s` beside the link's latency; of the
+    bytes of a contribution at most `budget_s` is hidden.
+    """
+
+    precision: str
+    every: int
+    reason: str
+    bytes: int
+    seconds: float
+    bytes_per_s: float
+    latency_s: float
+    budget_s: float
+
+
 class MomentsTaken(Logged, frozen=True, kw_only=True, rename={"donor": "from"}):
     """A learner's process began with inner moments `from` a state donor, or its own from "disk"."""
 

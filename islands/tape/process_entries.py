@@ -103,6 +103,15 @@ class Unexpected(Entry, frozen=True):
     left_out: int | None = None
 
 
+class UpdateRefused(Entry, frozen=True):
+    """A member cannot use an update; `left_out` entries before it were not kept."""
+
+    fragment: int
+    version: str
+    reason: str
+    left_out: int | None = None
+
+
 class Undelivered(Entry, frozen=True):
     """A message between learners had no reachable receiver; only a link's first one is recorded."""
 

@@ -131,7 +131,11 @@ class Abandoned(Logged, frozen=True):
 
 
 class Merged(Notable, frozen=True):
-    """A fragment's next value is computed; numbers that are not finite are null on the tape."""
+    """A fragment's next value is computed; numbers that are not finite are null on the tape.
+
+    Where updates are increments, `increment_bytes` is the length of this one, and `remainder_norm`
+    the length of what is left for the next.
+    """
 
     round: int
     fragment: int
@@ -151,6 +155,8 @@ class Merged(Notable, frozen=True):
     learners: int
     opened_s: float
     closed_s: float | None
+    increment_bytes: int | None = None
+    remainder_norm: float | None = None
 
 
 class Committed(Entry, frozen=True):

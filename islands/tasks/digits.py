@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import DataError
+from islands.tasks.rows import Records, held_out, padded_batches
 from islands.training.task import Task, TaskState
 
 _PIXELS = 64
@@ -79,13 +80,10 @@ class Digits(Task[DigitBatch]):
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[DigitBatch, int]]:
         """Yield the batches of a shard; a position counts images."""
-        images, labels = _load()[0]
-        plan = ShardPlan(len(images), self.shard_count, self.seed)
-        for members, after in plan.groups(shard, position, self.rows):
-            fill = np.zeros(self.rows, np.int64)
-            fill[: len(members)] = members
-            weight = (np.arange(self.rows) < len(members)).astype(np.float32)
-            yield DigitBatch(images[fill], labels[fill], weight), after
+        known = _load()[0]
+        plan = ShardPlan(len(known[0]), self.shard_count, self.seed)
+        for some, weight, after in padded_batches(known, plan, shard, position, self.rows):
+            yield DigitBatch(*some, weight), after
 
     def tokens(self, batch: DigitBatch) -> int:
         """Return the number of images, without padding rows."""
@@ -99,7 +97,7 @@ class Digits(Task[DigitBatch]):
 
 
 @cache
-def _load() -> tuple[tuple[NDArray[np.float32], NDArray[np.int32]], ...]:
+def _load() -> tuple[Records, Records]:
     """Load the training and validation images with their labels.
 
     Raises:
@@ -112,8 +110,8 @@ def _load() -> tuple[tuple[NDArray[np.float32], NDArray[np.int32]], ...]:
         raise DataError(message) from error
     images, labels = load_digits(return_X_y=True)
     images, labels = (images / 16).astype(np.float32), labels.astype(np.int32)
-    held_out = np.arange(len(images)) % _VALIDATION_SHARE == 0
-    return (images[~held_out], labels[~held_out]), (images[held_out], labels[held_out])
+    unseen = held_out(len(images), _VALIDATION_SHARE)
+    return (images[~unseen], labels[~unseen]), (images[unseen], labels[unseen])
 
 
 def _dense(key: PRNGKeyArray, inputs: int, outputs: int) -> dict[str, Array]:

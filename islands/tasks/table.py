@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import DataError
+from islands.tasks.rows import Records, held_out, padded_batches
 from islands.training.task import Task, TaskState
 
 _COLUMNS = 30
@@ -92,13 +93,10 @@ class Table(Task[TableBatch]):
 
     def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[TableBatch, int]]:
         """Yield the batches of a shard; a position counts rows."""
-        columns, classes = _load()[0]
-        plan = ShardPlan(len(columns), self.shard_count, self.seed)
-        for members, after in plan.groups(shard, position, self.rows):
-            fill = np.zeros(self.rows, np.int64)
-            fill[: len(members)] = members
-            weight = (np.arange(self.rows) < len(members)).astype(np.float32)
-            yield TableBatch(columns[fill], classes[fill], weight), after
+        known = _load()[0]
+        plan = ShardPlan(len(known[0]), self.shard_count, self.seed)
+        for some, weight, after in padded_batches(known, plan, shard, position, self.rows):
+            yield TableBatch(*some, weight), after
 
     def tokens(self, batch: TableBatch) -> int:
         """Return the number of rows, without padding."""
@@ -111,11 +109,8 @@ class Table(Task[TableBatch]):
         return {"val_accuracy": float(np.mean(found == classes))}
 
 
-Rows = tuple[NDArray[np.float32], NDArray[np.int32]]
-
-
 @cache
-def _load() -> tuple[Rows, Rows]:
+def _load() -> tuple[Records, Records]:
     """Load the training and validation rows with their classes.
 
     Raises:
@@ -127,11 +122,11 @@ def _load() -> tuple[Rows, Rows]:
         message = "the table task needs scikit-learn; install it with: pip install islands[tasks]"
         raise DataError(message) from error
     columns, classes = load_breast_cancer(return_X_y=True)
-    held_out = np.arange(len(columns)) % _VALIDATION_SHARE == 0
-    seen = columns[~held_out]
+    unseen = held_out(len(columns), _VALIDATION_SHARE)
+    seen = columns[~unseen]
     columns = ((columns - seen.mean(0)) / seen.std(0)).astype(np.float32)
     classes = classes.astype(np.int32)
-    return (columns[~held_out], classes[~held_out]), (columns[held_out], classes[held_out])
+    return (columns[~unseen], classes[~unseen]), (columns[unseen], classes[unseen])
 
 
 def _normal(key: PRNGKeyArray, inputs: int, outputs: int) -> Float[Array, "i o"]:

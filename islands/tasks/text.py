@@ -4,40 +4,37 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+import numpy as np
+from jaxtyping import PyTree
 
 from islands.data.documents import SourceFile, exists, find_text
 from islands.data.prepared import (
+    TOKENIZER,
     Prepared,
     is_prepared,
     manifest_lines,
     open_prepared,
     prepare,
 )
-from islands.data.shards import ShardKey
 from islands.data.token_file import DTYPES, TokenArray, open_tokens
 from islands.data.tokenizer import BYTES, ByteTokenizer, Tokenizer, load
 from islands.data.windows import TokenBatch, Tokens, TokenWindows
 from islands.errors import DataError, SettingsError
 from islands.models.configurations import decoder_of
 from islands.models.decoder import DecoderConfig
-from islands.models.language import bits_per_token, initial, training_loss
-from islands.settings.groups import at_least
-from islands.tasks.inner_optimizer import Inner, check_inner, inner_optimizer, is_hidden
+from islands.models.language import bits_per_token, sample_tokens
+from islands.tasks.decoder_task import DecoderTask
+from islands.tasks.inner_optimizer import Inner
 from islands.training.factory import data_folders
-from islands.training.task import Task, TaskState
 
 TOKEN_FILES = (".npy", ".bin")
 
 
 @dataclass(frozen=True)
-class TextFiles(Task[TokenBatch]):
+class TextFiles(DecoderTask):
     """Next-token prediction on text.
 
     Attributes:
@@ -84,21 +81,14 @@ class TextFiles(Task[TokenBatch]):
         Raises:
             SettingsError: Name, value and what is allowed.
         """
-        check_inner(self.inner)
         object.__setattr__(self, "decoder", decoder_of(self.decoder))
         if not self.path:
             raise SettingsError("path is empty; it must be a folder, a pattern or a file of text")
-        for name in ("length", "rows", "shard_count", "validation_windows"):
-            at_least(name, getattr(self, name), 1)
+        self.check()
         if not 0 <= self.held_out < 1:
             raise SettingsError(f"held_out is {self.held_out}; it is a share, from 0 to below 1")
         if self.dtype not in DTYPES:
             raise SettingsError(f"dtype is {self.dtype!r}; it must be one of {', '.join(DTYPES)}")
-
-    @property
-    def shards(self) -> int:
-        """Number of virtual shards in one pass over the data."""
-        return self.shard_count
 
     @property
     def model(self) -> DecoderConfig:
@@ -106,35 +96,9 @@ class TextFiles(Task[TokenBatch]):
         assert isinstance(self.decoder, DecoderConfig), "it was looked up"
         return replace(self.decoder, vocabulary=_corpus(self).vocabulary)
 
-    def init(self, key: PRNGKeyArray) -> TaskState:
-        """Return the decoder's initial parameters."""
-        return TaskState(initial(self.model, key))
-
-    def loss(
-        self, params: PyTree, state: PyTree, batch: TokenBatch, key: PRNGKeyArray
-    ) -> tuple[Float[Array, ""], PyTree]:
-        """Compute the cross-entropy in nats per token, and a share of the balance loss if any."""
-        tokens, weight = jnp.asarray(batch.tokens), jnp.asarray(batch.weight)
-        return training_loss(self.model, params, tokens, weight), state
-
-    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
-        """Return the inner optimizer that was chosen, after a clip by global norm."""
-        return inner_optimizer(self.inner, learning_rate, stack=self.stack, hidden=self._hidden)
-
-    def stack(self, path: str) -> int:
-        """Return how many layers are stacked in a parameter."""
-        return self.model.stack(path)
-
-    def _hidden(self, path: str) -> bool:
-        return is_hidden(path, self.role(path))
-
-    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[TokenBatch, int]]:
-        """Yield the batches of a shard; a position counts windows."""
-        return _training(self).batches(shard, position)
-
-    def tokens(self, batch: TokenBatch) -> int:
-        """Return the number of tokens predicted."""
-        return batch.predicted
+    def windows(self) -> TokenWindows:
+        """Return the windows of the text that is trained on."""
+        return _training(self)
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         """Return the bits per byte of text that was never trained on, or else per token."""
@@ -146,13 +110,42 @@ class TextFiles(Task[TokenBatch]):
             return {"val_bits_per_token": bits}
         return {"val_bits_per_byte": bits / bytes_per_token}
 
+    def sample(
+        self,
+        params: PyTree,
+        prompt: bytes,
+        count: int,
+        *,
+        temperature: float = 0.8,
+        seed: int = 0,
+    ) -> Iterator[bytes]:
+        """Yield the text of the `count` tokens that the model adds to the prompt, in pieces.
+
+        Raises:
+            SettingsError: The task was given tokens, and nobody says what text they stand for.
+        """
+        corpus = _corpus(self)
+        if not isinstance(corpus.source, Prepared):
+            raise SettingsError(
+                f"{self.path} holds tokens without their tokenizer, so no text can be continued; "
+                "name the text itself, or a folder that islands tokenize made"
+            )
+        sampled = partial(
+            sample_tokens, self.model, params, context=self.length, temperature=temperature
+        )
+        if corpus.tokenizer == BYTES:
+            given = np.frombuffer(prompt, np.uint8).astype(np.int32)
+            return (piece.astype(np.uint8).tobytes() for piece in sampled(given, count, seed=seed))
+        pairs = load(corpus.source.folder / TOKENIZER)
+        given = next(pairs.encode([prompt]))[:-1].astype(np.int32)
+        return pairs.spelled(piece.tolist() for piece in sampled(given, count, seed=seed))
+
     def labels(self) -> Mapping[str, str]:
         """Return the facts that all hosts must share: the files and the order of their windows."""
         corpus = _corpus(self)
-        order = f"windows of {self.length}, {self.shard_count} shards, seed {self.seed}"
         return {
             **manifest_lines(corpus.files),
-            "data": f"{order}, {corpus.held_out:g} held out",
+            "data": f"{self.order}, {corpus.held_out:g} held out",
             "decoder": self.model.label,
             "tokenizer": corpus.tokenizer,
             **({} if self.inner == "adamw" else {"inner": self.inner}),

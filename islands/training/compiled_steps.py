@@ -96,14 +96,25 @@ class CompiledSteps:
             for (keys, _), merged in zip(flat, self._merged, strict=True)
             if merged
         ]
-        leaves += [
-            Leaf(MOMENTS_PREFIX + path_of(keys), tuple(x.shape), str(x.dtype), LeafRole.STATE)
-            for (keys, x), merged in zip(flat, self._merged, strict=True)
-            if merged
-        ]
+        parameters = leaves[: self._trained]
+        beside: dict[str, str] = {}
+        for (keys, x), merged in zip(flat, self._merged, strict=True):
+            if merged:
+                path, shape = path_of(keys), tuple(x.shape)
+                own = _parameter_of(path, shape, parameters)
+                stack = own.stack if own else 1
+                path = MOMENTS_PREFIX + path
+                leaves.append(Leaf(path, shape, str(x.dtype), LeafRole.STATE, stack))
+                if own:
+                    beside[path] = own.path
         labels = {"task": type(task).__name__, **task.labels()}
         self.layout: Layout = plan(
-            leaves, count=count, pattern=pattern, min_piece_bytes=min_piece_bytes, labels=labels
+            leaves,
+            count=count,
+            pattern=pattern,
+            min_piece_bytes=min_piece_bytes,
+            labels=labels,
+            beside=beside,
         )
         self._shapes: tuple[PyTree, PyTree] = shapes
         self._lock = threading.Lock()
@@ -319,6 +330,15 @@ def _merges(task: Task[PyTree], path: str, leaf: jax.ShapeDtypeStruct) -> bool:
 def _is_moment(leaf: jax.ShapeDtypeStruct) -> bool:
     """Whether a leaf of an optimizer's state has an average: an array, no count and no rate."""
     return bool(jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.ndim and leaf.size)
+
+
+def _parameter_of(path: str, shape: tuple[int, ...], parameters: Sequence[Leaf]) -> Leaf | None:
+    """Return the parameter whose moment lies at a path of the optimizer's state, if there is one.
+
+    Optax keeps moments in trees like that of the parameters, so the path ends with theirs.
+    """
+    ends = [p for p in parameters if f"/{path}".endswith(f"/{p.path}") and p.shape == shape]
+    return max(ends, key=lambda leaf: len(leaf.path), default=None)
 
 
 def _tree(start: TaskState) -> tuple[PyTree, PyTree]:

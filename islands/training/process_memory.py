@@ -21,8 +21,9 @@ hub        V published, which it evaluates, and 2·F: one that arrives, and one 
            lies in the file and V by fragments besides; with JAX 7·V that evaluations take
 =========  ============================================================================
 
-The program itself, and the memory that the allocator and XLA retain, are added as they were
-measured (Linux, CPython 3.11, x86-64; XLA at 27M and 52M parameters on CPU).
+Updates by increments take more (`increment_memory.py`). The program itself, and the memory that the
+allocator and XLA retain, are added as they were measured (Linux, CPython 3.11, x86-64; XLA at 27M
+and 52M parameters on CPU).
 """
 
 from dataclasses import dataclass
@@ -32,6 +33,10 @@ from islands.numerics.outer_choice import state_values
 from islands.numerics.quantize import size_bytes
 from islands.settings.outer import OPTAX
 from islands.settings.run import RunSettings
+from islands.training.increment_memory import (
+    increments_at_a_learner,
+    increments_at_the_syncer,
+)
 from messaging.codec.tensors import POOL_BYTES
 
 ADAM_MOMENTS = 2
@@ -168,6 +173,7 @@ def syncer_bytes(sizes: list[int], settings: RunSettings, learners: int) -> int:
     kept = (settings.staleness_max + VERSIONS_BESIDES_STALE) * whole
     outer = state_values(settings.outer)
     held = kept + outer * whole + (1 + outer) * sizes[-1] + learners * at_once
+    held += increments_at_the_syncer(sizes, settings)
     held += JAX_AT_THE_HUB if settings.outer.kind == OPTAX else 0
     return round(held * HEAP_SHARE) if sizes[-1] < HEAP_BYTES_MAX else held
 
@@ -183,6 +189,7 @@ def learner_bytes(sizes: list[int], settings: RunSettings, trainer: TrainerMemor
         held += (WHOLE_VALUES_NOT_GIVEN_BACK if known else WHOLE_VALUES_OF_XLA) * sum(sizes)
     arriving = largest + largest // 2 + buffer_bytes(sizes)
     encoding = encoding_bytes(sizes, settings)
+    encoding += increments_at_a_learner(sizes, settings, CODEC_PROGRAM)
     return held + encoding + max(arriving + contributions * sent, sum(sizes))
 
 
@@ -191,7 +198,8 @@ def encoding_bytes(sizes: list[int], settings: RunSettings) -> int:
     if not settings.precision.on_host:
         return 0
     largest, rounds = sizes[-1], settings.open_rounds_max(len(sizes))
-    encoded = size_bytes(largest // VALUE_BYTES, settings.precision)
+    precision, share = settings.precision.finest, settings.top_k_share
+    encoded = size_bytes(largest // VALUE_BYTES, precision, share=share)
     kept = sum(sizes) + rounds * largest if settings.keeps_residuals else 0
     return CODEC_PROGRAM + (rounds + 1) * encoded + FRAGMENTS_ENCODED * largest + kept
 

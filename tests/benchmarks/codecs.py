@@ -2,7 +2,9 @@
 
     python -m tests.benchmarks.codecs [--repetitions 9] [--mib 16]
 
-One row per precision. GB/s are of float32, read by the encoder and written by the decoder; all
+One row per precision, and one per precision of updates: what the syncer does at a commit to publish
+by an increment, and what a member does to add it, both without the digest that whole values have
+too. GB/s are of float32, read by the encoder and written by the decoder; all
 things measured take turns and write to memory that is new to them, as in a run, so that the copy
 allocates its result too. Figures are the best of all turns: a neighbour can only make them worse.
 """
@@ -15,10 +17,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.numerics.increment import applied, quantised
 from islands.numerics.quantize import QUANTIZERS, decode, encode, size_bytes, warm_up
-from islands.settings.run import Precision
+from islands.settings.run import Precision, UpdatePrecision
 
 MIB = 2**20
+INCREMENTS = [Precision(each) for each in UpdatePrecision if each.of_increments]
 
 
 def main() -> None:
@@ -36,6 +40,13 @@ def main() -> None:
         sent = encode(values, precision)
         things[precision, "encode"] = partial(encode, values, precision)
         things[precision, "decode"] = partial(decode, sent, values.size, precision)
+    exact, left = values * np.float32(1.01), values * np.float32(1e-5)
+    for precision in INCREMENTS:
+        publish = partial(quantised, values, exact, left, precision)
+        payload = publish().payload
+        assert payload is not None, "all of it is finite"
+        things[precision, "publish"] = publish
+        things[precision, "add"] = partial(applied, values, payload, precision)
     seconds = best(things, options.repetitions)
     speeds = {thing: values.nbytes / 1e9 / taken for thing, taken in seconds.items()}
     print(f"copy: {speeds['copy', '']:.2f} GB/s")
@@ -46,6 +57,10 @@ def main() -> None:
             f"  {error(values, precision):6.4f}  {speeds[precision, 'encode']:7.2f}"
             f"  {speeds[precision, 'decode']:7.2f}"
         )
+    print("increments  publish      add")
+    for precision in INCREMENTS:
+        publish_speed, add_speed = speeds[precision, "publish"], speeds[precision, "add"]
+        print(f"{precision.value:10}  {publish_speed:7.2f}  {add_speed:7.2f}")
 
 
 def error(values: NDArray[np.float32], precision: Precision) -> float:

@@ -27,7 +27,16 @@ from islands.settings.host import (
 )
 from islands.settings.presets import PRESETS, Preset
 from islands.settings.quantities import rate, size
-from islands.settings.run import MergeRule, OuterSettings, Precision, RunSettings
+from islands.settings.run import (
+    Anchor,
+    MergeRule,
+    OuterSettings,
+    Precision,
+    RunSettings,
+    SendTo,
+    Trigger,
+    UpdatePrecision,
+)
 from islands.training.process_memory import TrainerMemory
 
 MIB = 2**20
@@ -89,6 +98,34 @@ def test_traffic_does_not_depend_on_the_number_of_fragments() -> None:
     assert made(precision=Precision.FP4).up_per_step == pytest.approx(V / 8 / 8, rel=0.02)
 
 
+@pytest.mark.parametrize(("feedback", "coarsest"), [(True, "two_bit"), (False, "fp4")])
+def test_what_adaptive_learners_send(feedback: bool, coarsest: str) -> None:  # noqa: FBT001
+    """At most float32, which is planned for; at least the coarsest precision that they may use."""
+    found = made(precision=Precision.ADAPTIVE, error_feedback=feedback)
+    least = made(precision=Precision(coarsest))
+    assert found.up_per_step == made().up_per_step
+    assert found.up_per_step_least == least.up_per_step == least.up_per_step_least
+    assert found.exchange_bytes == made().exchange_bytes
+
+
+def test_increments_are_less_to_send_and_more_to_keep() -> None:
+    """A quarter or an eighth goes down; what is left is kept, journalled, and a copy at learners.
+
+    Whoever joins is sent whole values all the same.
+    """
+    whole, fp4 = made(), made(update_precision=UpdatePrecision.FP4)
+    int8 = made(update_precision=UpdatePrecision.INT8)
+    assert int8.down_per_step == pytest.approx(V / 8 / 4, rel=0.01)
+    assert fp4.down_per_step == pytest.approx(V / 8 / 8, rel=0.02)
+    assert (fp4.up_per_step, fp4.start_bytes) == (V / 8, V)
+    assert fp4.exchange_bytes == pytest.approx(V / 4 * 9 / 8, rel=0.01)
+    assert (whole.learner.published, whole.syncer.increments) == (0, 0)
+    assert fp4.learner.total == whole.learner.total + V
+    assert fp4.syncer.total == pytest.approx(whole.syncer.total + V + 9 * V / 8, rel=0.01)
+    assert fp4.disk_bytes == 2 * 3 * V
+    assert fp4.disk_per_round == 3 * V // 4
+
+
 def test_the_journal() -> None:
     """A round writes value and momentum of one fragment; two slots of both stay."""
     found = made(step_time_s=0.5)
@@ -129,6 +166,10 @@ def test_the_least_bandwidth_for_a_grace() -> None:
     assert made().hub_bytes_per_s(0) is None
 
 
+ALONE = {"trigger": Trigger.LEARNER, "anchor": Anchor.BASE, "send_to": SendTo.CONTRIBUTORS}
+DELAYED = OuterSettings(0.7, 0.9, optimizer="delayed_nesterov", delay_merges=2)
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -141,6 +182,13 @@ def test_the_least_bandwidth_for_a_grace() -> None:
             {"outer": OuterSettings(learning_rate=0.9, momentum=0.9)},
             "set outer.momentum to 0 and outer.learning_rate to 1 or less",
         ),
+        (
+            {"precision": Precision.TOP_K, "outer": OuterSettings(1.0, 0.3)},
+            "precision is top_k and outer.momentum is 0.3",
+        ),
+        ({"precision": Precision.TOP_K}, "precision is top_k and merge is rda"),
+        ({**ALONE, "staleness_max": 2}, "staleness_max is 2 and 3 learners are merged one after"),
+        ({**ALONE, "outer": DELAYED}, "outer.delay_merges is 2 and there are 3 learners"),
         ({"step_time_s": 0.001}, "needs 6.3 GB/s at the hub; on less, grace is 0"),
     ],
 )
@@ -158,6 +206,12 @@ def test_what_is_doubtful_is_said(changes: dict[str, object], sentence: str) -> 
     )
     assert any(sentence in warning for warning in found.warnings), found.warnings
     assert made().warnings == ()
+
+
+def test_a_preset_for_so_many_learners_has_nothing_doubtful() -> None:
+    """Where learners open rounds, no grace is missed."""
+    preset = replace(PRESETS[Preset.ASYNC_DILOCO], budget_tokens=10)
+    assert estimate(layout(1), preset, learners=4).warnings == ()
 
 
 def test_the_table_fits_a_terminal() -> None:

@@ -27,6 +27,14 @@ from islands.tape.round_entries import Closing, Swinging
             learners.MomentsTaken(donor="b", pieces=2, seconds=1.0, waited_s=0.0),
             "s took its moments from b",
         ),
+        (
+            learners.Adapted("fp4", 1, "it took too long", 9, 1.0, 9.0, 0.1, 0.5),
+            "s sends fp4: it took too long",
+        ),
+        (
+            learners.Adapted("two_bit", 3, "it took too long", 9, 1.0, 9.0, 0.1, 0.5),
+            "s sends two_bit, for one of 3 pulls: it took too long",
+        ),
         (members.ProcessEnded("a", ""), ""),
         (members.ProcessEnded("a", error="exit 1"), ""),
         (members.ProcessEnded("a", "exit 1"), "the process of a ended: exit 1"),

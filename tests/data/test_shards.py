@@ -47,6 +47,18 @@ def test_the_order_depends_on_seed_and_pass_alone() -> None:
     assert members != ShardPlan(100, 4, seed=1).members(ShardKey(1, 1)).tolist()
 
 
+@given(st.integers(1, 300), st.integers(1, 20))
+def test_an_unlike_shard_is_a_stretch_of_the_corpus_in_an_order_of_its_own(
+    records: int, shards: int
+) -> None:
+    """All shards together still hold every record once, and a pass has an order of its own."""
+    plan = ShardPlan(records, shards, unlike=True)
+    ranges = [sorted(plan.members(ShardKey(1, shard)).tolist()) for shard in range(shards)]
+    assert [record for members in ranges for record in members] == list(range(records))
+    orders = [plan.members(ShardKey(at, 0)).tolist() for at in (0, 1)]
+    assert orders[0] != orders[1] or plan.size(0) < 10
+
+
 @pytest.mark.parametrize(
     ("key", "position"), [(ShardKey(0, 4), 0), (ShardKey(-1, 0), 0), (ShardKey(0, 0), -1)]
 )

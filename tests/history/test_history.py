@@ -21,6 +21,7 @@ from islands.history import (
 )
 from islands.simulation.faults import Kill, Scenario, draw
 from islands.simulation.trial import limits, play
+from islands.tape.round_entries import Merged
 
 Line = dict[str, object]
 Doctor = Callable[[list[Line]], None]
@@ -411,6 +412,17 @@ def test_every_rule_refuses_something() -> None:
     """There is no rule that nothing can break."""
     refusing = [rule for _, rule in DOCTORED]
     assert [name for name, rule in RULES if rule not in refusing] == []
+
+
+def test_where_values_go_to_contributors_nobody_else_must_adopt_them() -> None:
+    """Who takes no part in a merge may hold an older version; who does must follow."""
+    history, limits = doctored(stop_adopting)
+    limits = replace(limits, to_contributors=True)
+    assert list(order.learners_keep_up(history, limits))
+    for _, _, entry in history.lines:
+        if isinstance(entry, Merged):
+            entry.participants.clear()
+    assert list(order.learners_keep_up(history, limits)) == []
 
 
 def test_smaller_limits_are_refused() -> None:

@@ -1,6 +1,7 @@
 """Layouts: how leaves become fragments, units and a fingerprint (SPEC §4)."""
 
 from collections import Counter
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -240,6 +241,24 @@ def test_the_default_role_goes_by_path() -> None:
     """Any path with `embed` in it is an embedding."""
     assert default_role("model/Embed_0/table") is Role.EMBEDDING
     assert default_role("layers/0/weight") is Role.MATRIX
+
+
+@pytest.mark.parametrize("pattern", ["balanced", "strided"])
+def test_a_leaf_beside_another_is_cut_where_that_one_is(pattern: Pattern) -> None:
+    """It changes neither the number of fragments nor which rows of the other share one."""
+    leaves = [Leaf("blocks", (4, 8, 8), stack=4), Leaf("embed", (16, 8))]
+    moment = Leaf("nu/blocks", (4, 8, 8), role=Role.STATE, stack=4)
+    made = partial(plan, count=3, pattern=pattern, min_piece_bytes=64)
+    alone = made(leaves)
+    both = made([*leaves, moment], beside={"nu/blocks": "blocks"})
+    assert len(both.fragments) == len(alone.fragments) == 3
+
+    def cuts(layout: Layout, path: str) -> list[list[tuple[int, int]]]:
+        pieces = [[p for p in f.pieces if p.path == path] for f in layout.fragments]
+        return [[(p.row_start, p.row_stop) for p in held] for held in pieces]
+
+    assert cuts(both, "blocks") == cuts(both, "nu/blocks") == cuts(alone, "blocks")
+    assert cuts(both, "embed") == cuts(alone, "embed")
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """A learner's actor between a scripted supervisor and a scripted syncer."""
 
 import asyncio
+import json
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from islands.identities import FragmentIndex, Incarnation, LearnerName, Version
 from islands.learner.actor import LearnerActor
 from islands.learner.inline_compute import InlineCompute
 from islands.messages.membership import Joined, SyncerAddress
-from islands.messages.training import FragmentUpdate, Welcome
-from islands.settings.run import RunSettings
+from islands.messages.training import FragmentUpdate, IncrementsSince, Welcome
+from islands.numerics.increment import quantised
+from islands.settings.run import Precision, RunSettings, UpdatePrecision
 from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer
 from messaging.actors.scope import Scope
@@ -39,6 +41,12 @@ class Stage:
     actor: LearnerActor
     trainer: NumpyTrainer
     link: Link
+    tape: MemoryTape
+
+    def refused(self) -> list[str]:
+        """Why updates were refused, by the tape."""
+        lines = [json.loads(line) for line in self.tape.lines]
+        return [line["reason"] for line in lines if line["kind"] == "update_refused"]
 
     def held(self) -> Version | None:
         """The version that it has adopted."""
@@ -47,19 +55,24 @@ class Stage:
     async def publish(self, value: NDArray[np.float32], said: str, *payload: memoryview) -> None:
         """The syncer sends a version with this digest; a while passes."""
         update = FragmentUpdate(1, FragmentIndex(0), NEW, -1, said, 0.0, None)
-        buffers = payload or (as_buffer(value),)
+        await self.send(update, payload or (as_buffer(value),))
+
+    async def send(self, update: FragmentUpdate, buffers: tuple[memoryview, ...]) -> None:
+        """The syncer sends an update; a while passes."""
         self.link.send(Envelope("syncer", "ana", 1, update, payload=buffers), Lane.BULK)
         await asyncio.sleep(0.1)
 
 
-def with_learner(body: Callable[[Stage], Awaitable[None]]) -> None:
+def with_learner(
+    body: Callable[[Stage], Awaitable[None]], settings: RunSettings = SETTINGS
+) -> None:
     """Run a test's body beside a learner, on the virtual clock."""
 
     async def main() -> None:
         network, failed = MemoryNetwork(), list[BaseException]()
         trainer = NumpyTrainer(1)
-        context = Context(SETTINGS, trainer.layout, network, MemoryTape())
-        compute = InlineCompute(trainer, SETTINGS, step_s=lambda: 0.1)
+        context = Context(settings, trainer.layout, network, MemoryTape())
+        compute = InlineCompute(trainer, settings, step_s=lambda: 0.1)
         worker = InlineWorker(lambda: 0.001)
         actor = LearnerActor("ana", context, compute, worker, random.Random(0))
         doors = [network.listen(name) for name in ("supervisor", "syncer")]
@@ -73,7 +86,9 @@ def with_learner(body: Callable[[Stage], Awaitable[None]]) -> None:
         await link.receive()
         link.send(Envelope("syncer", "ana", 1, Welcome(1, (None,))))
         await asyncio.sleep(0.1)
-        await body(Stage(actor, trainer, link))
+        tape = context.tape
+        assert isinstance(tape, MemoryTape)
+        await body(Stage(actor, trainer, link, tape))
         await actor.kill()
         await scope.close()
         assert not failed
@@ -107,7 +122,33 @@ def test_a_damaged_value_is_not_adopted(payload: NDArray[np.float32]) -> None:
         await stage.publish(value_of(2), right, as_buffer(payload))
         assert stage.held() is None
         assert np.array_equal(stage.trainer.value(0), before)
+        assert len(stage.refused()) == 1
         await stage.publish(value_of(2), right)
         assert stage.held() == NEW
 
     with_learner(body)
+
+
+def test_an_increment_is_added_to_what_was_published_and_not_to_what_was_trained() -> None:
+    """One that does not fit is refused, and the whole value mends it."""
+    made = quantised(value_of(2), value_of(2.5), None, Precision.INT8)
+    assert made.payload is not None
+    told = digest(as_buffer(made.value))
+    update = FragmentUpdate(1, FragmentIndex(0), Version(1, 1), 0, told, 0.0, None)
+    increment = replace(update, since=IncrementsSince(NEW, "int8"))
+    payload = (as_buffer(made.payload),)
+
+    async def body(stage: Stage) -> None:
+        await stage.send(increment, payload)
+        assert stage.refused() == ["increments since 1.0 came, and no value is held"]
+        await stage.publish(value_of(2), digest(as_buffer(value_of(2))))
+        assert stage.held() == NEW
+        await stage.send(increment, payload)
+        assert stage.held() == Version(1, 1)
+        assert np.array_equal(stage.trainer.value(0), made.value)
+        await stage.send(replace(increment, version=Version(1, 2)), payload)
+        assert stage.refused()[1:] == ["1 buffers came, and it takes 2 (increments since 1.0)"]
+        await stage.send(replace(update, version=Version(1, 2)), (as_buffer(made.value),))
+        assert stage.held() == Version(1, 2)
+
+    with_learner(body, replace(SETTINGS, update_precision=UpdatePrecision.INT8))

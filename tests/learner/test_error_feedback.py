@@ -47,7 +47,7 @@ class Carried:
             snapshot_taken=self.taken.append,
             piece_taken=lambda _: None,
         )
-        self.precision = precision
+        self.precision, self.feeds_back = precision, error_feedback
         self.size = self.engine.trainer.layout.fragments[0].size
         self.value = np.zeros(self.size, np.float32)
         self.number = 0
@@ -72,13 +72,16 @@ class Carried:
         carry = self.number > 0
         version = Version(1, self.number)
         who, value = Incarnation(1, 1), as_buffer(self.value.copy())
-        command = AdoptValue(ZERO, version, 0.0, 1, who, value, carry, merged, sent)
+        told = self.precision if self.feeds_back else None
+        command = AdoptValue(
+            *(ZERO, version, 0.0, 1, who, value, carry, merged, sent), sent_precision=told
+        )
         self.number += 1
         enqueue(self.engine.commands, command)
         self.engine.boundary()
 
 
-@pytest.mark.parametrize("precision", [Precision.INT8, Precision.FP4, Precision.TWO_BIT])
+@pytest.mark.parametrize("precision", [each for each in Precision if each.on_host])
 @pytest.mark.parametrize("fates", ["aaaa", "alala", "llaal"])
 def test_carried_work_contains_what_was_lost(precision: Precision, fates: str) -> None:
     """What was applied and what is still to be sent is all that was done, by a float64 account.
@@ -162,7 +165,8 @@ def test_a_carrying_learner_keeps_what_was_sent_not_what_was_taken() -> None:
     assert [one.payload for one in bench.state.accounts[0].sent] == [None]
     foreign = Ticket(ticket.epoch, ticket.round, ANA, Incarnation(9, 9))
     for said in (foreign, ticket):
-        bench.do(ContributionEncoded(said, ZERO, sent if said is ticket else memoryview(b"no")))
+        payload = sent if said is ticket else memoryview(b"no")
+        bench.do(ContributionEncoded(said, ZERO, Precision.FP4, payload))
     bench.do(update(1, Merged(1, 1, 1, BATCH)))
     (adopt,) = bench.of(AdoptValue)
     assert adopt.sent is sent

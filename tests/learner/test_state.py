@@ -28,6 +28,8 @@ from islands.learner.actions import (
     ToSupervisor,
     ToSyncer,
 )
+from islands.learner.adaptation import Adaptation, Level
+from islands.learner.adapting import FINEST_FIRST
 from islands.learner.events import (
     ContributionSkipped,
     Event,
@@ -91,7 +93,10 @@ class Bench:
         settings = RunSettings(
             interval_steps=P, fragments=P, adoption=adoption, precision=precision
         )
-        self.state = LearnerState(settings, ANA, "bench", P)
+        levels = [Level(each, 4096 // 2**index) for index, each in enumerate(FINEST_FIRST)]
+        chooses = Adaptation(levels, overlap_steps=2, round_interval_steps=1.0, fragments=P)
+        adaptation = chooses if precision is Precision.ADAPTIVE else None
+        self.state = LearnerState(settings, ANA, "bench", P, adaptation=adaptation)
         self.actions: list[Action] = []
         self.now_s = 0.0
         self.steps = 0

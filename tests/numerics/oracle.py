@@ -144,3 +144,19 @@ def outer_step(
     v, m = b2 * v + (1 - b2) * direction**2, b1 * m + (1 - b1) * direction
     ahead = m / (1 - b1**n) / (np.sqrt(v / (1 - b2**n)) + 1e-8)
     return value - rate * ahead, {"v": v, "m": m, "n": count}
+
+
+def corrected(
+    delta: ArrayLike, momentum: ArrayLike, units: Sequence[Unit], strength: float, weight: float
+) -> Double:
+    """Of each unit with c < 0, min(1, k·(−c)·‖δ‖/(‖δ‖ + κ‖v‖)) of its part along v̂ is removed."""
+    result = np.array(delta, np.float64)
+    for unit in units:
+        here = slice(unit.offset, unit.offset + unit.size)
+        d, v = result[here].copy(), np.array(momentum, np.float64)[here]
+        cosine = float(phi(d) @ phi(v))
+        if cosine < 0 and unit.stepped:
+            length = float(np.linalg.norm(d))
+            confidence = length / (length + weight * float(np.linalg.norm(v)))
+            result[here] = d - min(1.0, strength * -cosine * confidence) * (d @ phi(v)) * phi(v)
+    return result

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from islands.numerics.error_feedback import OPEN_MAX, ErrorFeedback
-from islands.numerics.quantize import decode
+from islands.numerics.quantize import QUANTIZERS, decode
 from islands.settings.run import Precision
 from messaging.codec.tensors import as_buffer
 
 SIZE = 300
-LOSSY = (Precision.INT8, Precision.FP4, Precision.TWO_BIT)
+LOSSY = (Precision.INT8, Precision.FP4, Precision.TWO_BIT, Precision.TOP_K)
 FATES = st.lists(st.sampled_from(["applied", "late", "lost"]), min_size=1, max_size=12)
 Double = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ def contribution(number: int) -> NDArray[np.float32]:
 
 def send(feedback: ErrorFeedback, number: int, precision: Precision) -> Double:
     """Encode the contribution to a round; return what arrives."""
-    payload = feedback.encoded(0, (1, number), as_buffer(contribution(number)))
+    payload = feedback.encoded(0, (1, number), as_buffer(contribution(number)), precision)
     return decode(payload, SIZE, precision).astype(np.float64)
 
 
@@ -62,6 +62,25 @@ def test_nothing_is_sent_twice_or_never(precision: Precision, applied: list[bool
     sent = {0: send(feedback, 0, precision)}
     for number, merged in enumerate(applied):
         sent[number + 1] = send(feedback, number + 1, precision)
+        if merged:
+            arrived += sent[number]
+            made += contribution(number)
+        feedback.settle(0, (1, number), (1, number) if merged else None)
+        np.testing.assert_allclose(arrived + kept(feedback), made, atol=1e-4)
+
+
+@given(
+    applied=st.lists(st.booleans(), min_size=2, max_size=8),
+    drawn=st.lists(st.sampled_from(list(QUANTIZERS)), min_size=9, max_size=9),
+)
+def test_each_contribution_may_have_another_precision(
+    applied: list[bool], drawn: list[Precision]
+) -> None:
+    """Two open at a time: what arrived and what is kept is what the applied ones were made of."""
+    feedback, arrived, made = ErrorFeedback(drawn[0], keeps=True), np.zeros(SIZE), np.zeros(SIZE)
+    sent = {0: send(feedback, 0, drawn[0])}
+    for number, merged in enumerate(applied):
+        sent[number + 1] = send(feedback, number + 1, drawn[number + 1])
         if merged:
             arrived += sent[number]
             made += contribution(number)

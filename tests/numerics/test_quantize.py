@@ -48,7 +48,7 @@ def test_what_is_not_finite_stays_so(precision: Precision) -> None:
     np.testing.assert_array_equal(decode(encode(broken, precision), 3, precision), broken)
 
 
-@pytest.mark.parametrize("precision", Precision)
+@pytest.mark.parametrize("precision", QUANTIZERS)
 def test_coding_again_changes_nothing(precision: Precision) -> None:
     """What was rounded once is a value of the format; relaying it is exact."""
     once = decode(encode(SAMPLE, precision), SAMPLE.size, precision)
@@ -65,7 +65,7 @@ def test_float32_is_neither_changed_nor_copied() -> None:
     assert np.shares_memory(received, SAMPLE)
 
 
-@pytest.mark.parametrize("precision", Precision)
+@pytest.mark.parametrize("precision", QUANTIZERS)
 def test_the_length_is_known_beforehand(precision: Precision) -> None:
     """A receiver allocates before the first byte arrives; any other length is refused."""
     sent = encode(SAMPLE, precision)
@@ -85,10 +85,10 @@ def test_any_buffer_can_be_decoded(kind: type[bytes]) -> None:
 
 def test_every_precision_of_the_settings_can_be_coded() -> None:
     """No setting is accepted that the wire cannot carry."""
-    assert set(QUANTIZERS) == set(Precision)
+    assert set(QUANTIZERS) == set(Precision) - {Precision.ADAPTIVE}
 
 
-@pytest.mark.parametrize("precision", Precision)
+@pytest.mark.parametrize("precision", QUANTIZERS)
 @pytest.mark.parametrize("exact", [((3, 700),), ((0, 1), (256, 300), (999, 1000)), ((0, 1000),)])
 def test_ranges_that_hold_running_averages_are_not_coarsened(
     precision: Precision, exact: tuple[tuple[int, int], ...]

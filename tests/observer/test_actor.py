@@ -4,11 +4,13 @@ import asyncio
 import threading
 from pathlib import Path
 
+import pytest
 from jaxtyping import PyTree
 
 from islands import LocalSystem, RunSettings
 from islands.identities import OBSERVER, Version
 from islands.observer.actor import ObserverActor
+from islands.settings.run import UpdatePrecision
 from tests.cluster.test_single_process import reached
 from tests.study.regression import Regression
 
@@ -27,9 +29,17 @@ class HeldUp(Regression):
         return super().evaluate(params, state)
 
 
-def test_during_an_evaluation_values_are_taken_in(tmp_path: Path) -> None:
-    """Each replaces the one before it: they do not pile up while an evaluation takes minutes."""
-    settings = RunSettings(interval_steps=4, fragments=1, learning_rate=0.01)
+@pytest.mark.parametrize("updates", [UpdatePrecision.FLOAT32, UpdatePrecision.FP4])
+def test_during_an_evaluation_values_are_taken_in(updates: UpdatePrecision, tmp_path: Path) -> None:
+    """Each replaces the one before it: they do not pile up while an evaluation takes minutes.
+
+    So do values that are reached by increments; all of them are of use.
+    """
+    HeldUp.began.clear()
+    HeldUp.over.clear()
+    settings = RunSettings(
+        interval_steps=4, fragments=1, learning_rate=0.01, update_precision=updates
+    )
     system = LocalSystem(HeldUp(), settings, learners=1, evaluate_every_s=0.0)
 
     async def main() -> None:
@@ -47,6 +57,7 @@ def test_during_an_evaluation_values_are_taken_in(tmp_path: Path) -> None:
             await running
 
     asyncio.run(main())
+    assert b"update_refused" not in (tmp_path / "tape.jsonl").read_bytes()
 
 
 def held(observer: ObserverActor) -> Version:

@@ -76,6 +76,8 @@ CASES = {
         _case("fp4", precision=Precision.FP4),
         _case("carried-on-in-fp4", adoption=CARRY, precision=Precision.FP4),
         _case("two-bit", precision=Precision.TWO_BIT),
+        _case("top-k", precision=Precision.TOP_K),
+        _case("carried-on-in-top-k", adoption=CARRY, precision=Precision.TOP_K),
         Case("slow-copies", SETTINGS, SLOW_COPIES),
         Case("clipped", replace(SETTINGS, norm_limit=1.05), PAIR, Disturbances(twice={"ana": 6})),
     )

@@ -9,7 +9,7 @@ point is about is then missed, or the oracle could not tell.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from islands.identities import SYNCER
 from islands.layout.leaves import Fragment, Unit
-from islands.messages.training import Contribution
+from islands.messages.training import Contribution, FragmentUpdate
 from islands.settings.run import OuterSettings, RunSettings
 from tests.numerics import oracle
 from tests.oracle.run import Recording
@@ -122,6 +122,8 @@ def as_double(payload: bytes, precision: str, size: int) -> Double:
         return _halves(payload)
     if precision == "float32":
         return np.frombuffer(payload, "<f4").astype(np.float64)
+    if precision == "top_k":
+        return _sparse(payload, size)
     bits = {"int8": 8, "fp4": 4, "two_bit": 2}[precision]
     lengths = [min(BLOCK, size - start) for start in range(0, size, BLOCK)]
     packed = [-(-length * bits // 8) for length in lengths]
@@ -142,6 +144,24 @@ def as_double(payload: bytes, precision: str, size: int) -> Double:
     return np.concatenate(found)
 
 
+def _sparse(payload: bytes, size: int) -> Double:
+    """One in 32 of each 4,096: positions of 12 bits, codes of two, and two scales for a block."""
+    lengths = [min(4096, size - start) for start in range(0, size, 4096)]
+    counts = [max(1, round(length / 32)) for length in lengths]
+    kept = sum(counts)
+    ends = -(-12 * kept // 8), -(-12 * kept // 8) + -(-2 * kept // 8)
+    places = int.from_bytes(payload[: ends[0]], "little")
+    codes = int.from_bytes(payload[ends[0] : ends[1]], "little")
+    scales = _halves(payload[ends[1] :])
+    found = np.zeros(size)
+    owners = [block for block, count in enumerate(counts) for _ in range(count)]
+    for index, block in enumerate(owners):
+        code = codes >> 2 * index & 3
+        level = scales[2 * block + code % 2]
+        found[4096 * block + (places >> 12 * index & 4095)] = level if code < 2 else -level
+    return found
+
+
 def _halves(payload: bytes) -> Double:
     halves = np.frombuffer(payload, "<u2").astype(np.uint32) << np.uint32(16)
     return halves.view(np.float32).astype(np.float64)
@@ -155,11 +175,23 @@ class Replay:
         self.values: dict[int, dict[Number, Double]] = defaultdict(dict)
         for update, crossing in run.tap.updates():
             number = (update.version.epoch, update.version.number)
-            value = np.frombuffer(crossing.payload, "<f4").astype(np.float64)
+            value = self._sent(update, crossing.payload)
             known = self.values[update.fragment].setdefault(number, value)
             assert known.tobytes() == value.tobytes(), f"{number} has two values"
         self.parts = self._parts()
         self.arrived: dict[Name, object] = {}
+
+    def _sent(self, update: FragmentUpdate, payload: bytes) -> Double:
+        """The value that was sent: whole, or added up in float32 from the increments to it."""
+        if update.since is None:
+            return np.frombuffer(payload, "<f4").astype(np.float64)
+        base = update.since.base
+        value = self.values[update.fragment][base.epoch, base.number].astype(np.float32)
+        each = len(payload) // (update.version.number - base.number)
+        for start in range(0, len(payload), each):
+            added = as_double(payload[start : start + each], update.since.precision, value.size)
+            value = value + added.astype(np.float32)
+        return value.astype(np.float64)
 
     def _parts(self) -> dict[Name, list[Part]]:
         """Contributions by ticket; a duplicate is the same part, another answer another one."""
@@ -265,6 +297,15 @@ class Replay:
 
     def errors(self, rules: Rules) -> list[float]:
         """‖published step − recomputed step‖ / ‖recomputed step‖ of every version, in order."""
+        found = []
+        for merge, value in self.stepped(rules):
+            values = self.values[merge.fragment]
+            missed = np.linalg.norm(values[merge.number] - value)
+            found.append(float(missed / np.linalg.norm(value - values[merge.before])))
+        return found
+
+    def stepped(self, rules: Rules) -> Iterator[tuple[Merge, Double]]:
+        """Every version, and what the outer step makes of the published one before it."""
         memories: dict[tuple[int, Number], oracle.Memory] = {}
         outer = replace(
             rules.outer,
@@ -272,10 +313,8 @@ class Replay:
             momentum=rules.momentum,
             nesterov=rules.nesterov,
         )
-        found = []
         for merge in self.merges(rules.norm_limit):
-            values = self.values[merge.fragment]
-            before = values[merge.before]
+            before = self.values[merge.fragment][merge.before]
             direction = self._direction(merge, rules)
             memory = memories.get((merge.fragment, merge.before), {})
             restarted = merge.number[0] > merge.before[0]
@@ -285,9 +324,7 @@ class Replay:
                 memory = {}
             value, after = oracle.outer_step(outer, before, memory, direction)
             memories[merge.fragment, merge.number] = after
-            missed = np.linalg.norm(values[merge.number] - value)
-            found.append(float(missed / np.linalg.norm(value - before)))
-        return found
+            yield merge, value
 
     def _direction(self, merge: Merge, rules: Rules) -> Double:
         values = self.values[merge.fragment]

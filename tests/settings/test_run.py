@@ -5,13 +5,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from islands.errors import SettingsError
-from islands.settings.run import OuterSchedule, OuterSettings, RunSettings, Timing
+from islands.settings.run import (
+    LearnerWaits,
+    OuterSchedule,
+    OuterSettings,
+    Precision,
+    RunSettings,
+    Timing,
+    UpdatePrecision,
+)
 
 
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
         ({"interval_steps": 0}, "interval_steps is 0"),
+        (
+            {"record_contributions": True, "update_precision": UpdatePrecision.INT8},
+            "record_contributions is set and update_precision is int8; .* must be float32 with it",
+        ),
         ({"fragments": 0}, "fragments is 0"),
         ({"overlap_steps": -1}, "overlap_steps is -1"),
         ({"staleness_max": -1}, "staleness_max is -1"),
@@ -51,10 +63,21 @@ from islands.settings.run import OuterSchedule, OuterSettings, RunSettings, Timi
         ({"warmup_steps": -1}, "warmup_steps is -1; it must be at least 0"),
         ({"total_steps": 0}, "total_steps is 0"),
         ({"seed": -1}, "seed is -1"),
+        (
+            {"precision": Precision.ADAPTIVE, "overlap_steps": 0},
+            "precision is adaptive and overlap_steps is 0: .* set overlap_steps to 1 or more",
+        ),
+        (
+            {"precision": Precision.ADAPTIVE, "learner_waits": LearnerWaits.AT_TAU},
+            "precision is adaptive; where learner_waits is at_tau every learner answers every pull",
+        ),
         ({"grace_safety": 1.5}, r"grace_safety is 1.5; it must be in \[0, 1\]"),
         ({"final_learning_rate_share": -0.1}, "final_learning_rate_share is -0.1"),
         ({"trim": 0.5}, "trim is 0.5; it must be above 0, and below 0.5"),
         ({"trim": 0.0}, "trim is 0.0"),
+        ({"top_k_share": 0.0}, "top_k_share is 0.0; it must be above 0, and at most 1"),
+        ({"top_k_share": 1.01}, "top_k_share is 1.01"),
+        ({"top_k_share": float("nan")}, "top_k_share is nan"),
         ({"run": "a b"}, "run is 'a b'; it must be 1 to 64 letters"),
     ],
 )

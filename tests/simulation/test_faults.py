@@ -45,9 +45,11 @@ def test_settings_are_varied() -> None:
             "quorum": settings.quorum,
             "overlap_steps": settings.overlap_steps,
             "precision": settings.precision,
+            "update precision": settings.update_precision,
             "anchor": settings.anchor,
             "merge": settings.merge,
             "outer step": (settings.outer.optimizer, settings.outer.restart_every),
+            "turns": (settings.trigger, settings.send_to),
             "learners": len(scenario.hosts),
         }
 

@@ -38,6 +38,7 @@ from islands.syncer.core import Core, Durable
 from islands.syncer.events import (
     ContributionArrived,
     Event,
+    IncrementFacts,
     JournalFinished,
     LinkClosed,
     LinkOpened,
@@ -224,11 +225,12 @@ class Bench:
         self.actions = followed
         return followed
 
-    def merge(self, cosine: float = 0.0) -> BeginMerge:
+    def merge(self, cosine: float = 0.0, increment: IncrementFacts | None = None) -> BeginMerge:
         """The merge that was begun by the last event is computed; so it turned to the last one."""
         (begun,) = self.of(BeginMerge)
         count = len(begun.parts)
-        facts = MergeFacts(str(begun.target), (1.0,) * count, (1.0,) * count, 1.0, cosine)
+        ones = (1.0,) * count
+        facts = MergeFacts(str(begun.target), ones, ones, 1.0, cosine, increment)
         self.do(MergeFinished(begun.fragment, begun.round, facts))
         return begun
 

@@ -200,6 +200,24 @@ def test_used_tokens_end_a_run() -> None:
     assert bench.core.closing.reason == "tokens"
 
 
+def test_a_quarantined_learner_without_data_does_not_keep_the_run_from_its_end() -> None:
+    """It gets no data any more, so what is left of its quota is used by nobody."""
+    bench = seeded("ana", "ben", settings=replace(SETTINGS, budget_tokens=20 * BATCH), fragments=4)
+    for _ in range(20):
+        for name in ("ana", "ben"):
+            learner = bench.learners[name]
+            learner.quota = bench.core.durable.leases.holders[learner.name].quota_tokens
+            learner.steps = learner.quota // BATCH - (name == "ana")
+            learner.phase = Phase.STARVED
+            bench.report(name)
+    assert bench.core.durable.leases.remaining_tokens == 0
+    assert bench.core.closing is None
+    bench.core.learners[LearnerName("ana")].quarantined = True
+    bench.core.touch(LearnerName("ana"))
+    bench.tick(1.0)
+    assert bench.core.closing is not None
+
+
 def test_the_absent_are_ended_with_the_run() -> None:
     """Tokens of a learner without a link have a fate at the end: they are lost."""
     bench = seeded("ana", "ben", settings=SETTINGS, fragments=4)

@@ -1,5 +1,6 @@
 """Whatever the outer optimizer is, a syncer that restarts from its journal goes on bit for bit."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,13 @@ from islands.layout.leaves import Layout
 from islands.numerics.norms import measure
 from islands.numerics.outer_choice import outer_optimizer
 from islands.settings.combinations import SUPPORTED
-from islands.settings.run import MergeRule, OuterSchedule, OuterSettings, RunSettings
+from islands.settings.run import (
+    MergeRule,
+    OuterSchedule,
+    OuterSettings,
+    RunSettings,
+    UpdatePrecision,
+)
 from islands.syncer.actions import BeginMerge, MergePart
 from islands.syncer.core import Published
 from islands.syncer.journal import Journal, encode
@@ -37,9 +44,13 @@ OUTER = {
 }
 
 
-def settings_of(outer: OuterSettings, merge: MergeRule) -> RunSettings:
-    """A run with this outer optimizer."""
-    return RunSettings(fragments=2, merge=merge, outer=outer)
+def settings_of(
+    outer: OuterSettings,
+    merge: MergeRule,
+    updates: UpdatePrecision = UpdatePrecision.FLOAT32,
+) -> RunSettings:
+    """A run with this outer optimizer, and updates of this precision."""
+    return RunSettings(fragments=2, merge=merge, outer=outer, update_precision=updates)
 
 
 def vault_of(settings: RunSettings) -> Vault:
@@ -118,13 +129,49 @@ PLAYED = [
 @pytest.mark.parametrize(("outer", "rule"), PLAYED)
 def test_a_restart_changes_no_bit(outer: OuterSettings, rule: MergeRule, tmp_path: Path) -> None:
     """After 4 of 9 merges: across a restart of the momentum, and the end of a schedule."""
-    settings = settings_of(outer, rule)
+    goes_on_bit_for_bit(settings_of(outer, rule), tmp_path)
+
+
+@pytest.mark.parametrize("updates", [UpdatePrecision.INT8, UpdatePrecision.FP4])
+def test_a_restart_loses_nothing_of_what_increments_left(
+    updates: UpdatePrecision, tmp_path: Path
+) -> None:
+    """It is in the journal; only the increments themselves are made anew."""
+    goes_on_bit_for_bit(settings_of(OUTER["momentum"], MergeRule.AVERAGE, updates), tmp_path)
+
+
+def test_what_increments_left_is_published_if_whole_values_are_sent_from_now_on(
+    tmp_path: Path,
+) -> None:
+    """A run that goes on in float32 has, after a merge, what one has that never left anything."""
+    settings = settings_of(OUTER["plain"], MergeRule.AVERAGE, UpdatePrecision.FP4)
+    vault, exact = (
+        seeded(settings),
+        seeded(replace(settings, update_precision=UpdatePrecision.FLOAT32)),
+    )
+    for number in range(1, 5):
+        merge(vault, 0, number)
+        merge(vault, 1, number)
+        merge(exact, 0, number)
+    assert np.abs(vault.value(0, Version(1, 4)) - exact.value(0, Version(1, 4))).max() > 1e-3
+    journalled(tmp_path, settings, vault, 4)
+    revived = restarted(tmp_path, replace(settings, update_precision=UpdatePrecision.FLOAT32))
+    merge(revived, 0, 5)
+    merge(exact, 0, 5)
+    np.testing.assert_allclose(
+        revived.value(0, Version(1, 5)), exact.value(0, Version(1, 5)), atol=1e-5
+    )
+    assert "remainder" not in revived.journal_arrays(0, Version(1, 5))
+
+
+def goes_on_bit_for_bit(settings: RunSettings, folder: Path) -> None:
+    """Restart a syncer in the middle, and compare it with one that is not restarted."""
     vault = seeded(settings)
     for number in range(1, 5):
         for fragment in range(2):
             merge(vault, fragment, number)
-    journalled(tmp_path, settings, vault, 4)
-    revived = restarted(tmp_path, settings)
+    journalled(folder, settings, vault, 4)
+    revived = restarted(folder, settings)
     assert bits(revived, 4) == bits(vault, 4)
     for number in range(5, 10):
         for fragment in range(2):

@@ -2,8 +2,10 @@
 
 import pytest
 
+from islands.messages.training import ContributionDeclined
 from islands.settings.run import Automatic, RunSettings
 from islands.syncer.actions import BeginMerge
+from islands.syncer.events import PullDeclined
 from islands.syncer.quorum import QuorumTarget, worth_waiting
 from tests.syncer.bench import Bench, opened, seeded
 
@@ -72,6 +74,18 @@ def test_who_was_expected_and_does_not_come_is_waited_for_no_longer() -> None:
     assert merged(bench) == []
     bench.tick(after_s=0.2)
     assert merged(bench) == ["ana"]
+
+
+def test_who_declines_is_waited_for_no_longer() -> None:
+    """The round closes at once, and the learner that spares its link is asked for the next one."""
+    bench = measured(AUTO, ana=0.5, ben=2.0)
+    pulls = {str(pull.ticket.name): pull for pull in opened(bench)}
+    bench.answer(pulls["ana"])
+    assert merged(bench) == []
+    declined = ContributionDeclined(pulls["ben"].ticket, pulls["ben"].fragment, "spares its link")
+    bench.do(PullDeclined(declined))
+    assert merged(bench) == ["ana"]
+    assert bench.core.ineligible(pulls["ben"].ticket.name, 0) is None
 
 
 def test_nobody_has_come_in_time() -> None:

@@ -8,13 +8,13 @@ import pytest
 from numpy.typing import NDArray
 
 from islands.errors import UserError
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
+from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.messages.training import Contribution, FragmentSeed
 from islands.numerics.outer import Sgd
-from islands.numerics.quantize import decode, encode
+from islands.numerics.quantize import QUANTIZERS, decode, encode
 from islands.settings.run import OuterSettings, Precision, RunSettings
 from islands.syncer.actions import BeginMerge, MergePart
-from islands.syncer.admission import Check
+from islands.syncer.admission import Check, refusal
 from islands.syncer.vault import Vault
 from islands.training.toy import NumpyTrainer
 from messaging.codec.tensors import as_buffer, digest
@@ -48,7 +48,7 @@ def contribution(values: NDArray[np.generic], **changes: object) -> Contribution
     return replace(said, **changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("precision", Precision)
+@pytest.mark.parametrize("precision", QUANTIZERS)
 def test_every_precision_is_accepted_from_any_learner(precision: Precision) -> None:
     """The message names it, whatever the run's is; its length has to be that precision's."""
     sent = encode(GOOD, precision)
@@ -62,11 +62,37 @@ def test_every_precision_is_accepted_from_any_learner(precision: Precision) -> N
     assert (check.schema_ok, measured) == (False, None)
 
 
+def test_positions_that_no_encoder_sends_are_told_in_one_sentence() -> None:
+    """The bytes are as many as they must be, and their digest is right."""
+    sent = encode(GOOD, "top_k", share=2 / SIZE)
+    sent[:3] = 255, 255, 255
+    said = contribution(GOOD, precision="top_k", digest=digest(as_buffer(sent)))
+    check, measured = vault(top_k_share=2 / SIZE).inspect(said, (as_buffer(sent),))
+    assert (check.schema_ok, measured) == (False, None)
+    refused = refusal(check, untrue=None, fenced=None, ticket_open=True, stale=None)
+    assert refused is not None
+    assert (refused.fate, refused.strike) == (Fate.REJECTED, True)
+    assert refused.reason == (
+        "positions of a sparse contribution must ascend in each block of 4,096, and be below "
+        f"{SIZE:,} in all: some are not"
+    )
+
+
+def test_the_share_that_is_sent_is_that_of_the_run() -> None:
+    """Another one makes another length, which is refused."""
+    sent = encode(GOOD, "top_k", share=2 / SIZE)
+    said = contribution(GOOD, precision="top_k", digest=digest(as_buffer(sent)))
+    check, _ = vault(top_k_share=2 / SIZE).inspect(said, (as_buffer(sent),))
+    assert check.schema_ok
+    check, _ = vault(top_k_share=4 / SIZE).inspect(said, (as_buffer(sent),))
+    assert not check.schema_ok
+
+
 def test_a_broken_value_is_seen_in_every_precision() -> None:
     """No codec makes a finite number of what is not."""
     broken = GOOD.copy()
     broken[3] = np.inf
-    for precision in Precision:
+    for precision in QUANTIZERS:
         payload = as_buffer(encode(broken, precision))
         said = contribution(GOOD, precision=precision.value, digest=digest(payload))
         assert not vault().inspect(said, (payload,))[0].finite

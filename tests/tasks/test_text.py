@@ -11,10 +11,12 @@ import pytest
 
 from islands.cli.__main__ import main
 from islands.data.shards import ShardKey
+from islands.data.tokenizer import train
 from islands.errors import DataError, SettingsError
 from islands.tasks.text import TextFiles
 from islands.training.factory import TASK_PATH
 from islands.training.jax_trainer import JaxTrainer
+from islands.training.task import Sampler
 
 
 @pytest.fixture(autouse=True)
@@ -167,3 +169,43 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, object], says
     """Each with its name, its value and what is allowed."""
     with pytest.raises(SettingsError, match=says):
         TextFiles(**{"path": "text"} | settings)  # type: ignore[arg-type]  # what a user's file may hold
+
+
+@pytest.mark.parametrize("tokens", ["bytes", "pairs"])
+def test_it_continues_a_text(folder: Path, tmp_path: Path, tokens: str) -> None:
+    """What it adds is text of its few words; a seed tells which, and pieces come as they are."""
+    task = tiny(folder)
+    if tokens == "pairs":
+        pytest.importorskip("tokenizers")
+        out = tmp_path / "pairs"
+        assert main(["tokenize", str(folder), "--vocabulary", "270", "--out", str(out)]) == 0
+        task = tiny(out)
+    assert isinstance(task, Sampler)
+    trainer = JaxTrainer(task, 1)
+    trainer.setup()
+    for shard in range(task.shards):
+        for batch, _ in trainer.batches(ShardKey(0, shard), 0):
+            trainer.step(batch, 1e-2)
+    params = trainer.params_of([trainer.value(0)])
+    pieces = list(task.sample(params, b"red and ", 40, temperature=0.3, seed=1))
+    again = task.sample(params, b"red and ", 40, temperature=0.3, seed=1)
+    assert b"".join(pieces) == b"".join(again)
+    assert len(pieces) >= 3
+    assert set(b"".join(pieces)) <= set(b"red green blue and ")
+
+
+def test_characters_are_told_whole() -> None:
+    """One that two pieces share comes with the second; one that never ends is replaced."""
+    pytest.importorskip("tokenizers")
+    pairs = train([b"a", b"b"], 257)
+    tokens = next(pairs.encode(["aé".encode()]))[:-1].tolist()
+    assert list(pairs.spelled([tokens[:2], tokens[2:]])) == [b"a", "é".encode(), b""]
+    assert b"".join(pairs.spelled([tokens[:2]])) == "a\N{REPLACEMENT CHARACTER}".encode()
+
+
+def test_tokens_of_others_continue_no_text(tmp_path: Path) -> None:
+    """Nobody says what text they stand for."""
+    np.save(tmp_path / "t.npy", np.arange(5000, dtype=np.uint16) % 10)
+    task = replace(tiny(tmp_path / "t.npy"), vocabulary=10)
+    with pytest.raises(SettingsError, match="holds tokens without their tokenizer"):
+        task.sample({}, b"a", 1)

@@ -8,7 +8,7 @@ import pytest
 from islands.cli.dry_run import accelerated
 from islands.layout.leaves import Fragment, Layout, Leaf, layout_of
 from islands.layout.patterns import Pattern
-from islands.settings.run import Adoption, Precision, RunSettings
+from islands.settings.run import Adoption, Precision, RunSettings, UpdatePrecision
 from islands.training.process_memory import (
     CODEC_PROGRAM,
     HUB_PROGRAM,
@@ -73,6 +73,17 @@ def test_a_codec_on_the_host_takes_room_at_the_learner() -> None:
     assert carried.learner - made.learner == CODEC_PROGRAM + 2 * F + 2 * sent
     assert fp4.learner - carried.learner == 4 * F + F
     assert fp4.syncer == made.syncer
+
+
+def test_increments_take_room_at_both_ends() -> None:
+    """What was left, and nine of them; a copy of what was published, and the program."""
+    made, fp4 = found(4), found(4, update_precision=UpdatePrecision.FP4)
+    both = found(4, update_precision=UpdatePrecision.FP4, precision=Precision.FP4)
+    coded = found(4, precision=Precision.FP4)
+    sent = F // 8 + F // 4 // 256 * 2
+    assert fp4.syncer - made.syncer == 4 * F + 9 * 4 * sent + 2 * F
+    assert fp4.learner - made.learner == 4 * F + 2 * F + CODEC_PROGRAM
+    assert both.learner - coded.learner == 4 * F + 2 * F
 
 
 def test_a_device_of_its_own_takes_the_model_off_the_host() -> None:

@@ -32,6 +32,7 @@ from islands.messages.peers import StateOffer, StateRequest
 from islands.messages.training import (
     FragmentUpdate,
     Hello,
+    LinkProbe,
     Welcome,
 )
 from islands.observer import actions as observer_actions
@@ -482,6 +483,7 @@ class Company:
             case learner_actions.ToSupervisor(message):
                 self._to_supervisor(peer.name, message)
             case learner_actions.ToSyncer(word):
+                assert not isinstance(word, LinkProbe), "nobody here measures a link"
                 fenced = isinstance(word, Hello) and self._fenced(peer, word)
                 self._to_syncer(peer, lambda number: for_syncer(word, number, fenced=fenced))
             case learner_actions.DialSyncer(address):

@@ -1,0 +1,97 @@
+"""What tasks of decoders share: the loss, the inner optimizer, and the order of their windows."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from islands.data.shards import ShardKey
+from islands.data.windows import TokenBatch, TokenWindows
+from islands.models.decoder import DecoderConfig
+from islands.models.language import initial, training_loss
+from islands.settings.groups import at_least
+from islands.tasks.inner_optimizer import Inner, check_inner, inner_optimizer, is_hidden
+from islands.training.task import Task, TaskState
+
+
+class DecoderTask(Task[TokenBatch]):
+    """Next-token prediction by a decoder; a task of this kind has its data, and says its shape.
+
+    Attributes:
+        length: Tokens predicted per window.
+        rows: Windows per batch; each host may choose its own.
+        shard_count: Virtual shards of one pass.
+        seed: Seed of the order of the data.
+        validation_windows: Largest number of windows that an evaluation reads.
+        inner: The inner optimizer: `adamw`, or `muon` for the matrices inside the layers and AdamW
+            for the rest, both at the run's learning rate (`inner_optimizer`).
+    """
+
+    length: int
+    rows: int
+    shard_count: int
+    seed: int
+    validation_windows: int
+    inner: Inner
+
+    @property
+    @abstractmethod
+    def model(self) -> DecoderConfig:
+        """Shape of the model; its vocabulary is that of the data."""
+
+    @abstractmethod
+    def windows(self) -> TokenWindows:
+        """Return the windows that are trained on."""
+
+    def check(self) -> None:
+        """Refuse settings that cannot work.
+
+        Raises:
+            SettingsError: Name, value and what is allowed.
+        """
+        check_inner(self.inner)
+        for name in ("length", "rows", "shard_count", "validation_windows"):
+            at_least(name, getattr(self, name), 1)
+
+    @property
+    def shards(self) -> int:
+        """Number of virtual shards in one pass over the data."""
+        return self.shard_count
+
+    @property
+    def order(self) -> str:
+        """The order of the data, in words, as hosts compare it."""
+        return f"windows of {self.length}, {self.shard_count} shards, seed {self.seed}"
+
+    def init(self, key: PRNGKeyArray) -> TaskState:
+        """Return the decoder's initial parameters."""
+        return TaskState(initial(self.model, key))
+
+    def loss(
+        self, params: PyTree, state: PyTree, batch: TokenBatch, key: PRNGKeyArray
+    ) -> tuple[Float[Array, ""], PyTree]:
+        """Compute the cross-entropy in nats per token, and a share of the balance loss if any."""
+        tokens, weight = jnp.asarray(batch.tokens), jnp.asarray(batch.weight)
+        return training_loss(self.model, params, tokens, weight), state
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        """Return the inner optimizer that was chosen, after a clip by global norm."""
+        return inner_optimizer(self.inner, learning_rate, stack=self.stack, hidden=self._hidden)
+
+    def batches(self, shard: ShardKey, position: int) -> Iterator[tuple[TokenBatch, int]]:
+        """Yield the batches of a shard; a position counts windows."""
+        return self.windows().batches(shard, position)
+
+    def tokens(self, batch: TokenBatch) -> int:
+        """Return the number of tokens predicted."""
+        return batch.predicted
+
+    def stack(self, path: str) -> int:
+        """Return how many layers are stacked in a parameter."""
+        return self.model.stack(path)
+
+    def _hidden(self, path: str) -> bool:
+        return is_hidden(path, self.role(path))

@@ -1,0 +1,172 @@
+"""A learner that opens rounds of its own: when it asks, where it stands still, and until when."""
+
+from dataclasses import replace
+
+from islands.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket
+from islands.learner.account import Account
+from islands.learner.actions import AllowSteps, PlanSnapshots
+from islands.learner.events import FromSyncer, Idled, SyncerLinkChanged, TrainerReady
+from islands.learner.state import LearnerState
+from islands.learner.turns import Turns
+from islands.messages.training import (
+    ContributionDeclined,
+    ContributionFate,
+    FinalRound,
+    Hello,
+    Progress,
+    Quarantined,
+    Welcome,
+)
+from islands.settings.presets import PRESETS, Preset
+from islands.settings.run import LearnerWaits
+from tests.learner import test_state as states
+
+FIRST, SECOND = FragmentIndex(0), FragmentIndex(1)
+
+
+def test_a_turn_is_due_h_steps_after_its_base() -> None:
+    """With the H that came with the base, or else the run's; every fragment on its own."""
+    turns = Turns(interval_steps=10, waits=True)
+    turns.adopted(0, 7)
+    turns.adopted(1, 0)
+    accounts = [Account(base_steps=3), Account(base_steps=4)]
+    due = turns.due_all(accounts, origin_steps=100)
+    assert due == [110, 114]
+    assert turns.until_steps(due) == 110
+    assert turns.asking(due, 109) == ()
+    assert turns.asking(due, 110) == (FIRST,)
+    assert turns.asking(due, 114) == (FIRST, SECOND)
+
+
+def test_a_contribution_that_was_not_applied_begins_the_turn_anew() -> None:
+    """Its steps are contributed together with those of the next turn."""
+    turns = Turns(interval_steps=10, waits=False)
+    turns.refused(0, 25)
+    assert turns.due(0, 15) == 35
+    assert turns.until_steps([35]) is None
+    turns.adopted(0, 0)
+    assert turns.due(0, 15) == 25
+
+
+def asynchronous(*, waits: bool = True) -> states.Bench:
+    """A learner of two fragments, stepping on version 1.0, whose turns have four steps."""
+    bench = states.Bench()
+    settings = replace(
+        PRESETS[Preset.ASYNC_DILOCO],
+        interval_steps=4,
+        fragments=states.P,
+        learner_waits=LearnerWaits.AT_TAU if waits else LearnerWaits.NEVER,
+    )
+    bench.state = LearnerState(settings, states.ANA, "bench", states.P)
+    bench.admit()
+    bench.do(SyncerLinkChanged(up=True))
+    bench.do(FromSyncer(Welcome(1, (None, None))))
+    bench.do(TrainerReady(states.BATCH))
+    bench.adopt(0, 0)
+    bench.adopt(1, 0)
+    bench.grant(10_000)
+    return bench
+
+
+def stand_still(bench: states.Bench) -> None:
+    """Compute has reached its limit of steps."""
+    tokens, order = bench.steps * states.BATCH, bench.state.core.order
+    bench.do(Idled(bench.steps, tokens, states.LEASES, order, waiting=True))
+
+
+def fate(fragment: FragmentIndex) -> ContributionFate:
+    """The answer to the pull of round 0 was not applied."""
+    ticket = Ticket(1, 0, states.ANA, Incarnation(1, 1))
+    return ContributionFate(ticket, fragment, Fate.LATE, "its round was abandoned")
+
+
+def test_it_asks_where_it_stands_still_and_goes_on_with_its_own_value() -> None:
+    """The snapshot is taken there, and the pull is answered with exactly these steps."""
+    bench = asynchronous()
+    assert bench.of(AllowSteps)[-1].until_steps == 4
+    assert bench.of(PlanSnapshots) == [PlanSnapshots((FIRST, SECOND), (4, 4))]
+    for _ in range(3):
+        bench.step()
+    assert all(report.due == () for report in bench.sent(Progress))
+    bench.step()
+    stand_still(bench)
+    assert states.phase_of(bench) is Phase.WAITING
+    assert [report.due for report in bench.sent(Progress)] == [(FIRST, SECOND)]
+    bench.pull(0, 0)
+    bench.snapshot(0)
+    assert [sent.steps for sent in bench.contributed()] == [4]
+    bench.adopt(0, 1)
+    assert bench.of(AllowSteps)[-1].until_steps == 4  # the second fragment is still to come
+    bench.adopt(1, 1)
+    assert bench.of(AllowSteps)[-1].until_steps == 8
+    assert states.phase_of(bench) is Phase.STEPPING
+
+
+def test_over_a_new_link_it_asks_again() -> None:
+    """So a syncer that was restarted knows of it, and nobody waits for ever."""
+    bench = asynchronous()
+    for _ in range(4):
+        bench.step()
+    stand_still(bench)
+    bench.do(SyncerLinkChanged(up=False))
+    bench.do(SyncerLinkChanged(up=True))
+    assert [hello.progress.due for hello in bench.sent(Hello)] == [(FIRST, SECOND)]
+
+
+def test_what_is_not_applied_is_not_waited_for() -> None:
+    """The learner does another turn; a fate that is not of its last answer changes nothing."""
+    bench = asynchronous()
+    for _ in range(4):
+        bench.step()
+    stand_still(bench)
+    bench.do(FromSyncer(fate(FIRST)))
+    assert bench.of(AllowSteps) == []
+    for fragment in (FIRST, SECOND):
+        bench.pull(fragment, 0)
+        bench.snapshot(fragment)
+        bench.do(FromSyncer(fate(fragment)))
+    assert bench.of(AllowSteps)[-1].until_steps == 8
+
+
+def test_a_quarantined_learner_waits_for_nothing() -> None:
+    """None of its work is applied any more, and a new incarnation begins like any other."""
+    bench = asynchronous()
+    bench.do(FromSyncer(Quarantined(states.ANA, Incarnation(1, 1), "third strike")))
+    assert bench.of(AllowSteps)[-1].until_steps is None
+    bench.step()
+    bench.step(finite=False)
+    turns = bench.state.core.turns
+    assert turns is not None
+    assert not turns.quarantined
+
+
+def test_who_does_not_wait_asks_and_steps_on() -> None:
+    """Its contribution holds exactly the steps of its turn all the same."""
+    bench = asynchronous(waits=False)
+    assert bench.of(AllowSteps)[-1].until_steps is None
+    for _ in range(4):
+        bench.step()
+    assert [report.due for report in bench.sent(Progress)] == [(FIRST, SECOND)]
+    bench.snapshot(0)
+    bench.step()
+    bench.pull(0, 0)
+    assert [sent.steps for sent in bench.contributed()] == [4]
+
+
+def test_a_pull_before_its_turn_is_declined() -> None:
+    """An old report asked for it: the learner holds no round open that others wait for."""
+    bench = asynchronous()
+    bench.step()
+    bench.pull(0, 0)
+    assert [no.reason for no in bench.sent(ContributionDeclined)] == ["its turn is not due"]
+
+
+def test_at_the_end_of_the_run_it_answers_with_what_it_has() -> None:
+    """Then all are asked, however far their turns are."""
+    bench = asynchronous()
+    bench.step()
+    bench.do(FromSyncer(FinalRound(1, "tokens")))
+    bench.stop()
+    bench.pull(0, 0)
+    bench.snapshot(0)
+    assert [sent.steps for sent in bench.contributed()] == [1]

@@ -1,0 +1,200 @@
+"""Asynchronous DiLoCo, by the production actors on uneven machines, against one loop in float64.
+
+The loop shares no code with the program. It is given the batch and the rate of every step, and in
+which order contributions arrived, which is a fact of the machines. It does the rest itself: how
+many steps each learner does in its turn, inner steps, contributions, Delayed Nesterov, and what the
+contributor adopts.
+"""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from islands.history import History
+from islands.settings.presets import PRESETS, Preset
+from islands.settings.run import OuterSettings, RunSettings
+from islands.simulation.world import LearnerHost, NumpyTrainers, World
+from islands.tape.member_entries import TurnSet
+from islands.tape.round_entries import Merged
+from islands.tape.writing import MemoryTape
+from islands.training.toy import NumpyTrainer, ToyBatch
+from islands.training.trainer import PendingStep
+from messaging.simulation.virtual_time import run_virtual
+
+Array = NDArray[np.float64]
+
+STEP_S = {"ana": 0.1, "ben": 0.13, "eve": 0.19}
+MERGES = 20
+PRESET = replace(
+    PRESETS[Preset.ASYNC_DILOCO],
+    interval_steps=10,
+    learning_rate=0.05,
+    warmup_steps=4,
+    total_steps=400,
+)
+OUTER = PRESET.outer
+CASES = {
+    "preset": PRESET,
+    "same-interval-for-all": replace(PRESET, interval_by_speed=False),
+    "two-fragments": replace(PRESET, fragments=2, piece_bytes_min=4),
+    "two-at-a-time": replace(PRESET, outer=replace(OUTER, delay_merges=2)),
+    "nesterov-each": replace(PRESET, outer=OuterSettings(0.3, 0.5)),
+    "each-step": replace(PRESET, interval_steps=1),
+}
+
+
+class Recorded(NumpyTrainer):
+    """A learner whose batches, rates and adoptions can be looked up afterwards."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.steps: list[tuple[int, float]] = []
+        self.adopted: list[tuple[int, int, NDArray[np.float32]]] = []
+        self.parts = self._ranges
+        self.facts = self._initial, self._target, self._noise
+
+    def step(self, batch: object, learning_rate: float) -> PendingStep:
+        assert isinstance(batch, ToyBatch)
+        self.steps.append((batch.seed, learning_rate))
+        return super().step(batch, learning_rate)
+
+    def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
+        self.adopted.append((fragment, len(self.steps), value.copy()))
+        super().adopt(fragment, value)
+
+
+@dataclass
+class Run:
+    """What is known of a run: its learners by name, the order of merges, and what was noted."""
+
+    learners: dict[str, Recorded]
+    merges: list[tuple[str, int]]
+    turns: list[TurnSet]
+
+
+@dataclass
+class Worker:
+    """One learner of the loop."""
+
+    recorded: Recorded
+    local: Array
+    moment: Array
+    base: Array
+    begun: list[int]
+    length: list[int]
+    steps: int = 0
+
+    def step_to(self, steps: int) -> None:
+        """Do inner steps up to this total."""
+        while self.steps < steps:
+            seed, rate = self.recorded.steps[self.steps]
+            _, target, noise = (fact.astype(np.float64) for fact in self.recorded.facts)
+            self.moment = 0.5 * self.moment + (self.local - target - noise[seed % len(noise)])
+            self.local = self.local - rate * self.moment
+            self.steps += 1
+
+
+@dataclass
+class Outer:
+    """Delayed Nesterov of one fragment; ordinary Nesterov steps where N is 1."""
+
+    settings: OuterSettings
+    momentum: Array
+    arrivals: list[Array] = field(default_factory=list)
+
+    def step(self, g: Array) -> Array:
+        """Return what one arrival takes from the value: the momentum acts with every N-th alone."""
+        every, rate = self.settings.delay_merges or 1, self.settings.learning_rate
+        self.arrivals.append(g)
+        ordinary: Array = rate * g / every
+        if len(self.arrivals) < every:
+            return ordinary
+        self.momentum = self.settings.momentum * self.momentum + sum(self.arrivals) / every
+        self.arrivals.clear()
+        refreshed: Array = ordinary + rate * self.settings.momentum * self.momentum
+        return refreshed
+
+
+@dataclass
+class Loop:
+    """The asynchronous rule: whoever arrives next is merged alone, and goes on from the result."""
+
+    settings: RunSettings
+    run: Run
+    adopted: list[tuple[str, int, int, Array]] = field(default_factory=list)
+
+    def play(self) -> None:
+        """Merge in the order of the run: `adopted` has name, fragment, step and value."""
+        first = next(iter(self.run.learners.values()))
+        shared, count = first.facts[0].astype(np.float64), len(first.parts)
+        outers = [Outer(self.settings.outer, shared[part] * 0) for part in first.parts]
+        workers = {
+            name: Worker(
+                *(one, shared.copy(), np.zeros_like(shared), shared.copy()),
+                *([0] * count, [self.settings.interval_steps] * count),
+            )
+            for name, one in self.run.learners.items()
+        }
+        for name, fragment in self.run.merges:
+            worker, part = workers[name], first.parts[fragment]
+            due = worker.begun[fragment] + worker.length[fragment]
+            worker.step_to(due)
+            shared[part] -= outers[fragment].step(worker.base[part] - worker.local[part])
+            worker.base[part] = worker.local[part] = shared[part]
+            worker.begun[fragment], worker.length[fragment] = due, self._turn(name)
+            self.adopted.append((name, fragment, due, shared[part].copy()))
+
+    def _turn(self, name: str) -> int:
+        if not self.settings.interval_by_speed:
+            return self.settings.interval_steps
+        share = min(STEP_S.values()) / STEP_S[name]
+        return max(1, int(self.settings.interval_steps * share + 1e-9))
+
+
+async def _play(settings: RunSettings) -> Run:
+    trainers = NumpyTrainers(settings, kind=Recorded)
+    hosts = {name: LearnerHost(step_s=step_s, noise=0.0) for name, step_s in STEP_S.items()}
+    tape = MemoryTape()
+    world = World(settings, hosts, seed=3, tape=tape, trainers=trainers)
+    world.start_all()
+    needed = (MERGES * settings.fragments / len(hosts) + 2) * settings.interval_steps
+    await asyncio.sleep(4.0 + needed * max(STEP_S.values()))
+    await world.kill_all()
+    assert world.failures == []
+    found = {n: one for n, one in world.trainers.items() if isinstance(one, Recorded)}
+    entries = [entry for _, _, entry in History.of(list(tape.lines)).lines]
+    merges = [(each.participants, each.fragment) for each in entries if isinstance(each, Merged)]
+    assert all(len(names) == 1 for names, _ in merges)
+    turns = [each for each in entries if isinstance(each, TurnSet)]
+    return Run(found, [(names[0], fragment) for names, fragment in merges], turns)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_agrees_with_the_loop_over_20_outer_steps(name: str) -> None:
+    """Every contributor adopts the value of its own merge after its own steps, and no other."""
+    settings = CASES[name]
+    run = run_virtual(_play(settings), limit_s=500)
+    assert len(run.merges) >= MERGES
+    assert min(Counter(who for who, _ in run.merges).values()) > 2
+    del run.merges[MERGES:]
+    loop = Loop(settings, run)
+    loop.play()
+    count = len(next(iter(run.learners.values())).parts)
+    assert count == settings.fragments
+    adopted = {who: one.adopted[count:] for who, one in run.learners.items()}  # after version 0
+    for who, fragment, due, expected in loop.adopted:
+        which, at_steps, value = adopted[who].pop(0)
+        assert (which, at_steps) == (fragment, due)
+        assert np.linalg.norm(value - expected) / np.linalg.norm(expected) < 1e-5
+    first, last = loop.adopted[0][3], loop.adopted[-1][3]
+    assert first.size != last.size or np.linalg.norm(first - last) > 0.1
+
+
+def test_turns_are_as_long_as_speeds_allow() -> None:
+    """The fastest keeps H; the others get their share, rounded down, once their speed is known."""
+    run = run_virtual(_play(PRESET), limit_s=500)
+    assert {one.name: one.steps for one in run.turns} == {"ana": 10, "ben": 7, "eve": 5}

@@ -1,0 +1,171 @@
+"""Rounds that learners open: whom they ask, who gets their values, and how long turns are."""
+
+from dataclasses import replace
+
+import pytest
+
+from islands.identities import Fate, FragmentIndex, Phase, Status, Version
+from islands.messages.training import ContributionDeclined, PullFragment
+from islands.settings.presets import PRESETS, Preset
+from islands.settings.run import RunSettings, SendTo
+from islands.syncer.admission import Check
+from islands.syncer.events import ProgressArrived, PullDeclined
+from islands.syncer.turn_length import speed_share
+from islands.tape.member_entries import TurnSet
+from islands.tape.round_entries import Abandoned
+from tests.syncer.bench import Bench, seeded
+
+SETTINGS = replace(PRESETS[Preset.ASYNC_DILOCO], interval_steps=4, interval_by_speed=False)
+FIRST = FragmentIndex(0)
+
+
+def made(*names: str, settings: RunSettings = SETTINGS) -> Bench:
+    """A run of one fragment, with all learners stepping on version 0."""
+    return seeded(*names, settings=settings, fragments=1)
+
+
+def ask(bench: Bench, name: str, steps: int = 4) -> list[PullFragment]:
+    """A learner does its steps and asks for a round; returns the pulls that follow."""
+    learner = bench.learners[name]
+    learner.steps += steps
+    report = replace(learner.progress(), due=(FIRST,))
+    bench.do(ProgressArrived(report, bench.connections[name]))
+    return bench.pulls()
+
+
+def exchange(bench: Bench, pull: PullFragment) -> list[str]:
+    """A pull is answered, merged and committed; returns who gets the value."""
+    bench.answer(pull)
+    bench.merge()
+    bench.journal()
+    return bench.receivers(0)
+
+
+def test_a_learner_that_asks_is_asked_alone() -> None:
+    """Nobody else is, however many steps they have done; without its word there is no round."""
+    bench = made("ana", "ben")
+    bench.step("ana", 100)
+    assert bench.pulls() == []
+    (pull,) = ask(bench, "ben")
+    assert pull.ticket.name == "ben"
+
+
+def test_its_value_goes_to_the_contributor_alone() -> None:
+    """The others train on from their bases, and contribute from these later."""
+    bench = made("ana", "ben")
+    (pull,) = ask(bench, "ben")
+    assert exchange(bench, pull) == ["ben"]
+    bench.tick(10.0)
+    assert bench.receivers(0) == ["ben"]  # again, since it has not said that it adopted it
+    (later,) = ask(bench, "ana")
+    bench.answer(later)
+    assert bench.merge().parts[0].base == Version(1, 0)
+    bench.journal()
+    assert bench.receivers(0) == ["ana"]  # ben gets the newest only if its own is lost
+
+
+def test_with_send_to_all_everybody_gets_it() -> None:
+    """Where local work is carried over, that discards nothing."""
+    settings = replace(SETTINGS, send_to=SendTo.ALL, adoption=PRESETS[Preset.DECOUPLED].adoption)
+    bench = made("ana", "ben", settings=settings)
+    (pull,) = ask(bench, "ben")
+    assert exchange(bench, pull) == ["ana", "ben"]
+
+
+def test_one_round_follows_the_other_and_the_oldest_base_comes_first() -> None:
+    """While one exchange is under way others wait; who was merged before comes last."""
+    bench = made("ana", "ben", "eve")
+    (pull,) = ask(bench, "ana")
+    exchange(bench, pull)
+    bench.adopt("ana")
+    (pull,) = ask(bench, "ana")
+    assert ask(bench, "ben") == []
+    assert ask(bench, "eve") == []
+    exchange(bench, pull)
+    asked = []
+    for name in ("ben", "eve"):
+        asked += bench.pulls()
+        assert [each.ticket.name for each in bench.pulls()] == [name]
+        exchange(bench, bench.pulls()[0])
+    assert len(asked) == 2
+
+
+def test_a_value_under_way_is_not_overtaken_by_the_next_one() -> None:
+    """The learner begins its turn from the value that contains its own work, and no other."""
+    bench = made("ana", "ben")
+    (pull,) = ask(bench, "ana")
+    exchange(bench, pull)
+    (pull,) = ask(bench, "ben")
+    assert exchange(bench, pull) == ["ben"]
+    bench.tick(10.0)
+    assert bench.receivers(0) == ["ana", "ben"]  # lost, it seems: the newest takes its place
+    assert {update.version for update in bench.updates()} == {Version(1, 2)}
+
+
+def test_a_base_that_is_too_old_is_replaced() -> None:
+    """Whoever holds it could not contribute: so nobody waits for ever."""
+    bench = made("ana", "ben", settings=replace(SETTINGS, staleness_max=1))
+    for expected in (["ana"], ["ana", "ben"]):
+        (pull,) = ask(bench, "ana")
+        assert exchange(bench, pull) == expected
+        bench.adopt("ana")
+
+
+@pytest.mark.parametrize("gone", ["declined", "link", "suspect", "refused"])
+def test_a_learner_that_does_not_answer_holds_nobody_up(gone: str) -> None:
+    """Its round is abandoned at once, and the next learner is asked."""
+    bench = made("ana", "ben")
+    (pull,) = ask(bench, "ana")
+    ask(bench, "ben")
+    match gone:
+        case "declined":
+            bench.do(PullDeclined(ContributionDeclined(pull.ticket, FIRST, "leaving")))
+        case "link":
+            bench.drop("ana")
+        case "suspect":
+            bench.view("ana", Status.SUSPECT)
+        case "refused":
+            check = Check(schema_ok=True, digest_ok=False, finite=False, norm=0.0)
+            bench.answer(pull, check=check)
+            assert bench.fates()[0][0] is Fate.REJECTED
+    assert len(bench.entries(Abandoned)) == 1
+    assert bench.core.rounds[0].waiting == ["ben"]
+
+
+def test_a_restarted_syncer_is_asked_again() -> None:
+    """What a learner asks for is in its Hello, and its base is known though others came since."""
+    bench = made("ana", "ben")
+    (pull,) = ask(bench, "ana")
+    exchange(bench, pull)
+    bench.adopt("ana")
+    later = Bench(SETTINGS, fragments=1, durable=bench.core.durable, epoch=2)
+    later.learners, later.connections = bench.learners, {}
+    ben = later.learners["ben"]
+    ben.steps, ben.phase = 4, Phase.WAITING
+    later.hello("ben")
+    assert later.receivers(0) == []
+    (pull,) = ask(later, "ben", 0)
+    assert exchange(later, pull) == ["ben"]
+
+
+def test_turns_follow_speeds() -> None:
+    """A learner is told its H with each value, and the tape has it when it changes, once."""
+    bench = made("ana", "ben", settings=replace(SETTINGS, interval_by_speed=True))
+    bench.learners["ben"].step_time_s = 0.15
+    noted: list[tuple[str, int]] = []
+    for name, steps in (("ana", 4), ("ben", 2), ("ana", 4), ("ben", 2)):
+        (pull,) = ask(bench, name)
+        exchange(bench, pull)
+        assert [update.interval_steps for update in bench.updates()] == [steps]
+        noted += [(entry.name, entry.steps) for entry in bench.entries(TurnSet)]
+        bench.adopt(name)
+    assert noted == [("ben", 2)]  # both were told 4 with version 0
+
+
+def test_speed_shares() -> None:
+    """The fastest and the unknown do all steps; nobody does more."""
+    assert speed_share(0.2, (0.1, 0.2)) == 0.5
+    assert speed_share(0.1, (0.1, 0.2)) == 1.0
+    assert speed_share(0.0, (0.1,)) == 1.0
+    assert speed_share(0.1, (0.0, 0.4)) == 1.0
+    assert speed_share(0.3, ()) == 1.0
