@@ -15,7 +15,7 @@ from islands.cli.schema import build, plain
 from islands.cli.sources import Sources, refuse_secrets, with_underscores
 from islands.errors import SettingsError
 from islands.settings.nested import put
-from islands.settings.presets import PRESETS, Preset
+from islands.settings.presets import Preset, settings_of
 
 Options = TypeVar("Options")
 
@@ -81,11 +81,14 @@ def parse(
 
 
 def _preset(told: list[dict[str, object]], known: Collection[str]) -> dict[str, object]:
-    """Return the settings by key that the named preset stands for; they override defaults alone."""
-    named = [values["preset"] for values in told if "preset" in values]
-    if not named:
+    """Return the settings by key that the preset stands for; they override defaults alone."""
+    if "preset" not in known:
         return {}
-    settings = PRESETS[Preset(str(named[-1]))]
+    given = {name: value for values in told for name, value in values.items()}
+    run = {
+        name.removeprefix("run."): value for name, value in given.items() if name.startswith("run.")
+    }
+    settings = settings_of(Preset(str(given.get("preset", Preset.DECOUPLED))), run)
     keys = [name.removeprefix("run.") for name in known if name.startswith("run.")]
     return {f"run.{key}": attrgetter(key)(settings) for key in keys}
 

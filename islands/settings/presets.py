@@ -12,6 +12,14 @@
 | `data_parallel` | one learner whose mesh spans all devices | – | – | – |
 
 A preset says nothing of the learning rate, the budget or the seed, which belong to the task.
+
+What is best beside an interval depends on it, so the rest of `decoupled` follows from the H that is
+asked for, as our studies found for 2, 4 and 8 learners alike (`docs/quality.md`):
+
+| H | P | outer step | moments of the inner optimizer |
+|---|---|---|---|
+| up to 8 | H | as it is | merged, unless contributions are coarse: moments never are |
+| more | 12 | η = 0.8, Nesterov's μ = 0.5 | kept by each learner |
 """
 
 from collections.abc import Mapping
@@ -29,6 +37,7 @@ from islands.settings.run import (
     MergeRule,
     OuterSettings,
     PaceBy,
+    Precision,
     RunSettings,
     SendTo,
     Trigger,
@@ -63,11 +72,12 @@ _DILOCO = RunSettings(
 PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
     {
         Preset.DECOUPLED: RunSettings(
-            interval_steps=6,
-            fragments=6,
+            interval_steps=3,
+            fragments=3,
             quorum=Automatic.AUTO,
             overlap_steps=Automatic.AUTO,
             merge=MergeRule.AVERAGE,
+            merge_moments=True,
             adoption=Adoption.DELAY_CORRECTED,
         ),
         Preset.DECOUPLED_DILOCO: RunSettings(),
@@ -112,3 +122,38 @@ PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
         ),
     }
 )
+
+SHORT_INTERVAL_STEPS = 8
+"""Up to this H, momentum outside harms, and merged moments are worth their traffic."""
+
+LONG_INTERVAL_FRAGMENTS = 12
+LONG_INTERVAL_OUTER = OuterSettings(learning_rate=0.8, momentum=0.5)
+
+
+def settings_of(preset: Preset, told: Mapping[str, object]) -> RunSettings:
+    """Return the settings that a preset stands for, beside those that were given.
+
+    Args:
+        preset: the preset.
+        told: settings of the run that were given, by name; those that are wrong are ignored.
+    """
+    settings = PRESETS[preset]
+    if preset is not Preset.DECOUPLED:
+        return settings
+    if told.get("precision") in (Precision.INT8, Precision.FP4, Precision.TWO_BIT, Precision.TOP_K):
+        settings = replace(settings, merge_moments=False)
+    try:
+        steps = int(str(told.get("interval_steps", settings.interval_steps)))
+    except ValueError:
+        return settings
+    if 1 <= steps <= SHORT_INTERVAL_STEPS:
+        return replace(settings, interval_steps=steps, fragments=steps)
+    if steps > SHORT_INTERVAL_STEPS:
+        return replace(
+            settings,
+            interval_steps=steps,
+            fragments=LONG_INTERVAL_FRAGMENTS,
+            merge_moments=False,
+            outer=LONG_INTERVAL_OUTER,
+        )
+    return settings

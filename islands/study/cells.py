@@ -22,7 +22,7 @@ from islands.errors import SettingsError
 from islands.numerics.outer_choice import outer_optimizer
 from islands.settings.gossip import check_members
 from islands.settings.nested import put
-from islands.settings.presets import PRESETS, Preset
+from islands.settings.presets import PRESETS, Preset, settings_of
 from islands.settings.run import RunSettings
 from islands.settings.study import StudyOptions
 from islands.study.joins import Join, check_joins
@@ -183,7 +183,7 @@ def _with_preset(base: RunSettings, cell: Cell, place: str) -> RunSettings:
     if cell.preset not in PRESETS:
         preset = place.removesuffix(".run") + ".preset"
         raise SettingsError(f"{preset} is {cell.preset!r}; it must be one of {', '.join(Preset)}")
-    return _kept(base, PRESETS[Preset(cell.preset)])
+    return _kept(base, settings_of(Preset(cell.preset), cell.run))
 
 
 def _kept(base: RunSettings, preset: RunSettings) -> RunSettings:

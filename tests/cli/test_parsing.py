@@ -64,13 +64,13 @@ def write(name: str, text: str) -> str:
 
 def test_the_later_source_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Default, then file, then environment, then command line; also where --config stands last."""
-    write("a.yaml", "run: {interval_steps: 3, fragments: 3, seed: 3}\nlearners: 2\n")
-    assert read(RunOptions).file.run.interval_steps == 6
+    write("a.yaml", "run: {interval_steps: 5, fragments: 5, seed: 3}\nlearners: 2\n")
+    assert read(RunOptions).file.run.interval_steps == 3
     monkeypatch.setenv("ISLANDS_RUN_RUN__FRAGMENTS", "4")
     monkeypatch.setenv("ISLANDS_RUN_RUN__SEED", "4")
     found = read(RunOptions, "--run.seed", "5", "--config", "a.yaml")
     run = found.file.run
-    assert (run.interval_steps, run.fragments, run.seed, found.learners) == (3, 4, 5, 2)
+    assert (run.interval_steps, run.fragments, run.seed, found.learners) == (5, 4, 5, 2)
 
 
 def test_of_several_files_the_last_wins() -> None:

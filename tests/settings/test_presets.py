@@ -32,6 +32,31 @@ def test_without_a_word_a_run_has_the_settings_that_our_studies_chose() -> None:
     assert PRESETS[Preset.DECOUPLED_DILOCO] == RunSettings()
 
 
+@pytest.mark.parametrize(
+    ("told", "fragments", "moments", "momentum"),
+    [
+        ((), 3, True, 0.0),
+        (("--run.interval_steps", "1"), 1, True, 0.0),
+        (("--run.interval_steps", "8"), 8, True, 0.0),
+        (("--run.interval_steps", "9"), 12, False, 0.5),
+        (("--run.interval_steps", "96", "--run.outer.momentum", "0.1"), 12, False, 0.1),
+        (("--run.precision", "fp4"), 3, False, 0.0),
+        (("--run.precision", "fp4", "--run.merge_moments", "true"), 3, True, 0.0),
+        (("--run.interval_steps", "24", "--run.fragments", "2"), 2, False, 0.5),
+    ],
+)
+def test_what_is_best_beside_an_interval_comes_with_it(
+    told: tuple[str, ...],
+    fragments: int,
+    moments: bool,  # noqa: FBT001
+    momentum: float,
+) -> None:
+    """Without being asked for; what is asked for stays."""
+    found = options(*told).file.run
+    assert (found.fragments, found.merge_moments) == (fragments, moments)
+    assert found.outer.momentum == momentum
+
+
 @pytest.mark.parametrize("name", Preset)
 def test_a_preset_is_a_run_by_one_name(name: Preset) -> None:
     """All its settings are taken."""
@@ -75,5 +100,11 @@ def test_a_cell_of_a_study_may_have_a_preset_of_its_own() -> None:
     assert (first.learning_rate, first.interval_steps, first.fragments) == (0.5, 500, 3)
     assert (second.interval_steps, second.quorum) == (7, 1)
     assert PRESETS[Preset.DECOUPLED].quorum is Automatic.AUTO
+    (long,) = trials_of(
+        StudyOptions(
+            cells={"long": {"preset": "decoupled", "run": {"interval_steps": 24}}}, seeds=(0,)
+        )
+    )
+    assert (long.settings.interval_steps, long.settings.fragments) == (24, 12)
     with pytest.raises(SettingsError, match="preset is 'no'; it must be one of decoupled"):
         trials_of(StudyOptions(cells={"a": {"preset": "no"}}))
