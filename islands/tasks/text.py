@@ -57,6 +57,8 @@ class TextFiles(DecoderTask):
         validation_windows: Largest number of windows that an evaluation reads.
         verify: Whether the tokens are read once at the start and compared with their manifest.
         cache: Folder in which text is kept as tokens; by default, one of this user's.
+        unlike: Whether a shard is one stretch of the text, in the order of its files, rather than
+            a sample of all of it.
     """
 
     path: str
@@ -74,6 +76,7 @@ class TextFiles(DecoderTask):
     validation_windows: int = 256
     verify: bool = True
     cache: str = ""
+    unlike: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work.
@@ -235,9 +238,7 @@ def _training(task: TextFiles) -> TokenWindows:
             f"{task.path} has {len(data)} tokens to train on, too few for a window of "
             f"{task.length}; add text, or set length lower"
         )
-    return TokenWindows(
-        data, length=task.length, rows=task.rows, shards=task.shard_count, seed=task.seed
-    )
+    return task.cut(data)
 
 
 @cache

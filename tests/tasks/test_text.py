@@ -88,6 +88,21 @@ def test_the_order_of_the_data_is_among_what_hosts_share(folder: Path) -> None:
     assert labels["tokenizer"] == "bytes"
 
 
+def test_unlike_shards_are_stretches_of_the_text(folder: Path) -> None:
+    """Every shard has the windows of one part of the tokens, and hosts compare that it has."""
+    task = replace(tiny(folder), unlike=True)
+    assert task.labels()["data"] == "windows of 32, 4 unlike shards, seed 0, 0.05 held out"
+    prepared = next((folder.parent / "cache" / "islands" / "text").iterdir())
+    whole = np.fromfile(prepared / "train.tokens", np.uint8)
+    windows = [whole[start : start + 33].tobytes() for start in range(0, len(whole) - 32, 32)]
+    for shard in range(4):
+        some = [batch for batch, _ in task.batches(ShardKey(0, shard), 0)]
+        read = [row.tobytes() for each in some for row in each.tokens[each.weight > 0]]
+        first, last = shard * len(windows) // 4, (shard + 1) * len(windows) // 4
+        assert sorted(read) == sorted(windows[first:last])
+        assert read != windows[first:last]
+
+
 def test_what_tokenize_made_is_read_as_it_is(folder: Path, tmp_path: Path) -> None:
     """The command makes a folder; a task that is given it puts nothing into a cache."""
     out = tmp_path / "tokens"
