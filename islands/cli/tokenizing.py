@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from islands.cli.parsing import Common
-from islands.data.documents import find_text
 from islands.data.prepared import is_prepared, prepare, split_of
+from islands.data.text import text_at
 from islands.data.tokenizer import ByteTokenizer, Tokenizer, train
 from islands.errors import UserError, unusable
 from islands.settings.text import TokenizeOptions
@@ -23,7 +23,7 @@ def run(options: TokenizeOptions, _: Common) -> int:
     if is_prepared(options.out):
         raise UserError(f"{options.out} holds tokens already; name another folder, or delete it")
     require_place(options.out)
-    text = find_text(Path(options.text).expanduser(), options.json_field)
+    text = text_at(Path(options.text).expanduser(), options.json_field)
     tokenizer: Tokenizer = ByteTokenizer()
     if options.vocabulary > BYTE_VALUES:
         split = split_of(text.documents(), options.held_out)

@@ -23,7 +23,8 @@ import msgspec
 import numpy as np
 from blake3 import blake3
 
-from islands.data.documents import SourceFile, TextFolder, file_digest
+from islands.data.documents import SourceFile, file_digest
+from islands.data.text import Text
 from islands.data.tokenizer import PairTokenizer, Tokenizer, dtype_of
 from islands.data.windows import Tokens
 from islands.errors import DataError, unusable
@@ -130,7 +131,7 @@ def split_of(documents: Iterable[bytes], share: float) -> Split:
     return Split(int(share * 2**64), least, most, count)
 
 
-def prepare(text: TextFolder, tokenizer: Tokenizer, share: float, folder: Path) -> Prepared:
+def prepare(text: Text, tokenizer: Tokenizer, share: float, folder: Path) -> Prepared:
     """Encode all documents into a new folder, which appears whole or not at all.
 
     Args:
@@ -194,7 +195,7 @@ def _range(files: Sequence[SourceFile]) -> str:
     return f"{files[0].path} to {files[-1].path}, {len(files)} files, {size_bytes} {digest}"
 
 
-def _fill(fresh: Path, text: TextFolder, tokenizer: Tokenizer, share: float, split: Split) -> None:
+def _fill(fresh: Path, text: Text, tokenizer: Tokenizer, share: float, split: Split) -> None:
     """Write all files of a prepared folder, the manifest last."""
     files = text.manifest()
     train, _ = _write(fresh, "train", tokenizer, text, lambda each: not split.held_out(each))
@@ -218,7 +219,7 @@ def _write(
     folder: Path,
     part: Part,
     tokenizer: Tokenizer,
-    text: TextFolder,
+    text: Text,
     chosen: Callable[[bytes], bool],
 ) -> tuple[TokenFile, int]:
     """Write the tokens of the chosen documents; return what was written, and how many they are."""

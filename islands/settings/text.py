@@ -13,10 +13,11 @@ class TokenizeOptions:
 
     Args:
         text: a folder of text, a pattern of files, or one file; `.jsonl` files hold lines of JSON.
+            Or the folder of one dataset that `save_to_disk` of Hugging Face's `datasets` made.
         vocabulary: number of different tokens; 256 are the bytes themselves, and more are byte
             pairs, which are learned from the text.
         out: folder to make, for `path` of the task `islands.tasks.text:TextFiles`.
-        json_field: field of a line of JSON that holds the text.
+        json_field: field of a line of JSON, or column of a dataset, that holds the text.
         held_out: share of the documents that is never trained on.
     """
 

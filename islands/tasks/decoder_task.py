@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from islands.data.shards import ShardKey
-from islands.data.windows import TokenBatch, TokenWindows
+from islands.data.windows import TokenBatch, Tokens, TokenWindows
 from islands.models.decoder import DecoderConfig
 from islands.models.language import initial, training_loss
 from islands.settings.groups import at_least
@@ -25,6 +25,8 @@ class DecoderTask(Task[TokenBatch]):
         rows: Windows per batch; each host may choose its own.
         shard_count: Virtual shards of one pass.
         seed: Seed of the order of the data.
+        unlike: Whether a shard is one stretch of the data, rather than a sample of all of it, so
+            that learners have unlike data.
         validation_windows: Largest number of windows that an evaluation reads.
         inner: The inner optimizer: `adamw`, or `muon` for the matrices inside the layers and AdamW
             for the rest, both at the run's learning rate (`inner_optimizer`).
@@ -34,6 +36,7 @@ class DecoderTask(Task[TokenBatch]):
     rows: int
     shard_count: int
     seed: int
+    unlike: bool
     validation_windows: int
     inner: Inner
 
@@ -45,6 +48,17 @@ class DecoderTask(Task[TokenBatch]):
     @abstractmethod
     def windows(self) -> TokenWindows:
         """Return the windows that are trained on."""
+
+    def cut(self, data: Tokens) -> TokenWindows:
+        """Cut tokens into the windows and shards of this task."""
+        return TokenWindows(
+            data,
+            length=self.length,
+            rows=self.rows,
+            shards=self.shard_count,
+            seed=self.seed,
+            unlike=self.unlike,
+        )
 
     def check(self) -> None:
         """Refuse settings that cannot work.
@@ -64,7 +78,8 @@ class DecoderTask(Task[TokenBatch]):
     @property
     def order(self) -> str:
         """The order of the data, in words, as hosts compare it."""
-        return f"windows of {self.length}, {self.shard_count} shards, seed {self.seed}"
+        shards = "unlike shards" if self.unlike else "shards"
+        return f"windows of {self.length}, {self.shard_count} {shards}, seed {self.seed}"
 
     def init(self, key: PRNGKeyArray) -> TaskState:
         """Return the decoder's initial parameters."""

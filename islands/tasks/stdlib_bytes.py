@@ -29,6 +29,8 @@ class StdlibBytes(DecoderTask):
         validation_windows: Largest number of windows that an evaluation reads.
         inner: The inner optimizer: `adamw`, or `muon` for the matrices inside the layers and AdamW
             for the rest, both at the run's learning rate (`inner_optimizer`).
+        unlike: Whether a shard is one stretch of the corpus, whole modules one after another,
+            rather than a sample of all of it.
     """
 
     decoder: DecoderConfig | str | Mapping[str, object] = field(default_factory=DecoderConfig)
@@ -38,6 +40,7 @@ class StdlibBytes(DecoderTask):
     seed: int = 0
     validation_windows: int = 256
     inner: Inner = "adamw"
+    unlike: bool = False
 
     def __post_init__(self) -> None:
         """Look the decoder up, and refuse settings that cannot work.
@@ -95,10 +98,7 @@ class StdlibBytes(DecoderTask):
 
 @cache
 def _training(task: StdlibBytes) -> TokenWindows:
-    data = standard_library().train
-    return TokenWindows(
-        data, length=task.length, rows=task.rows, shards=task.shard_count, seed=task.seed
-    )
+    return task.cut(standard_library().train)
 
 
 @cache

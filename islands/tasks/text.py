@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import PyTree
 
-from islands.data.documents import SourceFile, exists, find_text
+from islands.data.documents import SourceFile, exists
 from islands.data.prepared import (
     TOKENIZER,
     Prepared,
@@ -19,6 +19,7 @@ from islands.data.prepared import (
     open_prepared,
     prepare,
 )
+from islands.data.text import text_at
 from islands.data.token_file import DTYPES, TokenArray, open_tokens
 from islands.data.tokenizer import BYTES, ByteTokenizer, Tokenizer, load
 from islands.data.windows import TokenBatch, Tokens, TokenWindows
@@ -39,11 +40,12 @@ class TextFiles(DecoderTask):
 
     Attributes:
         path: A folder of text, a pattern such as `docs/**/*.md`, or one file: text, lines of JSON
-            (`.jsonl`), or tokens (`.npy`, `.bin`). Or a folder that `islands tokenize` made. A
-            relative one is looked for beside the run's file first.
+            (`.jsonl`), or tokens (`.npy`, `.bin`). Or a folder that `islands tokenize` made, or one
+            that `save_to_disk` of Hugging Face's `datasets` made. A relative one is looked for
+            beside the run's file first.
         tokenizer: `bytes`, or the file of a tokenizer that `islands tokenize` made; a folder that
             it made has its own.
-        json_field: Field of a line of JSON that holds the text.
+        json_field: Field of a line of JSON, or column of a dataset, that holds the text.
         dtype: Type of the numbers of a `.bin` file.
         vocabulary: Number of different tokens of a `.npy` or `.bin` file.
         held_out: Share of the documents that is never trained on, and evaluated.
@@ -57,6 +59,8 @@ class TextFiles(DecoderTask):
         validation_windows: Largest number of windows that an evaluation reads.
         verify: Whether the tokens are read once at the start and compared with their manifest.
         cache: Folder in which text is kept as tokens; by default, one of this user's.
+        unlike: Whether a shard is one stretch of the text, in the order of its files, rather than
+            a sample of all of it.
     """
 
     path: str
@@ -74,6 +78,7 @@ class TextFiles(DecoderTask):
     validation_windows: int = 256
     verify: bool = True
     cache: str = ""
+    unlike: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work.
@@ -210,7 +215,7 @@ def _of_array(task: TextFiles, path: Path) -> _Corpus:
 
 def _of_text(task: TextFiles, path: Path) -> Prepared:
     """Find the text's tokens in the cache, or put them there."""
-    text = find_text(path, task.json_field)
+    text = text_at(path, task.json_field)
     tokenizer: Tokenizer
     tokenizer = ByteTokenizer() if task.tokenizer == BYTES else load(_place(task.tokenizer))
     facts = [*map(str, text.manifest()), text.field, tokenizer.name, f"{task.held_out}"]
@@ -235,9 +240,7 @@ def _training(task: TextFiles) -> TokenWindows:
             f"{task.path} has {len(data)} tokens to train on, too few for a window of "
             f"{task.length}; add text, or set length lower"
         )
-    return TokenWindows(
-        data, length=task.length, rows=task.rows, shards=task.shard_count, seed=task.seed
-    )
+    return task.cut(data)
 
 
 @cache

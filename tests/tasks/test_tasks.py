@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from jaxtyping import PyTree
 
+from islands.data.corpus import standard_library
 from islands.data.shards import ShardKey
 from islands.errors import DataError, SettingsError
 from islands.models.configurations import CONFIGURATIONS
@@ -53,6 +54,19 @@ def test_sizes_of_the_byte_task_begin_at_one(name: str) -> None:
     assert getattr(replace(TINY, **{name: 1}), name) == 1  # type: ignore[arg-type]  # all are int
     with pytest.raises(SettingsError, match=f"{name} is 0; it must be at least 1"):
         replace(TINY, **{name: 0})  # type: ignore[arg-type]
+
+
+def test_unlike_shards_of_the_byte_task_are_stretches_of_the_corpus() -> None:
+    """The first of many shards is what the corpus begins with; labels tell it apart."""
+    task = replace(TINY, unlike=True, shard_count=10_000)
+    assert task.labels()["data"] == "windows of 32, 10000 unlike shards, seed 0"
+    some = [batch for batch, _ in task.batches(ShardKey(0, 0), 0)]
+    read = {row.tobytes() for each in some for row in each.tokens[each.weight > 0]}
+    start = standard_library().train[: 32 * len(read) + 1]
+    assert len(read) > 1
+    assert read == {start[i : i + 33].tobytes() for i in range(0, len(start) - 1, 32)}
+    plain, _ = next(replace(task, unlike=False).batches(ShardKey(0, 0), 0))
+    assert not {row.tobytes() for row in plain.tokens} & read
 
 
 def test_the_byte_task_predicts_bytes_whatever_decoder_it_is_given() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,6 +89,21 @@ def test_the_order_of_the_data_is_among_what_hosts_share(folder: Path) -> None:
     assert labels["tokenizer"] == "bytes"
 
 
+def test_unlike_shards_are_stretches_of_the_text(folder: Path) -> None:
+    """Every shard has the windows of one part of the tokens, and hosts compare that it has."""
+    task = replace(tiny(folder), unlike=True)
+    assert task.labels()["data"] == "windows of 32, 4 unlike shards, seed 0, 0.05 held out"
+    prepared = next((folder.parent / "cache" / "islands" / "text").iterdir())
+    whole = np.fromfile(prepared / "train.tokens", np.uint8)
+    windows = [whole[start : start + 33].tobytes() for start in range(0, len(whole) - 32, 32)]
+    for shard in range(4):
+        some = [batch for batch, _ in task.batches(ShardKey(0, shard), 0)]
+        read = [row.tobytes() for each in some for row in each.tokens[each.weight > 0]]
+        first, last = shard * len(windows) // 4, (shard + 1) * len(windows) // 4
+        assert sorted(read) == sorted(windows[first:last])
+        assert read != windows[first:last]
+
+
 def test_what_tokenize_made_is_read_as_it_is(folder: Path, tmp_path: Path) -> None:
     """The command makes a folder; a task that is given it puts nothing into a cache."""
     out = tmp_path / "tokens"
@@ -97,6 +113,46 @@ def test_what_tokenize_made_is_read_as_it_is(folder: Path, tmp_path: Path) -> No
     assert not (tmp_path / "cache").exists()
     again, _ = next(tiny(folder).batches(ShardKey(0, 0), 0))
     np.testing.assert_array_equal(batch.tokens, again.tokens)
+
+
+def test_a_saved_dataset_is_read_as_lines_of_json_are(folder: Path, tmp_path: Path) -> None:
+    """The same documents give the same windows; hosts compare its files, its column and bytes."""
+    datasets = pytest.importorskip("datasets", reason="needs pip install islands[hugging-face]")
+    texts = [path.read_text() for path in sorted(folder.iterdir())]
+    lines = "".join(f'{{"story": "{text}"}}\n' for text in texts)
+    (tmp_path / "lines.jsonl").write_text(lines)
+    rows = datasets.Dataset.from_dict({"number": list(range(30)), "story": texts})
+    datasets.DatasetDict(train=rows).save_to_disk(tmp_path / "saved", num_shards={"train": 2})
+    task = replace(tiny(tmp_path / "saved" / "train"), json_field="story")
+    by_lines = replace(tiny(tmp_path / "lines.jsonl"), json_field="story")
+    for shard in range(4):
+        both = (each.batches(ShardKey(0, shard), 0) for each in (task, by_lines))
+        for (batch, after), (line, there) in zip(*both, strict=True):
+            np.testing.assert_array_equal(batch.tokens, line.tokens)
+            assert after == there
+    _, after = next(task.batches(ShardKey(0, 1), 0))
+    rest = [batch.tokens for batch, _ in task.batches(ShardKey(0, 1), after)]
+    whole = [batch.tokens for batch, _ in task.batches(ShardKey(0, 1), 0)]
+    np.testing.assert_array_equal(rest, whole[1:])
+    named = task.labels()["corpus 001"]
+    assert named.startswith("data-00001-of-00002.arrow, column story ")
+
+
+def test_tokenize_reads_a_saved_dataset(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its tokens are then read without the dataset; a wrong column ends with a sentence."""
+    datasets = pytest.importorskip("datasets", reason="needs pip install islands[hugging-face]")
+    texts = [path.read_text() for path in sorted(folder.iterdir())]
+    datasets.Dataset.from_dict({"story": texts}).save_to_disk(tmp_path / "saved")
+    command = ["tokenize", str(tmp_path / "saved"), "--out", str(tmp_path / "tokens")]
+    assert main(command) == 2
+    assert "has no column 'text'; name the one that has the text as" in capsys.readouterr().err
+    assert main([*command, "--json_field", "story"]) == 0
+    assert "30 documents in 1 files" in capsys.readouterr().out
+    shutil.rmtree(tmp_path / "saved")
+    labels = tiny(tmp_path / "tokens").labels()
+    assert labels["corpus 000"].startswith("data-00000-of-00001.arrow, column story ")
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
