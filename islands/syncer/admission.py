@@ -23,9 +23,16 @@ more than half of those that contributed lately exceed the limit, the regime has
 contributions are scaled down to the limit, not refused. Only what was merged enters the medians, as
 it was scaled: a refused norm changes nothing.
 
+A contribution that is alone in its round is scaled down to the limit, too, unless it exceeds the
+limit by that same factor once more. Where each contribution is an outer step of its own, an honest
+learner's norm outruns the medians: its base is several outer steps old, and while the values swing
+about their optimum, ever wider, no two norms are alike. Were it refused, it would carry its work
+on, offer √k times as much after k turns, and be refused again, until it is quarantined. Scaled, it
+moves the values by no more than a contribution just within the limit, which passes anyway.
+
 Deviation: SPEC §6 lets every finite norm enter the medians, and clips if half of a round exceeds.
-So one contributor of two, or one alone in its round, was never refused, and its norms entered until
-they passed unclipped. If two learners drift apart slowly, nobody can tell which one is right; among
+So one contributor of two, or one alone in its round, was never refused however long, and its norms
+entered until they passed unclipped. If two learners drift apart slowly, nobody can tell which one is right; among
 three a liar is alone.
 
 Deviation: SPEC §6 divides the norm by steps × learning rate. Local progress grows between √steps
@@ -144,7 +151,7 @@ class NormGauge:
         return len(self._kept), len(self._lately)
 
     def judge(self, rates: dict[str, float]) -> Judgement:
-        """Judge the contributions of a closing round; one may be the only one in it.
+        """Judge the contributions of a closing round; one alone in it is refused if far too long.
 
         Args:
             rates: norm/(√steps·learning rate) of each contribution, by contributor.
@@ -155,7 +162,8 @@ class NormGauge:
         self._lately += [(name, name in over) for name in excesses]
         del self._lately[: -max(LATELY, len(excesses))]
         exceeds = dict(self._lately)
-        if 2 * sum(exceeds.values()) > len(exceeds):
+        alone = len(rates) == 1 and all(excess <= self._limit for excess in over.values())
+        if alone or 2 * sum(exceeds.values()) > len(exceeds):
             return Judgement({}, {name: 1 / max(1.0, excess) for name, excess in excesses.items()})
         return Judgement(over, {name: 1.0 for name in excesses if name not in over})
 

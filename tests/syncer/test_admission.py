@@ -113,6 +113,27 @@ def test_a_liar_that_is_alone_in_its_round_is_refused() -> None:
         assert list(made.judge({"c": 1000.0}).refused) == ["c"]
 
 
+def test_one_that_is_alone_in_its_round_and_somewhat_too_long_is_clipped() -> None:
+    """Its base may be several outer steps old; from the limit's square on it is refused."""
+    made = gauge(a=1.0, b=1.0, c=1.0)
+    for name in "ab":
+        made.judge({name: 1.0})
+    for rate, scale in ((10.0, 1.0), (20.0, 0.5), (100.0, 0.1)):
+        assert made.judge({"c": rate}) == Judgement({}, {"c": pytest.approx(scale)})
+    assert made.judge({"c": 101.0}).refused == {"c": pytest.approx(10.1)}
+
+
+def test_clipped_alone_a_learner_keeps_one_voice() -> None:
+    """Whoever is clipped again and again stays clipped to what was usual before."""
+    made = gauge(a=1.0, b=1.0, c=1.0)
+    for _ in range(100):
+        for name, rate in (("a", 1.0), ("b", 1.0), ("c", 50.0)):
+            scale = made.judge({name: rate}).scales[name]
+            assert scale * rate == pytest.approx(10.0 if name == "c" else 1.0)
+            made.merged(name, scale * rate)
+    assert made.usual == 1.0
+
+
 def test_who_answers_often_has_one_voice() -> None:
     """A flood of small norms of one learner does not make those of the others too large."""
     made = gauge(a=1.0, b=1.0, c=1.0)
