@@ -64,6 +64,7 @@ from islands.training.evaluation import attempt
 from islands.training.export import FINAL_FILE
 from islands.training.factory import data_folders
 from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
+from islands.training.warm_start import read_values
 from islands.training.workload import Workload
 from messaging.actors.scope import Scope
 from messaging.errors import LocalFault
@@ -486,6 +487,4 @@ class Coordinator:
 
     def final_values(self) -> list[NDArray[np.float32]]:
         """Read the final published values: one flat array per fragment."""
-        from safetensors.numpy import load_file
-
-        return self.plan.layout.disassemble(load_file(self._final))
+        return read_values(self._final, self.plan.layout)

@@ -21,7 +21,7 @@ from islands.learner.events import (
 )
 from islands.messages.membership import Evicted
 from islands.messages.training import FragmentUpdate, Merged
-from islands.numerics.quantize import decode, encode
+from islands.numerics.quantize import QUANTIZERS, decode, encode
 from islands.settings.run import Adoption, Precision, RunSettings
 from islands.training.toy import NumpyTrainer
 from messaging.codec.tensors import as_buffer
@@ -81,7 +81,7 @@ class Carried:
         self.engine.boundary()
 
 
-@pytest.mark.parametrize("precision", [each for each in Precision if each.on_host])
+@pytest.mark.parametrize("precision", [each for each in QUANTIZERS if each.on_host])
 @pytest.mark.parametrize("fates", ["aaaa", "alala", "llaal"])
 def test_carried_work_contains_what_was_lost(precision: Precision, fates: str) -> None:
     """What was applied and what is still to be sent is all that was done, by a float64 account.
