@@ -9,6 +9,9 @@ What a learner asks for is in its reports and in its Hello. So nothing is lost w
 syncer: whoever waits asks again, and one that is not eligible now is asked as soon as it is. A
 report asks once; if nothing came of the round, the next report asks anew.
 
+The learning-rate clock goes on as such a round is merged, not as it is opened: nobody moves it by
+asking. M merged turns are H/P steps of it.
+
 Reference: Asynchronous Local-SGD (arXiv 2401.09135), algorithm 2.
 Deviation: there, transfers of several learners may overlap; here one round's exchange ends first.
 """
