@@ -6,11 +6,12 @@ from math import inf
 import pytest
 
 from islands.identities import Fate, FragmentIndex, Phase, Status, Version
+from islands.messages.membership import MembershipChanged
 from islands.messages.training import ContributionDeclined, PullFragment
 from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import RunSettings, SendTo
 from islands.syncer.admission import Check
-from islands.syncer.events import ProgressArrived, PullDeclined
+from islands.syncer.events import MembershipArrived, ProgressArrived, PullDeclined
 from islands.syncer.turn_length import done_share, speed_share
 from islands.tape.member_entries import TurnSet
 from islands.tape.round_entries import Abandoned, Opened
@@ -93,6 +94,26 @@ def test_a_turn_leaves_nobody_out() -> None:
     ask(bench, "ben")
     (entry,) = bench.entries(Opened)
     assert (entry.asked, entry.left_out) == (["ben"], {})
+
+
+def test_whoever_becomes_eligible_is_asked_without_asking_again() -> None:
+    """It asked while it was suspect, and others have been merged meanwhile."""
+    bench = made("ana", "ben")
+    bench.view("ana", Status.SUSPECT)
+    assert ask(bench, "ana") == []
+    (pull,) = ask(bench, "ben")
+    exchange(bench, pull)
+    bench.view("ana", Status.LIVE)
+    assert [pull.ticket.name for pull in bench.pulls()] == ["ana"]
+
+
+def test_what_was_asked_for_in_a_pause_is_opened_after_it() -> None:
+    """While the run is paused, no round is opened."""
+    bench = made("ana", "ben")
+    bench.do(MembershipArrived(MembershipChanged(1, (), paused=True)))
+    assert ask(bench, "ana") == []
+    bench.do(MembershipArrived(MembershipChanged(1, (), paused=False)))
+    assert [pull.ticket.name for pull in bench.pulls()] == ["ana"]
 
 
 def test_fragments_that_do_not_exist_are_not_asked_for() -> None:
