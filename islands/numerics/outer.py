@@ -96,8 +96,9 @@ def merge_with(
     measured = [one if isinstance(one, Measured) else measure(one, units) for one in contributions]
     norms = tuple(one.norm for one in measured)
     if correct:
-        plain = isinstance(optimizer, Sgd)  # its momentum may start from 0 again at this merge
-        before = optimizer.at(state)[1] if plain else np.asarray(state["momentum"], np.float32)
+        before = np.asarray(state["momentum"], np.float32)
+        if isinstance(optimizer, Sgd):  # its momentum may start from 0 again at this merge
+            _, before = optimizer.at(state)
         measured = [corrected(one, before, units) for one in measured]
     if trim is not None and len(measured) > 1:  # from here on as if that were one contribution
         measured = [measure(combine_trimmed(measured, units, trim), units)]

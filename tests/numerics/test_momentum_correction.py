@@ -10,7 +10,7 @@ from islands.errors import SettingsError
 from islands.layout.leaves import Unit
 from islands.numerics.momentum_correction import MOMENTUM_WEIGHT, STRENGTH, corrected
 from islands.numerics.norms import measure
-from islands.numerics.outer import merge_with
+from islands.numerics.outer import OuterState, merge_with
 from islands.numerics.outer_choice import outer_optimizer
 from islands.settings.outer import Correction, OuterSettings
 from islands.settings.run import RunSettings
@@ -99,7 +99,7 @@ def test_a_momentum_that_restarts_corrects_nothing() -> None:
     optimizer = outer_optimizer(OuterSettings(0.7, 0.9, restart_every=2))
     value, delta = np.zeros(210, np.float32), opposing(4, 2.0)
     for merges, same in ((1, False), (2, True)):
-        state = {"momentum": MOMENTUM, "merges": np.array(merges, np.int64)}
+        state: OuterState = {"momentum": MOMENTUM, "merges": np.array(merges, np.int64)}
         plain, with_it = (
             merge_with(optimizer, value, state, [delta], [1.0], UNITS, correct=correct).value
             for correct in (False, True)
