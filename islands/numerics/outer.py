@@ -96,7 +96,7 @@ def merge_with(
     measured = [one if isinstance(one, Measured) else measure(one, units) for one in contributions]
     norms = tuple(one.norm for one in measured)
     if correct:
-        before = np.asarray(state["momentum"], np.float32)
+        before = _momentum_before(optimizer, state)
         measured = [corrected(one, before, units) for one in measured]
     if trim is not None and len(measured) > 1:  # from here on as if that were one contribution
         measured = [measure(combine_trimmed(measured, units, trim), units)]
@@ -130,6 +130,11 @@ def merge_with(
         stepped = np.array(stepped)
         _publish_merged(stepped, value, direction, units)
     return OuterStep(stepped, state, norms, float(np.linalg.norm(direction)), 0.0)
+
+
+def _momentum_before(optimizer: OuterOptimizer, state: OuterState) -> NDArray[np.float32]:
+    """Return the momentum that a direction is added to: 0 at a merge where it restarts."""
+    return optimizer.at(state)[1] if isinstance(optimizer, Sgd) else np.asarray(state["momentum"])
 
 
 def _publish_merged(

@@ -54,8 +54,8 @@ def encode(
     Args:
         values: float32.
         precision: One of `QUANTIZERS`, by member or by name.
-        exact: Ranges, from and to, that follow the codes as float32 where the format is encoded on
-            the host: running averages, of which a variance must not become negative.
+        exact: Ranges, from and to, ascending, that follow the codes as float32 where the format is
+            encoded on the host: running averages, of which a variance must not become negative.
         share: Of the elements that `top_k` sends; nothing to the other formats.
 
     Returns:
@@ -64,9 +64,8 @@ def encode(
     quantizer = _quantizer(precision, share)
     if not (exact and Precision(precision).on_host):
         return quantizer.encode(values)
-    coded = _outside(values.size, exact)
-    kept = np.ascontiguousarray(values[~coded]).view(np.uint8)
-    return np.concatenate([quantizer.encode(values[coded]), kept])
+    coded = _taken(values, _outside(values.size, exact))
+    return np.concatenate([quantizer.encode(coded), _taken(values, exact).view(np.uint8)])
 
 
 def decode(
@@ -99,10 +98,10 @@ def decode(
         raise InvariantError(f"{codes.size} bytes are not {size} elements in {precision}")
     if not (exact and Precision(precision).on_host):
         return quantizer.decode(codes, size)
-    coded, kept = _outside(size, exact), _elements(exact)
-    values = np.empty(size, np.float32)
-    values[coded] = quantizer.decode(codes[: codes.size - 4 * kept], size - kept)
-    values[~coded] = np.frombuffer(codes[codes.size - 4 * kept :].tobytes(), np.float32)
+    kept, values = _elements(exact), np.empty(size, np.float32)
+    end = codes.size - 4 * kept
+    _put(values, _outside(size, exact), quantizer.decode(codes[:end], size - kept))
+    _put(values, exact, np.frombuffer(codes[end:].tobytes(), np.float32))
     return values
 
 
@@ -131,12 +130,23 @@ def _elements(exact: Ranges) -> int:
     return sum(stop - start for start, stop in exact)
 
 
-def _outside(size: int, exact: Ranges) -> NDArray[np.bool_]:
-    """Return a mask of the elements that lie in none of the ranges."""
-    mask = np.ones(size, np.bool_)
-    for start, stop in exact:
-        mask[start:stop] = False
-    return mask
+def _outside(size: int, exact: Ranges) -> Ranges:
+    """Return the ranges between these, which ascend."""
+    ends = [0, *(end for range_ in exact for end in range_), size]
+    return list(zip(ends[::2], ends[1::2], strict=True))
+
+
+def _taken(values: Flat, ranges: Ranges) -> NDArray[np.float32]:
+    """Return the elements of ranges, one after the other."""
+    return np.concatenate([values[start:stop] for start, stop in ranges])
+
+
+def _put(values: NDArray[np.float32], ranges: Ranges, elements: Flat) -> None:
+    """Write elements, which lie one after the other, to ranges."""
+    first = 0
+    for start, stop in ranges:
+        values[start:stop] = elements[first : first + stop - start]
+        first += stop - start
 
 
 def warm_up(precision: Precision) -> None:

@@ -383,6 +383,12 @@ class RunSettings:
                 "pull, so name a precision"
             )
             raise SettingsError(message)
+        if self.trigger is Trigger.LEARNER:
+            message = (
+                "precision is adaptive; where trigger is learner a learner is pulled only when it "
+                "asks, and leaves out no pull, so name a precision"
+            )
+            raise SettingsError(message)
         if self.overlap_steps == 0:
             message = (
                 "precision is adaptive and overlap_steps is 0: no exchange is hidden behind no "

@@ -25,6 +25,8 @@ ended incarnations, fencing        `ended_incarnations.py`, `fence.py`
 donors of inner moments            `state_donors.py`
 retransmission                     `retries.py`
 who is sent increments             `increments.py`
+versions to contribute from        `kept_versions.py`
+how long a turn is                 `turn_length.py`
 when merged directions swing       `swings.py`
 when the run has diverged          `divergence.py`
 when the syncer is overloaded      `overload.py`

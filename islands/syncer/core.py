@@ -23,6 +23,7 @@ from islands.syncer.eligibility import ineligible_because, unready_because
 from islands.syncer.fence import Fence
 from islands.syncer.grace import Durations, GraceWatch, overlap_needed
 from islands.syncer.increments import Increments, increments_since
+from islands.syncer.kept_versions import KeptVersions
 from islands.syncer.learner_index import LearnerIndex, Witness
 from islands.syncer.leases import LeaseBook
 from islands.syncer.ledger import Ledger
@@ -33,7 +34,7 @@ from islands.syncer.rounds import Round
 from islands.syncer.standstill import MergeWatch
 from islands.syncer.swings import SwingWatch
 from islands.syncer.timeouts import answer_timeout_s, final_patience_s
-from islands.syncer.turn_length import set_turn
+from islands.syncer.turn_length import FastestStep, set_turn
 from islands.tape.entry import Entry, Record
 from islands.tape.member_entries import TurnSet
 
@@ -164,7 +165,8 @@ class Core:
     have yet to take in, `touched` those of the event being handled, `ungranted` those that may need
     tokens or data since the last grants, and `hungry` those that could not be given a whole batch.
     `barren` is the number of the next round if nobody was eligible for it, `unspent` shows that
-    tokens are left (`closing.py`), and `witnesses` are those of `any_learner`.
+    tokens are left (`closing.py`), `witnesses` are those of `any_learner`, and `fastest` is known
+    for the event being handled.
     """
 
     settings: RunSettings
@@ -174,9 +176,10 @@ class Core:
     counted_s: float
     learners: dict[LearnerName, LearnerRecord] = field(default_factory=dict)
     published: list[Published | None] = field(default_factory=list)
-    kept: list[deque[Version]] = field(default_factory=list)
+    kept: list[KeptVersions] = field(default_factory=list)
     increments: list[Increments] = field(default_factory=list)
     rounds: dict[int, Round] = field(default_factory=dict)
+    fastest: FastestStep = field(default_factory=FastestStep)
     durations: Durations = field(default_factory=Durations.unknown)
     gauges: list[NormGauge] = field(default_factory=list)
     adoptions: dict[int, Adoption] = field(default_factory=dict)
@@ -218,7 +221,7 @@ class Core:
 
     @property
     def clock(self) -> float:
-        """The learning-rate clock: H/P steps per opened round."""
+        """The learning-rate clock: H/P steps per opened round, or for M rounds of learners' own."""
         return self.durable.clock
 
     @property
@@ -390,12 +393,8 @@ class Core:
 
     def ineligible(self, name: LearnerName, fragment: int) -> str | None:
         """Return why a learner may not be asked for a fragment (`eligibility.py`), or None."""
-        return ineligible_because(
-            self.learners[name],
-            fragment,
-            kept=self.kept[fragment],
-            merged=self.merged_version(name, fragment),
-        )
+        kept, merged = self.kept[fragment], self.merged_version(name, fragment)
+        return ineligible_because(self.learners[name], fragment, kept=kept, merged=merged)
 
     def eligible(self, fragment: int) -> list[LearnerName]:
         """Return the learners that may be asked for a fragment, by name."""
@@ -426,7 +425,7 @@ class Core:
         again = learner.sending(fragment, published.version, now_s)
         held, newest = None if again else learner.holds(fragment), published.version
         trained = (self.learners[name] for name in self.pace.ranked)
-        if set_turn(self.settings, self.interval_steps, learner, trained):
+        if set_turn(self.settings, self.interval_steps, learner, self.fastest, trained):
             self.record(TurnSet(learner.name, learner.turn_steps, learner.step_s))
         message = FragmentUpdate(
             epoch=self.durable.epoch,

@@ -55,8 +55,7 @@ class IncrementShelf:
         made = quantised(published, exact, self.remainder, self._codec, self._ranges)
         self.remainder = made.remainder
         if made.payload is None or made.remainder is None:
-            self._kept.clear()
-            return made.value, None
+            return made.value, None  # the older ones stay: the loop may be sending them now
         self._kept[version] = before, as_buffer(made.payload)
         for old in sorted(self._kept)[: -(INCREMENTS_KEPT + 1)]:
             del self._kept[old]

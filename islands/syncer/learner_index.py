@@ -26,7 +26,9 @@ DonorRank = tuple[int, LearnerName]
 class LearnerIndex:
     """Known peers: `names` sorted, `learners` without observers, `readers` with a batch.
 
-    `asking` holds those that ask for a round (`turns.py`).
+    `asking` holds those that ask for a round, `asking_news` those of them that have changed since
+    the rounds that they ask for were looked for, and `asked_for` the fragments for which one of
+    them was eligible then (`turns.py`).
 
     `donor` is the best donor, or None if nobody may donate. It is valid while `donor_known` is
     true: after the best one has left or changed, the next one is searched for only on demand.
@@ -36,6 +38,8 @@ class LearnerIndex:
     learners: set[LearnerName] = field(default_factory=set)
     readers: set[LearnerName] = field(default_factory=set)
     asking: set[LearnerName] = field(default_factory=set)
+    asking_news: set[LearnerName] = field(default_factory=set)
+    asked_for: set[int] = field(default_factory=set)
     known: set[LearnerName] = field(default_factory=set)
     donor: LearnerName | None = None
     donor_rank: DonorRank | None = None
@@ -52,7 +56,9 @@ class LearnerIndex:
                 del self.names[bisect_left(self.names, name)]
         _keep(self.learners, name, learner is not None and learner.role is Role.LEARNER)
         _keep(self.readers, name, learner is not None and learner.progress.batch_tokens > 0)
-        _keep(self.asking, name, learner is not None and bool(learner.asking))
+        asks = learner is not None and bool(learner.asking)
+        _keep(self.asking, name, asks)
+        _keep(self.asking_news, name, asks)
         self._compare_donor(name, learner)
 
     def _compare_donor(self, name: LearnerName, learner: LearnerRecord | None) -> None:

@@ -20,8 +20,9 @@ credits of the pace     one round and one report (`pace.py`)
 repeated answers        `COPIES_MAX` over one link (`Answers`)
 ======================  ========================================================================
 
-One thing stays a matter of trust: a learner that invents all of its numbers so that they agree with
-each other cannot be told from one with other batches.
+Two things stay a matter of trust. A learner that invents all of its numbers so that they agree with
+each other cannot be told from one with other batches. And nothing shows that a step takes longer
+than is claimed: with `interval_by_speed`, whoever claims to be fast shortens the turns of others.
 """
 
 from collections import deque

@@ -68,7 +68,7 @@ class LearnerRecord:
         An incarnation never goes back to lacking one.
         """
         self.progress = progress
-        self.asking = set(progress.due)
+        self.asking = {one for one in progress.due if 0 <= one < len(progress.fragments)}
         self.marks.add(progress.steps, progress.tokens)
         self.whole = self.whole or all(told.version is not None for told in progress.fragments)
 

@@ -23,6 +23,7 @@ from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Admitted, Round, Stage
 from islands.syncer.standstill import NAMED_MOST
 from islands.syncer.timeouts import resend_s
+from islands.syncer.turn_length import done_share
 from islands.tape import member_entries, round_entries
 
 ABANDONED_KEPT = 64
@@ -77,14 +78,16 @@ def open_round(
         timeout_s=core.settings.timing.scaled(core.settings.timing.round_s),
     )
     core.durable.round += 1
-    core.durable.clock += core.pace.round_interval_steps
     core.rounds[fragment] = round_
-    asked = frozenset(names)
-    left_out = {
-        name: core.ineligible(name, fragment)
-        for name in core.names()
-        if name not in asked and core.learners[name].role is Role.LEARNER
-    }
+    left_out: dict[LearnerName, str | None] = {}
+    if asks_all(core):
+        core.durable.clock += core.pace.round_interval_steps
+        asked = frozenset(names)
+        left_out = {
+            name: core.ineligible(name, fragment)
+            for name in core.names()
+            if name not in asked and core.learners[name].role is Role.LEARNER
+        }
     core.record(round_entries.Opened(round_.number, fragment, list(names), left_out))
     for name in names:
         ask(core, round_, core.learners[name], now_s)
@@ -440,6 +443,11 @@ def _close(core: Core, round_: Round, now_s: float) -> None:
     for one, scale in admitted:
         name = one.contribution.ticket.name
         core.gauges[round_.fragment].merged(name, scale * one.rate)
+    if not asks_all(core):
+        for one, _ in admitted:
+            turn_steps = core.learners[one.contribution.ticket.name].turn_steps
+            share = done_share(one.contribution.steps, turn_steps)
+            core.durable.clock += core.pace.round_interval_steps * share
     round_.stage = Stage.MERGING
     round_.closed_s = now_s
     _record_closing(core, round_)

@@ -7,7 +7,6 @@ Time enters only as `now_s`, seconds on any monotonic clock. `deadline_s` return
 the state needs its next `Ticked`; ticking earlier, or more often, is harmless.
 """
 
-from collections import deque
 from collections.abc import Iterator
 from typing import assert_never
 
@@ -55,6 +54,7 @@ from islands.syncer.events import (
 )
 from islands.syncer.fence import Fence
 from islands.syncer.increments import Increments
+from islands.syncer.kept_versions import KeptVersions
 from islands.syncer.leases import OUTAGE_S, LeaseBook, grant_steps, ordinary_grant_steps
 from islands.syncer.ledger import Ledger
 from islands.syncer.pace import Pace
@@ -127,7 +127,7 @@ class SyncerState:
             pace=_pace(settings, fragments, durable.clock),
             counted_s=now_s,
             published=published or [None] * fragments,
-            kept=[deque(maxlen=settings.staleness_max + 1) for _ in range(fragments)],
+            kept=[KeptVersions(settings.staleness_max + 1) for _ in range(fragments)],
             increments=[Increments() for _ in range(fragments)]
             if settings.update_precision.of_increments
             else [],
@@ -138,8 +138,8 @@ class SyncerState:
         )
         for index, held in enumerate(published):
             if held is not None:
-                self._core.kept[index].extend(_known_before(settings, held.version))
-                self._core.kept[index].append(held.version)
+                for version in (*_known_before(settings, held.version), held.version):
+                    self._core.kept[index].append(version)
         if durable.finished is not None:
             resume_end(self._core, now_s)
 
@@ -200,6 +200,7 @@ class SyncerState:
         core = self._core
         core.actions = []
         core.touched.clear()
+        core.fastest.forget()
         count_time(core, now_s)
         if self._over:
             self._take_late(event, now_s)

@@ -9,6 +9,9 @@ What a learner asks for is in its reports and in its Hello. So nothing is lost w
 syncer: whoever waits asks again, and one that is not eligible now is asked as soon as it is. A
 report asks once; if nothing came of the round, the next report asks anew.
 
+The learning-rate clock goes on as such a round is merged, not as it is opened: nobody moves it by
+asking. M merged turns are H/P steps of it.
+
 Reference: Asynchronous Local-SGD (arXiv 2401.09135), algorithm 2.
 Deviation: there, transfers of several learners may overlap; here one round's exchange ends first.
 """
@@ -19,17 +22,26 @@ from islands.syncer.scheduling import open_round
 
 
 def open_turns(core: Core, now_s: float) -> None:
-    """Open a round on each fragment that has none, for the learner that has waited longest."""
+    """Open a round on each fragment that has none, for the learner that has waited longest.
+
+    All that ask are looked at only where one of them was found eligible: a learner becomes so by a
+    change of its own, never by a merge.
+    """
     core.take_in()
-    if not core.learner_index.asking:
-        return
-    for fragment in range(core.fragments):
-        name = None if fragment in core.rounds else _next(core, fragment)
-        if name is not None:
-            members = max(1, len(core.pace.ranked))
-            core.pace.round_interval_steps = core.interval_steps / core.fragments / members
-            core.learners[name].asking.discard(fragment)
-            open_round(core, fragment, [name], None, now_s)
+    index = core.learner_index
+    for name in index.asking_news:
+        asking = core.learners[name].asking
+        index.asked_for |= {each for each in asking if core.ineligible(name, each) is None}
+    index.asking_news.clear()
+    for fragment in sorted(index.asked_for - core.rounds.keys()):
+        chosen = _next(core, fragment)
+        if chosen is None:
+            index.asked_for.discard(fragment)
+            continue
+        members = max(1, len(core.pace.ranked))
+        core.pace.round_interval_steps = core.interval_steps / core.fragments / members
+        core.learners[chosen].asking.discard(fragment)
+        open_round(core, fragment, [chosen], None, now_s)
 
 
 def _next(core: Core, fragment: int) -> LearnerName | None:

@@ -12,7 +12,7 @@ task's own, with `None` in the place of frozen leaves.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, lru_cache
 
@@ -96,7 +96,7 @@ class CompiledSteps:
             for (keys, _), merged in zip(flat, self._merged, strict=True)
             if merged
         ]
-        parameters = leaves[: self._trained]
+        parameters = {leaf.path: leaf for leaf in leaves[: self._trained]}
         beside: dict[str, str] = {}
         for (keys, x), merged in zip(flat, self._merged, strict=True):
             if merged:
@@ -332,13 +332,16 @@ def _is_moment(leaf: jax.ShapeDtypeStruct) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jnp.floating) and leaf.ndim and leaf.size)
 
 
-def _parameter_of(path: str, shape: tuple[int, ...], parameters: Sequence[Leaf]) -> Leaf | None:
+def _parameter_of(path: str, shape: tuple[int, ...], parameters: Mapping[str, Leaf]) -> Leaf | None:
     """Return the parameter whose moment lies at a path of the optimizer's state, if there is one.
 
-    Optax keeps moments in trees like that of the parameters, so the path ends with theirs.
+    Optax keeps moments in trees like that of the parameters, so the path ends with theirs; of
+    several such ends, the longest is taken.
     """
-    ends = [p for p in parameters if f"/{path}".endswith(f"/{p.path}") and p.shape == shape]
-    return max(ends, key=lambda leaf: len(leaf.path), default=None)
+    parts = path.split("/")
+    ends = ("/".join(parts[first:]) for first in range(len(parts)))
+    found = (parameters[end] for end in ends if end in parameters)
+    return next((leaf for leaf in found if leaf.shape == shape), None)
 
 
 def _tree(start: TaskState) -> tuple[PyTree, PyTree]:

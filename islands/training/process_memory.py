@@ -6,9 +6,10 @@ base. The temporary memory of a step on CPU is what XLA reports of the compiled 
 an evaluation is measured where the dry run makes one:
 
 =========  ============================================================================
-syncer     (s + 2)·V kept versions, V outer state (o·V if the outer optimizer keeps o values per
-           parameter), at a merge the new version and the new state of a fragment (F + o·F), M·R·F
-           contributions that wait or are being merged; JAX, for an optimizer of optax
+syncer     (s + 2)·V kept versions (2·V where contributions are anchored at their own base), V outer
+           state (o·V if the outer optimizer keeps o values per parameter), at a merge the new
+           version and the new state of a fragment (F + o·F), M·R·F contributions that wait or are
+           being merged; JAX, for an optimizer of optax
 learner    what its trainer holds, a fragment that arrives (F), and contributions (w·F each): one
            of every fragment that is asked for or due next, R + 2 at most, and one on its way to
            the host, which may still need an older base (F/2: between nothing and F were seen);
@@ -55,7 +56,6 @@ CODEC_PROGRAM = 100_000_000
 """Further memory that the compiled loops of a codec take at a learner, with their compiler."""
 
 FRAGMENTS_ENCODED = 2
-VERSIONS_BESIDES_STALE = 2
 FRAGMENTS_DUE = 2
 FRAGMENTS_AT_THE_HUB = 2
 WHOLE_VALUES_AT_THE_END = 3
@@ -170,7 +170,7 @@ def syncer_bytes(sizes: list[int], settings: RunSettings, learners: int) -> int:
     """Return the bytes that a syncer holds, given the fragments' sizes, smallest first."""
     whole = sum(sizes)
     at_once = sum(sizes[-settings.open_rounds_max(len(sizes)) :])
-    kept = (settings.staleness_max + VERSIONS_BESIDES_STALE) * whole
+    kept = settings.values_kept * whole
     outer = state_values(settings.outer)
     held = kept + outer * whole + (1 + outer) * sizes[-1] + learners * at_once
     held += increments_at_the_syncer(sizes, settings)

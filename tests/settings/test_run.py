@@ -6,12 +6,15 @@ from hypothesis import strategies as st
 
 from islands.errors import SettingsError
 from islands.settings.run import (
+    Anchor,
     LearnerWaits,
     OuterSchedule,
     OuterSettings,
     Precision,
     RunSettings,
+    SendTo,
     Timing,
+    Trigger,
     UpdatePrecision,
 )
 
@@ -70,6 +73,15 @@ from islands.settings.run import (
         (
             {"precision": Precision.ADAPTIVE, "learner_waits": LearnerWaits.AT_TAU},
             "precision is adaptive; where learner_waits is at_tau every learner answers every pull",
+        ),
+        (
+            {
+                "precision": Precision.ADAPTIVE,
+                "trigger": Trigger.LEARNER,
+                "send_to": SendTo.CONTRIBUTORS,
+                "anchor": Anchor.BASE,
+            },
+            "precision is adaptive; where trigger is learner a learner is pulled only when it asks",
         ),
         ({"grace_safety": 1.5}, r"grace_safety is 1.5; it must be in \[0, 1\]"),
         ({"final_learning_rate_share": -0.1}, "final_learning_rate_share is -0.1"),

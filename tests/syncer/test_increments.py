@@ -1,5 +1,6 @@
 """Whom the syncer sends increments, and whom the whole value."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +10,7 @@ from islands.settings.run import RunSettings, UpdatePrecision
 from islands.settings.update_precision import INCREMENTS_KEPT
 from islands.syncer.actions import BeginMerge
 from islands.syncer.events import IncrementFacts
+from islands.syncer.increment_shelf import IncrementShelf
 from islands.syncer.increments import Increments
 from islands.tape.round_entries import Merged
 from tests.syncer.bench import Bench, opened, seeded
@@ -50,6 +52,18 @@ def test_a_version_without_an_increment_ends_all_chains() -> None:
     made.made(Version(1, 4), Version(1, 5), FACTS)
     assert not made.lead(Version(1, 2), Version(1, 5))
     assert made.lead(Version(1, 4), Version(1, 5))
+
+
+def test_the_shelf_keeps_what_is_being_sent() -> None:
+    """A worker publishes a version without an increment while a chain of older ones is sent."""
+    shelf, value = IncrementShelf(UpdatePrecision.INT8, ()), np.zeros(3, np.float32)
+    for number in range(2):
+        value, facts = shelf.publish(Version(1, number), Version(1, number + 1), value, value + 1)
+        assert facts is not None
+    beyond = value + np.float32(np.inf)
+    _, facts = shelf.publish(Version(1, 2), Version(1, 3), value, beyond)
+    assert facts is None
+    assert len(shelf.chain(Version(1, 0), Version(1, 2))) == 2
 
 
 def test_a_base_of_another_epoch_has_another_number_or_none() -> None:

@@ -1,18 +1,20 @@
 """Rounds that learners open: whom they ask, who gets their values, and how long turns are."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
 from islands.identities import Fate, FragmentIndex, Phase, Status, Version
+from islands.messages.membership import MembershipChanged
 from islands.messages.training import ContributionDeclined, PullFragment
 from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import RunSettings, SendTo
 from islands.syncer.admission import Check
-from islands.syncer.events import ProgressArrived, PullDeclined
-from islands.syncer.turn_length import speed_share
+from islands.syncer.events import MembershipArrived, ProgressArrived, PullDeclined
+from islands.syncer.turn_length import done_share, speed_share
 from islands.tape.member_entries import TurnSet
-from islands.tape.round_entries import Abandoned
+from islands.tape.round_entries import Abandoned, Opened
 from tests.syncer.bench import Bench, seeded
 
 SETTINGS = replace(PRESETS[Preset.ASYNC_DILOCO], interval_steps=4, interval_by_speed=False)
@@ -62,6 +64,65 @@ def test_its_value_goes_to_the_contributor_alone() -> None:
     assert bench.merge().parts[0].base == Version(1, 0)
     bench.journal()
     assert bench.receivers(0) == ["ana"]  # ben gets the newest only if its own is lost
+
+
+def test_only_merged_turns_move_the_clock() -> None:
+    """Two merged turns of two learners are H steps; asking moves nothing, however often."""
+    bench = made("ana", "ben")
+    for _ in range(10):
+        (pull,) = ask(bench, "ana")
+        bench.do(PullDeclined(ContributionDeclined(pull.ticket, FIRST, "not now")))
+    assert bench.core.clock == 0.0
+    for name, clock in (("ana", 2.0), ("ben", 4.0)):
+        (pull,) = ask(bench, name)
+        exchange(bench, pull)
+        assert bench.core.clock == clock
+        assert {update.clock for update in bench.updates()} == {clock}
+
+
+def test_a_part_of_a_turn_moves_the_clock_by_no_more() -> None:
+    """One step of the four that were told is a quarter of a turn."""
+    bench = made("ana", "ben")
+    (pull,) = ask(bench, "ana", 1)
+    exchange(bench, pull)
+    assert bench.core.clock == 0.5
+
+
+def test_a_turn_leaves_nobody_out() -> None:
+    """The tape has one entry for each turn, so that must not grow with the fleet."""
+    bench = made("ana", "ben", "eve")
+    ask(bench, "ben")
+    (entry,) = bench.entries(Opened)
+    assert (entry.asked, entry.left_out) == (["ben"], {})
+
+
+def test_whoever_becomes_eligible_is_asked_without_asking_again() -> None:
+    """It asked while it was suspect, and others have been merged meanwhile."""
+    bench = made("ana", "ben")
+    bench.view("ana", Status.SUSPECT)
+    assert ask(bench, "ana") == []
+    (pull,) = ask(bench, "ben")
+    exchange(bench, pull)
+    bench.view("ana", Status.LIVE)
+    assert [pull.ticket.name for pull in bench.pulls()] == ["ana"]
+
+
+def test_what_was_asked_for_in_a_pause_is_opened_after_it() -> None:
+    """While the run is paused, no round is opened."""
+    bench = made("ana", "ben")
+    bench.do(MembershipArrived(MembershipChanged(1, (), paused=True)))
+    assert ask(bench, "ana") == []
+    bench.do(MembershipArrived(MembershipChanged(1, (), paused=False)))
+    assert [pull.ticket.name for pull in bench.pulls()] == ["ana"]
+
+
+def test_fragments_that_do_not_exist_are_not_asked_for() -> None:
+    """A learner that names them is pulled for none."""
+    bench = made("ana", "ben")
+    bench.learners["ana"].steps += 4
+    report = replace(bench.learners["ana"].progress(), due=(FragmentIndex(99), FragmentIndex(-1)))
+    bench.do(ProgressArrived(report, bench.connections["ana"]))
+    assert bench.pulls() == []
 
 
 def test_with_send_to_all_everybody_gets_it() -> None:
@@ -162,10 +223,17 @@ def test_turns_follow_speeds() -> None:
     assert noted == [("ben", 2)]  # both were told 4 with version 0
 
 
+def test_the_done_share_of_a_turn() -> None:
+    """It is at most all; where nothing was told yet, it is all."""
+    assert done_share(1, 4) == 0.25
+    assert done_share(5, 4) == 1.0
+    assert done_share(3, 0) == 1.0
+
+
 def test_speed_shares() -> None:
     """The fastest and the unknown do all steps; nobody does more."""
-    assert speed_share(0.2, (0.1, 0.2)) == 0.5
-    assert speed_share(0.1, (0.1, 0.2)) == 1.0
-    assert speed_share(0.0, (0.1,)) == 1.0
-    assert speed_share(0.1, (0.0, 0.4)) == 1.0
-    assert speed_share(0.3, ()) == 1.0
+    assert speed_share(0.2, 0.1) == 0.5
+    assert speed_share(0.1, 0.1) == 1.0
+    assert speed_share(0.0, 0.1) == 1.0
+    assert speed_share(0.1, 0.4) == 1.0
+    assert speed_share(0.3, inf) == 1.0

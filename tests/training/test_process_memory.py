@@ -8,7 +8,7 @@ import pytest
 from islands.cli.dry_run import accelerated
 from islands.layout.leaves import Fragment, Layout, Leaf, layout_of
 from islands.layout.patterns import Pattern
-from islands.settings.run import Adoption, Precision, RunSettings, UpdatePrecision
+from islands.settings.run import Adoption, Anchor, Precision, RunSettings, UpdatePrecision
 from islands.training.process_memory import (
     CODEC_PROGRAM,
     HUB_PROGRAM,
@@ -56,6 +56,12 @@ def test_several_fragments() -> None:
     assert made.hub - HUB_PROGRAM == 3 * 24 * F
     assert found(2).hub - HUB_PROGRAM == 3 * 2 * F
     assert found(24, staleness_max=0).syncer - SYNCER_PROGRAM == (2 * 24 + 24 + 2 + 3) * F
+
+
+def test_the_own_base_of_contributions_needs_no_old_versions() -> None:
+    """The newest version and a new one, however old a base may be."""
+    made = found(24, staleness_max=4096, anchor=Anchor.BASE)
+    assert made.syncer - SYNCER_PROGRAM == (2 * 24 + 24 + 2 + 3) * F
 
 
 def test_half_precision_halves_what_a_learner_sends() -> None:
