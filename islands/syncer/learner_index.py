@@ -51,7 +51,7 @@ class LearnerIndex:
                 self.known.discard(name)
                 del self.names[bisect_left(self.names, name)]
         _keep(self.learners, name, learner is not None and learner.role is Role.LEARNER)
-        _keep(self.readers, name, learner is not None and learner.progress.batch_tokens > 0)
+        _keep(self.readers, name, learner is not None and learner.reads)
         _keep(self.asking, name, learner is not None and bool(learner.asking))
         self._compare_donor(name, learner)
 
