@@ -20,6 +20,7 @@ from islands.tape.round_entries import (
     Finished,
     Granted,
     LeaseReturned,
+    QuotaReturned,
 )
 
 Who = tuple[str, Pair]
@@ -172,6 +173,9 @@ def quotas_are_kept(history: History, limits: Limits) -> Iterator[str]:
             who = (entry.name, pair(entry.incarnation))
             granted[who] = entry.quota
             spent[who] = entry.quota
+        elif isinstance(entry, QuotaReturned):
+            who = (entry.name, pair(entry.incarnation))
+            granted[who] = spent[who] = entry.used
         elif isinstance(entry, BookClosed):
             spent[entry.name, pair(entry.incarnation)] = entry.processed
         if limits.budget_tokens is not None and sum(spent.values()) > limits.budget_tokens:
@@ -192,7 +196,7 @@ def shards_are_read_on(history: History, limits: Limits) -> Iterator[str]:
             yield from shards.settle()
         if isinstance(entry, Granted):
             yield from shards.granted(entry)
-        elif isinstance(entry, BookClosed):
+        elif isinstance(entry, (BookClosed, QuotaReturned)):
             shards.ended = (entry.name, pair(entry.incarnation))
 
 
@@ -200,8 +204,9 @@ def shards_are_read_on(history: History, limits: Limits) -> Iterator[str]:
 class _Shards:
     """The holder of each shard, and the position from which the next holder continues.
 
-    An incarnation that ends returns its unfinished shards right away. It must have read to their
-    ends those that it does not return, and those that a later grant to it leaves out.
+    An incarnation that ends, or is quarantined and stands still, returns its unfinished shards
+    right away. It must have read to their ends those that it does not return, and those that a
+    later grant to it leaves out.
     """
 
     history: History

@@ -59,7 +59,8 @@ class Core:
     `steps` and `tokens` are compute's totals at the last boundary that it reported. `adopting`
     holds, per fragment, the updates that wait for a boundary. `ready` says that compute has
     compiled, `idle` that it stands still, `allowed` that this incarnation has been allowed a step,
-    `closing` that the run ends, and `paused` that an operator paused it. `waiting` says that
+    `closing` that the run ends, `paused` that an operator paused it, and `quarantined` that the
+    syncer applies nothing of this incarnation. `waiting` says that
     compute stands still only until a merge, `late` only until its next batch is read; `synchrony`
     is None if learners wait for no round of the fleet, `turns` if they open none of their own,
     `adaptation` if the precision is given, and `gossip` if a syncer merges. `order` numbers the
@@ -76,6 +77,7 @@ class Core:
     order: int = 0
     closing: bool = False
     paused: bool = False
+    quarantined: bool = False
     leaving: Leaving | None = None
     decided: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=DECIDED_KEPT))
     ready: bool = False

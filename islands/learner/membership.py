@@ -120,8 +120,8 @@ def take_welcome(core: Core, welcome: Welcome) -> None:
         for account, version in zip(core.accounts, welcome.versions, strict=False):
             account.welcomed(epoch, version)
         core.report_due = True
-        if core.closing:  # a new syncer announces by itself whether the run is still closing
-            core.closing = False
+        if core.closing or core.quarantined:  # a new syncer announces by itself that the run is
+            core.closing = core.quarantined = False  # still closing, and knows of no quarantine
             allow(core)
 
 
@@ -162,7 +162,7 @@ def _begin_anew(core: Core, *, sound: bool = True) -> None:
     A learner that gossips keeps its values too, as long as they are `sound`.
     """
     gossiping.begin_anew(core, kept=sound and core.allowed)
-    core.leases, core.quota_tokens, core.allowed = (), 0, False
+    core.leases, core.quota_tokens, core.allowed, core.quarantined = (), 0, False, False
     if core.synchrony is not None:
         core.synchrony.end()
     if core.turns is not None:

@@ -311,7 +311,7 @@ class LearnerState:
             case ContributionReceived() | LinkProbe():
                 take_measured(core, message)
             case Quarantined():
-                take_quarantine(core)
+                take_quarantine(core, message)
             case _:
                 assert_never(message)
 

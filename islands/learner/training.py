@@ -1,7 +1,8 @@
 """Permission to step, and the reports of compute: grants, steps, positions, adoptions.
 
 Compute may step once every fragment is adopted and the moments are settled, on the leases held,
-until the quota is used up or the run closes. An operator's pause or a departure stops it too.
+until the quota is used up or the run closes. An operator's pause, a departure and a quarantine stop
+it too.
 """
 
 from islands.identities import Lease, Phase
@@ -12,7 +13,7 @@ from islands.learner.gossip import Stage as GossipStage
 from islands.learner.gossip_actions import HoldValue
 from islands.learner.moments import Stage
 from islands.learner.moments_recovery import go_fresh, take_up_kept
-from islands.messages.training import FragmentUpdate, LeaseGranted
+from islands.messages.training import FragmentUpdate, LeaseGranted, Quarantined
 from islands.settings.run import Adoption
 
 RESENDS = 2
@@ -37,7 +38,7 @@ def take_grant(core: Core, grant: LeaseGranted) -> None:
 def allow(core: Core) -> None:
     """Let compute step if every fragment is adopted and nothing forbids it."""
     whole = core.phase in (Phase.STEPPING, Phase.STARVED, Phase.WAITING)
-    if whole and not (core.closing or core.paused or core.leaving):
+    if whole and not (core.closing or core.paused or core.leaving or core.quarantined):
         if core.moments.stage is Stage.OPEN:
             go_fresh(core, "no donor")
         if core.moments.stage is Stage.KEPT:
@@ -227,11 +228,14 @@ def take_adoption(core: Core, event: ValueAdopted) -> None:
         allow(core)
 
 
-def take_quarantine(core: Core) -> None:
-    """Wait for no value any more: the syncer applies no contribution of this incarnation."""
-    if core.turns is not None:
-        core.turns.quarantined = True
-        allow(core)
+def take_quarantine(core: Core, notice: Quarantined) -> None:
+    """Stop at the next boundary: nothing of this incarnation is applied any more.
+
+    The syncer then grants others what this learner has left (`islands.syncer.quarantine`).
+    """
+    if notice.incarnation == core.incarnation and not core.quarantined:
+        core.quarantined = True
+        core.allow_steps(0, core.leases)
 
 
 def move_origin(core: Core) -> None:

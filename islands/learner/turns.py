@@ -28,21 +28,17 @@ class Turns:
         waits: whether the learner stands still until its value has arrived.
         told_steps: by fragment, the H that the syncer told with the base.
         refused_steps: by fragment, the total when the last contribution was not applied.
-        quarantined: whether nothing of this incarnation is applied any more, so that nothing is
-            waited for.
     """
 
     interval_steps: int
     waits: bool
     told_steps: dict[int, int] = field(default_factory=dict)
     refused_steps: dict[int, int] = field(default_factory=dict)
-    quarantined: bool = False
 
     def end(self) -> None:
         """Forget all turns, as an incarnation ends."""
         self.told_steps.clear()
         self.refused_steps.clear()
-        self.quarantined = False
 
     def adopted(self, fragment: int, told_steps: int) -> None:
         """Begin a turn at a fragment, whose base came with this H, if it was told."""
@@ -67,7 +63,7 @@ class Turns:
 
     def until_steps(self, due: Iterable[int]) -> int | None:
         """Return the total at which the learner stands still; None if it does not wait."""
-        return min(due) if self.waits and not self.quarantined else None
+        return min(due) if self.waits else None
 
     def asking(self, due: Iterable[int], steps: int) -> tuple[FragmentIndex, ...]:
         """Return the fragments for which to ask for a round at this total."""

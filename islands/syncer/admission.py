@@ -31,9 +31,9 @@ on, offer √k times as much after k turns, and be refused again, until it is qu
 moves the values by no more than a contribution just within the limit, which passes anyway.
 
 Deviation: SPEC §6 lets every finite norm enter the medians, and clips if half of a round exceeds.
-So one contributor of two, or one alone in its round, was never refused however long, and its norms
-entered until they passed unclipped. If two learners drift apart slowly, nobody can tell which one is right; among
-three a liar is alone.
+So one contributor of two, or one alone in its round, was never refused however long it was, and its
+norms entered until they passed unclipped. If two learners drift apart slowly, nobody can tell which
+one is right; among three a liar is alone.
 
 Deviation: SPEC §6 divides the norm by steps × learning rate. Local progress grows between √steps
 (noise) and steps (drift), so the rate of a learner with one step (slow, or just back) is up to √H

@@ -142,6 +142,7 @@ def tokens_used_up(core: Core) -> bool:
     ]
     if not reading:
         return False
+    reading = [learner for learner in reading if learner.reads] or reading
     least = min(reading, key=lambda learner: (learner.progress.batch_tokens, learner.name))
     starved = frozenset(name for name in leases.holders if _starved(core, name))
     if leases.exhausted(least.progress.batch_tokens, starved):
@@ -159,7 +160,7 @@ def tokens_used_up(core: Core) -> bool:
 def _can_spend(core: Core, reader: LearnerName, holder: LearnerName | None) -> bool:
     """Return whether a reader's batch fits into a holder's unused quota, or (None) the budget."""
     leases, learner = core.durable.leases, core.learners.get(reader)
-    if learner is None or learner.progress.batch_tokens <= 0:
+    if learner is None or not learner.reads:
         return False
     if holder is None:
         left = leases.remaining_tokens or 0
@@ -173,14 +174,15 @@ def _can_spend(core: Core, reader: LearnerName, holder: LearnerName | None) -> b
 def _starved(core: Core, name: LearnerName) -> bool:
     """Return whether a learner knows its whole quota and cannot step with what is left of it.
 
-    A quarantined one gets no further data for it.
+    What a quarantined one has left is not lost: others get it (`quarantine.py`).
     """
     learner, holder = core.learners.get(name), core.durable.leases.holders[name]
     return (
         learner is not None
         and learner.phase is Phase.STARVED
         and learner.progress.quota_tokens == holder.quota_tokens
-        and (learner.quarantined or any(not lease.done for lease in learner.progress.leases))
+        and not learner.quarantined
+        and any(not lease.done for lease in learner.progress.leases)
     )
 
 

@@ -55,7 +55,7 @@ class LearnerIndex:
                 self.known.discard(name)
                 del self.names[bisect_left(self.names, name)]
         _keep(self.learners, name, learner is not None and learner.role is Role.LEARNER)
-        _keep(self.readers, name, learner is not None and learner.progress.batch_tokens > 0)
+        _keep(self.readers, name, learner is not None and learner.reads)
         asks = learner is not None and bool(learner.asking)
         _keep(self.asking, name, asks)
         _keep(self.asking_news, name, asks)

@@ -66,6 +66,11 @@ class Holder(msgspec.Struct, array_like=True, gc=False):
         """The tokens that are left of the quota."""
         return self.quota_tokens - self.used_tokens
 
+    @property
+    def unfinished(self) -> list[Lease]:
+        """The leases whose shards are not read to their ends."""
+        return [lease for lease in self.leases if not lease.done]
+
 
 @dataclass(slots=True)
 class LeaseBook:
@@ -109,7 +114,17 @@ class LeaseBook:
         holder = self.holders.pop(name)
         self.closed_tokens += processed_tokens
         self.granted_tokens -= holder.quota_tokens
-        returned = [lease for lease in holder.leases if not lease.done]
+        return self._free(holder)
+
+    def take_back(self, name: LearnerName) -> list[Lease]:
+        """Take what an incarnation has left, which goes on without it; return as `close` does."""
+        holder = self.holders[name]
+        self.granted_tokens -= holder.unused_tokens
+        holder.quota_tokens = holder.used_tokens
+        return self._free(holder)
+
+    def _free(self, holder: Holder) -> list[Lease]:
+        returned, holder.leases = holder.unfinished, []
         self.free = sorted([*self.free, *returned])
         return returned
 
@@ -174,7 +189,7 @@ class LeaseBook:
         return max(LEASES_HELD_MIN, min(ahead, share, LEASES_HELD_MAX))
 
     def _renew_leases(self, holder: Holder, wanted: int) -> bool:
-        unfinished = [lease for lease in holder.leases if not lease.done]
+        unfinished = holder.unfinished
         if len(unfinished) >= wanted:
             return False
         while len(unfinished) < wanted:

@@ -78,6 +78,11 @@ class LearnerRecord:
         return self.progress.phase
 
     @property
+    def reads(self) -> bool:
+        """Whether it is given data and tokens: its batch is known, and its work may be applied."""
+        return self.progress.batch_tokens > 0 and not self.quarantined
+
+    @property
     def reachable(self) -> bool:
         """Whether its link to this syncer is up and the supervisor has not ended it."""
         return self.connection is not None and not self.status.ended

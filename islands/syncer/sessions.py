@@ -17,6 +17,7 @@ from islands.syncer.ended_incarnations import close_accounts, forget_seed, retir
 from islands.syncer.events import LinkOpened
 from islands.syncer.pausing import set_paused
 from islands.syncer.plausibility import news_of
+from islands.syncer.quarantine import keeps_too_much
 from islands.syncer.recipients import is_owed
 from islands.syncer.reports import goes_back, last_word, take_report, wrong_because
 from islands.syncer.roster import LearnerRecord
@@ -135,15 +136,18 @@ def _fenced(core: Core, hello: Hello) -> bool:
     """Return whether an incarnation has ended, is followed by a newer one, or is another process.
 
     A process that holds less than its incarnation was known to hold is another one: a supervisor
-    that lost its folder gives incarnations that were given before.
+    that lost its folder gives incarnations that were given before. One that remembers a quota that
+    was taken back (`quarantine.py`) has ended too, as far as this syncer is concerned.
     """
     known, book = core.learners.get(hello.name), core.durable.ledger.books.get(hello.name)
     newer = [record.incarnation for record in (known, book) if record is not None]
     same = book is not None and book.incarnation == hello.incarnation
     reads = hello.role is not Role.LEARNER  # an observer never has an account to be fenced from
     ended = core.durable.fence.ended(hello.name, hello.incarnation, open_account=same or reads)
-    if same and known is None and core.durable.ledger.forgot(hello.progress):
-        return True
+    if same and known is None:
+        holder = core.durable.leases.holders[hello.name]
+        if core.durable.ledger.forgot(hello.progress) or keeps_too_much(holder, hello):
+            return True
     return ended or any(hello.incarnation < incarnation for incarnation in newer)
 
 

@@ -60,6 +60,7 @@ from islands.syncer.ledger import Ledger
 from islands.syncer.pace import Pace
 from islands.syncer.pausing import count_time
 from islands.syncer.plausibility import believed_batch
+from islands.syncer.quarantine import take_back
 from islands.syncer.reports import end_peer, take_progress
 from islands.syncer.retries import next_sweep_s, resend_s, sweep
 from islands.syncer.roster import LearnerRecord
@@ -317,6 +318,8 @@ class SyncerState:
         core = self._core
         core.take_in()
         for name in sorted(core.ungranted):
+            take_back(core, name)
+        for name in sorted(core.ungranted):
             self._top_up(name, now_s)
         core.ungranted.clear()
 
@@ -325,7 +328,7 @@ class SyncerState:
         learner = core.learners.get(name)
         if name not in core.learner_index.readers or name not in leases.holders or learner is None:
             return
-        if learner.quarantined or not learner.reachable:
+        if not learner.reachable:
             return
         progress, batch = learner.progress, believed_batch(learner.progress)
         holder = leases.holders[name]

@@ -259,6 +259,14 @@ class LeaseReturned(Entry, frozen=True):
     position: int
 
 
+class QuotaReturned(Entry, frozen=True):
+    """What a quarantined learner had left was taken back, with the tokens that it has used."""
+
+    name: str
+    incarnation: str
+    used: int
+
+
 class BookClosed(Entry, frozen=True):
     """An ended incarnation's account was closed, with the tokens that the syncer knows of."""
 

@@ -268,6 +268,16 @@ def grant_too_much(entries: list[Line]) -> None:
     find(entries, "granted", -1)["quota"] = 10**6
 
 
+def step_on_in_quarantine(entries: list[Line]) -> None:
+    """A learner processed more than it had used when the rest was taken back."""
+    granted = find(entries, "granted", 0, name="learner-0")
+    who = {key: granted[key] for key in ("at_s", "actor", "name", "incarnation")}
+    last = max(i for i, e in enumerate(entries) if e["kind"] == "granted")
+    entries.insert(
+        last + 1, {**who, "at_s": entries[last]["at_s"], "kind": "quota_returned", "used": 0}
+    )
+
+
 def lease_twice(entries: list[Line]) -> None:
     """Two learners read the same shard."""
     one = find(entries, "granted", 0, name="learner-0")
@@ -382,6 +392,7 @@ DOCTORED: list[tuple[Doctor, Rule]] = [
     (process_too_little, accounts.ledger_balances),
     (exceed_quota, accounts.quotas_are_kept),
     (grant_too_much, accounts.quotas_are_kept),
+    (step_on_in_quarantine, accounts.quotas_are_kept),
     (lease_twice, accounts.shards_are_read_on),
     (skip_records, accounts.shards_are_read_on),
     (drop_a_shard, accounts.shards_are_read_on),

@@ -14,7 +14,6 @@ from islands.messages.training import (
     FinalRound,
     Hello,
     Progress,
-    Quarantined,
     Welcome,
 )
 from islands.settings.presets import PRESETS, Preset
@@ -126,18 +125,6 @@ def test_what_is_not_applied_is_not_waited_for() -> None:
         bench.snapshot(fragment)
         bench.do(FromSyncer(fate(fragment)))
     assert bench.of(AllowSteps)[-1].until_steps == 8
-
-
-def test_a_quarantined_learner_waits_for_nothing() -> None:
-    """None of its work is applied any more, and a new incarnation begins like any other."""
-    bench = asynchronous()
-    bench.do(FromSyncer(Quarantined(states.ANA, Incarnation(1, 1), "third strike")))
-    assert bench.of(AllowSteps)[-1].until_steps is None
-    bench.step()
-    bench.step(finite=False)
-    turns = bench.state.core.turns
-    assert turns is not None
-    assert not turns.quarantined
 
 
 def test_who_does_not_wait_asks_and_steps_on() -> None:

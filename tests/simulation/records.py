@@ -22,7 +22,7 @@ from islands.simulation.trial import Outcome, play, trainers_of
 from islands.simulation.world import BATCHES_PER_SHARD, LearnerHost
 from islands.tape.learner_entries import Reported
 from islands.tape.member_entries import ProcessStarted
-from islands.tape.round_entries import BookClosed, Granted, LeaseReturned
+from islands.tape.round_entries import BookClosed, Granted, LeaseReturned, QuotaReturned
 from islands.tape.simulation_entries import ProcessKilled
 from islands.training.toy import NumpyTrainer, ToyBatch
 from islands.training.trainer import PendingStep
@@ -167,7 +167,7 @@ def reports_count(history: History) -> Iterator[str]:
             for pass_index, shard, position in entry.leases:
                 key = (actor, entry.incarnation, pass_index, shard)
                 reports.setdefault(key, []).append((at_s, position))
-        elif isinstance(entry, BookClosed):
+        elif isinstance(entry, (BookClosed, QuotaReturned)):
             ended = (entry.name, entry.incarnation)
         elif isinstance(entry, LeaseReturned):
             for sent_s, position in reports.get((*ended, entry.pass_index, entry.shard), []):

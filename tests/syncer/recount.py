@@ -21,7 +21,7 @@ def recount(core: Core) -> None:
     assert core.names() == names
     index, learners = core.learner_index, core.learners
     assert index.learners == {n for n in names if learners[n].role is Role.LEARNER}
-    assert index.readers == {n for n in names if learners[n].progress.batch_tokens > 0}
+    assert index.readers == {n for n in names if learners[n].reads}
     assert index.asking == {n for n in names if learners[n].asking}
     if index.donor_known:
         assert index.donor == best_donor(learners)

@@ -119,8 +119,8 @@ def test_one_that_is_alone_in_its_round_and_somewhat_too_long_is_clipped() -> No
     for name in "ab":
         made.judge({name: 1.0})
     for rate, scale in ((10.0, 1.0), (20.0, 0.5), (100.0, 0.1)):
-        assert made.judge({"c": rate}) == Judgement({}, {"c": pytest.approx(scale)})
-    assert made.judge({"c": 101.0}).refused == {"c": pytest.approx(10.1)}
+        assert made.judge({"c": rate}) == Judgement({}, {"c": scale})
+    assert made.judge({"c": 101.0}).refused == pytest.approx({"c": 10.1})
 
 
 def test_clipped_alone_a_learner_keeps_one_voice() -> None:
