@@ -229,7 +229,8 @@ class RunSettings:
         learning_rate: peak of the inner learning rate.
         total_steps: steps of the clock at which cosine decay reaches its floor; None = constant.
         final_learning_rate_share: floor of the decay as share of the peak.
-        norm_limit: a contribution is rejected above this multiple of its fragment's median norm.
+        norm_limit: a contribution is rejected above this multiple of its fragment's median norm;
+            one that is alone in its round is scaled down to it, up to the square of this multiple.
         timing: settings of all timeouts.
         seed: seed of the initial parameters, and of all randomness in the run.
         record_contributions: whether the syncer keeps all that it merges in the run's folder, for

@@ -36,9 +36,12 @@ def take_back(core: Core, name: LearnerName) -> None:
 
 
 def keeps_too_much(holder: Holder, hello: Hello) -> bool:
-    """Return whether a learner, which did no more than it may, knows a quota since taken back."""
-    told = hello.progress
-    return told.tokens <= holder.quota_tokens < told.quota_tokens
+    """Return whether a learner knows a quota since taken back.
+
+    Whoever was granted anything else has leases, also where the journal is an older copy.
+    """
+    taken_back = holder.quota_tokens > 0 and not holder.leases
+    return taken_back and hello.progress.quota_tokens > holder.quota_tokens
 
 
 def _stands_still(learner: LearnerRecord, holder: Holder) -> bool:
