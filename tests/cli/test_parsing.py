@@ -65,7 +65,7 @@ def write(name: str, text: str) -> str:
 def test_the_later_source_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Default, then file, then environment, then command line; also where --config stands last."""
     write("a.yaml", "run: {interval_steps: 5, fragments: 5, seed: 3}\nlearners: 2\n")
-    assert read(RunOptions).file.run.interval_steps == 3
+    assert read(RunOptions).file.run.interval_steps == 6
     monkeypatch.setenv("ISLANDS_RUN_RUN__FRAGMENTS", "4")
     monkeypatch.setenv("ISLANDS_RUN_RUN__SEED", "4")
     found = read(RunOptions, "--run.seed", "5", "--config", "a.yaml")
