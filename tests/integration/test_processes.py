@@ -207,7 +207,7 @@ async def test_children_that_the_next_hub_cannot_use_are_replaced(
         await room.ended(first)
         with socket.socket() as other:
             if change == "settings":
-                write_config(config, learners=2, run={"interval_steps": 12})
+                write_config(config, learners=2, run={"interval_steps": 6})
             else:
                 other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 other.bind(("127.0.0.1", port_of(folder)))

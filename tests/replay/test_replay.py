@@ -32,7 +32,7 @@ SETTINGS = RunSettings(
     learning_rate=0.05,
     warmup_steps=0,
     outer=OuterSettings(learning_rate=0.7, momentum=0.6),
-    budget_tokens=8_000,
+    budget_tokens=24_000,
     record_contributions=True,
 )
 
