@@ -32,9 +32,9 @@ from math import ceil, inf
 
 from islands.identities import Ticket
 from islands.learner.link_estimate import LinkEstimate, MeasuredExchange
+from islands.numerics.moving_average import MovingAverage
 from islands.settings.run import Precision
 
-NEWEST_SHARE = 0.2
 CONFIRMED = 3
 """Exchanges with room to spare, in a row, before a finer choice; at first, and at most:"""
 
@@ -104,8 +104,8 @@ class Adaptation:
         self.levels = tuple(levels)
         self._overlap_steps = overlap_steps
         self._round_interval_steps = round_interval_steps
-        self._step_s: float | None = None
-        self._round_s: float | None = None
+        self._step_s = MovingAverage()
+        self._round_s = MovingAverage()
         self._measured_from: tuple[int, int, float] | None = None
         self._roomy = 0
         self._slowest = inf
@@ -123,18 +123,19 @@ class Adaptation:
     @property
     def budget_s(self) -> float | None:
         """Seconds that the bytes of one contribution may take; None while steps are not known."""
-        if self._step_s is None:
+        step_s = self._step_s.value
+        if step_s is None:
             return None
-        round_s = self._step_s * self._round_interval_steps
-        if self._round_s is not None:
-            round_s = min(round_s, self._round_s)
+        round_s = step_s * self._round_interval_steps
+        if self._round_s.value is not None:
+            round_s = min(round_s, self._round_s.value)
         window_s = self._overlap_steps * round_s / self._round_interval_steps
-        return min(max(window_s - (self.link.latency_s or 0.0), window_s / 2), round_s)
+        return min(max(window_s - (self.link.latency.value or 0.0), window_s / 2), round_s)
 
     def stepped(self, step_s: float) -> None:
         """Take in the time of a step; 0 if it is not known."""
         if step_s > 0:
-            self._step_s = _averaged(self._step_s, step_s)
+            self._step_s.add(step_s)
 
     # --- exchanges ----------------------------------------------------------------------------
 
@@ -203,7 +204,7 @@ class Adaptation:
             self._answers = [0] * len(self._answers)
         self.choice = choice
         self._roomy, self._slowest = 0, inf
-        latency_s = self.link.latency_s
+        latency_s = self.link.latency.value
         return Adapted(self.precision, choice.every, reason, exchange, latency_s, budget_s)
 
     # --- pulls --------------------------------------------------------------------------------
@@ -225,8 +226,7 @@ class Adaptation:
         if before is None or before[0] != ticket.epoch:
             self._measured_from = ticket.epoch, ticket.round, now_s
         elif ticket.round - before[1] >= len(self._answers) and now_s > before[2]:
-            took_s = (now_s - before[2]) / (ticket.round - before[1])
-            self._round_s = _averaged(self._round_s, took_s)
+            self._round_s.add((now_s - before[2]) / (ticket.round - before[1]))
             self._measured_from = ticket.epoch, ticket.round, now_s
 
     def why_declined(self, fragment: int, ticket: Ticket, now_s: float) -> str | None:
@@ -266,7 +266,3 @@ class Adaptation:
         self.link.link_changed()
         self._roomy, self._slowest = 0, inf
         self._declined.clear()
-
-
-def _averaged(before_s: float | None, newest_s: float) -> float:
-    return newest_s if before_s is None else before_s + NEWEST_SHARE * (newest_s - before_s)

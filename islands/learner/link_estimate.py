@@ -15,8 +15,8 @@ All times are of the learner's own clock.
 from dataclasses import dataclass, field
 
 from islands.identities import Ticket
+from islands.numerics.moving_average import MovingAverage
 
-NEWEST_SHARE = 0.2
 TRANSFER_LEAST_S = 1e-6
 """Shortest time that a transfer may have taken: a latency that varies may exceed an exchange."""
 
@@ -52,11 +52,11 @@ class _Offered:
 class LinkEstimate:
     """The exchanges under way over the link that is open, and its latency.
 
-    `latency_s` is an average, None until a probe came back; `received_s` is when the newest
-    acknowledgement came. `open` is in the order of offering.
+    `latency` is None until a probe came back; `received_s` is when the newest acknowledgement came.
+    `open` is in the order of offering.
     """
 
-    latency_s: float | None = None
+    latency: MovingAverage = field(default_factory=MovingAverage)
     received_s: float = float("-inf")
     open: dict[Ticket, _Offered] = field(default_factory=dict)
     probes: dict[int, float] = field(default_factory=dict)
@@ -73,11 +73,8 @@ class LinkEstimate:
     def answered(self, number: int, now_s: float) -> None:
         """Take in a probe that came back."""
         sent_s = self.probes.pop(number, None)
-        if sent_s is None:
-            return
-        took_s, before_s = max(0.0, now_s - sent_s), self.latency_s
-        share = 1.0 if before_s is None else NEWEST_SHARE
-        self.latency_s = (before_s or 0.0) + share * (took_s - (before_s or 0.0))
+        if sent_s is not None:
+            self.latency.add(max(0.0, now_s - sent_s))
 
     def offered(self, ticket: Ticket, size_bytes: int, now_s: float) -> None:
         """Note that the link took a contribution."""
@@ -111,7 +108,7 @@ class LinkEstimate:
     def _measured(
         self, offered: _Offered, now_s: float, *, under_way: bool = False
     ) -> MeasuredExchange:
-        begun_s = max(offered.at_s + (self.latency_s or 0.0), self.received_s)
+        begun_s = max(offered.at_s + (self.latency.value or 0.0), self.received_s)
         transfer_s = max(now_s - begun_s, TRANSFER_LEAST_S)
         return MeasuredExchange(offered.size_bytes, now_s - offered.at_s, transfer_s, under_way)
 

@@ -16,22 +16,9 @@ Deviation: γ is unpublished; its default of 0.8 is ours.
 from dataclasses import dataclass
 from math import ceil
 
-NEWEST_SHARE = 0.2
+from islands.numerics.moving_average import MovingAverage
+
 WARN_EVERY_S = 60.0
-
-
-@dataclass(slots=True)
-class MovingAverage:
-    """Exponential moving average; the newest sample has weight 0.2, the first one counts fully."""
-
-    value: float | None = None
-
-    def add(self, sample: float) -> None:
-        """Take in one sample."""
-        if self.value is None:
-            self.value = sample
-        else:
-            self.value += NEWEST_SHARE * (sample - self.value)
 
 
 @dataclass(slots=True)

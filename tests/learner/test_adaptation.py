@@ -224,9 +224,9 @@ def test_the_budget_by_hand() -> None:
     learner = Adaptation(levels(4096), overlap_steps=3, round_interval_steps=6.0, fragments=4)
     learner.stepped(2.0)
     assert learner.budget_s == pytest.approx(6.0)
-    learner.link.latency_s = 0.5
+    learner.link.latency.value = 0.5
     assert learner.budget_s == pytest.approx(5.5)
-    learner.link.latency_s = 100.0
+    learner.link.latency.value = 100.0
     assert learner.budget_s == pytest.approx(3.0)
     dense = Adaptation(levels(4096), overlap_steps=3, round_interval_steps=1.0, fragments=24)
     dense.stepped(2.0)

@@ -2,11 +2,11 @@
 
 import pytest
 
+from islands.numerics.moving_average import MovingAverage
 from islands.syncer.grace import (
     WARN_EVERY_S,
     Durations,
     GraceWatch,
-    MovingAverage,
     OverlapShortfall,
     grace_s,
 )
@@ -41,15 +41,6 @@ def test_without_all_three_times_there_is_no_grace(missing: int) -> None:
     times: list[float | None] = [1.0, 0.1, 0.1]
     times[missing] = None
     assert grace_s(durations(*times), overlap_steps=2, safety=0.8) == 0.0
-
-
-def test_the_average_moves_by_a_fifth() -> None:
-    """The first sample counts fully, each newer one by 0.2."""
-    average = MovingAverage()
-    average.add(10.0)
-    assert average.value == 10.0
-    average.add(20.0)
-    assert average.value == pytest.approx(12.0)
 
 
 def looks(watch: GraceWatch, known: Durations, *times_s: float, overlap: int = 2) -> list[float]:
