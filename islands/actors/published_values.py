@@ -10,18 +10,20 @@ What cannot be taken is refused with a sentence for the tape. The syncer sends t
 it sees that the version was not adopted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.actors.ports import Worker
 from islands.identities import Version
 from islands.layout.leaves import VALUE_BYTES, Layout
 from islands.messages.training import FragmentUpdate, IncrementsSince
 from islands.numerics.increment import applied
 from islands.numerics.quantize import size_bytes
 from islands.settings.run import Precision, UpdatePrecision
+from islands.tape.process_entries import UpdateRefused
 from messaging.codec.tensors import as_buffer, digest
 
 Payload = Sequence[memoryview]
@@ -60,6 +62,39 @@ class PublishedValues:
         self._layout = layout
         self._keeps = precision.of_increments
         self._held: dict[int, tuple[Version, NDArray[np.float32]]] = {}
+
+    def take_in(
+        self,
+        update: FragmentUpdate,
+        payload: Payload,
+        worker: Worker,
+        *,
+        record: Callable[[UpdateRefused], object],
+        arrived: Callable[[Taken], object],
+    ) -> None:
+        """Take in an update off the loop, and record why one cannot be taken.
+
+        Args:
+            update: what was received.
+            payload: its buffers.
+            worker: does this in the order of arrival.
+            record: told why an update was refused.
+            arrived: told what came of an update that fits the layout.
+        """
+
+        def refuse(reason: str) -> None:
+            record(UpdateRefused(update.fragment, str(update.version), reason))
+
+        def tell(taken: Taken) -> None:
+            if not taken.intact:
+                refuse(taken.refused)
+            arrived(taken)
+
+        malformed = self.malformed(update, payload)
+        if malformed is not None:
+            refuse(malformed)
+        else:
+            worker.submit(lambda: self.take(update, payload), tell)
 
     def malformed(self, update: FragmentUpdate, payload: Payload) -> str | None:
         """Return why an update does not fit the layout, in a sentence; None if it does."""

@@ -72,20 +72,13 @@ from islands.learner.moments_checkpoint import CheckpointFile
 from islands.learner.narration import Narrator, seen_of
 from islands.learner.peers import Pieces
 from islands.learner.state import LearnerState
-from islands.messages.membership import (
-    Leave,
-)
+from islands.messages.membership import Leave
 from islands.messages.peers import StateOffer, StateRequest
-from islands.messages.training import (
-    FragmentUpdate,
-    Hello,
-    Progress,
-)
+from islands.messages.training import FragmentUpdate, Hello, Progress
 from islands.numerics.error_feedback import ErrorFeedback
 from islands.settings.run import Precision
 from islands.tape import learner_entries, process_entries
 from islands.tape.entry import Record
-from islands.tape.process_entries import UpdateRefused
 from messaging.codec.tensors import digest
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
@@ -308,8 +301,13 @@ class LearnerActor(RoleActor[Item]):
             case ResetMoments():
                 self._compute.command(action)
                 self.record(learner_entries.MomentsReset())
-            case (AdoptValue() | PlanSnapshots() | AllowSteps()) | (
-                ReadValue() | ReadMoments() | LoadMoments()
+            case (
+                AdoptValue()
+                | PlanSnapshots()
+                | AllowSteps()
+                | ReadValue()
+                | ReadMoments()
+                | LoadMoments()
             ):
                 self._command(action)
             case SetTimer(after_s):
@@ -458,15 +456,8 @@ class LearnerActor(RoleActor[Item]):
 
     def _check_update(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
         """Take in an update off the loop, then pass the value to the state."""
-        malformed = self._published.malformed(update, payload)
-        if malformed is not None:
-            self.record(UpdateRefused(update.fragment, str(update.version), malformed))
-            return
 
         def arrive(taken: Taken) -> None:
-            if taken.refused:
-                told = UpdateRefused(update.fragment, str(update.version), taken.refused)
-                self.record(told)
             self.post(UpdateArrived(update, taken.intact, taken.value))
 
-        self._worker.submit(lambda: self._published.take(update, payload), arrive)
+        self._published.take_in(update, payload, self._worker, record=self.record, arrived=arrive)

@@ -32,7 +32,7 @@ from islands.observer.events import (
     UpdateArrived,
 )
 from islands.observer.state import ObserverState
-from islands.tape.process_entries import EvaluationFailed, UpdateRefused
+from islands.tape.process_entries import EvaluationFailed
 from islands.training.evaluation import EvaluateValues, Figures, attempt
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
@@ -180,15 +180,7 @@ class ObserverActor(RoleActor[Event]):
             self.post(MessageArrived(body))
 
     def _check(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
-        malformed = self._published.malformed(update, payload)
-        if malformed is not None:
-            self.record(UpdateRefused(update.fragment, str(update.version), malformed))
-            return
-
         def arrive(taken: Taken) -> None:
-            if taken.refused:
-                told = UpdateRefused(update.fragment, str(update.version), taken.refused)
-                self.record(told)
             self.post(UpdateArrived(update, taken.intact, taken.value))
 
-        self._worker.submit(lambda: self._published.take(update, payload), arrive)
+        self._published.take_in(update, payload, self._worker, record=self.record, arrived=arrive)
