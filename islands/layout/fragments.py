@@ -88,11 +88,14 @@ def plan(
     _check(leaves, count, pattern)
     least = max(1, -(-min_piece_bytes // _BYTES_PER_ELEMENT))
     spread = _balanced if pattern == Pattern.BALANCED else _layered
-    beside = beside or {}
-    leading = [(index, leaf) for index, leaf in enumerate(leaves) if leaf.path not in beside]
+    leading: list[_Placed] = []
+    followers: dict[str, list[_Placed]] = {}
+    for index, leaf in enumerate(leaves):
+        led_by = (beside or {}).get(leaf.path)
+        placed = leading if led_by is None else followers.setdefault(led_by, [])
+        placed.append((index, leaf))
     bins = [
-        [*pieces, *_besides(leaves, pieces, beside)]
-        for pieces in spread(leading, count, least, pattern)
+        [*pieces, *_besides(pieces, followers)] for pieces in spread(leading, count, least, pattern)
     ]
     fragments = [_fragment(index, pieces) for index, pieces in enumerate(bins)]
     return layout_of(leaves, fragments, pattern, labels or {})
@@ -120,13 +123,12 @@ def _check(leaves: Sequence[Leaf], count: int, pattern: str) -> None:
 
 
 def _besides(
-    leaves: Sequence[Leaf], pieces: Sequence[Piece], beside: Mapping[str, str]
+    pieces: Sequence[Piece], followers: Mapping[str, Sequence[_Placed]]
 ) -> Iterator[Piece]:
     """Yield, for each piece, the same rows of the leaves that lie beside its leaf."""
-    for index, leaf in enumerate(leaves):
-        for piece in pieces:
-            if beside.get(leaf.path) == piece.path:
-                yield _piece(leaf, index, piece.row_start, piece.row_stop)
+    for piece in pieces:
+        for index, leaf in followers.get(piece.path, ()):
+            yield _piece(leaf, index, piece.row_start, piece.row_stop)
 
 
 def _balanced(
