@@ -5,7 +5,7 @@ then command line. An error is one sentence that names the key, the value, and i
 """
 
 import sys
-from collections.abc import Collection
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -63,7 +63,7 @@ def parse(
     files = sources.files(flags)
     told = [*(sources.read_file(file) for file in files), sources.read_environment()]
     values = {name: key.default for name, key in sources.keys.items()}
-    values |= _preset([*told, line], sources.keys)
+    values |= _preset(values, [*told, line])
     for values_told in told:
         values |= values_told
     for name, value in line.items():
@@ -80,17 +80,19 @@ def parse(
     return options, Common(flags["debug"], flags.get("dry_run", False), step_time_s, tuple(files))
 
 
-def _preset(told: list[dict[str, object]], known: Collection[str]) -> dict[str, object]:
+def _preset(defaults: Mapping[str, object], told: list[dict[str, object]]) -> dict[str, object]:
     """Return the settings by key that the preset stands for; they override defaults alone."""
-    if "preset" not in known:
+    if "preset" not in defaults:
         return {}
     given = {name: value for values in told for name, value in values.items()}
-    run = {
-        name.removeprefix("run."): value for name, value in given.items() if name.startswith("run.")
-    }
-    settings = settings_of(Preset(str(given.get("preset", Preset.DECOUPLED))), run)
-    keys = [name.removeprefix("run.") for name in known if name.startswith("run.")]
-    return {f"run.{key}": attrgetter(key)(settings) for key in keys}
+    run = {key: given[f"run.{key}"] for key in _of_run(given)}
+    settings = settings_of(Preset(str(given.get("preset", defaults["preset"]))), run)
+    return {f"run.{key}": attrgetter(key)(settings) for key in _of_run(defaults)}
+
+
+def _of_run(names: Iterable[str]) -> list[str]:
+    """Return the settings of the run among these keys, by their own names."""
+    return [name.removeprefix("run.") for name in names if name.startswith("run.")]
 
 
 def one_line(error: BaseException) -> str:

@@ -28,6 +28,9 @@ SNAPSHOTS_PER_FRAGMENT = 2
 SLOTS = 2
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 LOOPBACK_BYTES_PER_S = 1e9
+SHARE_VALUES = 2
+"""A learner that gossips sends φ and φ − θ to each neighbour."""
+
 ROBUST_LEAST = 3
 """Contributions from which on a median or trimmed mean is not decided by one of them."""
 
@@ -57,10 +60,6 @@ class LearnerMemory:
         """All of it."""
         on_device = self.parameters + self.base + self.moments + self.gradients
         return on_device + self.snapshots + self.published
-
-
-SHARE_VALUES = 2
-"""A learner that gossips sends φ and φ − θ to each neighbour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +185,14 @@ def estimate(
     outer = value * state_values(settings.outer)
     sent, least, published = _wire_bytes(layout, settings)
     left = value if settings.update_precision.of_increments else 0
-    taken = value // 2 if settings.precision.of_snapshots == "bfloat16" else value
     rounds_open = settings.open_rounds_max(fragments)
     recorded = value * (learners + 1) if settings.record_contributions else 0
     trainable = sum(prod(leaf.shape) * DTYPE_BYTES.get(leaf.dtype, 4) for leaf in layout.leaves)
-    copied = sum(sorted(sizes)[-rounds_open:]) * taken // value
+    at_once = sum(sorted(sizes)[-rounds_open:])
+    copied = at_once // 2 if settings.precision.of_snapshots == "bfloat16" else at_once
     held = trainer or TrainerMemory(trainable, value, ADAM_MOMENTS * trainable, trainable)
-    shared = SHARE_VALUES * value * (neighbours := neighbours_mean(settings.gossip, learners))
+    neighbours = neighbours_mean(settings.gossip, learners)
+    shared = SHARE_VALUES * value * neighbours
     made = Estimate(
         elements=layout.size,
         fragments=fragments,
@@ -212,12 +212,7 @@ def estimate(
             snapshots=2 * SNAPSHOTS_PER_FRAGMENT * copied,
             published=left,
         ),
-        syncer=SyncerMemory(
-            values=value * settings.values_kept,
-            outer=outer,
-            rounds=learners * sum(sorted(sizes)[-rounds_open:]),
-            increments=kept_at_the_syncer(sizes, settings),
-        ),
+        syncer=_at_the_syncer(sizes, settings, outer, learners * at_once),
         start_bytes=value,
         up_per_step=(shared or sum(sent)) / settings.interval_steps,
         up_per_step_least=(shared or min(sum(sent), sum(least))) / settings.interval_steps,
@@ -232,6 +227,14 @@ def estimate(
         neighbours=neighbours,
     )
     return _with_warnings(made, settings)
+
+
+def _at_the_syncer(
+    sizes: list[int], settings: RunSettings, outer: int, rounds: int
+) -> SyncerMemory:
+    """Return what a syncer holds of fragments of these sizes, beside outer state and rounds."""
+    increments = kept_at_the_syncer(sizes, settings)
+    return SyncerMemory(sum(sizes) * settings.values_kept, outer, rounds, increments)
 
 
 def _wire_bytes(layout: Layout, settings: RunSettings) -> Iterator[list[int]]:

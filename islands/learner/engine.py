@@ -249,10 +249,10 @@ class Engine:
         if adopt.carry:
             self._carry_on(adopt, news)
         elif adopt.local_share:
-            self.trainer.mix(fragment, _value(adopt), adopt.local_share)
+            self.trainer.mix(fragment, _floats(adopt.payload), adopt.local_share)
             self._began_at[fragment] = self.steps
         else:
-            self.trainer.adopt(fragment, _value(adopt))
+            self.trainer.adopt(fragment, _floats(adopt.payload))
             self._began_at[fragment] = self.steps
         self._bases[fragment] = adopt.version
         self._clock.carried(adopt.clock, epoch=adopt.epoch, steps=self.steps)
@@ -313,9 +313,9 @@ class Engine:
             sent = decode(adopt.sent, held.size, kept, held.averages, settings.top_k_share)
         lost = self._settings.feeds_back  # what the codec lost is in the local value, and stays
         if self._began_at[fragment] == self.steps and not lost:  # avoid rounding errors
-            self.trainer.adopt(fragment, _value(adopt))
+            self.trainer.adopt(fragment, _floats(adopt.payload))
         else:
-            self.trainer.carry_on(fragment, _value(adopt), sent)
+            self.trainer.carry_on(fragment, _floats(adopt.payload), sent)
 
     def _load(self, pieces: tuple[memoryview, ...]) -> bool:
         """Load moments from a peer or from disk; False if they do not fit or are not finite."""
@@ -415,10 +415,6 @@ class Engine:
         self.tokens += batch_tokens
         self._reached(done=False)
         return Running(pending, self.steps, self.tokens, self._leases, batch_tokens)
-
-
-def _value(adopt: AdoptValue) -> NDArray[np.float32]:
-    return _floats(adopt.payload)
 
 
 def _floats(payload: memoryview) -> NDArray[np.float32]:

@@ -152,7 +152,7 @@ class Exchanges:
             if exchange.mixing:
                 continue
             if now_s >= exchange.deadline_s:
-                self._give_up(fragment, "no answer in time", now_s)
+                self._give_up(fragment, now_s)
             elif exchange.own is not None and now_s >= exchange.repeat_s:
                 exchange.repeat_s = now_s + self._limit_s / REPEATS
                 for name in list(exchange.awaited):
@@ -212,7 +212,7 @@ class Exchanges:
             digest=taken.digest,
         )
         self._last[fragment] = share, taken.payload
-        for name in sorted({**exchange.awaited, **dict.fromkeys(exchange.shares)}):
+        for name in sorted({*exchange.awaited, *exchange.shares}):
             self._send(fragment, name)
         self._close(fragment, now_s)
 
@@ -295,13 +295,11 @@ class Exchanges:
 
     # --- the end of an exchange -----------------------------------------------------------------
 
-    def _give_up(self, fragment: int, reason: str, now_s: float) -> None:
+    def _give_up(self, fragment: int, now_s: float) -> None:
         """Go on with the shares that came; without the own one nothing can be mixed."""
         exchange = self.open[fragment]
-        if exchange.mixing:
-            return
         for name in list(exchange.awaited):
-            self._miss(exchange, name, reason)
+            self._miss(exchange, name, "no answer in time")
         if exchange.own is None:
             exchange.missing |= dict.fromkeys(exchange.shares, "no snapshot in time")
             exchange.shares.clear()
@@ -317,7 +315,6 @@ class Exchanges:
         exchange = self.open[fragment]
         if exchange.mixing or exchange.awaited:
             return
-        index = FragmentIndex(fragment)
         if not exchange.shares:
             del self.open[fragment]
             self._actions.append(Record(Widowed(exchange.round, fragment, exchange.missing)))
@@ -332,8 +329,8 @@ class Exchanges:
                 after_s=round(now_s - exchange.began_s, 6),
             )
             self._actions.append(Record(told))
-            mix = Mix(index, exchange.steps_total, exchange.own, exchange.shares)
-            self._actions.append(mix)
+            index = FragmentIndex(fragment)
+            self._actions.append(Mix(index, exchange.steps_total, exchange.own, exchange.shares))
 
     def _send(self, fragment: int, name: str) -> None:
         """Send the own share; it asks for the neighbour's if that has not come."""

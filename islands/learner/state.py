@@ -142,7 +142,7 @@ class LearnerState:
             moments=Moments(kept=kept),
             pulls=Pulls(fragments, settings.open_rounds_max(fragments)),
             synchrony=_synchrony(settings, fragments),
-            gossip=(Gossip(Exchanges(settings, name, fragments)) if settings.gossip.on else None),
+            gossip=Gossip(Exchanges(settings, name, fragments)) if settings.gossip.on else None,
             adaptation=adaptation,
             turns=_turns(settings),
         )
@@ -195,11 +195,10 @@ class LearnerState:
             allow(core)
         move_origin(core)
         core.report_due |= before is not core.phase
-        finished = (
-            before is not core.phase is Phase.FINISHED
-        )  # it may end before a heartbeat is due
+        # A finished process may end before its next heartbeat; who has stepped is a neighbour now.
+        finished = before is not core.phase is Phase.FINISHED
         begun = core.gossip is not None and unmoved and core.steps > core.origin_steps
-        if finished or begun:  # who has stepped is a neighbour of the others from now on
+        if finished or begun:
             show_life(core)
         answer_pulls(core)
         self._report(now_s)

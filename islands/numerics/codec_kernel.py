@@ -324,7 +324,7 @@ def add_flushed(published: FloatArray, values: FloatArray, largest: BitsArray) -
     """Add published values to increments, in place; what is below 2⁻¹²⁶ counts as zero.
 
     That is true of terms and sums. `largest` is given the bits of the largest magnitude of all
-    sums: `_INFINITE` or more if one is not finite.
+    sums: `INFINITE` or more if one is not finite.
     """
     least = _float_of(_LEAST)
     none = np.float32(0)

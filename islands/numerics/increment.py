@@ -35,8 +35,6 @@ from islands.settings.run import Precision, UpdatePrecision
 
 # Shapes are checked under test (jaxtyping).
 
-_INFINITE = 0x7F800000
-
 
 @dataclass(frozen=True, slots=True)
 class Quantised:
@@ -113,7 +111,7 @@ def applied(
     codec_kernel.add_flushed(base, value, largest)
     for (start, stop), exact in zip(ranges, kept, strict=True):
         value[start:stop] = exact
-    return value if int(largest[0]) < _INFINITE else None
+    return value if largest[0] < codec_kernel.INFINITE else None
 
 
 def warm_up(precision: UpdatePrecision) -> None:

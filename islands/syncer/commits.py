@@ -163,12 +163,10 @@ def _commit(core: Core, fragment: int, now_s: float) -> None:
 
 def _send_to_all(core: Core, fragments: list[int], now_s: float) -> None:
     for name in core.names():
-        if core.learners[name].adopting:
-            learner = core.learners[name]
-            for fragment in fragments:
-                under_way = is_under_way(core, learner, fragment)
-                if is_owed(core, learner, fragment) and not under_way:
-                    core.send_update(learner, fragment, now_s)
+        learner = core.learners[name]
+        for fragment in fragments if learner.adopting else ():
+            if is_owed(core, learner, fragment) and not is_under_way(core, learner, fragment):
+                core.send_update(learner, fragment, now_s)
 
 
 def request_seed(core: Core, now_s: float) -> None:
