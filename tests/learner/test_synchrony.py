@@ -8,12 +8,12 @@ import pytest
 from islands.errors import SettingsError
 from islands.identities import Fate, FragmentIndex, Incarnation, Lease, Phase, Ticket
 from islands.learner.actions import AdoptValue, AllowSteps, PlanSnapshots
-from islands.learner.events import FromSyncer, Idled, SyncerLinkChanged, TrainerReady
-from islands.learner.state import LearnerState
+from islands.learner.events import FromSyncer
 from islands.learner.synchrony import Synchrony
-from islands.messages.training import ContributionFate, Welcome
+from islands.messages.training import ContributionFate
 from islands.settings.run import Automatic, LearnerWaits, RunSettings
 from tests.learner import test_state as states
+from tests.learner.stepping import stand_still, stepping
 from tests.learner.test_engine import BATCH, FIRST, Bench
 
 
@@ -137,28 +137,13 @@ def test_mixing_keeps_a_share_of_the_local_value() -> None:
 
 def waiting(interval_steps: int = 4) -> states.Bench:
     """A learner of two fragments that waits at once, stepping on version 1.0."""
-    bench = states.Bench()
     settings = RunSettings(
         interval_steps=interval_steps,
         fragments=states.P,
         overlap_steps=0,
         learner_waits=LearnerWaits.AT_TAU,
     )
-    bench.state = LearnerState(settings, states.ANA, "bench", states.P)
-    bench.admit()
-    bench.do(SyncerLinkChanged(up=True))
-    bench.do(FromSyncer(Welcome(1, (None, None))))
-    bench.do(TrainerReady(states.BATCH))
-    bench.adopt(0, 0)
-    bench.adopt(1, 0)
-    bench.grant(10_000)
-    return bench
-
-
-def stand_still(bench: states.Bench) -> None:
-    """Compute has reached its limit of steps."""
-    tokens, order = bench.steps * states.BATCH, bench.state.core.order
-    bench.do(Idled(bench.steps, tokens, states.LEASES, order, waiting=True))
+    return stepping(settings)
 
 
 def test_a_learner_waits_for_the_value_of_its_round() -> None:

@@ -5,8 +5,7 @@ from dataclasses import replace
 from islands.identities import Fate, FragmentIndex, Incarnation, Phase, Ticket
 from islands.learner.account import Account
 from islands.learner.actions import AllowSteps, PlanSnapshots
-from islands.learner.events import FromSyncer, Idled, SyncerLinkChanged, TrainerReady
-from islands.learner.state import LearnerState
+from islands.learner.events import FromSyncer, SyncerLinkChanged
 from islands.learner.turns import Turns
 from islands.messages.training import (
     ContributionDeclined,
@@ -14,11 +13,11 @@ from islands.messages.training import (
     FinalRound,
     Hello,
     Progress,
-    Welcome,
 )
 from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import LearnerWaits
 from tests.learner import test_state as states
+from tests.learner.stepping import stand_still, stepping
 
 FIRST, SECOND = FragmentIndex(0), FragmentIndex(1)
 
@@ -49,28 +48,13 @@ def test_a_contribution_that_was_not_applied_begins_the_turn_anew() -> None:
 
 def asynchronous(*, waits: bool = True) -> states.Bench:
     """A learner of two fragments, stepping on version 1.0, whose turns have four steps."""
-    bench = states.Bench()
     settings = replace(
         PRESETS[Preset.ASYNC_DILOCO],
         interval_steps=4,
         fragments=states.P,
         learner_waits=LearnerWaits.AT_TAU if waits else LearnerWaits.NEVER,
     )
-    bench.state = LearnerState(settings, states.ANA, "bench", states.P)
-    bench.admit()
-    bench.do(SyncerLinkChanged(up=True))
-    bench.do(FromSyncer(Welcome(1, (None, None))))
-    bench.do(TrainerReady(states.BATCH))
-    bench.adopt(0, 0)
-    bench.adopt(1, 0)
-    bench.grant(10_000)
-    return bench
-
-
-def stand_still(bench: states.Bench) -> None:
-    """Compute has reached its limit of steps."""
-    tokens, order = bench.steps * states.BATCH, bench.state.core.order
-    bench.do(Idled(bench.steps, tokens, states.LEASES, order, waiting=True))
+    return stepping(settings)
 
 
 def fate(fragment: FragmentIndex) -> ContributionFate:

@@ -21,9 +21,8 @@ from islands.simulation.world import LearnerHost, NumpyTrainers, World
 from islands.tape.member_entries import TurnSet
 from islands.tape.round_entries import Merged
 from islands.tape.writing import MemoryTape
-from islands.training.toy import NumpyTrainer, ToyBatch
-from islands.training.trainer import PendingStep
 from messaging.simulation.virtual_time import run_virtual
+from tests.paper.recorded import Recorded
 
 Array = NDArray[np.float64]
 
@@ -45,26 +44,6 @@ CASES = {
     "nesterov-each": replace(PRESET, outer=OuterSettings(0.3, 0.5)),
     "each-step": replace(PRESET, interval_steps=1),
 }
-
-
-class Recorded(NumpyTrainer):
-    """A learner whose batches, rates and adoptions can be looked up afterwards."""
-
-    def setup(self) -> None:
-        super().setup()
-        self.steps: list[tuple[int, float]] = []
-        self.adopted: list[tuple[int, int, NDArray[np.float32]]] = []
-        self.parts = self._ranges
-        self.facts = self._initial, self._target, self._noise
-
-    def step(self, batch: object, learning_rate: float) -> PendingStep:
-        assert isinstance(batch, ToyBatch)
-        self.steps.append((batch.seed, learning_rate))
-        return super().step(batch, learning_rate)
-
-    def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
-        self.adopted.append((fragment, len(self.steps), value.copy()))
-        super().adopt(fragment, value)
 
 
 @dataclass
