@@ -127,6 +127,9 @@ class Status(StrEnum):
 TRAINING = (Phase.STEPPING, Phase.WAITING)
 """The phases of a learner that steps, or that waits for a merge before its next step."""
 
+WHOLE = (*TRAINING, Phase.STARVED, Phase.PAUSED)
+"""The phases of a learner whose model is whole: it trains, or would with data, or unpaused."""
+
 
 class Fate(StrEnum):
     """What became of a contribution; each has exactly one fate (SPEC §6)."""

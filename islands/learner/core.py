@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from islands.actors.membership import MembershipState
-from islands.identities import TRAINING, FragmentIndex, Incarnation, Lease, Phase
+from islands.identities import WHOLE, FragmentIndex, Incarnation, Lease, Phase
 from islands.learner.account import Account
 from islands.learner.actions import Action, AllowSteps, PlanSnapshots
 from islands.learner.adaptation import Adaptation
@@ -173,7 +173,7 @@ class Core:
     @property
     def asking(self) -> tuple[FragmentIndex, ...]:
         """The fragments for which this learner asks for a round, as its turn is due."""
-        if self.turns is None or self.phase not in (*TRAINING, Phase.STARVED, Phase.PAUSED):
+        if self.turns is None or self.phase not in WHOLE:
             return ()
         due = self.turns.due_all(self.accounts, self.origin_steps)
         return self.turns.asking(due, self.steps)

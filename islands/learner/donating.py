@@ -5,7 +5,7 @@ giving. Pieces are read at step boundaries, a few at each, so that a large state
 boundaries a little. The pieces are therefore of different steps, which does moments no harm.
 """
 
-from islands.identities import Phase
+from islands.identities import WHOLE
 from islands.learner.actions import OfferMoments, ReadMoments, ToPeer
 from islands.learner.core import Core
 from islands.learner.events import MomentsRead, StateRequested
@@ -38,7 +38,7 @@ def take_read(core: Core, event: MomentsRead) -> None:
 
 def _may_give(core: Core) -> bool:
     stepped = core.steps > core.origin_steps
-    return stepped and core.phase in (Phase.STEPPING, Phase.WAITING, Phase.STARVED, Phase.PAUSED)
+    return stepped and core.phase in WHOLE
 
 
 def _decline(core: Core, asker: str, piece: int) -> None:

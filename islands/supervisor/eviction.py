@@ -27,7 +27,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from islands.identities import Incarnation, Phase, Role, Status
+from islands.identities import WHOLE, Incarnation, Phase, Role, Status
 from islands.settings.run import Timing
 from islands.supervisor.names import Lineages
 
@@ -50,10 +50,6 @@ class Standstill:
     place: StallPoint
     waited_s: float
     limit_s: float
-
-
-EXCHANGING = (Phase.STEPPING, Phase.WAITING, Phase.STARVED, Phase.PAUSED)
-"""The phases of a learner that has stepped and takes part in exchanges."""
 
 
 @dataclass(slots=True)
@@ -94,7 +90,7 @@ class MemberRecord:
     @property
     def reach(self) -> tuple[str | None, bool]:
         """What learners that gossip must know of another: its address, and whether it trains."""
-        return self.address, self.stepped and self.phase in EXCHANGING
+        return self.address, self.stepped and self.phase in WHOLE
 
     def shift(self, gap_s: float) -> None:
         """Move all times by a gap in which the supervisor was suspended and heard nothing."""

@@ -22,7 +22,7 @@ is bounded when the end begins, so that no peer can postpone it for ever. `final
 wait; in 5 it also bounds how long an unreachable supervisor is waited for.
 """
 
-from islands.identities import TRAINING, LearnerName, Phase, Role, Status
+from islands.identities import WHOLE, LearnerName, Phase, Role, Status
 from islands.messages.membership import Stop
 from islands.messages.training import FinalRound
 from islands.syncer.actions import Exit, FinishRun, Send
@@ -246,7 +246,7 @@ def _steps(learner: LearnerRecord) -> bool:
         learner.role is Role.LEARNER
         and learner.status is Status.LIVE
         and learner.connection is not None
-        and learner.phase in (*TRAINING, Phase.STARVED, Phase.PAUSED)
+        and learner.phase in WHOLE
     )
 
 
