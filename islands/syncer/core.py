@@ -19,7 +19,7 @@ from islands.settings.run import OVERLAP_LEAST, Automatic, LearnerWaits, RunSett
 from islands.syncer.actions import Action, Send, SendValue, WriteJournal
 from islands.syncer.admission import NormGauge
 from islands.syncer.divergence import Divergences
-from islands.syncer.eligibility import ineligible_because, unready_because
+from islands.syncer.eligibility import ineligible_because, may_set_pace
 from islands.syncer.fence import Fence
 from islands.syncer.grace import Durations, GraceWatch, overlap_needed
 from islands.syncer.increments import Increments, increments_since
@@ -313,15 +313,16 @@ class Core:
             name, _ = self.changed.popitem()
             learner = self.learners.get(name)
             self.learner_index.take_in(name, learner)
-            if learner is None or unready_because(learner) is not None:
+            if learner is not None and may_set_pace(learner):
+                self.pace.enter(name)
+            else:
                 self.pace.leave(name)
-                continue
-            self.pace.enter(name)
-            if self.barren is not None and self._may_answer(name, self.barren):
+            if learner is not None and self._ends_barren(name):
                 self.barren = None
 
-    def _may_answer(self, name: LearnerName, number: int) -> bool:
-        return self.ineligible(name, number % self.fragments) is None
+    def _ends_barren(self, name: LearnerName) -> bool:
+        barren = self.barren
+        return barren is not None and self.ineligible(name, barren % self.fragments) is None
 
     def names(self) -> list[LearnerName]:
         """Return all known names, sorted: no decision depends on any other order."""

@@ -1,10 +1,11 @@
 """Totals over all learners, updated incrementally instead of counted anew for every event.
 
 `LearnerIndex` owns the sorted names of all known peers, which of them are learners, which of those
-read data, and the best donor of inner moments (`state_donors.py`). `pace.py` keeps which learners
-are ready, with their ranks. A rule that changes a learner calls `Core.touch`, and the index takes
-the learner in before it is next read. `tests/syncer/recount.py` compares all of it with a count
-from scratch, after every event of the syncer's tests and of random histories.
+read data, which share the budget, and the best donor of inner moments (`state_donors.py`).
+`pace.py` keeps which may set the pace, with their ranks. A rule that changes a learner calls
+`Core.touch`, and the index takes the learner in before it is next read. `tests/syncer/recount.py`
+compares all of it with a count from scratch, after every event of the syncer's tests and of random
+histories.
 
 `Witness` answers "is there a learner that …?" for a condition that is asked after every event and
 seldom changes: it first checks the learner for which the condition held last. Only if it no longer
@@ -26,6 +27,9 @@ DonorRank = tuple[int, LearnerName]
 class LearnerIndex:
     """Known peers: `names` sorted, `learners` without observers, `readers` with a batch.
 
+    `sharers` are those among whom the rest of the budget is shared: also those that only join, or
+    the first one to begin would be given half of it.
+
     `asking` holds those that ask for a round, `asking_news` those of them that have changed since
     the rounds that they ask for were looked for, and `asked_for` the fragments for which one of
     them was eligible then (`turns.py`).
@@ -37,6 +41,7 @@ class LearnerIndex:
     names: list[LearnerName] = field(default_factory=list)
     learners: set[LearnerName] = field(default_factory=set)
     readers: set[LearnerName] = field(default_factory=set)
+    sharers: set[LearnerName] = field(default_factory=set)
     asking: set[LearnerName] = field(default_factory=set)
     asking_news: set[LearnerName] = field(default_factory=set)
     asked_for: set[int] = field(default_factory=set)
@@ -56,6 +61,7 @@ class LearnerIndex:
                 del self.names[bisect_left(self.names, name)]
         _keep(self.learners, name, learner is not None and learner.role is Role.LEARNER)
         _keep(self.readers, name, learner is not None and learner.reads)
+        _keep(self.sharers, name, learner is not None and learner.shares)
         asks = learner is not None and bool(learner.asking)
         _keep(self.asking, name, asks)
         _keep(self.asking_news, name, asks)

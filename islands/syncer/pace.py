@@ -1,8 +1,8 @@
 """When the next round may open: the interval is set by compute, not by the network.
 
-Each ready learner has a credit in steps. Reported steps add to it; opening a round takes H/P
-from everybody. A round may open when the pace-setting learner (the upper median, the fastest or
-the slowest) has a credit of at least H/P.
+Each learner has a credit in steps. Reported steps add to it; opening a round takes H/P from
+everybody. A round may open when the pace-setting learner (the upper median, the fastest or the
+slowest of those that are ready and train) has a credit of at least H/P.
 
 Credits are bounded on both sides. The upper bound keeps a learner that ran ahead while nobody
 could open a round (a slow network, a restart) from paying for a burst afterwards; the lower bound
@@ -30,11 +30,11 @@ Rank = tuple[float, LearnerName]
 
 @dataclass(slots=True)
 class Pace:
-    """Credits of all learners, in steps, and the ranking of those that are ready.
+    """Credits of all learners, in steps, and the ranking of those that may set the pace.
 
     The ranking is kept, so that a report costs the same among few learners and among many:
-    `ranked` holds each ready learner's rank, `ranking` the same ranks in their order. Learners that
-    wait for merges count every step: they never run further ahead than `ahead_steps`.
+    `ranked` holds the rank of each, `ranking` the same ranks in their order. Learners that wait for
+    merges count every step: they never run further ahead than `ahead_steps`.
     """
 
     by: PaceBy
@@ -62,20 +62,20 @@ class Pace:
         self._rerank(name)
 
     def enter(self, name: LearnerName) -> None:
-        """Rank a learner that is ready, so that it may set the pace."""
+        """Rank a learner, so that it may set the pace (`eligibility.may_set_pace`)."""
         if name not in self.ranked:
             rank = self._rank(name)
             self.ranked[name] = rank
             insort(self.ranking, rank)
 
     def leave(self, name: LearnerName) -> None:
-        """Remove a learner that is not ready any more, or not known, from the ranking."""
+        """Remove a learner from the ranking, so that it does not set the pace."""
         rank = self.ranked.pop(name, None)
         if rank is not None:
             del self.ranking[bisect_left(self.ranking, rank)]
 
     def setter(self) -> LearnerName | None:
-        """Return the learner that sets the pace among the ready ones; None if none is ready."""
+        """Return the learner that sets the pace among those ranked; None if none is."""
         if not self.ranking:
             return None
         match self.by:

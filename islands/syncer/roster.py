@@ -83,6 +83,11 @@ class LearnerRecord:
         return self.progress.batch_tokens > 0 and not self.quarantined
 
     @property
+    def shares(self) -> bool:
+        """Whether a part of the budget is left for it: it reads, or will once it has begun."""
+        return self.role is Role.LEARNER and not self.quarantined and not self.status.ended
+
+    @property
     def reachable(self) -> bool:
         """Whether its link to this syncer is up and the supervisor has not ended it."""
         return self.connection is not None and not self.status.ended

@@ -336,7 +336,7 @@ class SyncerState:
         granted = leases.top_up(
             name,
             batch_tokens=batch,
-            members=len(core.learner_index.readers),
+            members=len(core.learner_index.sharers),
             chunk_steps=grant_steps(leases.chunk_steps, progress.step_time_s),
             proven=progress.steps > 0 or not core.any_learner("proven", _has_read),
         )

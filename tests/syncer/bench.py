@@ -72,6 +72,7 @@ class Learner:
         self.phase = Phase.HEALING
         self.steps = 0
         self.step_time_s = 0.1
+        self.batch_tokens = BATCH
         self.quota = 0
         self.leases: tuple[Lease, ...] = ()
         self.versions: list[Version | None] = [None] * fragments
@@ -94,7 +95,7 @@ class Learner:
             steps=self.steps,
             tokens=self.steps * BATCH,
             step_time_s=self.step_time_s,
-            batch_tokens=BATCH,
+            batch_tokens=self.batch_tokens,
             quota_tokens=self.quota,
             fragments=tuple(
                 FragmentProgress(

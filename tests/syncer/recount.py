@@ -4,10 +4,10 @@
 that the rule left nothing out of date.
 """
 
-from islands.identities import LearnerName, Role
+from islands.identities import Role
 from islands.syncer.closing import tokens_used_up
 from islands.syncer.core import Core
-from islands.syncer.eligibility import unready_because
+from islands.syncer.eligibility import may_set_pace
 from islands.syncer.learner_index import best_donor
 
 
@@ -22,12 +22,14 @@ def recount(core: Core) -> None:
     index, learners = core.learner_index, core.learners
     assert index.learners == {n for n in names if learners[n].role is Role.LEARNER}
     assert index.readers == {n for n in names if learners[n].reads}
+    assert index.sharers == {n for n in names if learners[n].shares}
     assert index.asking == {n for n in names if learners[n].asking}
     if index.donor_known:
         assert index.donor == best_donor(learners)
-    ready = {n: (-core.pace.credits.get(n, 0.0), n) for n in names if _ready(core, n)}
-    assert core.pace.ranked == ready
-    assert core.pace.ranking == sorted(ready.values())
+    training = [n for n in names if may_set_pace(learners[n])]
+    ranks = {n: (-core.pace.credits.get(n, 0.0), n) for n in training}
+    assert core.pace.ranked == ranks
+    assert core.pace.ranking == sorted(ranks.values())
     leases = core.durable.leases
     assert leases.granted_tokens == sum(h.quota_tokens for h in leases.holders.values())
     for round_ in core.rounds.values():
@@ -40,7 +42,3 @@ def recount(core: Core) -> None:
         shown = tokens_used_up(core)
         core.unspent = None
         assert shown == tokens_used_up(core)
-
-
-def _ready(core: Core, name: LearnerName) -> bool:
-    return unready_because(core.learners[name]) is None

@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from islands.identities import Incarnation, LearnerName, Lease, Phase
 from islands.messages.training import Progress
+from islands.settings.run import RunSettings
 from islands.syncer.leases import (
     LEASES_HELD_MAX,
     LEASES_HELD_MIN,
@@ -14,6 +15,7 @@ from islands.syncer.leases import (
     LeaseBook,
     grant_steps,
 )
+from tests.syncer.bench import Bench, Learner
 
 BATCH = 10
 RECORDS = 5
@@ -314,3 +316,16 @@ def test_who_reads_on_may_advance_by_its_own_tokens_alone() -> None:
     top_up(book, ANA)
     book.reported(report(ANA, BATCH, (Lease(0, 5, 500 + BATCH),)))
     assert book.holders[ANA].leases[-1] == Lease(0, 5, 500 + BATCH)
+
+
+def test_the_first_to_step_leaves_their_share_to_those_who_still_compile() -> None:
+    """Four connect, one begins: it gets an eighth of the budget, as if all of them trained."""
+    settings = RunSettings(interval_steps=4, fragments=2, budget_tokens=4_000)
+    bench = Bench(settings=settings)
+    for name in ("ana", "ben", "cho", "dan"):
+        bench.learners[name] = learner = Learner(name, 2, 1)
+        if name != "ana":
+            learner.batch_tokens = 0  # its task is not made yet
+        bench.hello(name)
+    bench.seed()
+    assert bench.core.durable.leases.holders[ANA].quota_tokens == 500

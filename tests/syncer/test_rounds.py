@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from islands.identities import Fate, Incarnation, Status, Version
+from islands.identities import Fate, Incarnation, Phase, Status, Version
 from islands.messages.training import (
     ContributionDeclined,
     ContributionFate,
@@ -312,6 +312,18 @@ def test_one_round_per_fragment_and_so_many_at_once() -> None:
     assert sorted(bench.core.rounds) == [0, 1]
     bench.step("ana", 5)
     assert bench.pulls() == []
+
+
+def test_who_has_no_tokens_left_is_asked_but_does_not_set_the_pace() -> None:
+    """Two of three starve: rounds follow the third one's steps; what the two did is asked for."""
+    bench = seeded("ana", "ben", "cho", settings=ALL)
+    for name in ("ana", "ben"):
+        bench.learners[name].phase = Phase.STARVED
+        bench.step(name)
+    bench.step("cho")
+    assert bench.pulls() == []
+    bench.step("cho")
+    assert [pull.ticket.name for pull in bench.pulls()] == ["ana", "ben", "cho"]
 
 
 def test_a_pull_is_repeated_while_it_is_unanswered() -> None:
