@@ -113,11 +113,18 @@ class Stacks(Task[Floats]):
         return {"sum": float(sum(x.astype(jnp.float32).sum() for x in jax.tree.leaves(params)))}
 
 
-def made(task: Task[PyTree], devices: int, model_parallel: int) -> JaxTrainer:
+def made(
+    task: Task[PyTree], devices: int, model_parallel: int, *, merges_moments: bool = False
+) -> JaxTrainer:
     """A trainer on the first so many devices, set up."""
     chosen = jax.local_devices()[:devices]
     trainer = JaxTrainer(
-        task, FRAGMENTS, min_piece_bytes=1024, devices=chosen, model_parallel=model_parallel
+        task,
+        FRAGMENTS,
+        min_piece_bytes=1024,
+        devices=chosen,
+        model_parallel=model_parallel,
+        merges_moments=merges_moments,
     )
     trainer.setup()
     return trainer
@@ -220,6 +227,32 @@ def test_a_trainer_on_a_mesh_is_the_one_on_one_device(
     for fragment, (was, now) in enumerate(zip(local, values(trainer), strict=True)):
         trainer.carry_on(fragment, was + 1, was - now)
         np.testing.assert_allclose(trainer.value(fragment), was + 1, rtol=2.0**-7)
+
+
+@MESHES
+def test_second_moments_advance_on_a_mesh_as_on_one_device(
+    task: Task[PyTree], devices: int, model: int
+) -> None:
+    """Each device advances its own part; what a leaf of bfloat16 tells is rounded."""
+    trainer = made(task, devices, model, merges_moments=True)
+    single = made(task, 1, 1, merges_moments=True)
+    for each in (trainer, single):
+        for fragment, value in enumerate(values(each)):
+            each.adopt(fragment, value)
+        train(each)
+    single.load_moments([memoryview(piece) for piece in moments(trainer)])
+    for fragment, value in enumerate(values(trainer)):
+        for each in (trainer, single):
+            each.adopt(fragment, value)
+    found = []
+    for each in (trainer, single):
+        assert each._model is not None  # noqa: SLF001  (the state is no part of the interface)
+        seconds, state = each._program.seconds, each._model.optimizer_state  # noqa: SLF001
+        places = [place for one in seconds for place in (one.held, one.own)]
+        found.append([np.asarray(state[place], np.float32) for place in places])
+    assert any(array.any() for array in found[0])
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-12)
 
 
 def test_stacks_keep_donation_on_a_mesh() -> None:

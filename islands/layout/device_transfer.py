@@ -1,4 +1,4 @@
-"""Functions that run on the device between two steps: gather, difference, overwrite, shift.
+"""Functions that run on the device between two steps, such as gather, difference and overwrite.
 
 Each takes the leaves that a fragment touches and the first row of each of its pieces. The rows
 are arguments, not constants, so fragments of equal shape share one compiled function: a decoder
@@ -13,6 +13,7 @@ travels between devices. On one device a part is the whole, and nothing is added
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +70,39 @@ class FragmentShape:
     def size(self) -> int:
         """Number of elements."""
         return sum(piece.size for piece in self.pieces)
+
+
+@runtime_checkable
+class Rule(Protocol):
+    """How elements beside a leaf follow from the leaf's; equal rules share compiled functions."""
+
+    def advanced(
+        self,
+        second: Float[Array, " n"],
+        before: Float[Array, " n"],
+        after: Float[Array, " n"],
+        age: Float[Array, ""],
+        steps: Float[Array, ""],
+    ) -> Float[Array, " n"]:
+        """Return the new elements, where the leaf's went from `before` to `after`."""
+
+    def least(self, first: Float[Array, " n"], age: Float[Array, ""]) -> Float[Array, " n"]:
+        """Return the least that elements beside these may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Rows of an array that lie beside those of a leaf, as second moments beside first ones.
+
+    Attributes:
+        piece: The rows; its `leaf` counts the arrays beside the fragment's leaves.
+        offset: Where the leaf's rows begin in the fragment's flat value.
+        rule: How they follow from the leaf's.
+    """
+
+    piece: PieceShape
+    offset: int
+    rule: Rule
 
 
 def shape_of(
@@ -173,6 +207,51 @@ def _additive(shape: FragmentShape, moved: Array, averages: Array) -> Array:
         for piece, end in zip(shape.pieces, ends.tolist(), strict=True)
     ]
     return jnp.concatenate(parts)
+
+
+def advance(
+    shape: FragmentShape,
+    beside: Sequence[Beside],
+    held: Sequence[Array],
+    own: Sequence[Array],
+    leaves: Sequence[Array],
+    starts: Int[Array, " beside"],
+    value: Float[Array, " n"],
+    base: Float[Array, " n"],
+    ages: Sequence[Array],
+    steps: Float[Array, ""],
+) -> Leaves:
+    """Advance arrays that lie beside leaves by how the leaves' published values change.
+
+    Args:
+        shape: shape of the fragment.
+        beside: the rows that lie beside the fragment's pieces.
+        held: what was computed so far. It is donated.
+        own: arrays of the same shapes that take it over, but for the least. They are donated.
+        leaves: the leaves that they lie beside, as they are now.
+        starts: first row of each of the rows.
+        value: this device's share of the published value.
+        base: its share of the one before.
+        ages: number of steps that each leaf has averaged until now.
+        steps: number of steps between the two.
+
+    Returns:
+        `held` and then `own`, both with the new elements.
+    """
+    after, before = _assembled(shape, value), _assembled(shape, base)
+    alone = FragmentShape(tuple(each.piece for each in beside), shape.devices)
+    flat, local = _flat(alone, held, starts), _flat(alone, leaves, starts)
+    ends = np.cumsum([each.piece.size for each in beside]).tolist()
+    parts, least = [], []
+    for each, end in zip(beside, ends, strict=True):
+        there = slice(each.offset, each.offset + each.piece.size)
+        known = flat[end - each.piece.size : end]
+        age = ages[each.piece.leaf].astype(jnp.float32)
+        parts.append(each.rule.advanced(known, before[there], after[there], age, steps))
+        least.append(each.rule.least(local[end - each.piece.size : end], age))
+    new = jnp.concatenate(parts)
+    taken = jnp.maximum(new, jnp.concatenate(least))
+    return (*_written(alone, held, starts, new), *_written(alone, own, starts, taken))
 
 
 def read_rows(piece: PieceShape, leaf: Array, start: Int[Array, ""]) -> Array:

@@ -16,12 +16,13 @@ A preset says nothing of the learning rate, the budget or the seed, which belong
 What is best beside an interval depends on it, so the rest of `decoupled` follows from the H that is
 asked for, as our studies found for 2, 4 and 8 learners alike (`docs/quality.md`):
 
-| H | P | outer step | moments of the inner optimizer |
-|---|---|---|---|
-| up to 8 | H | as it is | merged, unless contributions are coarse: moments never are |
-| more | 12 | η = 0.8, Nesterov's μ = 0.5 | kept by each learner |
+| H | P | outer step |
+|---|---|---|
+| up to 8 | H | as it is |
+| more | 12 | η = 0.8, Nesterov's μ = 0.5 |
 
-H is 6 unless it is given. An exchange takes up to a step until it is answered and up to another
+Moments of the inner optimizer are merged, unless contributions are coarse: moments never are. H is
+6 unless it is given. An exchange takes up to a step until it is answered and up to another
 until it is adopted, and who has not adopted is not asked again; so on busy hosts, where steps vary,
 an interval of 3 steps leaves half of the learners out of each merge, and trains worse.
 """
@@ -128,10 +129,12 @@ PRESETS: Mapping[Preset, RunSettings] = MappingProxyType(
 )
 
 SHORT_INTERVAL_STEPS = 8
-"""Up to this H, momentum outside harms, and merged moments are worth their traffic."""
+"""Up to this H each step has a fragment of its own, and momentum outside harms."""
 
 LONG_INTERVAL_FRAGMENTS = 12
 LONG_INTERVAL_OUTER = OuterSettings(learning_rate=0.8, momentum=0.5)
+
+COARSE = (Precision.INT8, Precision.FP4, Precision.TWO_BIT, Precision.TOP_K)
 
 
 def settings_of(preset: Preset, told: Mapping[str, object]) -> RunSettings:
@@ -144,20 +147,16 @@ def settings_of(preset: Preset, told: Mapping[str, object]) -> RunSettings:
     settings = PRESETS[preset]
     if preset is not Preset.DECOUPLED:
         return settings
-    if told.get("precision") in (Precision.INT8, Precision.FP4, Precision.TWO_BIT, Precision.TOP_K):
+    if told.get("precision") in COARSE:
         settings = replace(settings, merge_moments=False)
     try:
         steps = int(str(told.get("interval_steps", settings.interval_steps)))
     except ValueError:
         return settings
-    if 1 <= steps <= SHORT_INTERVAL_STEPS:
-        return replace(settings, interval_steps=steps, fragments=steps)
     if steps > SHORT_INTERVAL_STEPS:
-        return replace(
-            settings,
-            interval_steps=steps,
-            fragments=LONG_INTERVAL_FRAGMENTS,
-            merge_moments=False,
-            outer=LONG_INTERVAL_OUTER,
-        )
-    return settings
+        fragments, outer = LONG_INTERVAL_FRAGMENTS, LONG_INTERVAL_OUTER
+    elif steps >= 1:
+        fragments, outer = steps, settings.outer
+    else:
+        return settings
+    return replace(settings, interval_steps=steps, fragments=fragments, outer=outer)

@@ -196,7 +196,8 @@ class RunSettings:
         trim: share of the contributions that `trimmed_mean` drops at either end of a coordinate; of
             three or more it drops at least one.
         merge_moments: whether the moments of the inner optimizer are averaged with the parameters,
-            so that all learners step in one direction: AdamW then sends three times as much.
+            so that all learners step in one direction: AdamW then sends twice as much, as its
+            second moments follow from how the averaged first ones change.
         anchor: published value against which a contribution is measured: the `current` one, as in
             the paper, or its own `base`.
         adoption: whether a published value replaces the local one (`overwrite`, as in the paper),

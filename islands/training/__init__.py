@@ -12,8 +12,10 @@ workloads with JAX, or sleeping      `jax_workload.py`, `toy_workload.py`
 interface of a learner's arithmetic  `trainer.py`
 trainers with JAX, or NumPy          `jax_trainer.py`, `toy.py`
 compiled functions, shared           `compiled_steps.py`
+losses and differences on their way  `jax_results.py`
 threads and caches of JAX            `jax_settings.py`
 moments, piece by piece              `moment_pieces.py`
+second moments, told by first ones   `second_moments.py`
 evaluation by the user's code        `evaluation.py`
 version 0 from a file                `warm_start.py`
 parameters as a file                 `export.py`

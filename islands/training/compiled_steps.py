@@ -6,14 +6,14 @@ function says what it donates.
 
 Parameters and state are handled as flat tuples of leaves. The *local* leaves are those of the
 layout: trainable parameters, then the leaves of the state that are merged, then, where moments are
-merged, those of the optimizer's state. The *frozen* leaves are parameters that are not trained. The
+merged, those of the optimizer's state, but for second moments that are told by how the first ones
+change (`second_moments.py`). The *frozen* leaves are parameters that are not trained. The
 *carried* leaves are those of the state that are not merged. An optimizer that needs a tree gets the
 task's own, with `None` in the place of frozen leaves.
 """
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import cached_property, lru_cache
 
 import jax
@@ -28,10 +28,12 @@ from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, Layout, Leaf
 from islands.layout.leaves import Role as LeafRole
 from islands.layout.patterns import Pattern
 from islands.training.moment_pieces import MomentPlan, plan_moments, words_of
+from islands.training.second_moments import Decays, Second, count_of, decays_of, first_of
 from islands.training.task import Task, TaskState, path_of
 from islands.training.task_trace import (
     checked_loss,
     checked_optimizer,
+    optax_promotion,
     refuse_integers,
     start_of,
 )
@@ -90,7 +92,9 @@ class CompiledSteps:
         flat, self._moments_treedef = jax.tree_util.tree_flatten_with_path(
             jax.eval_shape(self._first_moments, shapes[0]) if merges_moments else ()
         )
-        self._merged = [_is_moment(leaf) for _, leaf in flat]
+        held = {path_of(keys): leaf for keys, leaf in flat}
+        told = self._told_seconds(shapes[0], held)
+        self._merged = [_is_moment(leaf) and path not in told for path, leaf in held.items()]
         self._squares = [
             not SQUARES.isdisjoint(path_of(keys).split("/"))
             for (keys, _), merged in zip(flat, self._merged, strict=True)
@@ -107,6 +111,7 @@ class CompiledSteps:
                 leaves.append(Leaf(path, shape, str(x.dtype), LeafRole.STATE, stack))
                 if own:
                     beside[path] = own.path
+        self.seconds = self._numbered(told, list(held))
         labels = {"task": type(task).__name__, **task.labels()}
         self.layout: Layout = plan(
             leaves,
@@ -222,15 +227,54 @@ class CompiledSteps:
             return self._compiled[key]
 
     def optimizer_state(self, local: Leaves) -> PyTree:
-        """Make a fresh state of the inner optimizer, but for what is merged. Nothing is donated."""
+        """Make a fresh state of the inner optimizer, but for what is merged. Nothing is donated.
+
+        Behind its leaves follow, for each of `seconds`, a second moment without what the learner
+        itself added since the last merge.
+        """
         whole = self._whole_moments(local[: self._trained])
-        return self._split_moments(whole)[1] if any(self._merged) else whole
+        if not any(self._merged):
+            return whole
+        stay = self._split_moments(whole)[1]
+        return (*stay, *(jnp.zeros_like(stay[each.own]) for each in self.seconds))
+
+    def _told_seconds(
+        self, params: PyTree, moments: Mapping[str, jax.ShapeDtypeStruct]
+    ) -> Mapping[str, Decays]:
+        """Return the second moments of these moments that first ones tell, by their paths."""
+        shapes = {path: leaf.shape for path, leaf in moments.items() if _is_moment(leaf)}
+        if not shapes:
+            return {}
+        pairs = zip(jax.tree.leaves(params), self._trains, strict=True)
+        tree = jax.tree.unflatten(self._treedef, [x if trains else None for x, trains in pairs])
+        decays = decays_of(lambda: checked_optimizer(self.task, 0.0), tree)
+        return {
+            path: each
+            for path, each in decays.items()
+            if path in shapes and shapes.get(first_of(path) or "") == shapes[path]
+        }
+
+    def _numbered(self, told: Mapping[str, Decays], paths: Sequence[str]) -> tuple[Second, ...]:
+        """Return where the second moments of an optimizer's state with these paths are found."""
+        merges = dict(zip(paths, self._merged, strict=True))
+        local = [path for path in paths if merges[path]]
+        stay = [path for path in paths if not merges[path]]
+        return tuple(
+            Second(
+                first=self._kept + local.index(first_of(path) or ""),
+                own=stay.index(path),
+                held=len(stay) + number,
+                count=stay.index(count_of(path)) if count_of(path) in stay else None,
+                decays=decays,
+            )
+            for number, (path, decays) in enumerate(sorted(told.items()))
+        )
 
     def _first_moments(self, params: PyTree) -> PyTree:
         return self._whole_moments(self.split(params)[0])
 
     def _whole_moments(self, trainable: Leaves) -> PyTree:
-        with _optax_promotion():
+        with optax_promotion():
             optimizer = checked_optimizer(self.task, 0.0)
             return optimizer.init(self._trainable_tree(trainable))
 
@@ -273,15 +317,19 @@ class CompiledSteps:
 
         (loss, next_state), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable)
         tree = self._trainable_tree(trainable)
-        with _optax_promotion():
+        with optax_promotion():
             optimizer = checked_optimizer(self.task, learning_rate)
             slopes = self._trainable_tree(gradients)
             whole = self._join_moments(local, optimizer_state)
             updates, whole = optimizer.update(slopes, whole, tree, value=loss, grad=slopes)
             stepped = optax.apply_updates(tree, updates)
         averaged, carried = self.split_state(next_state)
-        moments, rest = self._split_moments(whole) if any(self._merged) else ((), whole)
-        return (*jax.tree.leaves(stepped), *averaged, *moments), rest, carried, loss
+        moments: Leaves = ()
+        if any(self._merged):
+            held = optimizer_state[self._merged.count(False) :]
+            moments, stay = self._split_moments(whole)
+            whole = (*stay, *held)
+        return (*jax.tree.leaves(stepped), *averaged, *moments), whole, carried, loss
 
     def _trainable_tree(self, trainable: Leaves) -> PyTree:
         return self.join(trainable, [None] * self._trains.count(False))
@@ -303,12 +351,6 @@ def compiled_steps_for(
 
 _PROGRAMS_LOCK = threading.Lock()
 _program = lru_cache(maxsize=8)(CompiledSteps)
-
-
-def _optax_promotion() -> AbstractContextManager[object]:
-    """Use JAX's standard promotion, which Optax relies on, even where a host set a strict one."""
-    promotion: AbstractContextManager[object] = jax.numpy_dtype_promotion("standard")
-    return promotion
 
 
 @jax.jit

@@ -12,6 +12,7 @@ Trainers of equal tasks in one process share their compiled functions (`compiled
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 
 import jax
 import numpy as np
@@ -26,6 +27,7 @@ from islands.layout.device_transfer import (
     FragmentShape,
     Leaves,
     PieceShape,
+    advance,
     all_finite,
     difference,
     first_rows,
@@ -44,7 +46,9 @@ from islands.layout.patterns import Pattern
 from islands.settings.run import Adoption, SnapshotPrecision
 from islands.training.compiled_steps import CompiledSteps, compiled_steps_for, copied_words
 from islands.training.evaluation import evaluated
+from islands.training.jax_results import JaxSnapshot, JaxStep
 from islands.training.moment_pieces import MomentSnapshot, Part, is_key, joined
+from islands.training.second_moments import rows_beside
 from islands.training.task import Task
 from islands.training.trainer import (
     MomentsCopy,
@@ -55,37 +59,6 @@ from islands.training.trainer import (
 )
 
 _Call = tuple[Callable[..., PyTree], tuple[PyTree, ...]]  # a compiled function, its arguments
-
-
-@dataclass(frozen=True, slots=True)
-class JaxStep:
-    """A dispatched step."""
-
-    array: Array
-
-    def loss(self) -> float:
-        """Wait for the step and return its loss."""
-        return float(self.array)
-
-    def ready(self) -> bool:
-        """Whether the device has computed the loss."""
-        return _is_ready(self.array)
-
-
-@dataclass(frozen=True, slots=True)
-class JaxSnapshot:
-    """A difference in a buffer of its own, on its way to the host."""
-
-    array: Array
-    size: int
-
-    def buffer(self) -> memoryview:
-        """Wait for the bytes and return them; they stay valid as long as the view is held."""
-        return np.asarray(self.array)[: self.size].view(np.uint8).data.toreadonly()
-
-    def ready(self) -> bool:
-        """Whether the device has finished the buffer."""
-        return _is_ready(self.array)
 
 
 @dataclass(slots=True)
@@ -150,6 +123,11 @@ class JaxTrainer:
         self._shapes = [shape_of(self.layout, each, *place) for each in self.layout.fragments]
         self._touched = [touched(each) for each in self.layout.fragments]
         self._first_rows = [first_rows(each) for each in self.layout.fragments]
+        self._beside = [
+            rows_beside(self._program.seconds, self.layout, each, self._place.split)
+            for each in self.layout.fragments
+        ]
+        self._based: list[int | None] = [None] * len(self.layout.fragments)
         self._seed = seed
         self._learner_seed = learner_seed
         self._precision = precision
@@ -178,6 +156,8 @@ class JaxTrainer:
                 self._mix(model, fragment, base, 0.0)
             for sent in (None, base) if self._adoption is Adoption.DELAY_CORRECTED else ():
                 self._shift(model, fragment, base, sent)
+            if self._beside[fragment].places:
+                self._advance(model, fragment, base, 1)
         self._first_carried()  # a reset of the moments will call what this compiles
         self._moment_likes = [
             jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)  # type: ignore[no-untyped-call]
@@ -262,7 +242,23 @@ class JaxTrainer:
         for leaf, array in zip(self._touched[fragment], compiled(*arguments), strict=True):
             local[leaf] = array
         model.local = tuple(local)
+        self._advance_seconds(model, fragment, base)
         model.base[fragment] = base
+
+    def _advance_seconds(self, model: _Model, fragment: int, base: Array) -> None:
+        """Advance the second moments beside a fragment by its first ones, new base against old.
+
+        The first base says nothing: what was before it is the learner's own initial value.
+        """
+        based, self._based[fragment] = self._based[fragment], self._steps
+        rows = self._beside[fragment]
+        if not rows.places or based is None or based == self._steps:
+            return
+        compiled, arguments = self._advance(model, fragment, base, self._steps - based)
+        state = list(model.optimizer_state)
+        for place, array in zip(rows.places, compiled(*arguments), strict=True):
+            state[place] = array
+        model.optimizer_state = tuple(state)
 
     def finite(self) -> bool:
         """Whether parameters, moments and state are finite; waits for the device."""
@@ -275,6 +271,7 @@ class JaxTrainer:
         model = self._ready()
         model.optimizer_state = self._fresh_moments(model.local)
         model.carried = self._first_carried()
+        self._based = [self._steps] * len(self._based)
 
     @property
     def moments_schema(self) -> str:
@@ -419,6 +416,20 @@ class JaxTrainer:
         key, function = ("shift", len(bases), name), partial(shift, name[0])
         return self._compile(key, function, arguments, donate=(0,), parts_to=to), arguments
 
+    def _advance(self, model: _Model, fragment: int, value: Array, steps: int) -> _Call:
+        rows = self._beside[fragment]
+        seconds = tuple(model.optimizer_state[place] for place in rows.places)
+        held, own = seconds[: len(seconds) // 2], seconds[len(seconds) // 2 :]
+        first = tuple(model.local[leaf] for leaf in rows.first)
+        state, old = model.optimizer_state, np.float32(inf)
+        ages = tuple(old if place is None else state[place] for place in rows.counts)
+        values = (value, model.base[fragment], ages, np.float32(steps))
+        arguments = (held, own, first, rows.starts, *values)
+        name = (self._shapes[fragment], rows.beside, tuple(str(x.dtype) for x in seconds))
+        to, function = tuple(x.sharding for x in seconds), partial(advance, *name[:2])
+        compiled = self._compile(("advance", name), function, arguments, donate=(0, 1), parts_to=to)
+        return compiled, arguments
+
     def _pieces(
         self, local: Leaves, fragment: int
     ) -> tuple[tuple[FragmentShape, object], tuple[Leaves, NDArray[np.int32]]]:
@@ -465,11 +476,6 @@ class JaxTrainer:
             prepared = self._place.prepared(function, arguments, batch, parts_to)
             compiled = self._program.compile(key, *prepared, donate)
         return compiled
-
-
-def _is_ready(array: Array) -> bool:
-    ready: bool = array.is_ready()  # type: ignore[attr-defined]  # untyped in JAX
-    return ready
 
 
 def _keeps_the_contract(trainer: JaxTrainer) -> Trainer:

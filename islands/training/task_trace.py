@@ -6,6 +6,7 @@ The message names the path of the output, and begins with the line of the user's
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 import jax
 import jax.numpy as jnp
@@ -108,6 +109,12 @@ def checked_optimizer(
             "optax.adamw(learning_rate)",
         )
     return optax.with_extra_args_support(given)
+
+
+def optax_promotion() -> AbstractContextManager[object]:
+    """Use JAX's standard promotion, which Optax relies on, even where a host set a strict one."""
+    promotion: AbstractContextManager[object] = jax.numpy_dtype_promotion("standard")
+    return promotion
 
 
 def check_batch(batch: PyTree, place: SourceLocation | None) -> None:

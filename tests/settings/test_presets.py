@@ -38,11 +38,13 @@ def test_without_a_word_a_run_has_the_settings_that_our_studies_chose() -> None:
         ((), 6, True, 0.0),
         (("--run.interval_steps", "1"), 1, True, 0.0),
         (("--run.interval_steps", "8"), 8, True, 0.0),
-        (("--run.interval_steps", "9"), 12, False, 0.5),
-        (("--run.interval_steps", "96", "--run.outer.momentum", "0.1"), 12, False, 0.1),
+        (("--run.interval_steps", "9"), 12, True, 0.5),
+        (("--run.interval_steps", "9", "--run.merge_moments", "false"), 12, False, 0.5),
+        (("--run.interval_steps", "96", "--run.outer.momentum", "0.1"), 12, True, 0.1),
+        (("--run.interval_steps", "96", "--run.precision", "int8"), 12, False, 0.5),
         (("--run.precision", "fp4"), 6, False, 0.0),
         (("--run.precision", "fp4", "--run.merge_moments", "true"), 6, True, 0.0),
-        (("--run.interval_steps", "24", "--run.fragments", "2"), 2, False, 0.5),
+        (("--run.interval_steps", "24", "--run.fragments", "2"), 2, True, 0.5),
     ],
 )
 def test_what_is_best_beside_an_interval_comes_with_it(

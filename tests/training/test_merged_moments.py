@@ -29,10 +29,24 @@ class ByAdam(Regression):
         return optax.chain(optax.clip_by_global_norm(10.0), optax.adam(learning_rate))
 
 
-def made(*, merges_moments: bool = True, learner_seed: int = 0, fragments: int = 2) -> JaxTrainer:
-    """A trainer that has been set up."""
+@dataclass(frozen=True)
+class BySquares(Regression):
+    """RMSProp has averages of squares, and no first moments that could tell them."""
+
+    def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
+        return optax.rmsprop(learning_rate)
+
+
+def made(
+    task: Regression | None = None,
+    *,
+    merges_moments: bool = True,
+    learner_seed: int = 0,
+    fragments: int = 2,
+) -> JaxTrainer:
+    """A trainer that has been set up, of `ByAdam` unless told."""
     trainer = JaxTrainer(
-        ByAdam(),
+        task or ByAdam(),
         fragments,
         min_piece_bytes=4,
         learner_seed=learner_seed,
@@ -55,11 +69,14 @@ def values(trainer: JaxTrainer) -> list[np.ndarray]:
 
 
 def test_the_arrays_of_the_optimizers_state_are_leaves_and_its_counts_are_not() -> None:
-    """They are merged by average and take no outer step, as a task's own state."""
+    """They are merged by average and take no outer step, as a task's own state.
+
+    The second moment is told by how the first one changes, and is not merged.
+    """
     leaves = {leaf.path: leaf for leaf in made().layout.leaves}
     moments = [path for path in leaves if path.startswith(MOMENTS_PREFIX)]
-    assert len(leaves) == 3
-    assert [path.split("/", 2)[2] for path in moments] == ["mu/weight", "nu/weight"]
+    assert len(leaves) == 2
+    assert [path.split("/", 2)[2] for path in moments] == ["mu/weight"]
     assert all(leaves[path].role is Role.STATE for path in moments)
 
 
@@ -72,7 +89,7 @@ def test_moments_lie_in_the_fragments_of_their_parameters() -> None:
         for piece in fragment.pieces:
             rows.setdefault(piece.path, []).append((piece.row_start, piece.row_stop))
         parameter, *moments = (rows[path] for path in sorted(rows, reverse=True))
-        assert moments == [parameter, parameter]
+        assert moments == [parameter]
 
 
 def test_a_step_is_the_same_as_where_moments_stay() -> None:
@@ -84,6 +101,9 @@ def test_a_step_is_the_same_as_where_moments_stay() -> None:
 def test_who_adopts_the_average_steps_on_as_the_others_do(*, merges_moments: bool) -> None:
     """Two learners with one value take the same step on one batch, if their moments are one too."""
     one, other = (made(merges_moments=merges_moments, learner_seed=seed) for seed in (1, 2))
+    for trainer in (one, other):
+        for index, value in enumerate(values(trainer)):
+            trainer.adopt(index, value)
     train(one, 4, shard=1)
     train(other, 4, shard=2)
     for index, pair in enumerate(zip(values(one), values(other), strict=True)):
@@ -99,7 +119,7 @@ def test_who_adopts_the_average_steps_on_as_the_others_do(*, merges_moments: boo
 @pytest.mark.parametrize("level", [0.0, 1.0])
 def test_moments_move_no_further_than_to_the_value_where_work_is_carried_on(level: float) -> None:
     """A second moment to which a difference is added could become negative."""
-    trainer = made()
+    trainer = made(BySquares())
     bases = values(trainer)
     train(trainer, 1)
     sent = [base - local for base, local in zip(bases, values(trainer), strict=True)]
@@ -138,13 +158,13 @@ def test_a_file_of_parameters_has_no_moments_and_a_run_begins_without_them(tmp_p
     np.testing.assert_array_equal(weight, trainer.layout.assemble(values(trainer))["weight"])
     begun = trainer.layout.assemble(read_values(file, trainer.layout))
     np.testing.assert_array_equal(begun.pop("weight"), weight)
-    assert len(begun) == 2
+    assert len(begun) == 1
     assert not any(array.any() for array in begun.values())
 
 
 def test_a_square_that_was_rounded_below_zero_counts_as_zero() -> None:
     """The average of decayed squares may miss 0 by an ulp, and Adam takes its root."""
-    trainer = made()
+    trainer = made(BySquares())
     train(trainer, 2)
     for index, fragment in enumerate(trainer.layout.fragments):
         value = trainer.value(index).copy()
@@ -164,7 +184,7 @@ def test_moments_are_merged_against_the_present_value_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "left"), [("int8", 0.1), ("fp4", 0.1), ("two_bit", 0.1), ("top_k", 0.2)]
+    ("precision", "left"), [("int8", 0.1), ("fp4", 0.1), ("two_bit", 0.1), ("top_k", 0.25)]
 )
 def test_a_run_with_coarse_contributions_keeps_its_moments_exact(
     precision: str, left: float
