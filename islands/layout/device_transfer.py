@@ -227,7 +227,8 @@ def advance(
         shape: shape of the fragment.
         beside: the rows that lie beside the fragment's pieces.
         held: what was computed so far. It is donated.
-        own: arrays of the same shapes that take it over, but for the least. They are donated.
+        own: arrays of the same shapes that take it over after any steps, and are never below the
+            least. They are donated.
         leaves: the leaves that they lie beside, as they are now.
         starts: first row of each of the rows.
         value: this device's share of the published value.
@@ -250,7 +251,8 @@ def advance(
         parts.append(each.rule.advanced(known, before[there], after[there], age, steps))
         least.append(each.rule.least(local[end - each.piece.size : end], age))
     new = jnp.concatenate(parts)
-    taken = jnp.maximum(new, jnp.concatenate(least))
+    taken = jnp.where(steps > 0, new, _flat(alone, own, starts))
+    taken = jnp.maximum(taken, jnp.concatenate(least))
     return (*_written(alone, held, starts, new), *_written(alone, own, starts, taken))
 
 

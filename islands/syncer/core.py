@@ -12,14 +12,14 @@ from enum import StrEnum
 
 from islands.actors.supervisor_view import SupervisorView
 from islands.errors import InvariantError
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, Version
+from islands.identities import TRAINING, FragmentIndex, Incarnation, LearnerName, Phase, Version
 from islands.messages.training import FragmentUpdate, LeaseGranted, Merged
 from islands.settings.interval import interval_steps_at
 from islands.settings.run import OVERLAP_LEAST, Automatic, LearnerWaits, RunSettings
 from islands.syncer.actions import Action, Send, SendValue, WriteJournal
 from islands.syncer.admission import NormGauge
 from islands.syncer.divergence import Divergences
-from islands.syncer.eligibility import ineligible_because, may_set_pace
+from islands.syncer.eligibility import ineligible_because, unready_because
 from islands.syncer.fence import Fence
 from islands.syncer.grace import Durations, GraceWatch, overlap_needed
 from islands.syncer.increments import Increments, increments_since
@@ -313,8 +313,8 @@ class Core:
             name, _ = self.changed.popitem()
             learner = self.learners.get(name)
             self.learner_index.take_in(name, learner)
-            if learner is not None and may_set_pace(learner):
-                self.pace.enter(name)
+            if learner is not None and unready_because(learner) is None:
+                self.pace.enter(name, trains=learner.phase in TRAINING)
             else:
                 self.pace.leave(name)
             if learner is not None and self._ends_barren(name):

@@ -20,7 +20,7 @@ Source: SPEC §3.2.
 
 from collections.abc import Collection
 
-from islands.identities import TRAINING, Phase, Role, Status, Version
+from islands.identities import Phase, Role, Status, Version
 from islands.syncer.roster import LearnerRecord
 
 UNANSWERED_MAX = 2
@@ -47,15 +47,6 @@ def unready_because(learner: LearnerRecord) -> str | None:
     if learner.exchange.left_out_until_s is not None:
         return SILENT
     return None
-
-
-def may_set_pace(learner: LearnerRecord) -> bool:
-    """Return whether a learner may set the pace of rounds: it is ready, and it trains.
-
-    One without tokens or data is still asked for what it did. But its credit stands still: set by
-    it, rounds would end while others train on.
-    """
-    return unready_because(learner) is None and learner.phase in TRAINING
 
 
 def ineligible_because(

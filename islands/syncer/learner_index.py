@@ -2,7 +2,7 @@
 
 `LearnerIndex` owns the sorted names of all known peers, which of them are learners, which of those
 read data, which share the budget, and the best donor of inner moments (`state_donors.py`).
-`pace.py` keeps which may set the pace, with their ranks. A rule that changes a learner calls
+`pace.py` keeps which are ready, with their ranks. A rule that changes a learner calls
 `Core.touch`, and the index takes the learner in before it is next read. `tests/syncer/recount.py`
 compares all of it with a count from scratch, after every event of the syncer's tests and of random
 histories.

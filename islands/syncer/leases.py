@@ -148,6 +148,7 @@ class LeaseBook:
         batch_tokens: int,
         members: int,
         chunk_steps: int,
+        reading: int | None = None,
         proven: bool = True,
     ) -> bool:
         """Give a learner what it will need next.
@@ -157,8 +158,10 @@ class LeaseBook:
             batch_tokens: tokens of one of its steps.
             members: learners among whom the rest of the budget is to be shared.
             chunk_steps: size of an ordinary grant to it (`grant_steps`).
+            reading: how many of them read already; None: all of them.
             proven: whether its batch has been seen; if its batch is only claimed, it gets no more
-                of the rest than its share, however large it says that one batch is.
+                of the rest than its share among those that read, however large it says that one
+                batch is.
 
         Returns:
             Whether anything changed, so that a grant must be journalled and sent.
@@ -171,7 +174,7 @@ class LeaseBook:
         remaining = self.remaining_tokens
         if remaining is not None:
             fair = remaining // (2 * max(1, members))
-            least = batch_tokens if proven else remaining // max(1, members)
+            least = batch_tokens if proven else remaining // max(1, reading or members)
             amount = min(chunk, max(fair, min(least, batch_tokens)), remaining)
         amount = min(amount, QUOTA_TOKENS_MAX - holder.quota_tokens)
         amount -= amount % batch_tokens

@@ -2,7 +2,8 @@
 
 Each learner has a credit in steps. Reported steps add to it; opening a round takes H/P from
 everybody. A round may open when the pace-setting learner (the upper median, the fastest or the
-slowest of those that are ready and train) has a credit of at least H/P.
+slowest of the ready ones) has a credit of at least H/P. Those that are ready and do not train, for
+want of tokens or data, set the pace only while nobody trains: their credits stand still.
 
 Credits are bounded on both sides. The upper bound keeps a learner that ran ahead while nobody
 could open a round (a slow network, a restart) from paying for a burst afterwards; the lower bound
@@ -24,17 +25,17 @@ CREDIT_FLOOR_STEPS = -1.0
 ROUNDING_STEPS = 1e-6
 """By how much sums of H/P may be off, which a round need not wait for."""
 
-Rank = tuple[float, LearnerName]
-"""Ranks sort the largest credit first, and equal credits by name."""
+Rank = tuple[bool, float, LearnerName]
+"""Ranks sort who trains first, then the largest credit, and equal credits by name."""
 
 
 @dataclass(slots=True)
 class Pace:
-    """Credits of all learners, in steps, and the ranking of those that may set the pace.
+    """Credits of all learners, in steps, and the ranking of those that are ready.
 
     The ranking is kept, so that a report costs the same among few learners and among many:
-    `ranked` holds the rank of each, `ranking` the same ranks in their order. Learners that wait for
-    merges count every step: they never run further ahead than `ahead_steps`.
+    `ranked` holds each ready learner's rank, `ranking` the same ranks in their order. Learners that
+    wait for merges count every step: they never run further ahead than `ahead_steps`.
     """
 
     by: PaceBy
@@ -61,31 +62,33 @@ class Pace:
         self.credits.pop(name, None)
         self._rerank(name)
 
-    def enter(self, name: LearnerName) -> None:
-        """Rank a learner, so that it may set the pace (`eligibility.may_set_pace`)."""
-        if name not in self.ranked:
-            rank = self._rank(name)
+    def enter(self, name: LearnerName, *, trains: bool = True) -> None:
+        """Rank a learner that is ready, behind all others if it does not train."""
+        rank = (not trains, -self.credits.get(name, 0.0), name)
+        if self.ranked.get(name) != rank:
+            self.leave(name)
             self.ranked[name] = rank
             insort(self.ranking, rank)
 
     def leave(self, name: LearnerName) -> None:
-        """Remove a learner from the ranking, so that it does not set the pace."""
+        """Remove a learner that is not ready any more, or not known, from the ranking."""
         rank = self.ranked.pop(name, None)
         if rank is not None:
             del self.ranking[bisect_left(self.ranking, rank)]
 
     def setter(self) -> LearnerName | None:
-        """Return the learner that sets the pace among those ranked; None if none is."""
+        """Return the learner that sets the pace among the ready ones; None if none is ready."""
         if not self.ranking:
             return None
+        count = bisect_left(self.ranking, (True,)) or len(self.ranking)  # who trains, or all
         match self.by:
             case PaceBy.FASTEST:
                 place = 0
             case PaceBy.SLOWEST:
-                place = -1
+                place = count - 1
             case PaceBy.MEDIAN:
-                place = (len(self.ranking) - 1) // 2
-        return self.ranking[place][1]
+                place = (count - 1) // 2
+        return self.ranking[place][2]
 
     def ready(self) -> bool:
         """Return whether the pace-setting learner has stepped enough for one more round."""
@@ -104,13 +107,12 @@ class Pace:
             paid = self.credits[name] - self.round_interval_steps
             self.credits[name] = max(CREDIT_FLOOR_STEPS, paid)
         self.round_interval_steps = next_interval_steps
-        self.ranked = {name: self._rank(name) for name in self.ranked}
+        self.ranked = {
+            name: (resting, -self.credits.get(name, 0.0), name)
+            for name, (resting, _, _) in self.ranked.items()
+        }
         self.ranking = sorted(self.ranked.values())
-
-    def _rank(self, name: LearnerName) -> Rank:
-        return -self.credits.get(name, 0.0), name
 
     def _rerank(self, name: LearnerName) -> None:
         if name in self.ranked:
-            self.leave(name)
-            self.enter(name)
+            self.enter(name, trains=not self.ranked[name][0])

@@ -84,7 +84,7 @@ class LearnerRecord:
 
     @property
     def shares(self) -> bool:
-        """Whether a part of the budget is left for it: it reads, or will once it has begun."""
+        """Whether a part of the budget is left for it: it has not ended, and reads, or will."""
         return self.role is Role.LEARNER and not self.quarantined and not self.status.ended
 
     @property

@@ -337,6 +337,7 @@ class SyncerState:
             name,
             batch_tokens=batch,
             members=len(core.learner_index.sharers),
+            reading=len(core.learner_index.readers),
             chunk_steps=grant_steps(leases.chunk_steps, progress.step_time_s),
             proven=progress.steps > 0 or not core.any_learner("proven", _has_read),
         )

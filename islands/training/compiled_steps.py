@@ -92,9 +92,8 @@ class CompiledSteps:
         flat, self._moments_treedef = jax.tree_util.tree_flatten_with_path(
             jax.eval_shape(self._first_moments, shapes[0]) if merges_moments else ()
         )
-        held = {path_of(keys): leaf for keys, leaf in flat}
-        told = self._told_seconds(shapes[0], held)
-        self._merged = [_is_moment(leaf) and path not in told for path, leaf in held.items()]
+        told = self._told_seconds(shapes[0], {path_of(keys): leaf for keys, leaf in flat})
+        self._merged = [_is_moment(leaf) and path_of(keys) not in told for keys, leaf in flat]
         self._squares = [
             not SQUARES.isdisjoint(path_of(keys).split("/"))
             for (keys, _), merged in zip(flat, self._merged, strict=True)
@@ -111,7 +110,7 @@ class CompiledSteps:
                 leaves.append(Leaf(path, shape, str(x.dtype), LeafRole.STATE, stack))
                 if own:
                     beside[path] = own.path
-        self.seconds = self._numbered(told, list(held))
+        self.seconds = self._numbered(told, [path_of(keys) for keys, _ in flat])
         labels = {"task": type(task).__name__, **task.labels()}
         self.layout: Layout = plan(
             leaves,
@@ -236,7 +235,8 @@ class CompiledSteps:
         if not any(self._merged):
             return whole
         stay = self._split_moments(whole)[1]
-        return (*stay, *(jnp.zeros_like(stay[each.own]) for each in self.seconds))
+        shapes = (stay[each.own].shape for each in self.seconds)
+        return (*stay, *(jnp.zeros(shape, jnp.float32) for shape in shapes))
 
     def _told_seconds(
         self, params: PyTree, moments: Mapping[str, jax.ShapeDtypeStruct]

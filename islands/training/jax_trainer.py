@@ -88,6 +88,7 @@ class JaxTrainer:
         precision: Precision on the wire, so that `setup` compiles the snapshots needed later.
         adoption: How values will be adopted, so that `setup` compiles it.
         merges_moments: Whether the optimizer's moments are merged like parameters.
+        interval_steps: H, or its first value; see `second_moments.py`.
         min_piece_bytes: Least size of a fragment's largest piece.
 
     Raises:
@@ -95,7 +96,7 @@ class JaxTrainer:
         SettingsError: `model_parallel` does not divide the number of devices.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is a choice of its own
         self,
         task: Task[PyTree],
         fragments: int = 24,
@@ -109,6 +110,7 @@ class JaxTrainer:
         precision: SnapshotPrecision = "float32",
         adoption: Adoption = Adoption.OVERWRITE,
         merges_moments: bool = False,
+        interval_steps: int = 1,
         min_piece_bytes: int = MIN_PIECE_BYTES,
     ) -> None:
         self._task = task
@@ -127,6 +129,7 @@ class JaxTrainer:
             rows_beside(self._program.seconds, self.layout, each, self._place.split)
             for each in self.layout.fragments
         ]
+        self._interval_steps = interval_steps
         self._based: list[int | None] = [None] * len(self.layout.fragments)
         self._seed = seed
         self._learner_seed = learner_seed
@@ -248,17 +251,26 @@ class JaxTrainer:
     def _advance_seconds(self, model: _Model, fragment: int, base: Array) -> None:
         """Advance the second moments beside a fragment by its first ones, new base against old.
 
-        The first base says nothing: what was before it is the learner's own initial value.
+        The first base says nothing: what was before it is the learner's own initial value. One that
+        is slower than the others, or stood still, takes what they did in an interval for its own.
         """
         based, self._based[fragment] = self._based[fragment], self._steps
+        stepped = based is not None and based < self._steps
+        steps = max(self._interval_steps, self._steps - (based or 0)) if stepped else 0
         rows = self._beside[fragment]
-        if not rows.places or based is None or based == self._steps:
+        if not rows.places:
             return
-        compiled, arguments = self._advance(model, fragment, base, self._steps - based)
+        compiled, arguments = self._advance(model, fragment, base, steps)
         state = list(model.optimizer_state)
         for place, array in zip(rows.places, compiled(*arguments), strict=True):
             state[place] = array
         model.optimizer_state = tuple(state)
+
+    def _fit_seconds(self, model: _Model) -> None:
+        """Begin to count anew, with second moments that are fit for the first ones of the base."""
+        self._based = [None] * len(self._based)
+        for fragment, base in enumerate(model.base):
+            self._advance_seconds(model, fragment, base)
 
     def finite(self) -> bool:
         """Whether parameters, moments and state are finite; waits for the device."""
@@ -271,7 +283,7 @@ class JaxTrainer:
         model = self._ready()
         model.optimizer_state = self._fresh_moments(model.local)
         model.carried = self._first_carried()
-        self._based = [self._steps] * len(self._based)
+        self._fit_seconds(model)
 
     @property
     def moments_schema(self) -> str:
@@ -309,6 +321,7 @@ class JaxTrainer:
                 new = jax.random.wrap_key_data(new, impl=jax.random.key_impl(old))
             arrays.append(jax.device_put(new, old.sharding))
         model.optimizer_state, model.carried = jax.tree.unflatten(tree, arrays)
+        self._fit_seconds(model)
 
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
         """Return the task's figures of merit for a whole model; this needs no `setup`."""
@@ -425,7 +438,8 @@ class JaxTrainer:
         ages = tuple(old if place is None else state[place] for place in rows.counts)
         values = (value, model.base[fragment], ages, np.float32(steps))
         arguments = (held, own, first, rows.starts, *values)
-        name = (self._shapes[fragment], rows.beside, tuple(str(x.dtype) for x in seconds))
+        dtypes = tuple(str(x.dtype) for x in (*seconds, *first, *ages))
+        name = (self._shapes[fragment], rows.beside, dtypes)
         to, function = tuple(x.sharding for x in seconds), partial(advance, *name[:2])
         compiled = self._compile(("advance", name), function, arguments, donate=(0, 1), parts_to=to)
         return compiled, arguments

@@ -13,8 +13,11 @@ and where the noise of one step says nothing of the next one's, with a variance 
 so a gradient's square is told by m'² + (1 − κ)/(2 (1 − b₁ʰ) κ) · (m' − m)². The second moment takes
 a share of 1 − b₂ʰ of it at each merge. Between two merges every learner adds its own squares. What
 it added since its last contribution is forgotten with the merge, while its first moment holds those
-gradients; so it steps with no less than the square of its first moment, which no average of squares
-can be below.
+gradients; and a learner with fresh moments takes over a first one that is old. So it steps with no
+less than what a lasting gradient of that mean would have left, and no step is longer than its rate.
+
+The variances suppose that all learners began the interval with one first moment, and took h steps.
+A learner that is slower than the others, or stood still, counts an interval's steps at least.
 
 No source: the rule is ours. `docs/quality.md` tells what it is worth.
 """
@@ -38,8 +41,9 @@ from islands.training.task_trace import optax_promotion
 FIRST, SECOND, COUNT = "mu", "nu", "count"
 """Names of Optax for the running averages of gradients and of their squares, and their steps."""
 
-PROBE = 1e-3
-"""The gradient that is put into an optimizer once: too small to be clipped."""
+PROBES = (-1e-3, -2e-3)
+"""The gradients that are put into an optimizer: too small to be clipped, with a sign, and unequal,
+for an average of squares grows with their square."""
 
 UNEVEN_MOST = 1e-2
 """By how much the decays of one array's elements may differ, as numbers of few bits are rounded."""
@@ -58,6 +62,12 @@ class Decays:
     first: float
     second: float
     scale: float
+
+    def agrees(self, other: "Decays") -> bool:
+        """Whether these are the same, but for rounding."""
+        mine = (self.first, self.second, self.scale)
+        theirs = (other.first, other.second, other.scale)
+        return bool(np.allclose(mine, theirs, rtol=UNEVEN_MOST))
 
     @property
     def unit(self) -> float:
@@ -81,19 +91,23 @@ class Decays:
             age: steps from the start of the averages, at 0, to m'; as Adam does, both are taken
                 for what they would be had they begun with it. Before h steps there was no m yet,
                 nor does a change from it tell anything.
-            steps: h, at least 1.
+            steps: h. After none, v stays as it is.
         """
-        left, before_age = self.first**steps, jnp.maximum(age - steps, 0)
+        age = jnp.maximum(age, 1)
+        since = jnp.clip(steps, 1, age)
+        left, before_age = self.first**since, age - since
         begun = after / (1 - self.first**age)
         change = begun - before / jnp.where(before_age > 0, 1 - self.first**before_age, 1)
         spread = (1 - self.first) / (1 + self.first)
         noise = (1 - spread) / (2 * (1 - left) * spread) * jnp.square(change)
         square = jnp.square(begun) + jnp.where(before_age > 0, noise, 0)
-        kept = self.second**steps
-        return kept * second + (1 - kept) * self.unit * square
+        kept = self.second**since
+        advanced = kept * second + (1 - kept) * self.unit * square
+        return jnp.where(steps > 0, advanced, second)
 
     def least(self, first: Float[Array, " n"], age: Float[Array, ""]) -> Float[Array, " n"]:
         """Return the least that the second moment beside a first one of this age may be."""
+        age = jnp.maximum(age, 1)
         begun = (1 - self.second**age) / jnp.square(1 - self.first**age)
         return self.unit * begun * jnp.square(first)
 
@@ -103,8 +117,8 @@ def decays_of(
 ) -> Mapping[str, Decays]:
     """Measure the decays of an optimizer's second moments that lie beside first moments.
 
-    It steps twice, on arrays of at most two rows and columns: once with a small gradient, once with
-    none. An optimizer that does not take such arrays, or averages otherwise, has no such moments.
+    It steps twice, on arrays of at most two rows and columns: with a small gradient, then with
+    none. An optimizer that does not take such arrays, or averages otherwise, has none of them.
 
     Args:
         make: makes the optimizer.
@@ -113,36 +127,17 @@ def decays_of(
     Returns:
         By the path of the second moment in the optimizer's state.
     """
-    small = jax.tree.map(lambda x: jnp.ones([min(n, 2) for n in x.shape], x.dtype), params)
+    small = jax.tree.map(lambda x: jnp.zeros([min(n, 2) for n in x.shape], jnp.float32), params)
     try:
         with optax_promotion():
-            states = _probed(make(), small)
+            probes = [_probed(make(), small, size) for size in PROBES]
     except Exception:  # noqa: BLE001  a user's own optimizer may raise anything
         return {}
-    once, twice = (
-        {
-            path_of(keys): np.asarray(x, np.float64)
-            for keys, x in jax.tree_util.tree_leaves_with_path(state)
-            if jnp.issubdtype(x.dtype, jnp.floating)
-        }
-        for state in states
-    )
     found: dict[str, Decays] = {}
-    for path in once:
-        partner = first_of(path)
-        if partner not in once or once[partner].shape != once[path].shape:
-            continue
-        with np.errstate(all="ignore"):
-            told = [
-                _even(twice[partner] / once[partner]),
-                _even(twice[path] / once[path]),
-                _even(once[path] / once[partner] ** 2),
-            ]
-        if None in told:
-            continue
-        decays = Decays(*(one for one in told if one is not None))
-        if 0 <= decays.first < 1 and 0 < decays.second < 1 and decays.scale > 0:
-            found[path] = decays
+    for path in probes[0][0]:
+        both = [_decays(path, *states) for states in probes]
+        if both[0] is not None and both[1] is not None and both[0].agrees(both[1]):
+            found[path] = both[0]
     return found
 
 
@@ -151,7 +146,8 @@ def first_of(path: str) -> str | None:
     parts = path.split("/")
     if SECOND not in parts:
         return None
-    return "/".join(FIRST if part == SECOND else part for part in parts)
+    place = parts.index(SECOND)
+    return "/".join((*parts[:place], FIRST, *parts[place + 1 :]))
 
 
 def count_of(path: str) -> str:
@@ -159,17 +155,44 @@ def count_of(path: str) -> str:
     return "/".join((*path.split("/")[: path.split("/").index(SECOND)], COUNT))
 
 
-def _probed(optimizer: optax.GradientTransformationExtraArgs, params: PyTree) -> Sequence[PyTree]:
-    """Return an optimizer's state after a step with a small gradient, and after one without."""
+def _probed(
+    optimizer: optax.GradientTransformationExtraArgs, params: PyTree, size: float
+) -> Sequence[Mapping[str, NDArray[np.float64]]]:
+    """Return an optimizer's averages after a step with a gradient, and after one without."""
     state, states = optimizer.init(params), []
-    for size in (PROBE, 0.0):
-        slopes = jax.tree.map(lambda x, size=size: jnp.full_like(x, size), params)
+    for gradient in (size, 0.0):
+        slopes = jax.tree.map(lambda x, gradient=gradient: jnp.full_like(x, gradient), params)
         _, state = optimizer.update(slopes, state, params, value=jnp.float32(0), grad=slopes)
-        states.append(state)
+        states.append(
+            {
+                path_of(keys): np.asarray(x, np.float64)
+                for keys, x in jax.tree_util.tree_leaves_with_path(state)
+                if jnp.issubdtype(x.dtype, jnp.floating)
+            }
+        )
     return states
 
 
-def _even(ratios: np.ndarray) -> float | None:
+def _decays(
+    path: str,
+    once: Mapping[str, NDArray[np.float64]],
+    twice: Mapping[str, NDArray[np.float64]],
+) -> Decays | None:
+    """Return how the second moment at a path is averaged; None if nothing there is one."""
+    partner = first_of(path)
+    if partner is None or partner not in once or once[partner].shape != once[path].shape:
+        return None
+    with np.errstate(all="ignore"):
+        first = _even(twice[partner] / once[partner])
+        second = _even(twice[path] / once[path])
+        scale = _even(once[path] / once[partner] ** 2)
+    if first is None or second is None or scale is None:
+        return None
+    sound = 0 <= first < 1 and 0 < second < 1 and scale > 0
+    return Decays(first, second, scale) if sound else None
+
+
+def _even(ratios: NDArray[np.float64]) -> float | None:
     """Return the ratio of all elements; None if they have no common one."""
     if not ratios.size or not np.isfinite(ratios).all():
         return None

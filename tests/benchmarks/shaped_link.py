@@ -141,8 +141,8 @@ def report(folder: Path, thirds: list[Third]) -> None:
         )
     for entry in logged(folder, "adapted", actor=NEAR):
         at_s = float(str(entry["at_s"]))
-        third = max((t for t in thirds if t.from_s <= at_s), key=lambda t: t.from_s, default=None)
-        since = "before" if third is None else f"{at_s - third.from_s:.2f} s into {third.name}"
+        begun = [third for third in thirds if third.from_s <= at_s]
+        since = f"{at_s - begun[-1].from_s:.2f} s into {begun[-1].name}" if begun else "before"
         print(f"  {since}: {entry['precision']}, every {entry['every']}: {entry['reason']}")
     print(flush=True)
 

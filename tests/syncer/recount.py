@@ -4,10 +4,10 @@
 that the rule left nothing out of date.
 """
 
-from islands.identities import Role
+from islands.identities import TRAINING, Role
 from islands.syncer.closing import tokens_used_up
 from islands.syncer.core import Core
-from islands.syncer.eligibility import may_set_pace
+from islands.syncer.eligibility import unready_because
 from islands.syncer.learner_index import best_donor
 
 
@@ -26,8 +26,10 @@ def recount(core: Core) -> None:
     assert index.asking == {n for n in names if learners[n].asking}
     if index.donor_known:
         assert index.donor == best_donor(learners)
-    training = [n for n in names if may_set_pace(learners[n])]
-    ranks = {n: (-core.pace.credits.get(n, 0.0), n) for n in training}
+    ready = [name for name in names if unready_because(learners[name]) is None]
+    ranks = {
+        n: (learners[n].phase not in TRAINING, -core.pace.credits.get(n, 0.0), n) for n in ready
+    }
     assert core.pace.ranked == ranks
     assert core.pace.ranking == sorted(ranks.values())
     leases = core.durable.leases

@@ -326,6 +326,15 @@ def test_who_has_no_tokens_left_is_asked_but_does_not_set_the_pace() -> None:
     assert [pull.ticket.name for pull in bench.pulls()] == ["ana", "ben", "cho"]
 
 
+def test_where_nobody_has_data_left_what_was_done_is_still_asked_for() -> None:
+    """The steps with which an interval is full are reported together with the want of data."""
+    bench = seeded("ana", "ben", settings=ALL)
+    for name in ("ana", "ben"):
+        bench.learners[name].phase = Phase.STARVED
+        bench.step(name, 2)
+    assert [pull.ticket.name for pull in bench.pulls()] == ["ana", "ben"]
+
+
 def test_a_pull_is_repeated_while_it_is_unanswered() -> None:
     """Pulls may be lost; they are repeated with the same ticket, and not too often."""
     bench = seeded("ana", settings=ALL)
