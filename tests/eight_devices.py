@@ -247,7 +247,7 @@ def test_second_moments_advance_on_a_mesh_as_on_one_device(
     found = []
     for each in (trainer, single):
         assert each._model is not None  # noqa: SLF001  (the state is no part of the interface)
-        seconds, state = each._program.seconds, each._model.optimizer_state  # noqa: SLF001
+        seconds, state = each._program.second_moments, each._model.optimizer_state  # noqa: SLF001
         places = [place for one in seconds for place in (one.held, one.own)]
         found.append([np.asarray(state[place], np.float32) for place in places])
     assert any(array.any() for array in found[0])

@@ -21,8 +21,8 @@ asked for, as our studies found for 2, 4 and 8 learners alike (`docs/quality.md`
 | up to 8 | H | as it is |
 | more | 12 | η = 0.8, Nesterov's μ = 0.5 |
 
-Moments of the inner optimizer are merged, unless contributions are coarse: moments never are. H is
-6 unless it is given. An exchange takes up to a step until it is answered and up to another
+Moments of the inner optimizer are merged, unless contributions are coarse, which moments never may
+be. H is 6 unless it is given. An exchange takes up to a step until it is answered and up to another
 until it is adopted, and who has not adopted is not asked again; so on busy hosts, where steps vary,
 an interval of 3 steps leaves half of the learners out of each merge, and trains worse.
 """

@@ -6,8 +6,8 @@ function says what it donates.
 
 Parameters and state are handled as flat tuples of leaves. The *local* leaves are those of the
 layout: trainable parameters, then the leaves of the state that are merged, then, where moments are
-merged, those of the optimizer's state, but for second moments that are told by how the first ones
-change (`second_moments.py`). The *frozen* leaves are parameters that are not trained. The
+merged, those of the optimizer's state, but for second moments that are estimated from how the first
+ones change (`second_moments.py`). The *frozen* leaves are parameters that are not trained. The
 *carried* leaves are those of the state that are not merged. An optimizer that needs a tree gets the
 task's own, with `None` in the place of frozen leaves.
 """
@@ -28,7 +28,7 @@ from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, Layout, Leaf
 from islands.layout.leaves import Role as LeafRole
 from islands.layout.patterns import Pattern
 from islands.training.moment_pieces import MomentPlan, plan_moments, words_of
-from islands.training.second_moments import Decays, Second, count_of, decays_of, first_of
+from islands.training.second_moments import Decays, SecondMoment, count_of, decays_of, first_of
 from islands.training.task import Task, TaskState, path_of
 from islands.training.task_trace import (
     checked_loss,
@@ -51,7 +51,8 @@ class CompiledSteps:
         count: Number of fragments asked for.
         pattern: How leaves are spread over fragments.
         min_piece_bytes: Least size of a fragment's largest piece.
-        merges_moments: Whether the arrays of the optimizer's state are merged like parameters.
+        merges_moments: Whether the arrays of the optimizer's state are merged like parameters, but
+            for second moments that first ones tell.
 
     Raises:
         TaskError: The task's parameters cannot be trained; the sentence says which and why.
@@ -92,8 +93,8 @@ class CompiledSteps:
         flat, self._moments_treedef = jax.tree_util.tree_flatten_with_path(
             jax.eval_shape(self._first_moments, shapes[0]) if merges_moments else ()
         )
-        told = self._told_seconds(shapes[0], {path_of(keys): leaf for keys, leaf in flat})
-        self._merged = [_is_moment(leaf) and path_of(keys) not in told for keys, leaf in flat]
+        estimated = self._estimated(shapes[0], {path_of(keys): leaf for keys, leaf in flat})
+        self._merged = [_is_moment(leaf) and path_of(keys) not in estimated for keys, leaf in flat]
         self._squares = [
             not SQUARES.isdisjoint(path_of(keys).split("/"))
             for (keys, _), merged in zip(flat, self._merged, strict=True)
@@ -110,7 +111,7 @@ class CompiledSteps:
                 leaves.append(Leaf(path, shape, str(x.dtype), LeafRole.STATE, stack))
                 if own:
                     beside[path] = own.path
-        self.seconds = self._numbered(told, [path_of(keys) for keys, _ in flat])
+        self.second_moments = self._numbered(estimated, [path_of(keys) for keys, _ in flat])
         labels = {"task": type(task).__name__, **task.labels()}
         self.layout: Layout = plan(
             leaves,
@@ -228,20 +229,20 @@ class CompiledSteps:
     def optimizer_state(self, local: Leaves) -> PyTree:
         """Make a fresh state of the inner optimizer, but for what is merged. Nothing is donated.
 
-        Behind its leaves follow, for each of `seconds`, a second moment without what the learner
-        itself added since the last merge.
+        Behind its leaves follow, for each of `second_moments`, one without what the learner itself
+        added since the last merge.
         """
         whole = self._whole_moments(local[: self._trained])
         if not any(self._merged):
             return whole
         stay = self._split_moments(whole)[1]
-        shapes = (stay[each.own].shape for each in self.seconds)
+        shapes = (stay[each.own].shape for each in self.second_moments)
         return (*stay, *(jnp.zeros(shape, jnp.float32) for shape in shapes))
 
-    def _told_seconds(
+    def _estimated(
         self, params: PyTree, moments: Mapping[str, jax.ShapeDtypeStruct]
     ) -> Mapping[str, Decays]:
-        """Return the second moments of these moments that first ones tell, by their paths."""
+        """Return the decays of those second moments that first ones tell, by their paths."""
         shapes = {path: leaf.shape for path, leaf in moments.items() if _is_moment(leaf)}
         if not shapes:
             return {}
@@ -254,20 +255,22 @@ class CompiledSteps:
             if path in shapes and shapes.get(first_of(path) or "") == shapes[path]
         }
 
-    def _numbered(self, told: Mapping[str, Decays], paths: Sequence[str]) -> tuple[Second, ...]:
+    def _numbered(
+        self, estimated: Mapping[str, Decays], paths: Sequence[str]
+    ) -> tuple[SecondMoment, ...]:
         """Return where the second moments of an optimizer's state with these paths are found."""
         merges = dict(zip(paths, self._merged, strict=True))
         local = [path for path in paths if merges[path]]
         stay = [path for path in paths if not merges[path]]
         return tuple(
-            Second(
+            SecondMoment(
                 first=self._kept + local.index(first_of(path) or ""),
                 own=stay.index(path),
                 held=len(stay) + number,
                 count=stay.index(count_of(path)) if count_of(path) in stay else None,
                 decays=decays,
             )
-            for number, (path, decays) in enumerate(sorted(told.items()))
+            for number, (path, decays) in enumerate(sorted(estimated.items()))
         )
 
     def _first_moments(self, params: PyTree) -> PyTree:

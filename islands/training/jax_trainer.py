@@ -126,7 +126,7 @@ class JaxTrainer:
         self._touched = [touched(each) for each in self.layout.fragments]
         self._first_rows = [first_rows(each) for each in self.layout.fragments]
         self._beside = [
-            rows_beside(self._program.seconds, self.layout, each, self._place.split)
+            rows_beside(self._program.second_moments, self.layout, each, self._place.split)
             for each in self.layout.fragments
         ]
         self._interval_steps = interval_steps
@@ -245,10 +245,10 @@ class JaxTrainer:
         for leaf, array in zip(self._touched[fragment], compiled(*arguments), strict=True):
             local[leaf] = array
         model.local = tuple(local)
-        self._advance_seconds(model, fragment, base)
+        self._advance_second_moments(model, fragment, base)
         model.base[fragment] = base
 
-    def _advance_seconds(self, model: _Model, fragment: int, base: Array) -> None:
+    def _advance_second_moments(self, model: _Model, fragment: int, base: Array) -> None:
         """Advance the second moments beside a fragment by its first ones, new base against old.
 
         The first base says nothing: what was before it is the learner's own initial value. One that
@@ -266,11 +266,11 @@ class JaxTrainer:
             state[place] = array
         model.optimizer_state = tuple(state)
 
-    def _fit_seconds(self, model: _Model) -> None:
+    def _fit_second_moments(self, model: _Model) -> None:
         """Begin to count anew, with second moments that are fit for the first ones of the base."""
         self._based = [None] * len(self._based)
         for fragment, base in enumerate(model.base):
-            self._advance_seconds(model, fragment, base)
+            self._advance_second_moments(model, fragment, base)
 
     def finite(self) -> bool:
         """Whether parameters, moments and state are finite; waits for the device."""
@@ -283,7 +283,7 @@ class JaxTrainer:
         model = self._ready()
         model.optimizer_state = self._fresh_moments(model.local)
         model.carried = self._first_carried()
-        self._fit_seconds(model)
+        self._fit_second_moments(model)
 
     @property
     def moments_schema(self) -> str:
@@ -321,7 +321,7 @@ class JaxTrainer:
                 new = jax.random.wrap_key_data(new, impl=jax.random.key_impl(old))
             arrays.append(jax.device_put(new, old.sharding))
         model.optimizer_state, model.carried = jax.tree.unflatten(tree, arrays)
-        self._fit_seconds(model)
+        self._fit_second_moments(model)
 
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
         """Return the task's figures of merit for a whole model; this needs no `setup`."""
@@ -431,16 +431,16 @@ class JaxTrainer:
 
     def _advance(self, model: _Model, fragment: int, value: Array, steps: int) -> _Call:
         rows = self._beside[fragment]
-        seconds = tuple(model.optimizer_state[place] for place in rows.places)
-        held, own = seconds[: len(seconds) // 2], seconds[len(seconds) // 2 :]
+        both = tuple(model.optimizer_state[place] for place in rows.places)
+        held, own = both[: len(both) // 2], both[len(both) // 2 :]
         first = tuple(model.local[leaf] for leaf in rows.first)
         state, old = model.optimizer_state, np.float32(inf)
         ages = tuple(old if place is None else state[place] for place in rows.counts)
         values = (value, model.base[fragment], ages, np.float32(steps))
         arguments = (held, own, first, rows.starts, *values)
-        dtypes = tuple(str(x.dtype) for x in (*seconds, *first, *ages))
+        dtypes = tuple(str(x.dtype) for x in (*both, *first, *ages))
         name = (self._shapes[fragment], rows.beside, dtypes)
-        to, function = tuple(x.sharding for x in seconds), partial(advance, *name[:2])
+        to, function = tuple(x.sharding for x in both), partial(advance, *name[:2])
         compiled = self._compile(("advance", name), function, arguments, donate=(0, 1), parts_to=to)
         return compiled, arguments
 

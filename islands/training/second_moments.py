@@ -201,7 +201,7 @@ def _even(ratios: NDArray[np.float64]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Second:
+class SecondMoment:
     """A second moment that is told by how the averaged first one changes.
 
     Attributes:
@@ -241,13 +241,13 @@ class RowsBeside:
 
 
 def rows_beside(
-    seconds: Sequence[Second],
+    second_moments: Sequence[SecondMoment],
     layout: Layout,
     fragment: Fragment,
     split: Callable[[tuple[int, ...]], Split | None],
 ) -> RowsBeside:
     """Find the second moments that lie beside a fragment's first ones; `split` cuts them."""
-    of = {each.first: each for each in seconds}
+    of = {each.first: each for each in second_moments}
     pieces = [piece for piece in fragment.pieces if piece.leaf in of]
     here = sorted({piece.leaf for piece in pieces})
     beside = []

@@ -98,8 +98,8 @@ class Trainer(Protocol):
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         """Dispatch base := value and local := value.
 
-        The inner optimizer's moments stay as they are. `value` is flat float32; the caller may
-        reuse its buffer as soon as the call returns.
+        Of the inner optimizer's moments, those that lie in the fragment are overwritten too.
+        `value` is flat float32; the caller may reuse its buffer as soon as the call returns.
         """
 
     def carry_on(

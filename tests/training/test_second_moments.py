@@ -156,7 +156,7 @@ def state_of(trainer: JaxTrainer, *, held: bool) -> dict[str, Floats]:
         trainer.layout.leaves[each.first].path: np.asarray(
             model.optimizer_state[each.held if held else each.own]
         )
-        for each in trainer._program.seconds  # noqa: SLF001
+        for each in trainer._program.second_moments  # noqa: SLF001
     }
 
 
