@@ -240,9 +240,11 @@ def test_second_moments_advance_on_a_mesh_as_on_one_device(
         for fragment, value in enumerate(values(each)):
             each.adopt(fragment, value)
         train(each)
-    single.load_moments([memoryview(piece) for piece in moments(trainer)])
-    for fragment, value in enumerate(values(trainer)):
-        for each in (trainer, single):
+    pieces, published = moments(trainer), values(trainer)
+    for each in (trainer, single):
+        each.load_moments([memoryview(piece) for piece in pieces])
+        train(each, 1, 1)
+        for fragment, value in enumerate(published):
             each.adopt(fragment, value)
     found = []
     for each in (trainer, single):
