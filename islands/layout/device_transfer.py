@@ -1,4 +1,4 @@
-"""Functions that run on the device between two steps, such as gather, difference and overwrite.
+"""Functions that run on the device between two steps: gather, difference, overwrite, shift.
 
 Each takes the leaves that a fragment touches and the first row of each of its pieces. The rows
 are arguments, not constants, so fragments of equal shape share one compiled function: a decoder
@@ -13,7 +13,6 @@ travels between devices. On one device a part is the whole, and nothing is added
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -72,39 +71,6 @@ class FragmentShape:
         return sum(piece.size for piece in self.pieces)
 
 
-@runtime_checkable
-class Rule(Protocol):
-    """How elements beside a leaf follow from the leaf's; equal rules share compiled functions."""
-
-    def advanced(
-        self,
-        second: Float[Array, " n"],
-        before: Float[Array, " n"],
-        after: Float[Array, " n"],
-        age: Float[Array, ""],
-        steps: Float[Array, ""],
-    ) -> Float[Array, " n"]:
-        """Return the new elements, where the leaf's went from `before` to `after`."""
-
-    def least(self, first: Float[Array, " n"], age: Float[Array, ""]) -> Float[Array, " n"]:
-        """Return the least that elements beside these may be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """Rows of an array that lie beside those of a leaf, as second moments beside first ones.
-
-    Attributes:
-        piece: The rows; its `leaf` counts the arrays beside the fragment's leaves.
-        offset: Where the leaf's rows begin in the fragment's flat value.
-        rule: How they follow from the leaf's.
-    """
-
-    piece: PieceShape
-    offset: int
-    rule: Rule
-
-
 def shape_of(
     layout: Layout,
     fragment: Fragment,
@@ -136,7 +102,7 @@ def gather(
     shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"]
 ) -> Float[Array, " n"]:
     """Gather this device's share of a fragment's flat value in float32. Nothing is donated."""
-    return _share(shape, _flat(shape, leaves, starts))
+    return _share(shape, flattened(shape, leaves, starts))
 
 
 def difference(
@@ -157,7 +123,7 @@ def overwrite(
     value: Float[Array, " n"],
 ) -> Leaves:
     """Return the leaves with local := value, whatever they held. The leaves are donated."""
-    return _written(shape, leaves, starts, _assembled(shape, value))
+    return written(shape, leaves, starts, assembled(shape, value))
 
 
 def mix(
@@ -171,9 +137,9 @@ def mix(
 
     The leaves are donated. Running averages (a task's state, merged moments) are set to the value.
     """
-    held, taken = _flat(shape, leaves, starts), _assembled(shape, value)
+    held, taken = flattened(shape, leaves, starts), assembled(shape, value)
     mixture = share * held + (1 - share) * taken
-    return _written(shape, leaves, starts, _additive(shape, mixture, taken))
+    return written(shape, leaves, starts, _additive(shape, mixture, taken))
 
 
 def shift(
@@ -191,10 +157,10 @@ def shift(
     variance become negative. So they move no further than to the value, and not away from it.
     """
     known = base if sent is None else base - sent
-    held, taken = _flat(shape, leaves, starts), _assembled(shape, value)
-    moved = held + _assembled(shape, value - known)
+    held, taken = flattened(shape, leaves, starts), assembled(shape, value)
+    moved = held + assembled(shape, value - known)
     between = jnp.clip(moved, jnp.minimum(held, taken), jnp.maximum(held, taken))
-    return _written(shape, leaves, starts, _additive(shape, moved, between))
+    return written(shape, leaves, starts, _additive(shape, moved, between))
 
 
 def _additive(shape: FragmentShape, moved: Array, averages: Array) -> Array:
@@ -207,53 +173,6 @@ def _additive(shape: FragmentShape, moved: Array, averages: Array) -> Array:
         for piece, end in zip(shape.pieces, ends.tolist(), strict=True)
     ]
     return jnp.concatenate(parts)
-
-
-def advance(
-    shape: FragmentShape,
-    beside: Sequence[Beside],
-    held: Sequence[Array],
-    own: Sequence[Array],
-    leaves: Sequence[Array],
-    starts: Int[Array, " beside"],
-    value: Float[Array, " n"],
-    base: Float[Array, " n"],
-    ages: Sequence[Array],
-    steps: Float[Array, ""],
-) -> Leaves:
-    """Advance arrays that lie beside leaves by how the leaves' published values change.
-
-    Args:
-        shape: shape of the fragment.
-        beside: the rows that lie beside the fragment's pieces.
-        held: what was computed so far. It is donated.
-        own: arrays of the same shapes that take it over after any steps, and are never below the
-            least. They are donated.
-        leaves: the leaves that they lie beside, as they are now.
-        starts: first row of each of the rows.
-        value: this device's share of the published value.
-        base: its share of the one before.
-        ages: number of steps that each leaf has averaged until now.
-        steps: number of steps between the two.
-
-    Returns:
-        `held` and then `own`, both with the new elements.
-    """
-    after, before = _assembled(shape, value), _assembled(shape, base)
-    alone = FragmentShape(tuple(each.piece for each in beside), shape.devices)
-    flat, local = _flat(alone, held, starts), _flat(alone, leaves, starts)
-    ends = np.cumsum([each.piece.size for each in beside]).tolist()
-    parts, least = [], []
-    for each, end in zip(beside, ends, strict=True):
-        there = slice(each.offset, each.offset + each.piece.size)
-        known = flat[end - each.piece.size : end]
-        age = ages[each.piece.leaf].astype(jnp.float32)
-        parts.append(each.rule.advanced(known, before[there], after[there], age, steps))
-        least.append(each.rule.least(local[end - each.piece.size : end], age))
-    new = jnp.concatenate(parts)
-    taken = jnp.where(steps > 0, new, _flat(alone, own, starts))
-    taken = jnp.maximum(taken, jnp.concatenate(least))
-    return (*_written(alone, held, starts, new), *_written(alone, own, starts, taken))
 
 
 def read_rows(piece: PieceShape, leaf: Array, start: Int[Array, ""]) -> Array:
@@ -279,7 +198,9 @@ def all_finite(tree: PyTree) -> Bool[Array, ""]:
     return jnp.all(jnp.stack([jnp.isfinite(x).all() for x in leaves]))
 
 
-def _flat(shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"]) -> Array:
+def flattened(
+    shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"]
+) -> Array:
     """Gather a fragment's whole flat value on every device."""
     pairs = zip(shape.pieces, starts, strict=True)
     parts = [read_rows(piece, leaves[piece.leaf], start) for piece, start in pairs]
@@ -296,7 +217,7 @@ def _share(shape: FragmentShape, flat: Array) -> Array:
     return jax.lax.dynamic_slice_in_dim(padded, start, length)
 
 
-def _assembled(shape: FragmentShape, share: Array) -> Array:
+def assembled(shape: FragmentShape, share: Array) -> Array:
     """Gather the flat value of which each device has a share."""
     if shape.devices == 1:
         return share
@@ -304,18 +225,18 @@ def _assembled(shape: FragmentShape, share: Array) -> Array:
     return whole[: shape.size]
 
 
-def _written(
+def written(
     shape: FragmentShape, leaves: Sequence[Array], starts: Int[Array, " pieces"], flat: Array
 ) -> Leaves:
     """Return the leaves with a fragment's flat value written into them, in their own dtypes."""
-    written = list(leaves)
+    filled = list(leaves)
     offset = 0
     for piece, start in zip(shape.pieces, starts, strict=True):
-        leaf = written[piece.leaf]
+        leaf = filled[piece.leaf]
         part = flat[offset : offset + piece.size].astype(leaf.dtype)
-        written[piece.leaf] = _write(piece, leaf, start, part)
+        filled[piece.leaf] = _write(piece, leaf, start, part)
         offset += piece.size
-    return tuple(written)
+    return tuple(filled)
 
 
 def _write(piece: PieceShape, leaf: Array, start: Int[Array, ""], part: Array) -> Array:

@@ -64,7 +64,7 @@ class Pace:
 
     def enter(self, name: LearnerName, *, trains: bool = True) -> None:
         """Rank a learner that is ready, behind all others if it does not train."""
-        rank = (not trains, -self.credits.get(name, 0.0), name)
+        rank = self._rank(name, trains=trains)
         if self.ranked.get(name) != rank:
             self.leave(name)
             self.ranked[name] = rank
@@ -108,10 +108,13 @@ class Pace:
             self.credits[name] = max(CREDIT_FLOOR_STEPS, paid)
         self.round_interval_steps = next_interval_steps
         self.ranked = {
-            name: (resting, -self.credits.get(name, 0.0), name)
+            name: self._rank(name, trains=not resting)
             for name, (resting, _, _) in self.ranked.items()
         }
         self.ranking = sorted(self.ranked.values())
+
+    def _rank(self, name: LearnerName, *, trains: bool) -> Rank:
+        return not trains, -self.credits.get(name, 0.0), name
 
     def _rerank(self, name: LearnerName) -> None:
         if name in self.ranked:

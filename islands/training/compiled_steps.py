@@ -93,25 +93,26 @@ class CompiledSteps:
         flat, self._moments_treedef = jax.tree_util.tree_flatten_with_path(
             jax.eval_shape(self._first_moments, shapes[0]) if merges_moments else ()
         )
-        estimated = self._estimated(shapes[0], {path_of(keys): leaf for keys, leaf in flat})
-        self._merged = [_is_moment(leaf) and path_of(keys) not in estimated for keys, leaf in flat]
+        moments = [(path_of(keys), leaf) for keys, leaf in flat]
+        estimated = self._estimated(shapes[0], dict(moments))
+        self._merged = [_is_moment(leaf) and path not in estimated for path, leaf in moments]
         self._squares = [
-            not SQUARES.isdisjoint(path_of(keys).split("/"))
-            for (keys, _), merged in zip(flat, self._merged, strict=True)
+            not SQUARES.isdisjoint(path.split("/"))
+            for (path, _), merged in zip(moments, self._merged, strict=True)
             if merged
         ]
         parameters = {leaf.path: leaf for leaf in leaves[: self._trained]}
         beside: dict[str, str] = {}
-        for (keys, x), merged in zip(flat, self._merged, strict=True):
+        for (path, x), merged in zip(moments, self._merged, strict=True):
             if merged:
-                path, shape = path_of(keys), tuple(x.shape)
+                shape = tuple(x.shape)
                 own = _parameter_of(path, shape, parameters)
                 stack = own.stack if own else 1
-                path = MOMENTS_PREFIX + path
-                leaves.append(Leaf(path, shape, str(x.dtype), LeafRole.STATE, stack))
+                named = MOMENTS_PREFIX + path
+                leaves.append(Leaf(named, shape, str(x.dtype), LeafRole.STATE, stack))
                 if own:
-                    beside[path] = own.path
-        self.second_moments = self._numbered(estimated, [path_of(keys) for keys, _ in flat])
+                    beside[named] = own.path
+        self.second_moments = self._numbered(estimated, [path for path, _ in moments])
         labels = {"task": type(task).__name__, **task.labels()}
         self.layout: Layout = plan(
             leaves,

@@ -27,7 +27,6 @@ from islands.layout.device_transfer import (
     FragmentShape,
     Leaves,
     PieceShape,
-    advance,
     all_finite,
     difference,
     first_rows,
@@ -48,7 +47,7 @@ from islands.training.compiled_steps import CompiledSteps, compiled_steps_for, c
 from islands.training.evaluation import evaluated
 from islands.training.jax_results import JaxSnapshot, JaxStep
 from islands.training.moment_pieces import MomentSnapshot, Part, is_key, joined
-from islands.training.second_moments import rows_beside
+from islands.training.second_moments import advance, rows_beside
 from islands.training.task import Task
 from islands.training.trainer import (
     MomentsCopy,

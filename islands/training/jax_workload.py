@@ -128,7 +128,7 @@ class JaxWorkload(Workload):
             precision=settings.precision.of_snapshots,
             adoption=settings.adoption,
             merges_moments=settings.merge_moments,
-            interval_steps=settings.interval_first_steps or settings.interval_steps,
+            interval_steps=settings.interval_steps_min,
         )
 
 

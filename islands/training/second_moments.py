@@ -29,10 +29,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import NDArray
 
-from islands.layout.device_transfer import Beside, PieceShape
+from islands.layout.device_transfer import (
+    FragmentShape,
+    Leaves,
+    PieceShape,
+    assembled,
+    flattened,
+    written,
+)
 from islands.layout.leaves import Fragment, Layout
 from islands.layout.mesh import Split
 from islands.training.task import path_of
@@ -221,6 +228,21 @@ class SecondMoment:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """Rows of a second moment, beside those of its first one.
+
+    Attributes:
+        piece: The rows; its `leaf` counts the second moments beside the fragment's leaves.
+        offset: Where the first moment's rows begin in the fragment's flat value.
+        decays: How the optimizer averages.
+    """
+
+    piece: PieceShape
+    offset: int
+    decays: Decays
+
+
+@dataclass(frozen=True, slots=True)
 class RowsBeside:
     """The second moments beside the first moments of a fragment.
 
@@ -260,3 +282,50 @@ def rows_beside(
     counts = tuple(of[leaf].count for leaf in here)
     starts = np.array([piece.row_start for piece in pieces], np.int32)
     return RowsBeside(tuple(here), places, counts, tuple(beside), starts)
+
+
+def advance(
+    shape: FragmentShape,
+    beside: Sequence[Beside],
+    held: Sequence[Array],
+    own: Sequence[Array],
+    leaves: Sequence[Array],
+    starts: Int[Array, " beside"],
+    value: Float[Array, " n"],
+    base: Float[Array, " n"],
+    ages: Sequence[Array],
+    steps: Float[Array, ""],
+) -> Leaves:
+    """Advance second moments on the device by how the published first ones change.
+
+    Args:
+        shape: shape of the fragment.
+        beside: the rows of second moments that lie beside the fragment's pieces.
+        held: what was computed so far. It is donated.
+        own: arrays of the same shapes that take it over after any steps, and are never below the
+            least. They are donated.
+        leaves: the first moments, as they are now.
+        starts: first row of each of the rows.
+        value: this device's share of the published value.
+        base: its share of the one before.
+        ages: number of steps that each of these has averaged until now.
+        steps: number of steps between the two.
+
+    Returns:
+        `held` and then `own`, both with the new elements.
+    """
+    after, before = assembled(shape, value), assembled(shape, base)
+    alone = FragmentShape(tuple(each.piece for each in beside), shape.devices)
+    flat, local = flattened(alone, held, starts), flattened(alone, leaves, starts)
+    ends = np.cumsum([each.piece.size for each in beside]).tolist()
+    parts, least = [], []
+    for each, end in zip(beside, ends, strict=True):
+        there = slice(each.offset, each.offset + each.piece.size)
+        known = flat[end - each.piece.size : end]
+        age = ages[each.piece.leaf].astype(jnp.float32)
+        parts.append(each.decays.advanced(known, before[there], after[there], age, steps))
+        least.append(each.decays.least(local[end - each.piece.size : end], age))
+    new = jnp.concatenate(parts)
+    taken = jnp.where(steps > 0, new, flattened(alone, own, starts))
+    taken = jnp.maximum(taken, jnp.concatenate(least))
+    return (*written(alone, held, starts, new), *written(alone, own, starts, taken))
