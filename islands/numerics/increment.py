@@ -12,8 +12,9 @@ have made, but for the rounding of r, and the error of Θ never grows beyond tha
 
 All copies of Θ are the same bits, whatever computes them: a decoded element has at most 15
 significant bits and is exact (`block_codecs`), so a multiplication that is fused with the addition
-gives the same sum; and a processor that takes numbers below 2⁻¹²⁶ for zero does what is defined
-anyway. With scales in float32, NumPy and XLA would differ in every ninth element.
+gives the same sum, as long as products below 2⁻¹²⁶ are not fused but zero; and a processor that
+takes numbers below 2⁻¹²⁶ for zero does what is defined anyway. With scales in float32, NumPy and
+XLA would differ in every ninth element.
 
 Reference:
     Error feedback on the way down: the server's compressor of DoubleSqueeze (arXiv 1905.05957);

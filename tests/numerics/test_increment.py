@@ -45,6 +45,19 @@ def test_numpy_and_xla_make_the_same_bits(precision: Precision, data: st.DataObj
     assert not ((here != 0) & (np.abs(here) < LEAST)).any()
 
 
+def test_a_term_below_the_smallest_normal_number_is_zero_where_it_is_fused() -> None:
+    """fp4 of 2⁻¹²⁰ and 2⁻¹²⁶: the second is decoded as 2⁻¹²⁶, and with half that scale as zero."""
+    for scale, wanted in ((2.0**-120, LEAST), (2.0**-121, 0.0)):
+        change = np.array([scale, scale / 64], np.float32)
+        payload = encode(change, Precision.FP4)
+        payload[0] = 0x17  # the largest level, and the least
+        published = np.array([0.0, 1.5 * LEAST], np.float32)
+        here = applied(published, payload, Precision.FP4)
+        assert here is not None
+        assert here.tolist() == [scale, 1.5 * LEAST + wanted]
+        assert bits(here) == bits(applied_by_xla(published, payload.tobytes(), Precision.FP4))
+
+
 @pytest.mark.parametrize("precision", LOSSY)
 def test_values_of_a_model_are_the_same_bits_by_xla(precision: Precision) -> None:
     """Fifty thousand elements whose sums are rounded, in blocks of many magnitudes."""

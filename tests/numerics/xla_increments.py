@@ -35,8 +35,10 @@ def applied_by_xla(published: Floats, payload: bytes, precision: Precision) -> F
 def fused(published: jax.Array, factors: jax.Array, scales: jax.Array) -> jax.Array:
     """Return Θ ⊕ factor · scale, in one compiled function."""
     least, none = jnp.float32(LEAST), jnp.float32(0)
+    wide = jnp.repeat(scales, BLOCK)[: factors.size]
     base = jnp.where(jnp.abs(published) < least, none, published)
-    total = base + factors * jnp.repeat(scales, BLOCK)[: factors.size]
+    kept = jnp.where(jnp.abs(factors * wide) < least, none, factors)  # a fused term would stay
+    total = base + kept * wide
     return jnp.where(jnp.abs(total) < least, none, total)
 
 
