@@ -27,8 +27,8 @@ from islands.models.decoder import DecoderConfig
 from islands.settings.run import OuterSettings, RunSettings
 from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.training.jax_trainer import JaxTrainer
+from islands.training.model import MOMENT_PIECE_BYTES
 from islands.training.task import Task, TaskState
-from islands.training.trainer import MOMENT_PIECE_BYTES
 
 Floats = NDArray[np.float32]
 

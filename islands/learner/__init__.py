@@ -21,5 +21,5 @@ dispatch of events to all these rules  `state.py`
 =====================================  ===============
 
 `actor.py` performs what `state.py` decides and decides nothing itself. `compute.py` owns the
-device, and `engine.py` carries out the commands there.
+device; there `boundary.py` carries out commands between two steps, and `engine.py` feeds the steps.
 """

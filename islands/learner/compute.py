@@ -17,14 +17,8 @@ from typing import Protocol
 from islands.errors import IslandsError, TaskError
 from islands.identities import FragmentIndex
 from islands.learner.actions import EngineAction
-from islands.learner.engine import (
-    Engine,
-    EngineEvent,
-    PendingPiece,
-    PendingSnapshot,
-    Running,
-    enqueue,
-)
+from islands.learner.boundary import EngineEvent, PendingPiece, PendingSnapshot, enqueue
+from islands.learner.engine import Engine, Running
 from islands.learner.events import (
     Idled,
     MomentsRead,
@@ -208,9 +202,14 @@ class ComputeThread:
         why = (False, False)  # it stands still, as was told last
         while not self._stopping:  # each turn is one boundary
             self._take_commands(engine)
-            owed |= engine.boundary()
+            owed |= engine.boundary.carry_out()
             if keeper is not None:
-                keeper.at_boundary(engine.trainer, engine.versions, engine.steps, engine.resets)
+                keeper.at_boundary(
+                    engine.trainer,
+                    engine.boundary.versions,
+                    engine.boundary.steps,
+                    engine.boundary.resets,
+                )
             if engine.has_work():
                 drained = running is not None and running.pending.ready()
                 gap_s = self._clock.now_s() - ready_s if drained else 0.0
@@ -231,7 +230,7 @@ class ComputeThread:
                 owed, why = False, (engine.waiting, engine.late)
             data_wait_s += self._sleep(engine, STARVED_AFTER_S if patient else None)
         if keeper is not None:
-            keeper.at_the_end(engine.trainer, engine.versions, engine.steps)
+            keeper.at_the_end(engine.trainer, engine.boundary.versions, engine.boundary.steps)
 
     def _make_keeper(self) -> CheckpointWriter | None:
         if self._kept is None:
@@ -288,7 +287,7 @@ class ComputeThread:
         with self._wake:
             inbox, self._inbox = self._inbox, []
         for command in inbox:
-            enqueue(engine.commands, command)
+            enqueue(engine.boundary.commands, command)
 
     def _sleep(self, engine: Engine, limit_s: float | None) -> float:
         """Wait until there is something to do at a boundary, or for so long at most.
@@ -299,7 +298,11 @@ class ComputeThread:
         awaited, began_s = engine.awaits_data, self._clock.now_s()
         with self._wake:
             while not (
-                self._inbox or self._stopping or self._copied or self._arrived or engine.unread
+                self._inbox
+                or self._stopping
+                or self._copied
+                or self._arrived
+                or engine.boundary.unread
             ):
                 if not self._wake.wait(limit_s):
                     break
@@ -368,7 +371,7 @@ def made(trainer: Trainer) -> TrainerMade:
 def idled(engine: Engine) -> Idled:
     """The event that tells that an engine stands still, and why."""
     return Idled(
-        *(engine.steps, engine.tokens, engine.leases, engine.order),
+        *(engine.boundary.steps, engine.boundary.tokens, engine.leases, engine.boundary.order),
         waiting=engine.waiting,
         late=engine.late,
     )

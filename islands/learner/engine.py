@@ -1,101 +1,19 @@
-"""The work at a step boundary, whether a device's thread or the virtual clock drives it.
+"""The steps of a trainer, whether a device's thread or the virtual clock drives them.
 
-The engine owns the trainer. Between two steps it carries out, in order: commands that arrived
-(adopt, allow, plan, read, reset), then snapshots of the planned fragments, then pieces of moments
-that a peer waits for, then the dispatch of the next step if quota and data allow. All of these
-are dispatched without waiting for the device, except two that happen once, before the first step:
-reading a value, and loading moments.
-
-Totals count dispatched steps over the life of the process, so a snapshot or an adoption at a
-boundary carries exactly the steps that it contains.
+The engine owns the trainer. At each boundary (`boundary.py`) commands are carried out; then the
+engine reads the next batch of the leases, and dispatches a step on it if quota and data allow.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator, MutableSequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import zip_longest
-from typing import assert_never
-
-import numpy as np
-from numpy.typing import NDArray
 
 from islands.data.shards import ShardKey
-from islands.errors import InvariantError
-from islands.identities import FragmentIndex, Lease, Version
-from islands.learner.actions import (
-    AdoptValue,
-    AllowSteps,
-    EngineAction,
-    LoadMoments,
-    PlanSnapshots,
-    ReadMoments,
-    ReadValue,
-    ResetMoments,
-)
-from islands.learner.events import MomentsLoaded, ValueAdopted, ValueRead
-from islands.learner.fleet_clock import FleetClock
-from islands.learner.gossip_actions import (
-    AdoptMixed,
-    GossipEngineAction,
-    HoldValue,
-    ReturnToOrigin,
-    TakeOver,
-    TakeShare,
-)
-from islands.learner.gossip_clock import GossipClock
-from islands.learner.gossip_events import WorkGathered
-from islands.messages.training import Merged
-from islands.numerics.quantize import decode
+from islands.identities import FragmentIndex, Lease
+from islands.learner.boundary import Boundary, EngineEvent, PendingPiece, PendingSnapshot
 from islands.settings.learning_rate import learning_rate
 from islands.settings.run import RunSettings
 from islands.training.batch_source import BatchSource, DirectSource, key_of
-from islands.training.trainer import PendingStep, Snapshot, Trainer, first_pass
-from messaging.codec.tensors import as_buffer
-
-EngineEvent = ValueAdopted | ValueRead | MomentsLoaded | WorkGathered
-
-NEVER = (-1, -1)
-
-PIECES_PER_BOUNDARY = 2
-"""Pieces of moments that one boundary copies, so that a large state is spread over many."""
-
-
-def enqueue(commands: MutableSequence[EngineAction], command: EngineAction) -> None:
-    """Queue a command for the next boundary.
-
-    A value to adopt replaces one that waits for the same fragment, so at most one value per
-    fragment is kept while a step takes long or hangs.
-    """
-    if isinstance(command, AdoptValue):
-        for waiting in commands:
-            if isinstance(waiting, AdoptValue) and waiting.fragment == command.fragment:
-                commands.remove(waiting)
-                break
-    commands.append(command)
-
-
-@dataclass(frozen=True, slots=True)
-class PendingSnapshot:
-    """A snapshot in transit to the host, with the base and the totals at its boundary.
-
-    It is for the share of a `round`, if it has one.
-    """
-
-    fragment: FragmentIndex
-    base: Version
-    steps: int
-    tokens: int
-    snapshot: Snapshot
-    round: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PendingPiece:
-    """A piece of moments in transit to the host, and then to a peer."""
-
-    piece: int
-    asker: str
-    snapshot: Snapshot
+from islands.training.trainer import PendingStep, Trainer, first_pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +28,7 @@ class Running:
 
 
 class Engine:
-    """Carries out commands on a trainer at step boundaries, and dispatches its steps.
+    """Dispatches the steps of a trainer between boundaries.
 
     After `has_work` found none, `waiting` says that only a pending merge keeps it from stepping,
     and `late` that only a batch does that has not been read yet.
@@ -139,28 +57,19 @@ class Engine:
     ) -> None:
         """Start without permission to step."""
         self.trainer = trainer
-        self.steps = 0
-        self.tokens = 0
-        self.order = 0
-        self.resets = 0
+        self.boundary = Boundary(
+            trainer,
+            settings,
+            report=report,
+            snapshot_taken=snapshot_taken,
+            piece_taken=piece_taken,
+            may_snapshot=may_snapshot,
+            follow=self._follow,
+        )
         self.waiting = False
         self.late = False
-        self.commands: deque[EngineAction] = deque()
         self._settings = settings
-        self._report = report
-        self._snapshot_taken = snapshot_taken
-        self._piece_taken = piece_taken
-        self._asked: deque[ReadMoments] = deque()
-        self._may_snapshot = may_snapshot
-        self._clock = GossipClock() if settings.gossip.on else FleetClock(settings.interval_steps)
-        self._until_tokens = 0
-        self._until_steps: int | None = None
         self._leases: tuple[Lease, ...] = ()
-        self._plan = PlanSnapshots(())
-        self._bases: dict[int, Version] = {}
-        self._began_at: dict[int, int] = {}
-        self._merged: dict[int, tuple[int, int]] = {}
-        self._taken_at: dict[int, tuple[int, Version]] = {}
         self._source = source or DirectSource(trainer.batches)
         self._reading: ShardKey | None = None
         self._next_batch: object | None = None
@@ -171,13 +80,6 @@ class Engine:
         """The leases held, with the positions reached by the steps dispatched so far."""
         return self._leases
 
-    @property
-    def versions(self) -> tuple[Version, ...]:
-        """The versions of all fragments in order; empty until every fragment was adopted."""
-        count = len(self.trainer.layout.fragments)
-        whole = len(self._bases) == count
-        return tuple(self._bases[index] for index in range(count)) if whole else ()
-
     def probe_batch(self) -> object:
         """A batch like those to come, for compiling and for counting its tokens.
 
@@ -186,169 +88,8 @@ class Engine:
         """
         return next(first_pass(self.trainer))
 
-    @property
-    def unread(self) -> bool:
-        """Whether pieces of moments wait for further boundaries."""
-        return bool(self._asked)
-
-    def boundary(self) -> bool:
-        """Carry out commands and copies; returns whether there was an `AllowSteps`."""
-        allowed = False
-        for command in self._due():
-            allowed = allowed or isinstance(command, AllowSteps)
-            self._perform(command)
-        plan = self._plan
-        for fragment, at_steps in zip_longest(plan.fragments, plan.at_steps):
-            self._take(fragment, at_steps)
-        for _ in range(min(len(self._asked), PIECES_PER_BOUNDARY)):
-            asked = self._asked.popleft()
-            snapshot = self.trainer.read_moments(asked.piece)
-            self._piece_taken(PendingPiece(asked.piece, asked.asker, snapshot))
-        return allowed
-
-    def _due(self) -> Iterator[EngineAction]:
-        """Take the commands in their order, but for values that are to be adopted later."""
-        later = []
-        while self.commands:
-            command = self.commands.popleft()
-            if isinstance(command, AdoptValue) and command.at_steps > self.steps:
-                later.append(command)
-            else:
-                yield command
-        self.commands.extend(later)
-
-    def _perform(self, command: EngineAction) -> None:
-        if isinstance(command, GossipEngineAction):
-            self._gossip(command)
-            return
-        match command:
-            case AdoptValue():
-                self._adopt(command)
-            case PlanSnapshots():
-                self._plan = command
-            case AllowSteps(until_tokens, leases, order, until_steps):
-                self.order, self._until_steps = order, until_steps
-                self._allow(until_tokens, leases)
-            case ReadValue(request, incarnation):
-                payload = as_buffer(self.trainer.value(request.fragment))
-                self._report(ValueRead(request, incarnation, payload))
-            case ResetMoments():
-                self.trainer.reset_moments()
-                self.resets += 1
-            case ReadMoments():
-                self._asked.append(command)
-            case LoadMoments(pieces):
-                self._report(MomentsLoaded(self._load(pieces)))
-            case _:
-                assert_never(command)
-
-    def _adopt(self, adopt: AdoptValue) -> None:
-        """Replace the base, and the local value too unless local work is to be carried over."""
-        fragment = adopt.fragment
-        news = adopt.merged if self._is_news(fragment, adopt.merged) else None
-        if adopt.carry:
-            self._carry_on(adopt, news)
-        elif adopt.local_share:
-            self.trainer.mix(fragment, _floats(adopt.payload), adopt.local_share)
-            self._began_at[fragment] = self.steps
-        else:
-            self.trainer.adopt(fragment, _floats(adopt.payload))
-            self._began_at[fragment] = self.steps
-        self._bases[fragment] = adopt.version
-        self._clock.carried(adopt.clock, epoch=adopt.epoch, steps=self.steps)
-        told = ValueAdopted(
-            *(fragment, adopt.version, self.steps, self.tokens, adopt.incarnation), adopt.carry
-        )
-        self._report(told)
-
-    def _gossip(self, command: GossipEngineAction) -> None:
-        """Carry out what gossip asks for; the version that is held does not change by it."""
-        fragment = command.fragment
-        match command:
-            case TakeShare(_, round_, clock):
-                self._clock.carried(clock, epoch=0, steps=self.steps)
-                taken = self.trainer.snapshot(fragment, "float32")
-                totals = (self._bases[fragment], self.steps, self.tokens)
-                self._snapshot_taken(PendingSnapshot(fragment, *totals, taken, round_))
-            case AdoptMixed(_, steps_total):
-                if steps_total == self.steps:  # avoid rounding errors
-                    self.trainer.adopt(fragment, _floats(command.value))
-                else:
-                    gradient = _floats(command.gradient)
-                    self.trainer.carry_on(fragment, _floats(command.value), gradient)
-            case TakeOver(_, clock):
-                self._clock.carried(clock, epoch=0, steps=self.steps)
-                self.trainer.adopt(fragment, _floats(command.value))
-            case HoldValue(_, version, incarnation):
-                self._bases[fragment], self._began_at[fragment] = version, self.steps
-                totals = (version, self.steps, self.tokens)
-                self._report(ValueAdopted(fragment, *totals, incarnation))
-            case ReturnToOrigin():
-                gradient = _floats(command.gradient)
-                self.trainer.carry_on(fragment, _floats(command.value), gradient)
-                self._taken_at.pop(fragment, None)
-                self._report(WorkGathered(fragment))
-            case _:
-                assert_never(command)
-
-    def _is_news(self, fragment: FragmentIndex, merged: Merged | None) -> bool:
-        """Whether this is the first value that contains a contribution.
-
-        The state cannot tell: two such values may be adopted before it hears of either.
-        """
-        if merged is None or (merged.epoch, merged.round) <= self._merged.get(fragment, NEVER):
-            return False
-        self._merged[fragment] = merged.epoch, merged.round
-        return True
-
-    def _carry_on(self, adopt: AdoptValue, merged: Merged | None) -> None:
-        """Replace the base, and keep the local work that the new base does not contain."""
-        fragment, sent = adopt.fragment, None
-        if merged is not None:
-            self._began_at[fragment] += merged.steps
-            assert adopt.sent is not None, "what is merged was sent, and is kept until then"
-            held = self.trainer.layout.fragments[fragment]
-            settings = self._settings
-            kept = adopt.sent_precision or settings.precision.of_snapshots
-            sent = decode(adopt.sent, held.size, kept, held.averages, settings.top_k_share)
-        lost = self._settings.feeds_back  # what the codec lost is in the local value, and stays
-        if self._began_at[fragment] == self.steps and not lost:  # avoid rounding errors
-            self.trainer.adopt(fragment, _floats(adopt.payload))
-        else:
-            self.trainer.carry_on(fragment, _floats(adopt.payload), sent)
-
-    def _load(self, pieces: tuple[memoryview, ...]) -> bool:
-        """Load moments from a peer or from disk; False if they do not fit or are not finite."""
-        try:
-            self.trainer.load_moments(pieces)
-        except InvariantError:  # whoever wrote them made the mistake
-            return False
-        if not self.trainer.finite():
-            self.trainer.reset_moments()
-            return False
-        return True
-
-    def _take(self, fragment: FragmentIndex, at_steps: int | None) -> None:
-        """Snapshot a fragment, unless nothing changed since the last one or there is no work.
-
-        With a total of steps, one snapshot is taken at it, or at the first boundary after it.
-        """
-        base = self._bases.get(fragment)
-        least_steps = self.steps if at_steps is None else at_steps
-        taken_steps, of = self._taken_at.get(fragment, (-1, base))
-        if base is None or self.steps < least_steps or (of == base and taken_steps >= least_steps):
-            return
-        if self._began_at[fragment] == self.steps:
-            return
-        if not self._may_snapshot(fragment, self.steps):
-            return
-        self._taken_at[fragment] = (self.steps, base)
-        snapshot = self.trainer.snapshot(fragment, self._settings.precision.of_snapshots)
-        self._snapshot_taken(PendingSnapshot(fragment, base, self.steps, self.tokens, snapshot))
-
-    def _allow(self, until_tokens: int, leases: tuple[Lease, ...]) -> None:
-        """Replace quota and leases; positions reached here outrank older ones that come back."""
-        self._until_tokens = until_tokens
+    def _follow(self, leases: tuple[Lease, ...]) -> None:
+        """Replace the leases; positions reached here outrank older ones that come back."""
         reached = {(lease.pass_index, lease.shard): lease for lease in self._leases}
         self._leases = tuple(
             max(lease, reached.get((lease.pass_index, lease.shard), lease)) for lease in leases
@@ -369,16 +110,15 @@ class Engine:
             self._next_batch = self._fetch()
         batch = self._next_batch
         needed = 1 if batch is None else self.trainer.tokens(batch)
-        unused = self.tokens + needed <= self._until_tokens
+        unused = self.boundary.granted(needed)
         late = batch is None and unused and self.awaits_data
         able = unused and (batch is not None or late)
-        limit_steps = self._until_steps
-        self.waiting = able and limit_steps is not None and self.steps >= limit_steps
+        self.waiting = able and self.boundary.awaits_merge
         self.late = late and not self.waiting
         if not able or self.late:
-            self._clock.stood_still()
-        while self.commands and not able:
-            self._perform(self.commands.popleft())
+            self.boundary.stood_still()
+        if not able:
+            self.boundary.adopt_now()
         return able and not (self.late or self.waiting)
 
     def _fetch(self) -> object | None:
@@ -409,13 +149,10 @@ class Engine:
         assert batch is not None, "has_work() was not asked"
         self._next_batch = None
         batch_tokens = self.trainer.tokens(batch)
-        rate = learning_rate(self._settings, self._clock.at(self.steps))
+        rate = learning_rate(self._settings, self.boundary.clock)
         pending = self.trainer.step(batch, rate)
-        self.steps += 1
-        self.tokens += batch_tokens
+        self.boundary.stepped(batch_tokens)
         self._reached(done=False)
-        return Running(pending, self.steps, self.tokens, self._leases, batch_tokens)
-
-
-def _floats(payload: memoryview) -> NDArray[np.float32]:
-    return np.frombuffer(payload, np.float32)
+        return Running(
+            pending, self.boundary.steps, self.boundary.tokens, self._leases, batch_tokens
+        )

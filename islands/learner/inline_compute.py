@@ -9,15 +9,9 @@ from collections.abc import Callable
 from math import isfinite
 
 from islands.learner.actions import EngineAction
+from islands.learner.boundary import EngineEvent, PendingPiece, PendingSnapshot, enqueue
 from islands.learner.compute import Post, StepReport, idled, made, nobody
-from islands.learner.engine import (
-    Engine,
-    EngineEvent,
-    PendingPiece,
-    PendingSnapshot,
-    Running,
-    enqueue,
-)
+from islands.learner.engine import Engine, Running
 from islands.learner.events import MomentsRead, SnapshotTaken, StepFinished, TrainerReady
 from islands.learner.snapshot_copies import SnapshotCopies
 from islands.settings.run import RunSettings
@@ -81,7 +75,7 @@ class InlineCompute:
 
     def command(self, command: EngineAction) -> None:
         """Carry out a command at the next boundary, or at once if no step is running."""
-        enqueue(self._engine.commands, command)
+        enqueue(self._engine.boundary.commands, command)
         self._wake()
 
     def stop(self) -> None:
@@ -104,7 +98,7 @@ class InlineCompute:
     def _boundary(self, finished: StepReport | None) -> None:
         """Work at a boundary; as on a device, the next step starts before the last is reported."""
         self._timer = None
-        allowed = self._engine.boundary()
+        allowed = self._engine.boundary.carry_out()
         working = not self._stopped and self._engine.has_work()
         if working:
             duration_s = self._step_s()
@@ -119,7 +113,7 @@ class InlineCompute:
         if not working and (finished is not None or allowed or why != self._why):
             self._post(idled(self._engine))
             self._why = why
-        if self._engine.unread:
+        if self._engine.boundary.unread:
             self._wake()
         if not working and self._engine.awaits_data and self._asking is None:
             loop = asyncio.get_running_loop()

@@ -20,7 +20,8 @@ import msgspec
 from islands.files.atomic_write import atomic_write
 from islands.identities import Version
 from islands.learner.moments import CheckpointedMoments
-from islands.training.trainer import MomentsCopy, Trainer
+from islands.training.model import MomentsCopy
+from islands.training.trainer import Trainer
 from messaging.clock import Clock
 from messaging.codec.tensors import digest
 

@@ -9,6 +9,7 @@ check of its traced functions        `task_trace.py`
 lines of a user's files in errors    `source_location.py`
 what a process needs of a task       `workload.py`
 workloads with JAX, or sleeping      `jax_workload.py`, `toy_workload.py`
+a learner's arrays, as an interface  `model.py`
 interface of a learner's arithmetic  `trainer.py`
 trainers with JAX, or NumPy          `jax_trainer.py`, `toy.py`
 compiled functions, shared           `compiled_steps.py`

@@ -27,6 +27,7 @@ from islands.layout.fragments import plan
 from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, Layout, Leaf
 from islands.layout.leaves import Role as LeafRole
 from islands.layout.patterns import Pattern
+from islands.training.model import MOMENT_PIECE_BYTES
 from islands.training.moment_pieces import MomentPlan, plan_moments, words_of
 from islands.training.second_moments import Decays, SecondMoment, count_of, decays_of, first_of
 from islands.training.task import Task, TaskState, path_of
@@ -37,7 +38,6 @@ from islands.training.task_trace import (
     refuse_integers,
     start_of,
 )
-from islands.training.trainer import MOMENT_PIECE_BYTES
 
 SQUARES = frozenset(("nu", "nu_max", "v", "v_row", "v_col", "sum_of_squares"))
 """Names of Optax for averages of squares, which are never negative."""

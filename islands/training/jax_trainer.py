@@ -46,16 +46,11 @@ from islands.settings.run import Adoption, SnapshotPrecision
 from islands.training.compiled_steps import CompiledSteps, compiled_steps_for, copied_words
 from islands.training.evaluation import evaluated
 from islands.training.jax_results import JaxSnapshot, JaxStep
+from islands.training.model import MomentsCopy, Snapshot
 from islands.training.moment_pieces import MomentSnapshot, Part, is_key, joined
 from islands.training.second_moments import advance, rows_beside
 from islands.training.task import Task
-from islands.training.trainer import (
-    MomentsCopy,
-    PendingStep,
-    Snapshot,
-    Trainer,
-    first_pass,
-)
+from islands.training.trainer import PendingStep, Trainer, first_pass
 
 _Call = tuple[Callable[..., PyTree], tuple[PyTree, ...]]  # a compiled function, its arguments
 

@@ -23,13 +23,8 @@ from islands.layout.fragments import Layout, Leaf, default_role, plan
 from islands.numerics.adopt import delay_corrected, mixed
 from islands.numerics.outer_gradient import outer_gradient
 from islands.settings.run import SnapshotPrecision
-from islands.training.trainer import (
-    MOMENT_PIECE_BYTES,
-    MomentsCopy,
-    PendingStep,
-    Snapshot,
-    Trainer,
-)
+from islands.training.model import MOMENT_PIECE_BYTES, MomentsCopy, Snapshot
+from islands.training.trainer import PendingStep, Trainer
 from messaging.clock import Clock, MonotonicClock
 from messaging.codec.tensors import digest
 

@@ -17,15 +17,10 @@ from islands.layout.leaves import VALUE_BYTES
 from islands.layout.patterns import Pattern
 from islands.settings.run import RunSettings, SnapshotPrecision
 from islands.settings.run_spec import RunPlan
+from islands.training.model import MOMENT_PIECE_BYTES, MomentsCopy, Snapshot
 from islands.training.process_memory import TrainerMemory
 from islands.training.toy import SleepingDevice, ToyTask
-from islands.training.trainer import (
-    MOMENT_PIECE_BYTES,
-    MomentsCopy,
-    PendingStep,
-    Snapshot,
-    Trainer,
-)
+from islands.training.trainer import PendingStep, Trainer
 from islands.training.workload import Place, Workload
 from messaging.codec.tensors import digest
 

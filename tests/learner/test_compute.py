@@ -13,8 +13,8 @@ from islands.data.shards import ShardKey
 from islands.errors import TaskError, TaskFailedError
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.learner.actions import AdoptValue, AllowSteps, LoadMoments, ReadMoments
+from islands.learner.boundary import PIECES_PER_BOUNDARY
 from islands.learner.compute import ComputeEvent, ComputeFailed, ComputeThread, StepReport
-from islands.learner.engine import PIECES_PER_BOUNDARY
 from islands.learner.events import Idled, MomentsLoaded, MomentsRead, TrainerMade, TrainerReady
 from islands.learner.moments_checkpoint import KEEP_INTERVAL_S, CheckpointFile
 from islands.settings.run import RunSettings

@@ -15,14 +15,14 @@ from islands.learner.actions import (
     ReadMoments,
     ResetMoments,
 )
-from islands.learner.engine import (
+from islands.learner.boundary import (
     PIECES_PER_BOUNDARY,
-    Engine,
     EngineEvent,
     PendingPiece,
     PendingSnapshot,
     enqueue,
 )
+from islands.learner.engine import Engine
 from islands.learner.events import MomentsLoaded, ValueAdopted
 from islands.messages.training import Merged
 from islands.settings.run import RunSettings
@@ -68,8 +68,8 @@ class Bench:
     def do(self, *commands: EngineAction) -> None:
         """Give commands, then come to a boundary."""
         for command in commands:
-            enqueue(self.engine.commands, command)
-        self.engine.boundary()
+            enqueue(self.engine.boundary.commands, command)
+        self.engine.boundary.carry_out()
 
     def step(self) -> None:
         """One step, if quota and data allow it."""
@@ -174,7 +174,7 @@ def test_it_never_steps_over_its_quota(quota_batches: int) -> None:
     for _ in range(quota_batches):
         bench.step()
     assert not bench.engine.has_work()
-    assert bench.engine.tokens == quota_batches * BATCH
+    assert bench.engine.boundary.tokens == quota_batches * BATCH
 
 
 def test_moments_are_read_a_few_pieces_per_boundary() -> None:
@@ -183,10 +183,10 @@ def test_moments_are_read_a_few_pieces_per_boundary() -> None:
     wanted = [ReadMoments(piece, "ben") for piece in range(PIECES_PER_BOUNDARY + 1)]
     bench.do(*wanted)
     assert [taken.piece for taken in bench.given] == list(range(PIECES_PER_BOUNDARY))
-    assert bench.engine.unread
+    assert bench.engine.boundary.unread
     bench.do()
     assert [taken.piece for taken in bench.given] == [read.piece for read in wanted]
-    assert not bench.engine.unread
+    assert not bench.engine.boundary.unread
 
 
 def test_moments_of_a_peer_are_taken_over_to_the_bit() -> None:

@@ -12,7 +12,8 @@ from islands.learner.actions import (
     ResetFeedback,
     SettleFeedback,
 )
-from islands.learner.engine import Engine, PendingSnapshot, enqueue
+from islands.learner.boundary import PendingSnapshot, enqueue
+from islands.learner.engine import Engine
 from islands.learner.events import (
     ContributionEncoded,
     FromSyncer,
@@ -52,9 +53,9 @@ class Carried:
         self.value = np.zeros(self.size, np.float32)
         self.number = 0
         self.adopt(None, None)
-        enqueue(self.engine.commands, PlanSnapshots((ZERO,)))
-        enqueue(self.engine.commands, AllowSteps(400 * BATCH, (LEASE,)))
-        self.engine.boundary()
+        enqueue(self.engine.boundary.commands, PlanSnapshots((ZERO,)))
+        enqueue(self.engine.boundary.commands, AllowSteps(400 * BATCH, (LEASE,)))
+        self.engine.boundary.carry_out()
 
     @property
     def local(self) -> np.ndarray:
@@ -64,7 +65,7 @@ class Carried:
         """One step, and the snapshot after it."""
         assert self.engine.has_work()
         self.engine.dispatch()
-        self.engine.boundary()
+        self.engine.boundary.carry_out()
         return self.taken[-1].snapshot.buffer()
 
     def adopt(self, merged: Merged | None, sent: memoryview | None) -> None:
@@ -77,8 +78,8 @@ class Carried:
             *(ZERO, version, 0.0, 1, who, value, carry, merged, sent), sent_precision=told
         )
         self.number += 1
-        enqueue(self.engine.commands, command)
-        self.engine.boundary()
+        enqueue(self.engine.boundary.commands, command)
+        self.engine.boundary.carry_out()
 
 
 @pytest.mark.parametrize("precision", [each for each in QUANTIZERS if each.on_host])

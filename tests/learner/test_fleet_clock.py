@@ -189,14 +189,16 @@ def test_the_rate_of_a_step_is_that_of_the_fleets_clock() -> None:
         pass
 
     engine = Engine(trainer, settings, report=ignore, snapshot_taken=ignore, piece_taken=ignore)
-    engine.commands.append(AllowSteps(10**6, tuple(Lease(0, shard, 0) for shard in range(8))))
+    engine.boundary.commands.append(
+        AllowSteps(10**6, tuple(Lease(0, shard, 0) for shard in range(8)))
+    )
     value = as_buffer(np.zeros(trainer.layout.fragments[0].size, np.float32))
     for number, told in enumerate((9.0, 10.0, 11.0)):
         command = AdoptValue(
             FragmentIndex(0), Version(1, number), told, 1, Incarnation(1, 1), value
         )
-        engine.commands.append(command)
-        engine.boundary()
+        engine.boundary.commands.append(command)
+        engine.boundary.carry_out()
         for _ in range(5):
             assert engine.has_work()
             engine.dispatch()

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from islands.training.model import Snapshot
 from islands.training.toy import NumpyTrainer, ToyBatch
-from islands.training.trainer import PendingStep, Snapshot
+from islands.training.trainer import PendingStep
 
 Double = NDArray[np.float64]
 

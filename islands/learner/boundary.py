@@ -1,0 +1,343 @@
+"""A boundary between two steps: commands, snapshots and pieces of moments, whoever steps.
+
+In order, it carries out the commands that arrived (adopt, allow, plan, read, reset), then takes
+snapshots of the planned fragments, then pieces of moments that a peer waits for. All of these are
+dispatched without waiting for the device, except two that happen once, before the first step:
+reading a value, and loading moments.
+
+Totals count dispatched steps over the life of the process, so a snapshot or an adoption at a
+boundary carries exactly the steps that it contains.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, MutableSequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.errors import InvariantError
+from islands.identities import FragmentIndex, Lease, Version
+from islands.learner.actions import (
+    AdoptValue,
+    AllowSteps,
+    EngineAction,
+    LoadMoments,
+    PlanSnapshots,
+    ReadMoments,
+    ReadValue,
+    ResetMoments,
+)
+from islands.learner.events import MomentsLoaded, ValueAdopted, ValueRead
+from islands.learner.fleet_clock import FleetClock
+from islands.learner.gossip_actions import (
+    AdoptMixed,
+    GossipEngineAction,
+    HoldValue,
+    ReturnToOrigin,
+    TakeOver,
+    TakeShare,
+)
+from islands.learner.gossip_clock import GossipClock
+from islands.learner.gossip_events import WorkGathered
+from islands.messages.training import Merged
+from islands.numerics.quantize import decode
+from islands.settings.run import RunSettings
+from islands.training.model import Model, Snapshot
+from messaging.codec.tensors import as_buffer
+
+EngineEvent = ValueAdopted | ValueRead | MomentsLoaded | WorkGathered
+
+NEVER = (-1, -1)
+
+PIECES_PER_BOUNDARY = 2
+"""Pieces of moments that one boundary copies, so that a large state is spread over many."""
+
+
+def enqueue(commands: MutableSequence[EngineAction], command: EngineAction) -> None:
+    """Queue a command for the next boundary.
+
+    A value to adopt replaces one that waits for the same fragment, so at most one value per
+    fragment is kept while a step takes long or hangs.
+    """
+    if isinstance(command, AdoptValue):
+        for waiting in commands:
+            if isinstance(waiting, AdoptValue) and waiting.fragment == command.fragment:
+                commands.remove(waiting)
+                break
+    commands.append(command)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSnapshot:
+    """A snapshot in transit to the host, with the base and the totals at its boundary.
+
+    It is for the share of a `round`, if it has one.
+    """
+
+    fragment: FragmentIndex
+    base: Version
+    steps: int
+    tokens: int
+    snapshot: Snapshot
+    round: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPiece:
+    """A piece of moments in transit to the host, and then to a peer."""
+
+    piece: int
+    asker: str
+    snapshot: Snapshot
+
+
+class Boundary:
+    """Carries out commands on a model between its steps, and counts these.
+
+    Args:
+        model: the arrays that are trained.
+        settings: settings of the run.
+        report: receives an event for every command that has a result.
+        snapshot_taken: receives every snapshot as soon as it is dispatched.
+        piece_taken: receives every piece of moments as soon as it is dispatched.
+        may_snapshot: whether there is room for one more snapshot of a fragment, at a boundary with
+            this total of steps.
+        follow: receives the leases of every `AllowSteps`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        settings: RunSettings,
+        *,
+        report: Callable[[EngineEvent], None],
+        snapshot_taken: Callable[[PendingSnapshot], None],
+        piece_taken: Callable[[PendingPiece], None],
+        may_snapshot: Callable[[FragmentIndex, int], bool] = lambda *_: True,
+        follow: Callable[[tuple[Lease, ...]], None] = lambda _: None,
+    ) -> None:
+        """Start without permission to step."""
+        self.model = model
+        self.steps = 0
+        self.tokens = 0
+        self.order = 0
+        self.resets = 0
+        self.commands: deque[EngineAction] = deque()
+        self._settings = settings
+        self._report = report
+        self._snapshot_taken = snapshot_taken
+        self._piece_taken = piece_taken
+        self._asked: deque[ReadMoments] = deque()
+        self._may_snapshot = may_snapshot
+        self._follow = follow
+        self._clock = GossipClock() if settings.gossip.on else FleetClock(settings.interval_steps)
+        self._until_tokens = 0
+        self._until_steps: int | None = None
+        self._plan = PlanSnapshots(())
+        self._bases: dict[int, Version] = {}
+        self._began_at: dict[int, int] = {}
+        self._merged: dict[int, tuple[int, int]] = {}
+        self._taken_at: dict[int, tuple[int, Version]] = {}
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """The versions of all fragments in order; empty until every fragment was adopted."""
+        count = len(self.model.layout.fragments)
+        whole = len(self._bases) == count
+        return tuple(self._bases[index] for index in range(count)) if whole else ()
+
+    @property
+    def unread(self) -> bool:
+        """Whether pieces of moments wait for further boundaries."""
+        return bool(self._asked)
+
+    def granted(self, tokens: int) -> bool:
+        """Whether the quota has room for a step of so many tokens."""
+        return self.tokens + tokens <= self._until_tokens
+
+    @property
+    def awaits_merge(self) -> bool:
+        """Whether no step may be taken before a merge that is under way has ended."""
+        return self._until_steps is not None and self.steps >= self._until_steps
+
+    @property
+    def clock(self) -> float:
+        """The learning-rate clock at the next step: the fleet's count of steps."""
+        return self._clock.at(self.steps)
+
+    def stood_still(self) -> None:
+        """Note that no step follows this boundary, so the clock stands still too."""
+        self._clock.stood_still()
+
+    def adopt_now(self) -> None:
+        """Carry out also what was to wait for a later step, since none follows."""
+        while self.commands:
+            self._perform(self.commands.popleft())
+
+    def stepped(self, tokens: int) -> None:
+        """Count a step that was dispatched."""
+        self.steps += 1
+        self.tokens += tokens
+
+    def carry_out(self) -> bool:
+        """Carry out commands and copies; returns whether there was an `AllowSteps`."""
+        allowed = False
+        for command in self._due():
+            allowed = allowed or isinstance(command, AllowSteps)
+            self._perform(command)
+        plan = self._plan
+        for fragment, at_steps in zip_longest(plan.fragments, plan.at_steps):
+            self._take(fragment, at_steps)
+        for _ in range(min(len(self._asked), PIECES_PER_BOUNDARY)):
+            asked = self._asked.popleft()
+            snapshot = self.model.read_moments(asked.piece)
+            self._piece_taken(PendingPiece(asked.piece, asked.asker, snapshot))
+        return allowed
+
+    def _due(self) -> Iterator[EngineAction]:
+        """Take the commands in their order, but for values that are to be adopted later."""
+        later = []
+        while self.commands:
+            command = self.commands.popleft()
+            if isinstance(command, AdoptValue) and command.at_steps > self.steps:
+                later.append(command)
+            else:
+                yield command
+        self.commands.extend(later)
+
+    def _perform(self, command: EngineAction) -> None:
+        if isinstance(command, GossipEngineAction):
+            self._gossip(command)
+            return
+        match command:
+            case AdoptValue():
+                self._adopt(command)
+            case PlanSnapshots():
+                self._plan = command
+            case AllowSteps(until_tokens, leases, order, until_steps):
+                self.order, self._until_steps = order, until_steps
+                self._until_tokens = until_tokens
+                self._follow(leases)
+            case ReadValue(request, incarnation):
+                payload = as_buffer(self.model.value(request.fragment))
+                self._report(ValueRead(request, incarnation, payload))
+            case ResetMoments():
+                self.model.reset_moments()
+                self.resets += 1
+            case ReadMoments():
+                self._asked.append(command)
+            case LoadMoments(pieces):
+                self._report(MomentsLoaded(self._load(pieces)))
+            case _:
+                assert_never(command)
+
+    def _adopt(self, adopt: AdoptValue) -> None:
+        """Replace the base, and the local value too unless local work is to be carried over."""
+        fragment = adopt.fragment
+        news = adopt.merged if self._is_news(fragment, adopt.merged) else None
+        if adopt.carry:
+            self._carry_on(adopt, news)
+        elif adopt.local_share:
+            self.model.mix(fragment, _floats(adopt.payload), adopt.local_share)
+            self._began_at[fragment] = self.steps
+        else:
+            self.model.adopt(fragment, _floats(adopt.payload))
+            self._began_at[fragment] = self.steps
+        self._bases[fragment] = adopt.version
+        self._clock.carried(adopt.clock, epoch=adopt.epoch, steps=self.steps)
+        told = ValueAdopted(
+            *(fragment, adopt.version, self.steps, self.tokens, adopt.incarnation), adopt.carry
+        )
+        self._report(told)
+
+    def _gossip(self, command: GossipEngineAction) -> None:
+        """Carry out what gossip asks for; the version that is held does not change by it."""
+        fragment = command.fragment
+        match command:
+            case TakeShare(_, round_, clock):
+                self._clock.carried(clock, epoch=0, steps=self.steps)
+                taken = self.model.snapshot(fragment, "float32")
+                totals = (self._bases[fragment], self.steps, self.tokens)
+                self._snapshot_taken(PendingSnapshot(fragment, *totals, taken, round_))
+            case AdoptMixed(_, steps_total):
+                if steps_total == self.steps:  # avoid rounding errors
+                    self.model.adopt(fragment, _floats(command.value))
+                else:
+                    gradient = _floats(command.gradient)
+                    self.model.carry_on(fragment, _floats(command.value), gradient)
+            case TakeOver(_, clock):
+                self._clock.carried(clock, epoch=0, steps=self.steps)
+                self.model.adopt(fragment, _floats(command.value))
+            case HoldValue(_, version, incarnation):
+                self._bases[fragment], self._began_at[fragment] = version, self.steps
+                totals = (version, self.steps, self.tokens)
+                self._report(ValueAdopted(fragment, *totals, incarnation))
+            case ReturnToOrigin():
+                gradient = _floats(command.gradient)
+                self.model.carry_on(fragment, _floats(command.value), gradient)
+                self._taken_at.pop(fragment, None)
+                self._report(WorkGathered(fragment))
+            case _:
+                assert_never(command)
+
+    def _is_news(self, fragment: FragmentIndex, merged: Merged | None) -> bool:
+        """Whether this is the first value that contains a contribution.
+
+        The state cannot tell: two such values may be adopted before it hears of either.
+        """
+        if merged is None or (merged.epoch, merged.round) <= self._merged.get(fragment, NEVER):
+            return False
+        self._merged[fragment] = merged.epoch, merged.round
+        return True
+
+    def _carry_on(self, adopt: AdoptValue, merged: Merged | None) -> None:
+        """Replace the base, and keep the local work that the new base does not contain."""
+        fragment, sent = adopt.fragment, None
+        if merged is not None:
+            self._began_at[fragment] += merged.steps
+            assert adopt.sent is not None, "what is merged was sent, and is kept until then"
+            held = self.model.layout.fragments[fragment]
+            settings = self._settings
+            kept = adopt.sent_precision or settings.precision.of_snapshots
+            sent = decode(adopt.sent, held.size, kept, held.averages, settings.top_k_share)
+        lost = self._settings.feeds_back  # what the codec lost is in the local value, and stays
+        if self._began_at[fragment] == self.steps and not lost:  # avoid rounding errors
+            self.model.adopt(fragment, _floats(adopt.payload))
+        else:
+            self.model.carry_on(fragment, _floats(adopt.payload), sent)
+
+    def _load(self, pieces: tuple[memoryview, ...]) -> bool:
+        """Load moments from a peer or from disk; False if they do not fit or are not finite."""
+        try:
+            self.model.load_moments(pieces)
+        except InvariantError:  # whoever wrote them made the mistake
+            return False
+        if not self.model.finite():
+            self.model.reset_moments()
+            return False
+        return True
+
+    def _take(self, fragment: FragmentIndex, at_steps: int | None) -> None:
+        """Snapshot a fragment, unless nothing changed since the last one or there is no work.
+
+        With a total of steps, one snapshot is taken at it, or at the first boundary after it.
+        """
+        base = self._bases.get(fragment)
+        least_steps = self.steps if at_steps is None else at_steps
+        taken_steps, of = self._taken_at.get(fragment, (-1, base))
+        if base is None or self.steps < least_steps or (of == base and taken_steps >= least_steps):
+            return
+        if self._began_at[fragment] == self.steps:
+            return
+        if not self._may_snapshot(fragment, self.steps):
+            return
+        self._taken_at[fragment] = (self.steps, base)
+        snapshot = self.model.snapshot(fragment, self._settings.precision.of_snapshots)
+        self._snapshot_taken(PendingSnapshot(fragment, base, self.steps, self.tokens, snapshot))
+
+
+def _floats(payload: memoryview) -> NDArray[np.float32]:
+    return np.frombuffer(payload, np.float32)
