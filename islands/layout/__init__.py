@@ -6,6 +6,8 @@ Where to find what:
 leaf, piece, fragment, unit, layout          `leaves.py`
 which tensors form which fragment            `fragments.py`, named in `patterns.py`
 on which devices a learner computes          `mesh.py`
+where leaves and flat values are             `placement.py`
+rows of leaves that are cut over a mesh      `rectangles.py`
 gather, overwrite, shift on the device       `device_transfer.py`
 ===========================================  ====================================
 """

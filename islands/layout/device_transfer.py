@@ -6,12 +6,11 @@ of many layers needs a handful. Rows, not elements, are counted, as a leaf may h
 elements and JAX's indices have 32 bits.
 
 On a mesh the functions run once on each device (`Placement.prepared`). A leaf is then the device's
-own part of it, and a flat value is the device's even share; never more than the one fragment
-travels between devices. On one device a part is the whole, and nothing is added.
+own rectangle of it (`rectangles.py`), and a flat value is the device's even share; never more than
+the one fragment travels between devices. On one device both are the whole, and nothing is added.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
@@ -21,48 +20,24 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from numpy.typing import NDArray
 
 from islands.layout.leaves import Fragment, Layout, Role
-from islands.layout.mesh import EVERYWHERE, MODEL, Split
+from islands.layout.placement import Placement
+from islands.layout.rectangles import Cut, PieceShape, piece_shape, read_rows, write_rows
 
 Leaves = tuple[Array, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class PieceShape:
-    """A piece without the row at which it starts.
+class FragmentShape:
+    """All that a compiled boundary function depends on, besides the leaves' own shapes.
 
     Attributes:
-        leaf: Index among the leaves that the function is given.
-        shape: Shape of the whole leaf.
-        leaf_rows: Number of rows of the leaf, each an entry along its leading axes.
-        rows: Number of rows of the piece.
-        split: How the leaf is cut over the devices.
-        additive: Whether the changes made by steps add up; those of a task's state do not.
+        pieces: The pieces, in the order of the flat value.
+        axes: All axes of the mesh, over which the flat value is cut; none without a mesh.
+        devices: Number of devices.
     """
 
-    leaf: int
-    shape: tuple[int, ...]
-    leaf_rows: int
-    rows: int
-    split: Split | None = None
-    additive: bool = True
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape) // self.leaf_rows * self.rows
-
-    @property
-    def row_axes(self) -> int:
-        """How many leading axes of the leaf count its rows."""
-        lengths = range(len(self.shape) + 1)
-        return next(n for n in lengths if math.prod(self.shape[:n]) == self.leaf_rows)
-
-
-@dataclass(frozen=True, slots=True)
-class FragmentShape:
-    """All that a compiled boundary function depends on, besides the leaves' own shapes."""
-
     pieces: tuple[PieceShape, ...]
+    axes: tuple[str, ...]
     devices: int
 
     @property
@@ -72,20 +47,28 @@ class FragmentShape:
 
 
 def shape_of(
-    layout: Layout,
-    fragment: Fragment,
-    split: Callable[[tuple[int, ...]], Split | None],
-    devices: int,
+    layout: Layout, fragment: Fragment, cuts: Sequence[Cut], place: Placement
 ) -> FragmentShape:
-    """Return the shape of a fragment; fragments of equal shape share compiled functions."""
+    """Return the shape of a fragment; fragments of equal shape share compiled functions.
+
+    Args:
+        layout: The layout of all leaves.
+        fragment: One of its fragments.
+        cuts: How each leaf of the layout is cut.
+        place: The devices on which the leaves are.
+    """
     places = {leaf: place for place, leaf in enumerate(touched(fragment))}
-    pieces = []
-    for piece in fragment.pieces:
-        leaf, rows = layout.leaves[piece.leaf], piece.row_stop - piece.row_start
-        place = places[piece.leaf]
-        additive = piece.role is not Role.STATE
-        pieces.append(PieceShape(place, leaf.shape, leaf.rows, rows, split(leaf.shape), additive))
-    return FragmentShape(tuple(pieces), devices)
+    pieces = [
+        piece_shape(
+            places[piece.leaf],
+            layout.leaves[piece.leaf],
+            piece.row_stop - piece.row_start,
+            cuts[piece.leaf],
+            additive=piece.role is not Role.STATE,
+        )
+        for piece in fragment.pieces
+    ]
+    return FragmentShape(tuple(pieces), place.axes, len(place.devices))
 
 
 def touched(fragment: Fragment) -> list[int]:
@@ -175,23 +158,6 @@ def _additive(shape: FragmentShape, moved: Array, averages: Array) -> Array:
     return jnp.concatenate(parts)
 
 
-def read_rows(piece: PieceShape, leaf: Array, start: Int[Array, ""]) -> Array:
-    """Read rows of a leaf from `start` on, raveled, whole on every device. Nothing is donated."""
-    split, axes = piece.split, piece.row_axes
-    if split is None:
-        rows = leaf.reshape(piece.leaf_rows, -1)
-        return jax.lax.dynamic_slice_in_dim(rows, start, piece.rows).reshape(-1)
-    if split.axis >= axes:  # every device has a part of each row
-        rows = leaf.reshape(piece.leaf_rows, *leaf.shape[axes:])
-        part = jax.lax.dynamic_slice_in_dim(rows, start, piece.rows)
-        axis = split.axis - axes + 1
-        whole: Array = jax.lax.all_gather(part, MODEL, axis=axis, tiled=True)
-        return whole.reshape(-1)
-    rows = leaf.reshape(piece.leaf_rows // split.parts, -1)
-    part = rows.at[_own_rows(piece, split, start)].get(mode="fill", fill_value=0)
-    return _sum_of_one(part).reshape(-1)
-
-
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
     """Whether every floating element of a tree is finite."""
     leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
@@ -213,7 +179,7 @@ def _share(shape: FragmentShape, flat: Array) -> Array:
         return flat
     length = -(-flat.size // shape.devices)
     padded = jnp.pad(flat, (0, length * shape.devices - flat.size))
-    start = jax.lax.axis_index(EVERYWHERE) * length
+    start = jax.lax.axis_index(shape.axes) * length
     return jax.lax.dynamic_slice_in_dim(padded, start, length)
 
 
@@ -221,7 +187,7 @@ def assembled(shape: FragmentShape, share: Array) -> Array:
     """Gather the flat value of which each device has a share."""
     if shape.devices == 1:
         return share
-    whole: Array = jax.lax.all_gather(share, EVERYWHERE, tiled=True)
+    whole: Array = jax.lax.all_gather(share, shape.axes, tiled=True)
     return whole[: shape.size]
 
 
@@ -234,58 +200,6 @@ def written(
     for piece, start in zip(shape.pieces, starts, strict=True):
         leaf = filled[piece.leaf]
         part = flat[offset : offset + piece.size].astype(leaf.dtype)
-        filled[piece.leaf] = _write(piece, leaf, start, part)
+        filled[piece.leaf] = write_rows(piece, leaf, start, part)
         offset += piece.size
     return tuple(filled)
-
-
-def _write(piece: PieceShape, leaf: Array, start: Int[Array, ""], part: Array) -> Array:
-    split, axes = piece.split, piece.row_axes
-    if split is None:
-        rows = leaf.reshape(piece.leaf_rows, -1)
-        part = part.reshape(piece.rows, -1)
-        rows = jax.lax.dynamic_update_slice_in_dim(rows, part, start, axis=0)
-    elif split.axis >= axes:
-        rows = leaf.reshape(piece.leaf_rows, *leaf.shape[axes:])
-        part = part.reshape(piece.rows, *piece.shape[axes:])
-        length, axis = leaf.shape[split.axis], split.axis - axes + 1
-        first = jax.lax.axis_index(MODEL) * length
-        part = jax.lax.dynamic_slice_in_dim(part, first, length, axis)
-        rows = jax.lax.dynamic_update_slice_in_dim(rows, part, start, axis=0)
-    else:
-        rows = leaf.reshape(piece.leaf_rows // split.parts, -1)
-        part = part.reshape(piece.rows, -1)
-        rows = rows.at[_own_rows(piece, split, start)].set(part, mode="drop")
-    return rows.reshape(leaf.shape)
-
-
-def _own_rows(piece: PieceShape, split: Split, start: Int[Array, ""]) -> Int[Array, " rows"]:
-    """Index each row of a piece among this device's rows; past their end if another has it."""
-    lengths = piece.shape[: piece.row_axes]
-    below = math.prod(lengths[split.axis + 1 :])
-    length = lengths[split.axis]
-    own_length = length // split.parts
-    index = start + jnp.arange(piece.rows, dtype=jnp.int32)
-    along = index // below % length
-    own = along - jax.lax.axis_index(MODEL) * own_length
-    place = (index // (below * length) * own_length + own) * below + index % below
-    mine = (own >= 0) & (own < own_length)
-    return jnp.where(mine, place, piece.leaf_rows // split.parts)
-
-
-def _sum_of_one(part: Array) -> Array:
-    """Sum over devices, bit for bit, where only one has each element and all others have 0.
-
-    The bits are summed as integers, since −0 + 0 would lose its sign and a NaN its payload.
-    """
-    bits = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}[part.dtype.itemsize]
-    if part.dtype == jnp.bool_:
-        return _sum(part.astype(jnp.uint32)).astype(jnp.bool_)
-    words = jax.lax.bitcast_convert_type(part, bits)
-    wide = words.astype(np.promote_types(bits, np.uint32))
-    return jax.lax.bitcast_convert_type(_sum(wide).astype(bits), part.dtype)
-
-
-def _sum(part: Array) -> Array:
-    total: Array = jax.lax.psum(part, MODEL)  # type: ignore[no-untyped-call]  # untyped in JAX
-    return total

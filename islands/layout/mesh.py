@@ -5,31 +5,20 @@ its axes over `model`. XLA propagates this sharding through the step and adds th
 nothing in a task says where it runs. The optimizer's state is sharded like the parameters, since
 the rule looks at the shape alone: a moment has the shape of its parameter.
 
-A flat value of a fragment (the base, a snapshot) is cut evenly over all devices, padded where it
-does not divide, so each device keeps and copies only its share.
-
-On one device there is no mesh, and this module adds no cost.
+On one device there is no mesh. What does not depend on these two axes is in `placement.py`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import (
-    AxisType,
-    Mesh,
-    NamedSharding,
-    PartitionSpec,
-    Sharding,
-    SingleDeviceSharding,
-)
+from jax.sharding import AxisType, Mesh, Sharding
 from jaxtyping import PyTree
-from numpy.typing import NDArray
 
 from islands.errors import SettingsError, TaskError
+from islands.layout.placement import Placement
 
 DATA = "data"
 MODEL = "model"
@@ -39,15 +28,6 @@ MIN_SPLIT_ELEMENTS = 2**14
 """A smaller tensor is kept whole on every device, as communicating its parts would cost more."""
 
 Device = TypeVar("Device")
-Function = Callable[..., PyTree]
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """How a tensor is cut over the mesh's `model` axis."""
-
-    axis: int
-    parts: int
 
 
 def choose(devices: Sequence[Device], spec: str) -> list[Device]:
@@ -123,31 +103,13 @@ def learner_mesh(devices: Sequence[jax.Device], model_parallel: int = 1) -> Mesh
 
 
 @dataclass(frozen=True, eq=False)
-class Placement:
+class LearnerPlacement(Placement):
     """The devices of a learner, and how its arrays are sharded over them.
 
     Args:
         devices: devices of the learner, in the order of its setting.
-        mesh: grid of these devices; None on one device.
+        mesh: grid of these devices, `data` × `model`; None on one device.
     """
-
-    devices: tuple[jax.Device, ...]
-    mesh: Mesh | None
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Key of compiled functions; equal placements share them."""
-        return self.devices if self.mesh is None else (self.mesh,)
-
-    @cached_property
-    def whole(self) -> Sharding:
-        """Sharding that keeps a copy on every device."""
-        return self._sharding(_spec())
-
-    @cached_property
-    def flat(self) -> Sharding:
-        """Sharding that cuts a vector evenly over all devices."""
-        return self._sharding(_spec(EVERYWHERE))
 
     @property
     def birthplace(self) -> jax.Device:
@@ -160,29 +122,22 @@ class Placement:
             return self.devices[0]
         return host[0]
 
-    def padded(self, size: int) -> int:
-        """Return the least length, from `size` up, that all devices can share evenly."""
-        return -(-size // len(self.devices)) * len(self.devices)
+    def tensor(self, shape: tuple[int, ...]) -> Sharding:
+        """Return the sharding of a parameter, a moment or a leaf of the task's state.
 
-    def split(self, shape: tuple[int, ...]) -> Split | None:
-        """Choose how a tensor is cut over `model`: along its largest axis that divides evenly.
-
-        Of equal axes the first is taken. None: each device has the whole tensor, because it is
-        small or no axis divides.
+        It is cut over `model` along its largest axis that divides evenly, of equal axes the first.
+        Each device has the whole of it if it is small or no axis divides.
         """
         parts = 1 if self.mesh is None else self.mesh.shape[MODEL]
         axes = [axis for axis, length in enumerate(shape) if length and length % parts == 0]
         if parts == 1 or not axes or np.prod(shape, dtype=np.int64) < MIN_SPLIT_ELEMENTS:
-            return None
-        return Split(max(axes, key=lambda axis: (shape[axis], -axis)), parts)
-
-    def tensor(self, shape: tuple[int, ...]) -> Sharding:
-        """Return the sharding of a parameter, a moment or a leaf of the task's state."""
-        return self._sharding(_spec_of(self.split(shape)))
+            return self.whole
+        largest = max(axes, key=lambda axis: (shape[axis], -axis))
+        return self.sharding(*[None] * largest, MODEL)
 
     def rows(self, shape: tuple[int, ...]) -> Sharding:
         """Return the sharding of an array of a batch: by rows, or whole if they do not divide."""
-        return self._sharding(_spec(DATA) if self._divides(shape) else _spec())
+        return self.sharding(DATA) if self._divides(shape) else self.whole
 
     def check_batch(self, batch: PyTree) -> None:
         """Refuse a batch that every device would have to compute whole.
@@ -205,64 +160,12 @@ class Placement:
         """Put parameters, state or moments on their devices."""
         return jax.tree.map(lambda x: jax.device_put(x, self.tensor(x.shape)), tree)
 
-    def prepared(
-        self,
-        function: Function,
-        arguments: tuple[PyTree, ...],
-        batch: int | None,
-        parts_to: PyTree | None,
-    ) -> tuple[Function, tuple[PyTree, ...], PyTree | None]:
-        """Return the function and arguments to compile, and the shardings of the results.
-
-        On one device, function and arguments are returned as they are, and no shardings.
-
-        Args:
-            function: computes on whole arrays, or on each device's parts if `parts_to` is given.
-            arguments: those on devices stay where they are; of arrays on the host, a batch is
-                sharded by rows, and others are copied to every device.
-            batch: index of the argument that is a batch, if one is.
-            parts_to: shardings of the results; None: those of tensors of their shapes.
-        """
-        if self.mesh is None:
-            return function, arguments, None
-        described = tuple(
-            self._described(x, self.rows if index == batch else self._copied)
-            for index, x in enumerate(arguments)
-        )
-        if parts_to is None:
-            shapes = jax.eval_shape(function, *described)
-            return function, described, jax.tree.map(lambda x: self.tensor(x.shape), shapes)
-        takes = jax.tree.map(lambda x: x.sharding.spec, described)
-        gives = jax.tree.map(lambda sharding: sharding.spec, parts_to)
-        # No check: JAX cannot prove that results declared whole are equal on all devices.
-        function = jax.shard_map(
-            function, mesh=self.mesh, in_specs=takes, out_specs=gives, check_vma=False
-        )
-        return function, described, parts_to
-
-    def _described(self, tree: PyTree, lives: Callable[[tuple[int, ...]], Sharding]) -> PyTree:
-        def described(x: NDArray[np.generic] | jax.Array) -> object:
-            if isinstance(x, jax.Array):
-                return x
-            where = lives(x.shape)
-            return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)  # type: ignore[no-untyped-call]  # untyped in JAX
-
-        return jax.tree.map(described, tree)
-
-    def _copied(self, _: tuple[int, ...]) -> Sharding:
-        return self.whole
-
     def _divides(self, shape: tuple[int, ...]) -> bool:
         parts = 1 if self.mesh is None else self.mesh.shape[DATA]
         return bool(shape) and shape[0] % parts == 0
 
-    def _sharding(self, spec: PartitionSpec) -> Sharding:
-        if self.mesh is None:
-            return SingleDeviceSharding(self.devices[0])
-        return NamedSharding(self.mesh, spec)
 
-
-def placed(devices: Sequence[jax.Device] | None, model_parallel: int = 1) -> Placement:
+def placed(devices: Sequence[jax.Device] | None, model_parallel: int = 1) -> LearnerPlacement:
     """Place a learner on these devices; None: on JAX's first device.
 
     Raises:
@@ -272,12 +175,4 @@ def placed(devices: Sequence[jax.Device] | None, model_parallel: int = 1) -> Pla
     if not chosen:
         raise SettingsError("a learner needs at least one device")
     mesh = learner_mesh(chosen, model_parallel)
-    return Placement(chosen, mesh if len(chosen) > 1 else None)
-
-
-def _spec_of(split: Split | None) -> PartitionSpec:
-    return _spec() if split is None else _spec(*[None] * split.axis, MODEL)
-
-
-def _spec(*axes: str | tuple[str, ...] | None) -> PartitionSpec:
-    return PartitionSpec(*axes)  # type: ignore[no-untyped-call]  # untyped in JAX
+    return LearnerPlacement(chosen, mesh if len(chosen) > 1 else None)

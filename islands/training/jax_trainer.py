@@ -26,22 +26,21 @@ from islands.errors import InvariantError
 from islands.layout.device_transfer import (
     FragmentShape,
     Leaves,
-    PieceShape,
     all_finite,
     difference,
     first_rows,
     gather,
     mix,
     overwrite,
-    read_rows,
     shape_of,
     shift,
     touched,
 )
 from islands.layout.fragments import MIN_PIECE_BYTES
 from islands.layout.leaves import Layout
-from islands.layout.mesh import Placement, placed
+from islands.layout.mesh import LearnerPlacement, placed
 from islands.layout.patterns import Pattern
+from islands.layout.rectangles import PieceShape, cut_of, read_rows
 from islands.settings.run import Adoption, SnapshotPrecision
 from islands.training.compiled_steps import CompiledSteps, compiled_steps_for, copied_words
 from islands.training.evaluation import evaluated
@@ -114,13 +113,18 @@ class JaxTrainer:
         self.layout: Layout = self._program.layout
         self.shards: int = task.shards
         single = None if device is None else (device,)
-        self._place: Placement = placed(single if devices is None else devices, model_parallel)
-        place = (self._place.split, len(self._place.devices))
-        self._shapes = [shape_of(self.layout, each, *place) for each in self.layout.fragments]
+        self._place: LearnerPlacement = placed(
+            single if devices is None else devices, model_parallel
+        )
+        shapes = [leaf.shape for leaf in self.layout.leaves]
+        cuts = [cut_of(self._place.tensor(shape), len(shape)) for shape in shapes]
+        self._shapes = [
+            shape_of(self.layout, each, cuts, self._place) for each in self.layout.fragments
+        ]
         self._touched = [touched(each) for each in self.layout.fragments]
         self._first_rows = [first_rows(each) for each in self.layout.fragments]
         self._beside = [
-            rows_beside(self._program.second_moments, self.layout, each, self._place.split)
+            rows_beside(self._program.second_moments, self.layout, each, cuts)
             for each in self.layout.fragments
         ]
         self._interval_steps = interval_steps
@@ -451,8 +455,8 @@ class JaxTrainer:
         name = (part.rows, part.leaf_rows, leaf.shape, str(leaf.dtype))
         if part.whole:
             return self._compile(("copy", name), copied_words, (leaf,)), (leaf,)
-        split = self._place.split(leaf.shape)
-        function = partial(read_rows, PieceShape(0, leaf.shape, part.leaf_rows, part.rows, split))
+        cut = cut_of(leaf.sharding, leaf.ndim)
+        function = partial(read_rows, PieceShape(0, leaf.shape, part.leaf_rows, part.rows, cut))
         arguments = (leaf, np.int32(part.row_start))
         key = ("rows", name)
         return self._compile(key, function, arguments, parts_to=self._place.whole), arguments

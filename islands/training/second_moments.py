@@ -32,16 +32,9 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import NDArray
 
-from islands.layout.device_transfer import (
-    FragmentShape,
-    Leaves,
-    PieceShape,
-    assembled,
-    flattened,
-    written,
-)
+from islands.layout.device_transfer import FragmentShape, Leaves, assembled, flattened, written
 from islands.layout.leaves import Fragment, Layout
-from islands.layout.mesh import Split
+from islands.layout.rectangles import Cut, PieceShape, piece_shape
 from islands.training.task import path_of
 from islands.training.task_trace import optax_promotion
 
@@ -266,17 +259,16 @@ def rows_beside(
     second_moments: Sequence[SecondMoment],
     layout: Layout,
     fragment: Fragment,
-    split: Callable[[tuple[int, ...]], Split | None],
+    cuts: Sequence[Cut],
 ) -> RowsBeside:
-    """Find the second moments that lie beside a fragment's first ones; `split` cuts them."""
+    """Find the second moments beside a fragment's first ones, which are cut as their leaves are."""
     of = {each.first: each for each in second_moments}
     pieces = [piece for piece in fragment.pieces if piece.leaf in of]
     here = sorted({piece.leaf for piece in pieces})
     beside = []
     for piece in pieces:
         leaf, rows = layout.leaves[piece.leaf], piece.row_stop - piece.row_start
-        cut = split(leaf.shape)
-        shape = PieceShape(here.index(piece.leaf), leaf.shape, leaf.rows, rows, cut)
+        shape = piece_shape(here.index(piece.leaf), leaf, rows, cuts[piece.leaf])
         beside.append(Beside(shape, piece.offset, of[piece.leaf].decays))
     places = (*(of[leaf].held for leaf in here), *(of[leaf].own for leaf in here))
     counts = tuple(of[leaf].count for leaf in here)
@@ -315,7 +307,7 @@ def advance(
         `held` and then `own`, both with the new elements.
     """
     after, before = assembled(shape, value), assembled(shape, base)
-    alone = FragmentShape(tuple(each.piece for each in beside), shape.devices)
+    alone = FragmentShape(tuple(each.piece for each in beside), shape.axes, shape.devices)
     flat, local = flattened(alone, held, starts), flattened(alone, leaves, starts)
     ends = np.cumsum([each.piece.size for each in beside]).tolist()
     parts, least = [], []

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from islands.data.shards import ShardKey
-from islands.layout.mesh import Placement, learner_mesh
+from islands.layout.mesh import LearnerPlacement, learner_mesh
 from islands.models.decoder import DecoderConfig
 from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.training.jax_trainer import JaxTrainer
@@ -29,7 +29,7 @@ def fresh(*, meshed: bool, seed: int) -> tuple[JaxTrainer, float]:
     trainer = JaxTrainer(StdlibBytes(TINY, length=32, seed=seed), 4, min_piece_bytes=1024)
     if meshed:
         device = jax.local_devices()[0]
-        trainer._place = Placement((device,), learner_mesh([device]))  # noqa: SLF001
+        trainer._place = LearnerPlacement((device,), learner_mesh([device]))  # noqa: SLF001
     start_s = CLOCK.now_s()
     trainer.setup()
     return trainer, CLOCK.now_s() - start_s

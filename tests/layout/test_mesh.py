@@ -10,6 +10,7 @@ from jax.sharding import SingleDeviceSharding
 
 from islands.errors import SettingsError
 from islands.layout.mesh import choose, learner_mesh, placed, shares
+from islands.layout.rectangles import cut_of
 
 HOST = list("abcdefgh")
 LIMIT_S = 220.0  # for 20 s of compilation, on a machine that may have much else to do
@@ -49,7 +50,7 @@ def test_one_device_needs_no_mesh() -> None:
     device = jax.local_devices()[0]
     place = placed([device])
     assert place.mesh is None
-    assert place.split((1024, 1024)) is None
+    assert cut_of(place.tensor((1024, 1024)), 2) == ((), ())
     assert place.padded(7) == 7
     kinds = [place.whole, place.flat, place.tensor((1024, 1024)), place.rows((8,))]
     assert kinds == [SingleDeviceSharding(device)] * 4

@@ -1,0 +1,307 @@
+"""Leaves cut over meshes of any kind, for a process that has eight devices.
+
+`tests/layout/test_rectangles.py` starts one. Not collected by name. To run it by hand:
+
+    JAX_NUM_CPU_DEVICES=8 python -m pytest tests/eight_devices_leaves.py
+"""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
+from jax.stages import Compiled
+from jaxtyping import PyTree
+from numpy.typing import NDArray
+
+from islands.layout import leaves as on_host
+from islands.layout.device_transfer import (
+    FragmentShape,
+    difference,
+    first_rows,
+    gather,
+    mix,
+    overwrite,
+    shape_of,
+    shift,
+    touched,
+)
+from islands.layout.leaves import Fragment, Layout, Leaf, Piece, Role, layout_of
+from islands.layout.mesh import placed
+from islands.layout.patterns import Pattern
+from islands.layout.placement import Placement
+from islands.layout.rectangles import cut_of
+
+Floats = NDArray[np.float32]
+Arrays = Sequence[NDArray[np.generic]]
+Spec = tuple[str | tuple[str, ...] | None, ...]
+
+AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
+CASES = 2  # of each mesh
+LEAVES = 4  # in each case
+
+MESHES = {
+    "one axis, explicit": ((8,), ("all",), (EXPLICIT,)),
+    "two axes, automatic": ((2, 4), ("replica", "shard"), (AUTO, AUTO)),
+    "two axes, explicit": ((4, 2), ("fsdp", "tensor"), (EXPLICIT, EXPLICIT)),
+    "two axes, six devices": ((2, 3), ("x", "y"), (EXPLICIT, EXPLICIT)),
+    "two axes, one of them of one": ((1, 8), ("x", "y"), (EXPLICIT, EXPLICIT)),
+    "three axes, explicit": ((2, 2, 2), ("data", "fsdp", "tensor"), (EXPLICIT,) * 3),
+    "three axes, mixed": ((2, 2, 2), ("a", "b", "c"), (AUTO, EXPLICIT, AUTO)),
+}
+"""Grids of devices, the names of their axes, and their types."""
+
+SHAPES = (
+    Leaf("scalar", ()),
+    Leaf("vector", (48,)),
+    Leaf("half", (24, 16), "bfloat16"),
+    Leaf("wide", (6, 8, 24)),
+    Leaf("stack", (8, 12, 8), stack=8),
+    Leaf("low stack", (2, 24, 12), "bfloat16", stack=2),
+    Leaf("deep stack", (2, 4, 12, 6), stack=8),
+    Leaf("state", (12, 16), role=Role.STATE),
+)
+
+
+def mesh_of(name: str) -> Mesh:
+    """One of the meshes, of the last devices in falling order."""
+    grid, axes, types = MESHES[name]
+    devices = jax.devices()[::-1][: math.prod(grid)]
+    return Mesh(np.array(devices, dtype=object).reshape(grid), axes, axis_types=types)
+
+
+def some_spec(shape: tuple[int, ...], mesh: Mesh, rng: np.random.Generator) -> PartitionSpec:
+    """Cut a leaf over some of the axes, of which a dimension may have several, in any order."""
+    cut: list[list[str]] = [[] for _ in shape]
+    parts = [1] * len(shape)
+    for name in rng.permutation(np.array(mesh.axis_names, dtype=object)):
+        fits = [each for each, n in enumerate(shape) if n % (parts[each] * mesh.shape[name]) == 0]
+        if fits and rng.random() < 0.85:
+            chosen = fits[rng.integers(len(fits))]
+            cut[chosen].append(name)
+            parts[chosen] *= mesh.shape[name]
+    named = [tuple(names) if len(names) > 1 else names[0] if names else None for names in cut]
+    return spec(*named)
+
+
+def spec(*named: str | tuple[str, ...] | None) -> PartitionSpec:
+    """Make a PartitionSpec."""
+    return PartitionSpec(*named)  # type: ignore[no-untyped-call]  # untyped in JAX
+
+
+def some_layout(leaves: Sequence[Leaf], rng: np.random.Generator) -> Layout:
+    """Cut the leaves between rows, and spread the pieces over two fragments."""
+    pieces: tuple[list[Piece], list[Piece]] = ([], [])
+    for index, leaf in enumerate(leaves):
+        inner = rng.permutation(np.arange(1, leaf.rows))[: rng.integers(0, 3)]
+        for start, stop in pairwise([0, *sorted(inner.tolist()), leaf.rows]):
+            size = leaf.size // leaf.rows * (stop - start)
+            shape = (stop - start, *leaf.row_shape)
+            each = pieces[rng.integers(2)]
+            offset = sum(piece.size for piece in each)
+            entry = leaf.rows // leaf.stack
+            each.append(Piece(leaf.path, index, start, stop, shape, size, leaf.role, entry, offset))
+    fragments = [
+        Fragment(index, tuple(each), sum(piece.size for piece in each))
+        for index, each in enumerate(each for each in pieces if each)
+    ]
+    return layout_of(leaves, fragments, Pattern.BALANCED, {})
+
+
+def some_values(leaf: Leaf, rng: np.random.Generator) -> NDArray[np.generic]:
+    """Numbers among which are those whose bits are lost most easily."""
+    values = rng.standard_normal(leaf.shape).astype(np.float32)
+    odd = np.array([0x80000000, 0x7FC10000, 0xFFC20000, 0x7F800000, 0x00010000], np.uint32)
+    chosen = rng.random(leaf.shape) < 0.2
+    values = np.where(chosen, rng.choice(odd.view(np.float32), leaf.shape), values)
+    return values.astype(ml_dtypes.bfloat16 if leaf.dtype == "bfloat16" else np.float32)
+
+
+class Boundary:
+    """The functions of a boundary, compiled for one fragment of leaves that are on devices."""
+
+    def __init__(
+        self, layout: Layout, fragment: Fragment, place: Placement, shardings: Sequence[Sharding]
+    ) -> None:
+        cuts = [
+            cut_of(x, len(leaf.shape)) for x, leaf in zip(shardings, layout.leaves, strict=True)
+        ]
+        self.shape: FragmentShape = shape_of(layout, fragment, cuts, place)
+        self.fragment, self.place, self.shardings = fragment, place, shardings
+        self.compiled: Compiled | None = None
+
+    def put(self, value: Floats) -> jax.Array:
+        """Put a flat value on the devices."""
+        padding = self.place.padded(len(value)) - len(value)
+        put: jax.Array = jax.device_put(np.pad(value, (0, padding)), self.place.flat)
+        return put
+
+    def read(
+        self, function: Callable[..., PyTree], leaves: Arrays, *before: jax.Array
+    ) -> NDArray[np.generic]:
+        """Call a function that gives a flat value."""
+        arguments = (*before, self._put_leaves(leaves), first_rows(self.fragment))
+        flat = np.asarray(self._call(function, arguments, self.place.flat, ()))
+        return flat[: self.fragment.size]
+
+    def write(
+        self, function: Callable[..., PyTree], leaves: Arrays, *behind: PyTree
+    ) -> list[NDArray[np.generic]]:
+        """Call a function that gives new leaves, which lie where those lay that it takes."""
+        old = self._put_leaves(leaves)
+        where = tuple(leaf.sharding for leaf in old)
+        arguments = (old, first_rows(self.fragment), *behind)
+        new = self._call(function, arguments, where, (0,))
+        assert [leaf.sharding for leaf in new] == list(where)
+        assert all(leaf.is_deleted() for leaf in old)
+        return [np.asarray(leaf) for leaf in new]
+
+    def _put_leaves(self, leaves: Arrays) -> tuple[jax.Array, ...]:
+        return tuple(jax.device_put(leaves[n], self.shardings[n]) for n in touched(self.fragment))
+
+    def _call(
+        self,
+        function: Callable[..., PyTree],
+        arguments: tuple[PyTree, ...],
+        to: PyTree,
+        donate: tuple[int, ...],
+    ) -> PyTree:
+        bound = _bound(function, self.shape)
+        prepared, described, placed_to = self.place.prepared(bound, arguments, None, to)
+        placed_ = {} if placed_to is None else {"out_shardings": placed_to}
+        jitted = jax.jit(prepared, donate_argnums=donate, **placed_)
+        self.compiled = jitted.lower(*described).compile()
+        return self.compiled(*arguments)
+
+
+def same_bits(mine: NDArray[np.generic], theirs: NDArray[np.generic]) -> None:
+    """Compare bits: −0 is not 0, and a NaN is only itself."""
+    assert mine.dtype == theirs.dtype
+    bits = np.uint16 if mine.dtype.itemsize == 2 else np.uint32
+    np.testing.assert_array_equal(np.atleast_1d(mine).view(bits), np.atleast_1d(theirs).view(bits))
+
+
+def boundaries(
+    layout: Layout, fragment: Fragment, mesh: Mesh, specs: Sequence[PartitionSpec]
+) -> tuple[Boundary, Boundary]:
+    """The functions on a mesh, and those on one device."""
+    there = Placement(tuple(mesh.devices.flat), mesh)
+    alone = placed(None)
+    return (
+        Boundary(layout, fragment, there, [NamedSharding(mesh, each) for each in specs]),
+        Boundary(layout, fragment, alone, [alone.whole] * len(specs)),
+    )
+
+
+class Drawn:
+    """Leaves drawn at random, one of their fragments, and the boundaries of both kinds."""
+
+    def __init__(self, mesh: str, case: int) -> None:
+        rng = np.random.default_rng([case, *mesh.encode()])
+        chosen = [SHAPES[n] for n in rng.permutation(len(SHAPES))[:LEAVES]]
+        layout = some_layout(chosen, rng)
+        self.leaves = [some_values(leaf, rng) for leaf in layout.leaves]
+        self.fragment = layout.fragments[rng.integers(len(layout.fragments))]
+        grid = mesh_of(mesh)
+        specs = [some_spec(leaf.shape, grid, rng) for leaf in layout.leaves]
+        self.both = boundaries(layout, self.fragment, grid, specs)
+        flats = rng.standard_normal((3, self.fragment.size)).astype(np.float32)
+        self.value, self.base, self.sent = flats
+
+    def read_alike(self, function: Callable[..., PyTree], *before: Floats) -> None:
+        """Let both give a flat value, and compare it."""
+        mine, theirs = (
+            each.read(function, self.leaves, *map(each.put, before)) for each in self.both
+        )
+        same_bits(mine, theirs)
+
+    def written_alike(self, function: Callable[..., PyTree], *behind: Floats | np.float32) -> None:
+        """Let both give new leaves, and compare them."""
+        results = [
+            each.write(
+                function,
+                self.leaves,
+                *(each.put(x) if isinstance(x, np.ndarray) else x for x in behind),
+            )
+            for each in self.both
+        ]
+        for mine, theirs in zip(*results, strict=True):
+            same_bits(mine, theirs)
+
+
+DRAWN = pytest.mark.parametrize(
+    ("mesh", "case"), [(mesh, case) for mesh in MESHES for case in range(CASES)]
+)
+
+
+@DRAWN
+def test_read_bits_are_those_of_one_device(mesh: str, case: int) -> None:
+    """Whatever the sharding, what is gathered is what the host reads, and differences agree."""
+    drawn = Drawn(mesh, case)
+    for each in drawn.both:
+        same_bits(each.read(gather, drawn.leaves), on_host.read(drawn.fragment, drawn.leaves))
+    drawn.read_alike(partial(_difference, "bfloat16" if case else "float32"), drawn.base)
+
+
+@DRAWN
+def test_written_bits_are_those_of_one_device(mesh: str, case: int) -> None:
+    """Whatever the sharding, adopted, shifted and mixed leaves agree, and lie where they lay."""
+    drawn = Drawn(mesh, case)
+    drawn.written_alike(overwrite, drawn.value)
+    if case:
+        drawn.written_alike(shift, drawn.value, drawn.base, drawn.sent)
+    else:
+        drawn.written_alike(mix, drawn.value, np.float32(0.3))
+
+
+def _difference(dtype: str, shape: FragmentShape, *arguments: PyTree) -> jax.Array:
+    return difference(shape, dtype, *arguments)
+
+
+def _bound(function: Callable[..., PyTree], shape: FragmentShape) -> Callable[..., PyTree]:
+    return lambda *arguments: function(shape, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "cut"),
+    [
+        (Leaf("rows", (64, 32)), (("c", "a"), "b")),
+        (Leaf("rows", (64, 32)), (None, ("b", "c"))),
+        (Leaf("stack", (8, 32, 16), stack=8), (("a", "b"), "c")),
+        (Leaf("stack", (8, 32, 16), stack=8), ("c", ("b", "a"))),
+        (Leaf("repeated", (64, 32)), ()),
+    ],
+    ids=["rows and within", "within", "stack and rows", "stack and rows twice", "repeated"],
+)
+def test_no_more_than_the_fragment_travels(leaf: Leaf, cut: Spec) -> None:
+    """A few rows of a leaf are moved without the others, and of a repeated one none are."""
+    mesh, size = mesh_of("three axes, mixed"), leaf.size // leaf.rows * 4
+    piece = Piece(leaf.path, 0, 5, 9, (4, *leaf.row_shape), size, leaf.role, 1)
+    fragment = Fragment(0, (piece,), size)
+    layout = layout_of([leaf], [fragment], Pattern.BALANCED, {})
+    boundary = boundaries(layout, fragment, mesh, [spec(*cut)])[0]
+    leaves = [some_values(leaf, np.random.default_rng(0))]
+    boundary.read(gather, leaves)
+    read = _collectives(boundary)
+    assert bool(read) == bool(cut)
+    boundary.write(overwrite, leaves, boundary.put(np.zeros(size, np.float32)))
+    written = _collectives(boundary)
+    assert set(written) == {"all-gather"}
+    assert max([*read.values(), *written.values()]) <= size
+
+
+def _collectives(boundary: Boundary) -> dict[str, int]:
+    """The largest number of elements of each kind of collective."""
+    assert boundary.compiled is not None
+    found: dict[str, int] = {}
+    text = boundary.compiled.as_text() or ""
+    for shape, kind in re.findall(r"= \(?\w+\[([\d,]*)\]\S* (all-\w+|collective-\w+)[-(]", text):
+        size = math.prod(map(int, filter(None, shape.split(","))))
+        found[kind] = max(size, found.get(kind, 0))
+    return found
