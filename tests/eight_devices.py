@@ -248,8 +248,8 @@ def test_second_moments_advance_on_a_mesh_as_on_one_device(
             each.adopt(fragment, value)
     found = []
     for each in (trainer, single):
-        assert each._model is not None  # noqa: SLF001  (the state is no part of the interface)
-        seconds, state = each._program.second_moments, each._model.optimizer_state  # noqa: SLF001
+        assert each._learner is not None  # noqa: SLF001  (the state is no part of the interface)
+        seconds, state = each._program.second_moments, each._learner.optimizer_state  # noqa: SLF001
         places = [place for one in seconds for place in (one.held, one.own)]
         found.append([np.asarray(state[place], np.float32) for place in places])
     assert any(array.any() for array in found[0])
@@ -260,9 +260,10 @@ def test_second_moments_advance_on_a_mesh_as_on_one_device(
 def test_stacks_keep_donation_on_a_mesh() -> None:
     """Each device holds its part of the model once, and no more than its part."""
     trainer = made(Stacks(), 6, 2)
-    model = trainer._model  # noqa: SLF001  (buffers are no part of the interface)
-    assert model is not None
-    before = (model.local, model.optimizer_state, model.carried)
+    learner = trainer._learner  # noqa: SLF001  (buffers are no part of the interface)
+    assert learner is not None
+    model = learner.model
+    before = (model.local, learner.optimizer_state, learner.carried)
     held = [trainer.snapshot(f, "bfloat16").buffer() for f in range(len(model.base))]
     train(trainer, 1)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before))
@@ -270,7 +271,7 @@ def test_stacks_keep_donation_on_a_mesh() -> None:
     trainer.adopt(0, trainer.value(0))
     pieces = trainer.layout.fragments[0].pieces
     assert all(local[piece.leaf].is_deleted() for piece in pieces)
-    halved = [x for x in jax.tree.leaves((model.local, model.carried)) if x.size >= 2**14]
+    halved = [x for x in jax.tree.leaves((model.local, learner.carried)) if x.size >= 2**14]
     shares = [x.addressable_shards[0].data.size * 2 == x.size for x in halved]
     assert shares.count(False) == 1  # the one that does not divide
     for fragment, base, bytes_ in zip(trainer.layout.fragments, model.base, held, strict=True):

@@ -20,6 +20,7 @@ from jax.stages import Compiled
 from jaxtyping import PyTree
 from numpy.typing import NDArray
 
+from islands.errors import TaskError
 from islands.layout import leaves as on_host
 from islands.layout.device_transfer import (
     FragmentShape,
@@ -32,11 +33,16 @@ from islands.layout.device_transfer import (
     shift,
     touched,
 )
+from islands.layout.fragments import plan
+from islands.layout.leaf_checks import check_even
 from islands.layout.leaves import Fragment, Layout, Leaf, Piece, Role, layout_of
 from islands.layout.mesh import placed
 from islands.layout.patterns import Pattern
 from islands.layout.placement import Placement
 from islands.layout.rectangles import cut_of
+from islands.settings.run import Adoption
+from islands.training.compiled_functions import CompiledFunctions
+from islands.training.jax_model import JaxModel
 
 Floats = NDArray[np.float32]
 Arrays = Sequence[NDArray[np.generic]]
@@ -129,9 +135,7 @@ class Boundary:
     def __init__(
         self, layout: Layout, fragment: Fragment, place: Placement, shardings: Sequence[Sharding]
     ) -> None:
-        cuts = [
-            cut_of(x, len(leaf.shape)) for x, leaf in zip(shardings, layout.leaves, strict=True)
-        ]
+        cuts = {n: cut_of(x, len(layout.leaves[n].shape)) for n, x in enumerate(shardings)}
         self.shape: FragmentShape = shape_of(layout, fragment, cuts, place)
         self.fragment, self.place, self.shardings = fragment, place, shardings
         self.compiled: Compiled | None = None
@@ -305,3 +309,88 @@ def _collectives(boundary: Boundary) -> dict[str, int]:
         size = math.prod(map(int, filter(None, shape.split(","))))
         found[kind] = max(size, found.get(kind, 0))
     return found
+
+
+def own_leaves(mesh: Mesh, *cuts: Spec) -> tuple[Layout, tuple[jax.Array, ...]]:
+    """Leaves of a user's loop on a mesh, and their layout of two fragments."""
+    shapes = [Leaf("w", (16, 24)), Leaf("stack", (4, 8, 16), "bfloat16", stack=4), Leaf("b", (24,))]
+    rng = np.random.default_rng(7)
+    leaves = tuple(
+        jax.device_put(
+            rng.standard_normal(leaf.shape).astype(leaf.dtype), NamedSharding(mesh, spec(*cut))
+        )
+        for leaf, cut in zip(shapes, cuts, strict=True)
+    )
+    return plan(shapes, count=2, min_piece_bytes=64), leaves
+
+
+@pytest.mark.parametrize("mesh", ["two axes, explicit", "two axes, automatic", "three axes, mixed"])
+def test_a_model_of_own_leaves_is_that_of_one_device(mesh: str) -> None:
+    """A user's loop on a mesh: what a boundary reads and writes, and where the leaves stay."""
+    grid = mesh_of(mesh)
+    one, *_, last = grid.axis_names
+    layout, leaves = own_leaves(grid, ((last, one), None), (one, None, last), ())
+    single = [jax.device_put(np.asarray(leaf), jax.devices()[0]) for leaf in leaves]
+    step = jax.jit(lambda leaves: tuple(2 * leaf for leaf in leaves))
+    functions = CompiledFunctions()
+    models = [JaxModel.of(layout, leaves, functions=functions), JaxModel.of(layout, single)]
+    for model in models:
+        model.prepare("float32", Adoption.DELAY_CORRECTED)
+        model.local = step(model.local)
+    prepared = dict(functions._compiled)  # noqa: SLF001  what is counted here
+    where = [leaf.sharding for leaf in models[0].local]
+    step(models[0].local)
+    counted = step._cache_size()  # type: ignore[attr-defined]  # noqa: SLF001  JAX tells nowhere
+    for fragment in range(len(layout.fragments)):
+        taken = [bytes(model.snapshot(fragment, "float32").buffer()) for model in models]
+        assert taken[0] == taken[1]
+        value = models[1].value(fragment) + 1
+        for model in models:
+            model.carry_on(fragment, value, np.frombuffer(taken[0], np.float32))
+        same_bits(models[0].value(fragment), models[1].value(fragment))
+    assert [leaf.sharding for leaf in models[0].local] == where
+    assert functions._compiled == prepared  # noqa: SLF001
+    step(models[0].local)
+    assert step._cache_size() == counted  # type: ignore[attr-defined]  # noqa: SLF001
+    assert models[0].finite()
+
+
+def test_a_model_follows_a_step_that_cuts_a_leaf_otherwise() -> None:
+    """JAX may choose how a step's results are cut; the next boundary leaves them like that."""
+    mesh = mesh_of("two axes, automatic")
+    layout, leaves = own_leaves(mesh, (), ("replica",), ())
+    model = JaxModel.of(layout, leaves)
+    fragment = next(f.index for f in layout.fragments if any(p.path == "w" for p in f.pieces))
+    value = model.value(fragment)
+    model.local = (jax.device_put(model.local[0], NamedSharding(mesh, spec("shard"))), *leaves[1:])
+    same_bits(model.value(fragment), value)
+    model.adopt(fragment, value)
+    assert model.local[0].sharding == NamedSharding(mesh, spec("shard"))
+    same_bits(model.value(fragment), value)
+
+
+def test_a_model_of_leaves_apart_is_refused() -> None:
+    """Two meshes, a mesh and a device, two devices: the sentence names the leaf and both places."""
+    mesh, other = mesh_of("two axes, automatic"), mesh_of("two axes, explicit")
+    layout, leaves = own_leaves(mesh, (), (), ())
+    elsewhere = jax.device_put(leaves[2], NamedSharding(other, spec("fsdp")))
+    with pytest.raises(TaskError, match=r"b is on the mesh fsdp 4 × tensor 2 .* w is on the mesh"):
+        JaxModel.of(layout, (*leaves[:2], elsewhere))
+    alone = jax.device_put(leaves[2], jax.devices()[3])
+    with pytest.raises(TaskError, match=r"b is on the single device .* w is on the mesh replica 2"):
+        JaxModel.of(layout, (*leaves[:2], alone))
+    apart = [jax.device_put(leaf, jax.devices()[n]) for n, leaf in enumerate(leaves)]
+    with pytest.raises(TaskError, match="stack is on the single device"):
+        JaxModel.of(layout, apart)
+    with pytest.raises(TaskError, match=r"w has a dimension of 6, .* the 4 parts of .*shard"):
+        check_even("w", (8, 6), NamedSharding(mesh, spec("replica", "shard")))
+
+
+def test_a_model_is_compiled_whatever_mesh_the_loop_has_set() -> None:
+    """A library may set a mesh of its own for its steps."""
+    mesh = mesh_of("two axes, automatic")
+    layout, leaves = own_leaves(mesh, ("shard",), ("replica",), ())
+    with jax.set_mesh(mesh_of("one axis, explicit")):
+        model = JaxModel.of(layout, leaves)
+        model.adopt(0, model.value(0))
+        assert model.finite()

@@ -10,7 +10,7 @@ own rectangle of it (`rectangles.py`), and a flat value is the device's even sha
 the one fragment travels between devices. On one device both are the whole, and nothing is added.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -47,14 +47,14 @@ class FragmentShape:
 
 
 def shape_of(
-    layout: Layout, fragment: Fragment, cuts: Sequence[Cut], place: Placement
+    layout: Layout, fragment: Fragment, cuts: Mapping[int, Cut], place: Placement
 ) -> FragmentShape:
     """Return the shape of a fragment; fragments of equal shape share compiled functions.
 
     Args:
         layout: The layout of all leaves.
         fragment: One of its fragments.
-        cuts: How each leaf of the layout is cut.
+        cuts: How each leaf that the fragment touches is cut, by its index in the layout.
         place: The devices on which the leaves are.
     """
     places = {leaf: place for place, leaf in enumerate(touched(fragment))}
@@ -158,10 +158,14 @@ def _additive(shape: FragmentShape, moved: Array, averages: Array) -> Array:
     return jnp.concatenate(parts)
 
 
-def all_finite(tree: PyTree) -> Bool[Array, ""]:
-    """Whether every floating element of a tree is finite."""
+def all_finite(axes: tuple[str, ...], tree: PyTree) -> Bool[Array, ""]:
+    """Whether every floating element of a tree is finite on all devices of a mesh of these axes."""
     leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
-    return jnp.all(jnp.stack([jnp.isfinite(x).all() for x in leaves]))
+    finite = jnp.all(jnp.stack([jnp.isfinite(x).all() for x in leaves]))
+    if not axes:
+        return finite
+    everywhere: Array = jax.lax.pmin(finite.astype(jnp.int32), axes)  # type: ignore[no-untyped-call]  # untyped in JAX
+    return everywhere > 0
 
 
 def flattened(

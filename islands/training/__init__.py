@@ -12,7 +12,9 @@ workloads with JAX, or sleeping      `jax_workload.py`, `toy_workload.py`
 a learner's arrays, as an interface  `model.py`
 interface of a learner's arithmetic  `trainer.py`
 trainers with JAX, or NumPy          `jax_trainer.py`, `toy.py`
-compiled functions, shared           `compiled_steps.py`
+leaves and bases on their devices    `jax_model.py`
+functions of a task, shared          `compiled_steps.py`
+functions compiled ahead of time     `compiled_functions.py`
 losses and differences on their way  `jax_results.py`
 threads and caches of JAX            `jax_settings.py`
 moments, piece by piece              `moment_pieces.py`

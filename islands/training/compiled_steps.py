@@ -1,8 +1,7 @@
-"""The compiled functions of one task under one layout, shared by all trainers of a process.
+"""The functions of one task under one layout, and what of them all trainers of a process share.
 
-Functions are compiled ahead of time, under a lock: three learners that start together compile
-once, and a step never finds itself compiling because another thread was first. The docstring of a
-function says what it donates.
+They are compiled ahead of time (`compiled_functions.py`). The docstring of a function says what it
+donates.
 
 Parameters and state are handled as flat tuples of leaves. The *local* leaves are those of the
 layout: trainable parameters, then the leaves of the state that are merged, then, where moments are
@@ -13,13 +12,12 @@ task's own, with `None` in the place of frozen leaves.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax.stages import Compiled
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt
 
 from islands.layout.device_transfer import Leaves
@@ -27,6 +25,7 @@ from islands.layout.fragments import plan
 from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, Layout, Leaf
 from islands.layout.leaves import Role as LeafRole
 from islands.layout.patterns import Pattern
+from islands.training.compiled_functions import CompiledFunctions
 from islands.training.model import MOMENT_PIECE_BYTES
 from islands.training.moment_pieces import MomentPlan, plan_moments, words_of
 from islands.training.second_moments import Decays, SecondMoment, count_of, decays_of, first_of
@@ -44,7 +43,7 @@ SQUARES = frozenset(("nu", "nu_max", "v", "v_row", "v_col", "sum_of_squares"))
 
 
 class CompiledSteps:
-    """Shapes, layout and compiled functions of a task.
+    """Shapes, layout and functions of a task, and where those are kept that are compiled.
 
     Args:
         task: The task to train.
@@ -123,8 +122,7 @@ class CompiledSteps:
             beside=beside,
         )
         self._shapes: tuple[PyTree, PyTree] = shapes
-        self._lock = threading.Lock()
-        self._compiled: dict[object, Compiled] = {}
+        self.functions = CompiledFunctions()
 
     @cached_property
     def moments(self) -> MomentPlan:
@@ -193,39 +191,6 @@ class CompiledSteps:
     def carried(self, key: PRNGKeyArray) -> Leaves:
         """Compute the initial carried leaves. It is traced, so unused parameters are dropped."""
         return self.split_state(_copied(_tree(self.task.init(key))[1]))[1]
-
-    @property
-    def compiling(self) -> bool:
-        """Whether any thread is compiling a function."""
-        return self._lock.locked()
-
-    def compiled(self, key: object) -> Compiled | None:
-        """Return a compiled function, if there is one; without the lock, so that no step waits."""
-        return self._compiled.get(key)
-
-    def compile(
-        self,
-        key: object,
-        function: Callable[..., PyTree],
-        arguments: Sequence[PyTree],
-        results: PyTree | None = None,
-        donate: tuple[int, ...] = (),
-    ) -> Compiled:
-        """Compile a function for arguments of these shapes, at most once for a key.
-
-        Args:
-            key: Key under which the compiled function is kept.
-            function: The function to compile.
-            arguments: Arguments like those of later calls, or their shapes.
-            results: Shardings of its results; None: JAX chooses.
-            donate: Indices of the arguments that it may overwrite.
-        """
-        with self._lock:
-            if key not in self._compiled:
-                placed = {} if results is None else {"out_shardings": results}
-                jitted = jax.jit(function, donate_argnums=donate, **placed)
-                self._compiled[key] = jitted.lower(*arguments).compile()
-            return self._compiled[key]
 
     def optimizer_state(self, local: Leaves) -> PyTree:
         """Make a fresh state of the inner optimizer, but for what is merged. Nothing is donated.

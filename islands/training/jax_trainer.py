@@ -1,10 +1,10 @@
 """A `Trainer` that trains a `Task` with JAX, on one device or on a mesh (`islands.layout.mesh`).
 
+What a boundary does with the leaves and the bases alone is in `jax_model.py`. Here are the steps,
+and the state of the inner optimizer.
+
 Donation: the parameters, the optimizer's state and the task's state are donated to every step, and
-the leaves of a fragment to every adoption, so a learner holds its model once. A snapshot or a value
-that leaves the device is therefore always a new buffer, which nothing donates: copying to the host
-a buffer that the next step consumes would fail, and a NumPy view of a live buffer would silently
-turn its donation into a copy. The base is kept as one flat float32 buffer per fragment.
+the leaves of a fragment to every adoption, so a learner holds its model once.
 
 Trainers of equal tasks in one process share their compiled functions (`compiled_steps.py`).
 """
@@ -23,19 +23,7 @@ from numpy.typing import NDArray
 
 from islands.data.shards import ShardKey
 from islands.errors import InvariantError
-from islands.layout.device_transfer import (
-    FragmentShape,
-    Leaves,
-    all_finite,
-    difference,
-    first_rows,
-    gather,
-    mix,
-    overwrite,
-    shape_of,
-    shift,
-    touched,
-)
+from islands.layout.device_transfer import Leaves, shape_of
 from islands.layout.fragments import MIN_PIECE_BYTES
 from islands.layout.leaves import Layout
 from islands.layout.mesh import LearnerPlacement, placed
@@ -44,7 +32,8 @@ from islands.layout.rectangles import PieceShape, cut_of, read_rows
 from islands.settings.run import Adoption, SnapshotPrecision
 from islands.training.compiled_steps import CompiledSteps, compiled_steps_for, copied_words
 from islands.training.evaluation import evaluated
-from islands.training.jax_results import JaxSnapshot, JaxStep
+from islands.training.jax_model import JaxModel
+from islands.training.jax_results import JaxStep
 from islands.training.model import MomentsCopy, Snapshot
 from islands.training.moment_pieces import MomentSnapshot, Part, is_key, joined
 from islands.training.second_moments import advance, rows_beside
@@ -55,14 +44,13 @@ _Call = tuple[Callable[..., PyTree], tuple[PyTree, ...]]  # a compiled function,
 
 
 @dataclass(slots=True)
-class _Model:
-    """The arrays of a learner on the device."""
+class _Learner:
+    """The arrays of a learner on its devices."""
 
-    local: Leaves
+    model: JaxModel
     optimizer_state: PyTree
     carried: Leaves
     frozen: Leaves
-    base: list[Array]
 
 
 class JaxTrainer:
@@ -117,12 +105,10 @@ class JaxTrainer:
             single if devices is None else devices, model_parallel
         )
         shapes = [leaf.shape for leaf in self.layout.leaves]
-        cuts = [cut_of(self._place.tensor(shape), len(shape)) for shape in shapes]
+        cuts = {n: cut_of(self._place.tensor(x), len(x)) for n, x in enumerate(shapes)}
         self._shapes = [
             shape_of(self.layout, each, cuts, self._place) for each in self.layout.fragments
         ]
-        self._touched = [touched(each) for each in self.layout.fragments]
-        self._first_rows = [first_rows(each) for each in self.layout.fragments]
         self._beside = [
             rows_beside(self._program.second_moments, self.layout, each, cuts)
             for each in self.layout.fragments
@@ -133,7 +119,7 @@ class JaxTrainer:
         self._learner_seed = learner_seed
         self._precision = precision
         self._adoption = adoption
-        self._model: _Model | None = None
+        self._learner: _Learner | None = None
         self._frozen: Leaves | None = None
         self._moment_likes: list[jax.ShapeDtypeStruct] = []
         self._steps = 0
@@ -144,31 +130,25 @@ class JaxTrainer:
         Raises:
             TaskError: The rows of the task's first batch cannot be shared by the devices.
         """
-        model = self._initialised()
+        learner = self._initialised()
         batch = next(first_pass(self), None)
         if batch is not None:
             self._place.check_batch(batch)
-            self._step(model, batch, 0.0)
-        for fragment in range(len(self.layout.fragments)):
-            self._difference(model, fragment, self._precision)
-            base = model.base[fragment]
-            self._overwrite(model, fragment, base)
-            if self._adoption is Adoption.MIX:
-                self._mix(model, fragment, base, 0.0)
-            for sent in (None, base) if self._adoption is Adoption.DELAY_CORRECTED else ():
-                self._shift(model, fragment, base, sent)
+            self._step(learner, batch, 0.0)
+        learner.model.prepare(self._precision, self._adoption)
+        for fragment, base in enumerate(learner.model.base):
             if self._beside[fragment].places:
-                self._advance(model, fragment, base, 1)
+                self._advance(learner, fragment, base, 1)
         self._first_carried()  # a reset of the moments will call what this compiles
         self._moment_likes = [
             jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)  # type: ignore[no-untyped-call]
-            for x in jax.tree.leaves((model.optimizer_state, model.carried))
+            for x in jax.tree.leaves((learner.optimizer_state, learner.carried))
         ]
 
     @property
     def compiling(self) -> bool:
         """Whether this trainer, or one that shares its functions, is compiling now."""
-        return self._program.compiling
+        return self._program.functions.compiling
 
     def prepare_giving(self) -> None:
         """Compile the functions that `read_moments` will call."""
@@ -186,102 +166,84 @@ class JaxTrainer:
 
     def step(self, batch: object, learning_rate: float) -> PendingStep:
         """Dispatch one inner step."""
-        model = self._ready()
-        compiled, arguments = self._step(model, batch, learning_rate)
-        model.local, model.optimizer_state, model.carried, loss = compiled(*arguments)
+        learner = self._ready()
+        compiled, arguments = self._step(learner, batch, learning_rate)
+        local, learner.optimizer_state, learner.carried, loss = compiled(*arguments)
+        learner.model.local = local
         self._steps += 1
         return JaxStep(loss)
 
     def compiled_step(self, batch: object) -> Compiled | None:
         """Return the compiled step for a batch of these shapes, or None if there is none yet."""
-        return self._program.compiled((self._step_name(batch), self._place.key))
+        return self._program.functions.compiled(self._place, self._step_name(batch))
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
         """Dispatch base − local of a fragment and its copy to the host."""
-        compiled, arguments = self._difference(self._ready(), fragment, precision)
-        array = compiled(*arguments)
-        array.copy_to_host_async()
-        return JaxSnapshot(array, self.layout.fragments[fragment].size)
+        return self._ready().model.snapshot(fragment, precision)
 
     def value(self, fragment: int) -> NDArray[np.float32]:
         """Copy the local value of a fragment to the host."""
-        size = self.layout.fragments[fragment].size
-        return np.array(np.asarray(self._gather(self._ready().local, fragment))[:size])
+        return self._ready().model.value(fragment)
 
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         """Dispatch base := value and local := value."""
-        base = self._upload(fragment, value)
-        self._take_over(fragment, base, self._overwrite(self._ready(), fragment, base))
+        model = self._ready().model
+        before = model.base[fragment]
+        model.adopt(fragment, value)
+        self._advance_second_moments(fragment, before)
 
     def carry_on(
         self, fragment: int, value: NDArray[np.float32], sent: NDArray[np.float32] | None
     ) -> None:
         """Dispatch local := local + (value − (base − sent)) and base := value."""
-        model, base = self._ready(), self._upload(fragment, value)
-        taken = None if sent is None else self._upload(fragment, sent)
-        self._take_over(fragment, base, self._shift(model, fragment, base, taken))
+        model = self._ready().model
+        before = model.base[fragment]
+        model.carry_on(fragment, value, sent)
+        self._advance_second_moments(fragment, before)
 
     def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
         """Dispatch local := share · local + (1 − share) · value and base := value."""
-        base = self._upload(fragment, value)
-        self._take_over(fragment, base, self._mix(self._ready(), fragment, base, share))
+        model = self._ready().model
+        before = model.base[fragment]
+        model.mix(fragment, value, share)
+        self._advance_second_moments(fragment, before)
 
-    def _upload(self, fragment: int, value: NDArray[np.float32]) -> Array:
-        """Copy a flat value to the devices, so that the caller may reuse its buffer at once."""
-        size = self.layout.fragments[fragment].size
-        if value.shape != (size,) or value.dtype != np.float32:
-            raise InvariantError(f"fragment {fragment} is float32[{size}], not {value.dtype}")
-        copy = np.empty(self._place.padded(size), np.float32)
-        copy[:size], copy[size:] = value, 0
-        uploaded: Array = jax.device_put(copy, self._place.flat)
-        return uploaded
-
-    def _take_over(self, fragment: int, base: Array, call: _Call) -> None:
-        """Replace a fragment's leaves by the results of a call, and its base by the new base."""
-        model, (compiled, arguments) = self._ready(), call
-        local = list(model.local)
-        for leaf, array in zip(self._touched[fragment], compiled(*arguments), strict=True):
-            local[leaf] = array
-        model.local = tuple(local)
-        self._advance_second_moments(model, fragment, base)
-        model.base[fragment] = base
-
-    def _advance_second_moments(self, model: _Model, fragment: int, base: Array) -> None:
-        """Advance the second moments beside a fragment by its first ones, new base against old.
+    def _advance_second_moments(self, fragment: int, before: Array) -> None:
+        """Advance the second moments beside a fragment by its first ones, the base against before.
 
         The first base says nothing: what was before it is the learner's own initial value. One that
         is slower than the others, or stood still, takes what they did in an interval for its own.
         """
+        learner = self._ready()
         based, self._based[fragment] = self._based[fragment], self._steps
         stepped = based is not None and based < self._steps
         steps = max(self._interval_steps, self._steps - (based or 0)) if stepped else 0
         rows = self._beside[fragment]
         if not rows.places:
             return
-        compiled, arguments = self._advance(model, fragment, base, steps)
-        state = list(model.optimizer_state)
+        compiled, arguments = self._advance(learner, fragment, before, steps)
+        state = list(learner.optimizer_state)
         for place, array in zip(rows.places, compiled(*arguments), strict=True):
             state[place] = array
-        model.optimizer_state = tuple(state)
+        learner.optimizer_state = tuple(state)
 
-    def _fit_second_moments(self, model: _Model) -> None:
+    def _fit_second_moments(self, learner: _Learner) -> None:
         """Begin to count anew, with second moments that are fit for the first ones of the base."""
         self._based = [None] * len(self._based)
-        for fragment, base in enumerate(model.base):
-            self._advance_second_moments(model, fragment, base)
+        for fragment, base in enumerate(learner.model.base):
+            self._advance_second_moments(fragment, base)
 
     def finite(self) -> bool:
         """Whether parameters, moments and state are finite; waits for the device."""
-        model = self._ready()
-        tree = (model.local, model.optimizer_state, model.carried)
-        return bool(self._compile("finite", all_finite, (tree,))(tree))
+        learner = self._ready()
+        return learner.model.finite((learner.optimizer_state, learner.carried))
 
     def reset_moments(self) -> None:
         """Dispatch a fresh optimizer state and fresh carried leaves: both may be broken by then."""
-        model = self._ready()
-        model.optimizer_state = self._fresh_moments(model.local)
-        model.carried = self._first_carried()
-        self._fit_second_moments(model)
+        learner = self._ready()
+        learner.optimizer_state = self._fresh_moments(learner.model.local)
+        learner.carried = self._first_carried()
+        self._fit_second_moments(learner)
 
     @property
     def moments_schema(self) -> str:
@@ -295,8 +257,8 @@ class JaxTrainer:
 
     def read_moments(self, piece: int) -> MomentsCopy:
         """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
-        model = self._ready()
-        leaves = jax.tree.leaves((model.optimizer_state, model.carried))
+        learner = self._ready()
+        leaves = jax.tree.leaves((learner.optimizer_state, learner.carried))
         parts = self._program.moments.pieces[piece]
         calls = [self._copy(leaves[part.leaf], part) for part in parts]
         arrays = tuple(compiled(*arguments) for compiled, arguments in calls)
@@ -310,16 +272,16 @@ class JaxTrainer:
         Raises:
             InvariantError: Number or lengths differ from this trainer's own; nothing was changed.
         """
-        model = self._ready()
-        leaves, tree = jax.tree.flatten((model.optimizer_state, model.carried))
+        learner = self._ready()
+        leaves, tree = jax.tree.flatten((learner.optimizer_state, learner.carried))
         arrays = []
         for old, values in zip(leaves, joined(self._program.moments, pieces), strict=True):
             new = jax.device_put(values, self._place.tensor(values.shape))
             if is_key(old):
                 new = jax.random.wrap_key_data(new, impl=jax.random.key_impl(old))
             arrays.append(jax.device_put(new, old.sharding))
-        model.optimizer_state, model.carried = jax.tree.unflatten(tree, arrays)
-        self._fit_second_moments(model)
+        learner.optimizer_state, learner.carried = jax.tree.unflatten(tree, arrays)
+        self._fit_second_moments(learner)
 
     def evaluate(self, values: Sequence[NDArray[np.float32]]) -> dict[str, float]:
         """Return the task's figures of merit for a whole model; this needs no `setup`."""
@@ -334,8 +296,8 @@ class JaxTrainer:
         return self._trees(values)[1]
 
     def _trees(self, values: Sequence[NDArray[np.float32]]) -> tuple[PyTree, PyTree]:
-        if self._model is not None:
-            frozen, carried = self._model.frozen, self._model.carried
+        if self._learner is not None:
+            frozen, carried = self._learner.frozen, self._learner.carried
         else:  # an observer: it needs neither moments nor a base
             if self._frozen is None:  # initial values are computed only for what is frozen
                 self._frozen = self._start()[1] if self._program.freezes else ()
@@ -353,19 +315,19 @@ class JaxTrainer:
         carried: Leaves = self._compile("carried", self._program.carried, (key,))(key)
         return carried
 
-    def _ready(self) -> _Model:
-        if self._model is None:
+    def _ready(self) -> _Learner:
+        if self._learner is None:
             raise InvariantError("a trainer was used before its setup")
-        return self._model
+        return self._learner
 
-    def _initialised(self) -> _Model:
-        if self._model is None:
+    def _initialised(self) -> _Learner:
+        if self._learner is None:
             local, frozen, carried = self._start()
             self._key = jax.device_put(jax.random.key(self._learner_seed), self._place.whole)
             moments = self._fresh_moments(local)
-            base = [self._gather(local, index) for index in range(len(self.layout.fragments))]
-            self._model = _Model(local, moments, carried, frozen, base)
-        return self._model
+            model = JaxModel(self.layout, local, self._place, self._program.functions)
+            self._learner = _Learner(model, moments, carried, frozen)
+        return self._learner
 
     def _start(self) -> tuple[Leaves, Leaves, Leaves]:
         """Compute the initial local, frozen and carried leaves, each on its own devices."""
@@ -377,10 +339,10 @@ class JaxTrainer:
     def _fresh_moments(self, local: Leaves) -> PyTree:
         return self._compile("moments", self._program.optimizer_state, (local,))(local)
 
-    def _step(self, model: _Model, batch: object, learning_rate: float) -> _Call:
+    def _step(self, learner: _Learner, batch: object, learning_rate: float) -> _Call:
         count, rate = np.uint32(self._steps), np.float32(learning_rate)
         arguments = (
-            *(model.local, model.optimizer_state, model.carried, model.frozen),
+            *(learner.model.local, learner.optimizer_state, learner.carried, learner.frozen),
             *(batch, self._key, count, rate),
         )
         name, function = self._step_name(batch), self._program.step
@@ -390,65 +352,19 @@ class JaxTrainer:
     def _step_name(batch: object) -> tuple[object, ...]:
         return "step", tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(batch))
 
-    def _gather(self, local: Leaves, fragment: int) -> Array:
-        name, arguments = self._pieces(local, fragment)
-        function = partial(gather, name[0])
-        flat = self._place.flat
-        compiled = self._compile(("gather", name), function, arguments, parts_to=flat)
-        value: Array = compiled(*arguments)
-        return value
-
-    def _difference(self, model: _Model, fragment: int, precision: SnapshotPrecision) -> _Call:
-        name, pieces = self._pieces(model.local, fragment)
-        arguments = (model.base[fragment], *pieces)
-        function = partial(difference, name[0], precision)
-        key, flat = ("difference", precision, name), self._place.flat
-        return self._compile(key, function, arguments, parts_to=flat), arguments
-
-    def _overwrite(self, model: _Model, fragment: int, value: Array) -> _Call:
-        name, pieces = self._pieces(model.local, fragment)
-        arguments = (*pieces, value)
-        to = tuple(leaf.sharding for leaf in pieces[0])
-        key, function = ("overwrite", name), partial(overwrite, name[0])
-        return self._compile(key, function, arguments, donate=(0,), parts_to=to), arguments
-
-    def _mix(self, model: _Model, fragment: int, value: Array, share: float) -> _Call:
-        name, pieces = self._pieces(model.local, fragment)
-        arguments = (*pieces, value, np.float32(share))
-        to = tuple(leaf.sharding for leaf in pieces[0])
-        key, function = ("mix", name), partial(mix, name[0])
-        return self._compile(key, function, arguments, donate=(0,), parts_to=to), arguments
-
-    def _shift(self, model: _Model, fragment: int, value: Array, sent: Array | None) -> _Call:
-        name, pieces = self._pieces(model.local, fragment)
-        bases = (model.base[fragment],) if sent is None else (model.base[fragment], sent)
-        arguments = (*pieces, value, *bases)
-        to = tuple(leaf.sharding for leaf in pieces[0])
-        key, function = ("shift", len(bases), name), partial(shift, name[0])
-        return self._compile(key, function, arguments, donate=(0,), parts_to=to), arguments
-
-    def _advance(self, model: _Model, fragment: int, value: Array, steps: int) -> _Call:
-        rows = self._beside[fragment]
-        both = tuple(model.optimizer_state[place] for place in rows.places)
+    def _advance(self, learner: _Learner, fragment: int, before: Array, steps: int) -> _Call:
+        rows, model, state = self._beside[fragment], learner.model, learner.optimizer_state
+        both = tuple(state[place] for place in rows.places)
         held, own = both[: len(both) // 2], both[len(both) // 2 :]
         first = tuple(model.local[leaf] for leaf in rows.first)
-        state, old = model.optimizer_state, np.float32(inf)
-        ages = tuple(old if place is None else state[place] for place in rows.counts)
-        values = (value, model.base[fragment], ages, np.float32(steps))
+        ages = tuple(np.float32(inf) if place is None else state[place] for place in rows.counts)
+        values = (model.base[fragment], before, ages, np.float32(steps))
         arguments = (held, own, first, rows.starts, *values)
         dtypes = tuple(str(x.dtype) for x in (*both, *first, *ages))
         name = (self._shapes[fragment], rows.beside, dtypes)
         to, function = tuple(x.sharding for x in both), partial(advance, *name[:2])
         compiled = self._compile(("advance", name), function, arguments, donate=(0, 1), parts_to=to)
         return compiled, arguments
-
-    def _pieces(
-        self, local: Leaves, fragment: int
-    ) -> tuple[tuple[FragmentShape, object], tuple[Leaves, NDArray[np.int32]]]:
-        """Return the name of a fragment's functions, and the arguments that all of them take."""
-        leaves = tuple(local[leaf] for leaf in self._touched[fragment])
-        shapes = tuple((x.shape, str(x.dtype)) for x in leaves)
-        return (self._shapes[fragment], shapes), (leaves, self._first_rows[fragment])
 
     def _copy(self, leaf: Array | jax.ShapeDtypeStruct, part: Part) -> _Call:
         """Return the call that copies a part of the optimizer's state into a new buffer."""
@@ -471,23 +387,13 @@ class JaxTrainer:
         batch: int | None = None,
         parts_to: Sharding | tuple[Sharding, ...] | None = None,
     ) -> Callable[..., PyTree]:
-        """Return a function compiled for these shapes, compiling at most once for a name.
-
-        Args:
-            name: Name of the function; it and the devices are the key of the compiled function.
-            function: The function to compile.
-            arguments: Arguments like those of later calls, or their shapes.
-            donate: Indices of the arguments that it may overwrite.
-            batch: Index of the argument that is a batch, if one is.
-            parts_to: For a function of each device's parts: the shardings of its results. None: it
-                is one of whole arrays, whose results live where tensors of their shapes do.
-        """
-        key = (name, self._place.key)
-        compiled = self._program.compiled(key)
-        if compiled is None:
-            prepared = self._place.prepared(function, arguments, batch, parts_to)
-            compiled = self._program.compile(key, *prepared, donate)
-        return compiled
+        """Return a function compiled for this learner's devices (`CompiledFunctions.compile`)."""
+        return self._program.functions.compile(
+            *(self._place, name, function, arguments),
+            donate=donate,
+            batch=batch,
+            parts_to=parts_to,
+        )
 
 
 def _keeps_the_contract(trainer: JaxTrainer) -> Trainer:

@@ -259,7 +259,7 @@ def rows_beside(
     second_moments: Sequence[SecondMoment],
     layout: Layout,
     fragment: Fragment,
-    cuts: Sequence[Cut],
+    cuts: Mapping[int, Cut],
 ) -> RowsBeside:
     """Find the second moments beside a fragment's first ones, which are cut as their leaves are."""
     of = {each.first: each for each in second_moments}

@@ -34,7 +34,7 @@ def test_a_whole_leaf_is_one_row() -> None:
 
 
 @pytest.mark.timeout(LIMIT_S + 20)
-@pytest.mark.parametrize("subject", ["read", "written", "travels"])
+@pytest.mark.parametrize("subject", ["read", "written", "travels", "model"])
 def test_leaves_on_eight_devices(subject: str) -> None:
     """All of `tests/eight_devices_leaves.py` passes in a process that has eight devices."""
     command = [sys.executable, "-m", "pytest", "--quiet", "tests/eight_devices_leaves.py"]

@@ -82,7 +82,9 @@ class JaxLearner(JaxTrainer):
     """A learner whose values are arrays of XLA."""
 
     def base(self, fragment: int) -> Floats:
-        return np.asarray(self._ready().base[fragment])[: self.layout.fragments[fragment].size]
+        return np.asarray(self._ready().model.base[fragment])[
+            : self.layout.fragments[fragment].size
+        ]
 
 
 @dataclass

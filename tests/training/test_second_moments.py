@@ -150,11 +150,11 @@ def trainer_of(seed: int) -> JaxTrainer:
 
 def state_of(trainer: JaxTrainer, *, held: bool) -> dict[str, Floats]:
     """Second moments by the path of the first: those of merges alone, or those that step."""
-    model = trainer._model  # noqa: SLF001  (the optimizer's state is no part of the interface)
-    assert model is not None
+    learner = trainer._learner  # noqa: SLF001  (the optimizer's state is no part of the interface)
+    assert learner is not None
     return {
         trainer.layout.leaves[each.first].path: np.asarray(
-            model.optimizer_state[each.held if held else each.own]
+            learner.optimizer_state[each.held if held else each.own]
         )
         for each in trainer._program.second_moments  # noqa: SLF001
     }

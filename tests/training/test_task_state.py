@@ -139,10 +139,10 @@ def test_a_reset_of_the_moments_compiles_nothing() -> None:
     """It happens in the middle of a run, between two steps."""
     trainer = made()
     train(trainer, 1)
-    compiled = dict(trainer._program._compiled)  # noqa: SLF001  what is counted here
+    compiled = dict(trainer._program.functions._compiled)  # noqa: SLF001  what is counted here
     trainer.reset_moments()
     train(trainer, 1)
-    assert trainer._program._compiled == compiled  # noqa: SLF001
+    assert trainer._program.functions._compiled == compiled  # noqa: SLF001
 
 
 def test_a_peer_gives_what_is_not_merged_with_its_moments() -> None:

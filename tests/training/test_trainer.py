@@ -358,16 +358,17 @@ def test_donation_is_kept_while_snapshots_are_held() -> None:
     trainer = made()
     kept = [trainer.snapshot(f, "float32").buffer() for f in range(4)]
     train(trainer, 1)
-    model = trainer._model  # noqa: SLF001  (buffers are no part of the interface)
-    assert model is not None
+    learner = trainer._learner  # noqa: SLF001  (buffers are no part of the interface)
+    assert learner is not None
+    model = learner.model
     for _ in range(3):
         before = model.local
-        moments = jax.tree.leaves(model.optimizer_state)
+        moments = jax.tree.leaves(learner.optimizer_state)
         pointers = sorted(x.unsafe_buffer_pointer() for x in (*before, *moments))
         kept += [trainer.snapshot(f, "float32").buffer() for f in range(4)]
         train(trainer, 1)
         assert all(x.is_deleted() for x in (*before, *moments))
-        after = (*model.local, *jax.tree.leaves(model.optimizer_state))
+        after = (*model.local, *jax.tree.leaves(learner.optimizer_state))
         large = [x.unsafe_buffer_pointer() for x in after if x.size > 64]
         assert set(large) <= set(pointers)
         touched = model.local
@@ -387,7 +388,7 @@ def test_equal_tasks_share_one_program_even_when_set_up_at_once() -> None:
     for thread in threads:
         thread.join()
     assert len({id(trainer._program) for trainer in trainers}) == 1  # noqa: SLF001
-    compiled = trainers[0]._program._compiled  # noqa: SLF001
+    compiled = trainers[0]._program.functions._compiled  # noqa: SLF001
     before = dict(compiled)
     losses = [train(trainer, 2) for trainer in trainers]
     assert losses[0] != losses[1]
@@ -497,10 +498,10 @@ def test_a_learner_that_is_ready_to_give_compiles_nothing_to_give() -> None:
     trainer = made()
     trainer.prepare_giving()
     train(trainer, 2)
-    compiled = dict(trainer._program._compiled)  # noqa: SLF001  what is counted here
+    compiled = dict(trainer._program.functions._compiled)  # noqa: SLF001  what is counted here
     for piece in range(trainer.moment_pieces):
         trainer.read_moments(piece).buffer()
-    assert trainer._program._compiled == compiled  # noqa: SLF001
+    assert trainer._program.functions._compiled == compiled  # noqa: SLF001
 
 
 class Watched(OddTask):
