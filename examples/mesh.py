@@ -18,7 +18,6 @@ import jax
 from islands.cluster.single_process import LocalSystem
 from islands.errors import UserError
 from islands.layout.mesh import placed, shares
-from islands.layout.rectangles import cut_of
 from islands.models.decoder import DecoderConfig
 from islands.settings.run import RunSettings
 from islands.tasks.stdlib_bytes import StdlibBytes
@@ -72,9 +71,7 @@ def show(system: LocalSystem, each: int, model_parallel: int) -> None:
         grid = "one device" if place.mesh is None else str(dict(place.mesh.shape))
         print(f"{name}: {grid} of {', '.join(map(str, place.devices))}")
     leaves = system.model.layout.leaves
-    cuts = Counter(
-        "cut" if any(cut_of(place.tensor(x.shape), len(x.shape))) else "whole" for x in leaves
-    )
+    cuts = Counter("whole" if place.split(x.shape) is None else "cut" for x in leaves)
     print(f"tensors: {cuts['cut']} cut over 'model', {cuts['whole']} whole on each device")
 
 

@@ -1,8 +1,10 @@
 """Islands: Decoupled DiLoCo training across islands of compute that fail.
 
-This module exports what a user's own code needs: `Task` and `TaskState` to train a model of one's
-own, `RunSettings` and `LocalSystem` to run it in this process, `load` and `described` to read what
-a run has written. Everything else is in subpackages, whose docstrings say what each contains.
+This module exports what a user's own code needs: `join`, `write_layout` and `latest` to take part
+in a run from a training loop of one's own (`islands.torch` for one of PyTorch), `Task` and
+`TaskState` to leave the loop to Islands, `RunSettings` and `LocalSystem` to run it in this process,
+`load` and `described` to read what a run has written. Everything else is in subpackages, whose
+docstrings say what each contains.
 """
 
 from importlib import import_module
@@ -14,16 +16,35 @@ if TYPE_CHECKING:  # at run time they are imported on first use, so that --help 
     from jaxtyping import PyTree
 
     from islands.cluster.single_process import LocalSystem
+    from islands.joining.join import join
+    from islands.joining.joined_run import JoinedRun
+    from islands.joining.latest import latest
+    from islands.joining.layouts import write_layout
     from islands.settings.run import RunSettings
     from islands.training.task import Task, TaskState
 
-__all__ = ["LocalSystem", "RunSettings", "Task", "TaskState", "described", "load"]
+__all__ = [
+    "JoinedRun",
+    "LocalSystem",
+    "RunSettings",
+    "Task",
+    "TaskState",
+    "described",
+    "join",
+    "latest",
+    "load",
+    "write_layout",
+]
 
 PLACES = {
+    "JoinedRun": "islands.joining.joined_run",
     "LocalSystem": "islands.cluster.single_process",
     "RunSettings": "islands.settings.run",
     "Task": "islands.training.task",
     "TaskState": "islands.training.task",
+    "join": "islands.joining.join",
+    "latest": "islands.joining.latest",
+    "write_layout": "islands.joining.layouts",
 }
 
 

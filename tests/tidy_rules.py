@@ -28,16 +28,17 @@ ACTING_STEMS = (
         "__main__",
         "actor",
         "compute",
+        "copying",
         "gossip_port",
         "inline_compute",
         "inspection_queue",
         "journal",
         "journal_writer",
     ),
-    *("moments_checkpoint", "peer_links", "workers"),
+    *("moments_checkpoint", "peer_links", "stepped_compute", "workers"),
 )
 # These do not touch the world either, but they hold a role's arrays.
-ARRAY_STEMS = ("engine", "gossip_values", "hooks", "increment_shelf", "vault")
+ARRAY_STEMS = ("boundary", "gossip_values", "hooks", "increment_shelf", "vault")
 PURE_MODULES = ("islands.actors.membership", "messaging.links.link_state")
 PURE_PACKAGES = ("islands.history", "islands.messages")
 

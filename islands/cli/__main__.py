@@ -13,7 +13,13 @@ from typing import Any
 
 from islands.cli.command import main as run_command
 from islands.cli.parsing import Common
-from islands.settings.host import CheckOptions, ControlOptions, DemoOptions, RunOptions
+from islands.settings.host import (
+    CheckOptions,
+    ControlOptions,
+    DemoOptions,
+    LayoutOptions,
+    RunOptions,
+)
 from islands.settings.run_reading import (
     EvaluateOptions,
     ExportOptions,
@@ -65,6 +71,11 @@ COMMANDS: dict[str, Command] = {
         "islands.cli.tokenizing",
         TokenizeOptions,
         "turn text into tokens on disk, with a tokenizer that is trained on it",
+    ),
+    "layout": Command(
+        "islands.cli.layout",
+        LayoutOptions,
+        "write which tensors a training loop of your own trains, for a hub to plan by",
     ),
     "control": Command(
         "islands.cli.control",

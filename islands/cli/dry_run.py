@@ -154,7 +154,7 @@ def examine(options: object, common: Common) -> Findings:
 
 
 def _examine_hub(found: Findings, options: RunOptions | SyncerOptions | SupervisorOptions) -> None:
-    spec = RunSpec(options.file.run, options.file.task, dict(options.file.task_settings))
+    spec = RunSpec.of(options.file)
     connecting = options.connecting
     found.check(lambda: outer_optimizer(spec.settings.outer))
     found.check(lambda: _plan_here(found, spec))

@@ -86,7 +86,8 @@ def _preset(defaults: Mapping[str, object], told: list[dict[str, object]]) -> di
         return {}
     given = {name: value for values in told for name, value in values.items()}
     run = {key: given[f"run.{key}"] for key in _of_run(given)}
-    settings = settings_of(Preset(str(given.get("preset", defaults["preset"]))), run)
+    preset = Preset(str(given.get("preset", defaults["preset"])))
+    settings = settings_of(preset, run, own_loops=given.get("layout") is not None)
     return {f"run.{key}": attrgetter(key)(settings) for key in _of_run(defaults)}
 
 

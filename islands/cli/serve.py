@@ -10,7 +10,7 @@ from islands.hosting.process_runtime import run_service, say
 from islands.hosting.watchdog import Watchdog
 from islands.identities import SUPERVISOR
 from islands.numerics.outer_choice import outer_optimizer
-from islands.settings.groups import RunFile
+from islands.settings.groups import OWN_LOOP, RunFile
 from islands.settings.run_spec import RunSpec, read
 from islands.training.workload import load_workload
 
@@ -24,7 +24,7 @@ def spec_of(file: RunFile) -> RunSpec:
         SettingsError: optax has no such outer optimizer, or not with these arguments.
     """
     outer_optimizer(file.run.outer)
-    return RunSpec(file.run, file.task, dict(file.task_settings))
+    return RunSpec.of(file)
 
 
 def serve(
@@ -56,17 +56,25 @@ async def _serve(hub: Coordinator, watchdog: Watchdog) -> int:
 
 def banner(hub: Coordinator) -> None:
     """Tell the person who started a hub how learners join."""
-    layout = hub.plan.layout
+    layout, token_file = hub.plan.layout, hub.settings.connecting.token_file
     address = hub.network.url(SUPERVISOR)
-    token = " --token_file TOKEN" if hub.settings.connecting.token_file is not None else ""
-    authority = " --tls_ca CA.pem" if address.startswith("wss:") else ""
-    reach = "on every host that is to train, where the task can be imported:"
+    own_loops = hub.spec.task == OWN_LOOP
+    reach = "in every training loop that is to take part:"
+    if not own_loops:
+        reach = "on every host that is to train, where the task can be imported:"
     if urlsplit(address).hostname in LOOPBACK:
         reach = "more learners can join from this machine (--listen HOST:PORT lets other hosts in):"
+    if own_loops:
+        token = "" if token_file is None else ', token_file="TOKEN"'
+        command = f'islands.join("{address}", params, tokens_per_step=…{token})'
+    else:
+        token = "" if token_file is None else " --token_file TOKEN"
+        authority = " --tls_ca CA.pem" if address.startswith("wss:") else ""
+        command = f"python -m islands.learner --supervisor {address}{token}{authority}"
     say(
         f"run {hub.spec.settings.run!r}: {layout.told}, {len(layout.fragments)} "
         f"fragments, folder {hub.settings.folder}\n{reach}\n\n"
-        f"    python -m islands.learner --supervisor {address}{token}{authority}\n"
+        f"    {command}\n"
     )
     if token:
-        say(f"TOKEN is a copy of {hub.settings.connecting.token_file}")
+        say(f"TOKEN is a copy of {token_file}")

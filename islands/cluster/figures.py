@@ -120,11 +120,16 @@ class LearnerFigures:
                 gaps.merge(part.gaps.bins, part.gaps.largest_s)
         self.gaps = gaps
 
-    def smooth(self, loss: float) -> bool:
-        """Smooth in the mean loss of steps since the last call; return whether there were any."""
+    def smooth(self, loss: float | None) -> bool:
+        """Smooth in the mean loss of steps since the last call; return whether there were any.
+
+        A loss of None is not known, and changes nothing.
+        """
         stepped, self.smoothed_steps = self.steps - self.smoothed_steps, self.steps
         if stepped <= 0:
             return False
+        if loss is None:
+            return True
         self.diverged = not isfinite(loss)
         before = self.loss
         if before is None or not isfinite(before):

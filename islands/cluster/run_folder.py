@@ -364,7 +364,7 @@ class RunFolder:
         name: str,
         at_s: float,
         figures: LearnerFigures,
-        loss: float,
+        loss: float | None,
         gap_s: float,
         data_wait_s: float,
     ) -> None:
@@ -396,7 +396,8 @@ class RunFolder:
                 "data_wait_s": data_wait_s,
             }
             self._row(row)
-            curves = {"loss": loss, "step_time_s": figures.step_time_s, "gap_s": gap_s}
+            curves = {"step_time_s": figures.step_time_s, "gap_s": gap_s}
+            curves |= {} if loss is None else {"loss": loss}
             self._board.learner(name, self._tokens, curves)
         self._tell()
 

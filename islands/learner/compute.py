@@ -9,15 +9,15 @@ drives the same engine on the virtual clock.
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from typing import Protocol
 
 from islands.errors import IslandsError, TaskError
-from islands.identities import FragmentIndex
 from islands.learner.actions import EngineAction
-from islands.learner.boundary import EngineEvent, PendingPiece, PendingSnapshot, enqueue
+from islands.learner.boundary import EngineEvent, enqueue
+from islands.learner.copying import CopyThread
 from islands.learner.engine import Engine, Running
 from islands.learner.events import (
     Idled,
@@ -28,7 +28,6 @@ from islands.learner.events import (
     TrainerReady,
 )
 from islands.learner.moments_checkpoint import CheckpointFile, CheckpointWriter
-from islands.learner.snapshot_copies import SnapshotCopies
 from islands.settings.run import RunSettings
 from islands.training.prefetch import Prefetcher
 from islands.training.source_location import task_error, task_failure
@@ -54,11 +53,12 @@ class StepReport:
 
     `gap_s` is an upper bound of the time in which the device had nothing to do before the next
     step was dispatched. `data_wait_s` is the time before it in which there was nothing to do, as no
-    batch had been read yet; it is part of neither `gap_s` nor the step's time.
+    batch had been read yet; it is part of neither `gap_s` nor the step's time. `loss` is None if
+    the loop that took the step does not tell it.
     """
 
     event: StepFinished
-    loss: float
+    loss: float | None
     gap_s: float
     data_wait_s: float
 
@@ -108,6 +108,30 @@ class Compute(Protocol):
         """Stop at the next boundary, without another report."""
 
 
+class Outlet:
+    """Posts events from any thread to the actor, on the loop on which it was opened."""
+
+    def __init__(self) -> None:
+        """Start closed: what is told is discarded."""
+        self._post: Post = nobody
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def open(self, post: Post) -> None:
+        """Post from now on; called on the actor's loop."""
+        self._post, self._loop = post, asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Discard what is told from now on."""
+        self._loop = None
+
+    def tell(self, event: ComputeEvent) -> None:
+        """Post an event, unless the outlet or the loop is closed."""
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            with suppress(RuntimeError):  # the loop closed between the check and the call
+                loop.call_soon_threadsafe(self._post, event)
+
+
 class ComputeThread:
     """The one thread that owns a device.
 
@@ -133,8 +157,10 @@ class ComputeThread:
         self._inbox: list[EngineAction] = []
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"compute-{name}", daemon=True)
-        self._copier = ThreadPoolExecutor(1, thread_name_prefix=f"copy-{name}")
-        self._copies = SnapshotCopies()
+        self._outlet = Outlet()
+        self._copier = CopyThread(
+            name, tell=self._outlet.tell, failed=self._copy_failed, room=self._on_copy
+        )
         self._copied = False
         self._arrived = False
         self._reader: Prefetcher | None = None
@@ -142,8 +168,6 @@ class ComputeThread:
         self._kept = kept
         self._keeper: CheckpointWriter | None = None
         self._trainer: Trainer | None = None
-        self._post: Post = nobody
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def compiling(self) -> bool:
@@ -152,8 +176,7 @@ class ComputeThread:
 
     def start(self, post: Post) -> None:
         """Start the thread."""
-        self._post = post
-        self._loop = asyncio.get_running_loop()
+        self._outlet.open(post)
         self._thread.start()
 
     def command(self, command: EngineAction) -> None:
@@ -164,6 +187,7 @@ class ComputeThread:
 
     def stop(self) -> None:
         """Ask the thread to end, which it does at its next boundary."""
+        self._outlet.close()
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -173,21 +197,15 @@ class ComputeThread:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def _tell(self, event: ComputeEvent) -> None:
-        loop = self._loop
-        if loop is not None and not self._stopping and not loop.is_closed():
-            try:
-                loop.call_soon_threadsafe(self._post, event)
-            except RuntimeError:  # the loop closed between the check and the call
-                self._stopping = True
-
     def _run(self) -> None:
         try:
             self._work()
         except BaseException as error:  # noqa: BLE001  the actor reports it and ends the process
-            self._tell(ComputeFailed(task_failure(error, "the task failed while it trained")))
+            self._outlet.tell(
+                ComputeFailed(task_failure(error, "the task failed while it trained"))
+            )
         finally:
-            self._copier.shutdown(wait=False)
+            self._copier.close()
             if self._reader is not None:
                 self._reader.close()
             if self._keeper is not None:
@@ -226,7 +244,7 @@ class ComputeThread:
                 running, owed, data_wait_s = None, True, 0.0
             patient = engine.late and self._clock.now_s() - ready_s < STARVED_AFTER_S
             if (owed or why != (engine.waiting, engine.late)) and not patient:
-                self._tell(idled(engine))
+                self._outlet.tell(idled(engine))
                 owed, why = False, (engine.waiting, engine.late)
             data_wait_s += self._sleep(engine, STARVED_AFTER_S if patient else None)
         if keeper is not None:
@@ -236,7 +254,7 @@ class ComputeThread:
         if self._kept is None:
             return None
         return CheckpointWriter(
-            self._kept, self._clock, lambda error: self._tell(CheckpointWritten(error))
+            self._kept, self._clock, lambda error: self._outlet.tell(CheckpointWritten(error))
         )
 
     def _set_up(self) -> Engine:
@@ -252,13 +270,13 @@ class ComputeThread:
             engine = Engine(
                 trainer,
                 self._settings,
-                report=self._tell,
-                snapshot_taken=self._copy,
-                piece_taken=self._copy_piece,
-                may_snapshot=self._may_copy,
+                report=self._outlet.tell,
+                snapshot_taken=self._copier.await_snapshot,
+                piece_taken=self._copier.await_piece,
+                may_snapshot=self._copier.may_begin,
                 source=reader,
             )
-            self._tell(made(engine.trainer))
+            self._outlet.tell(made(engine.trainer))
             self._trainer = engine.trainer
             engine.trainer.setup()
             finite = engine.trainer.finite()
@@ -273,15 +291,9 @@ class ComputeThread:
             raise task_error(error, "the task fails before its first step") from error
         if not finite:
             raise TaskError("the task's initial parameters are not all finite numbers")
-        self._tell(TrainerReady(batch_tokens))
-        self._copier.submit(self._prepare_giving, engine.trainer)
+        self._outlet.tell(TrainerReady(batch_tokens))
+        self._copier.submit(engine.trainer.prepare_giving)
         return engine
-
-    def _prepare_giving(self, trainer: Trainer) -> None:
-        try:
-            trainer.prepare_giving()
-        except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
-            self._tell(ComputeFailed(error))
 
     def _take_commands(self, engine: Engine) -> None:
         with self._wake:
@@ -309,6 +321,15 @@ class ComputeThread:
             self._copied = self._arrived = False
         return self._clock.now_s() - began_s if awaited else 0.0
 
+    def _on_copy(self) -> None:
+        """Wake the thread, as an idle boundary may now take a snapshot that had no room."""
+        with self._wake:
+            self._copied = True
+            self._wake.notify()
+
+    def _copy_failed(self, error: Exception) -> None:
+        self._outlet.tell(ComputeFailed(error))
+
     def _on_arrival(self) -> None:
         """Wake the thread, as a batch is there that it asked for in vain."""
         with self._wake:
@@ -323,44 +344,8 @@ class ComputeThread:
         event = StepFinished(
             running.steps, running.tokens, step_time_s, isfinite(loss), running.leases
         )
-        self._tell(StepReport(event, loss, gap_s, data_wait_s))
+        self._outlet.tell(StepReport(event, loss, gap_s, data_wait_s))
         return now_s
-
-    def _copy(self, taken: PendingSnapshot) -> None:
-        """Have the copying thread wait for a snapshot."""
-        with self._wake:
-            self._copies.begin(taken.fragment, taken.steps)
-        self._copier.submit(self._await_copy, taken)
-
-    def _may_copy(self, fragment: FragmentIndex, steps: int) -> bool:
-        """Whether a further snapshot of a fragment may begin, given those still being copied."""
-        with self._wake:
-            return self._copies.may_begin(fragment, steps) and not self._stopping
-
-    def _await_copy(self, taken: PendingSnapshot) -> None:
-        try:
-            buffer = taken.snapshot.buffer()
-        except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
-            self._tell(ComputeFailed(error))
-            return
-        with self._wake:
-            self._copies.arrive(taken.fragment)
-            self._copied = True  # an idle boundary may now take a snapshot that had no room
-            self._wake.notify()
-        totals = (taken.base, taken.steps, taken.tokens)
-        self._tell(SnapshotTaken(taken.fragment, *totals, buffer, taken.round))
-
-    def _copy_piece(self, taken: PendingPiece) -> None:
-        """Have the copying thread wait for a piece of moments."""
-        self._copier.submit(self._await_piece, taken)
-
-    def _await_piece(self, taken: PendingPiece) -> None:
-        try:
-            buffer = taken.snapshot.buffer()
-        except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
-            self._tell(ComputeFailed(error))
-            return
-        self._tell(MomentsRead(taken.piece, taken.asker, buffer))
 
 
 def made(trainer: Trainer) -> TrainerMade:

@@ -22,24 +22,31 @@ class Figures:
         self._stepping_s = 0.0
         self._waited_s = 0.0
         self._step_time_s = 0.0
-        self._loss = self._loss_sum = 0.0
+        self._loss: float | None = None
+        self._loss_sum = 0.0
         self._losses = 0
         self._gap_s = 0.0
         self._data_wait_s = 0.0
         self._gaps = DurationHistogram()
 
     @property
-    def loss(self) -> float:
-        """Mean loss of the steps since the figures were last sent; without any, the last mean."""
+    def loss(self) -> float | None:
+        """Mean loss of the steps since the figures were last sent; without any, the last mean.
+
+        It is None if no step told its loss.
+        """
         return self._loss_sum / self._losses if self._losses else self._loss
 
-    def stepped(self, step: StepFinished, loss: float, gap_s: float, data_wait_s: float) -> None:
+    def stepped(
+        self, step: StepFinished, loss: float | None, gap_s: float, data_wait_s: float
+    ) -> None:
         """Add a completed step, whose totals are over the life of the process."""
         self.steps, self._tokens = step.steps, step.tokens
         self._stepping_s += step.step_time_s
         self._waited_s += data_wait_s
         self._step_time_s = step.step_time_s
-        self._loss_sum, self._losses = self._loss_sum + loss, self._losses + 1
+        if loss is not None:
+            self._loss_sum, self._losses = self._loss_sum + loss, self._losses + 1
         self._gap_s, self._data_wait_s = gap_s, data_wait_s
         self._gaps.add(max(0.0, gap_s))
 

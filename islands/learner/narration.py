@@ -19,7 +19,7 @@ PROGRESS_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LearnerView:
-    """A learner's state at one moment. `loss` is the mean of its last steps."""
+    """A learner's state at one moment. `loss` is the mean of its last steps, if known."""
 
     incarnation: Incarnation | None
     phase: Phase
@@ -27,10 +27,10 @@ class LearnerView:
     syncer_up: bool
     steps: int
     tokens: int
-    loss: float
+    loss: float | None
 
 
-def seen_of(core: Core, loss: float) -> LearnerView:
+def seen_of(core: Core, loss: float | None) -> LearnerView:
     """Extract from the learner's memory what its messages depend on."""
     return LearnerView(
         core.incarnation,
@@ -144,4 +144,5 @@ class Narrator:
         self.progress_s = now_s
         if seen.phase is not Phase.STEPPING:
             return []
-        return [f"{seen.steps:,} steps, {seen.tokens:,} tokens, loss {seen.loss:.4g}"]
+        loss = "" if seen.loss is None else f", loss {seen.loss:.4g}"
+        return [f"{seen.steps:,} steps, {seen.tokens:,} tokens{loss}"]

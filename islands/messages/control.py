@@ -92,8 +92,9 @@ class StepFigures:
     """What a learner's process did, cumulative over that process; sent with each heartbeat.
 
     `process` tells one process of a name from the next. `gap_bins` are (bin, count) pairs of a
-    `telemetry.GapHistogram`. `loss` is the mean over the steps since the report before. `waited_s`
-    is the time without a step in which no batch had been read yet.
+    `telemetry.GapHistogram`. `loss` is the mean over the steps since the report before; None if the
+    learner's loop does not tell it. `waited_s` is the time without a step in which no batch had
+    been read yet.
     """
 
     process: str
@@ -101,7 +102,7 @@ class StepFigures:
     tokens: int
     stepping_s: float
     step_time_s: float
-    loss: float
+    loss: float | None
     gap_s: float
     data_wait_s: float
     gap_bins: tuple[tuple[int, int], ...]

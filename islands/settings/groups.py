@@ -14,6 +14,7 @@ from islands.settings.presets import PRESETS, Preset
 from islands.settings.run import RunSettings
 
 DEFAULT_TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
+OWN_LOOP = "islands.training.own_loop:OwnLoop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class RunFile:
         run: settings that all members of the run agree on.
         start_from: a .safetensors file with the parameters to start from, such as the
             final.safetensors of another run; by default the task's own initial parameters.
+        layout: a file of `islands layout` in place of a task: learners join the run from training
+            loops of their own (`islands.join`), and nothing of theirs must be importable here.
         preset: algorithm whose settings are the defaults under `run`, where each can be overridden:
             decoupled, decoupled_diloco, diloco, streaming_diloco, muloco or data_parallel.
     """
@@ -35,10 +38,11 @@ class RunFile:
     task_settings: dict[str, object] = field(default_factory=dict)
     run: RunSettings = field(default_factory=lambda: PRESETS[Preset.DECOUPLED])
     start_from: Path | None = None
+    layout: Path | None = None
     preset: Preset = Preset.DECOUPLED
 
     def __post_init__(self) -> None:
-        """Refuse a task that is not of the form module:factory, and a start that is no such file.
+        """Refuse a malformed task, one beside a layout, and a start that is no such file.
 
         Raises:
             SettingsError: name, value and what is allowed.
@@ -47,6 +51,10 @@ class RunFile:
         if not module or not factory:
             raise SettingsError(
                 f"task is {self.task!r}; it must be of the form package.module:factory"
+            )
+        if self.layout is not None and (self.task != DEFAULT_TASK or self.task_settings):
+            raise SettingsError(
+                f"layout is {self.layout} and there is a task; a run has one or the other"
             )
         if self.start_from is not None and self.start_from.suffix != ".safetensors":
             raise SettingsError(f"start_from is {self.start_from}; it must be a .safetensors file")

@@ -39,6 +39,7 @@ __all__ = [
     "ControlOptions",
     "DemoOptions",
     "KeepOptions",
+    "LayoutOptions",
     "LearnerOptions",
     "ListenOptions",
     "ObserverOptions",
@@ -103,6 +104,11 @@ class RunOptions:
                 f"learners is {self.learners}; the preset data_parallel trains one learner, whose "
                 "mesh spans all devices (devices, model_parallel)"
             )
+        if self.file.layout is not None and self.learners:
+            raise SettingsError(
+                f"learners is {self.learners}; with a layout it must be 0, for learners join from "
+                "training loops of their own"
+            )
         check_members(self.file.run.gossip, [f"learner-{index}" for index in range(self.learners)])
         at_least("model_parallel", self.model_parallel, 1)
         above("evaluate_every_s", self.evaluate_every_s)
@@ -117,6 +123,45 @@ class RunOptions:
             device_indices(devices)
         if self.extend and self.folder is None:
             raise SettingsError("extend is set; it needs the folder of the run that is to go on")
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutOptions:
+    """`islands layout`: writes which tensors a training loop of one's own trains.
+
+    Args:
+        params: the parameters, as package.module:name: a tree of arrays, a PyTorch module, or a
+            function that returns one; a function of JAX is only traced.
+        file: the file to write, for `--layout` of a hub.
+        trainable: regular expression that the path of a trained leaf matches; by default all do.
+        stacked: regular expression that the path of a leaf matches which holds all layers, stacked
+            along its first axis; by default none does.
+    """
+
+    params: str = field(default="", metadata=POSITIONAL)
+    file: Path | None = field(default=None, metadata=POSITIONAL)
+    trainable: str = ""
+    stacked: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        if not re.fullmatch(r"[^:]+:[^:]+", self.params):
+            raise SettingsError(
+                f"params is {self.params!r}; it must be of the form package.module:name"
+            )
+        if self.file is None:
+            raise SettingsError("file is not set; it is the file to write, such as model.json")
+        for name, pattern in (("trainable", self.trainable), ("stacked", self.stacked or "")):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise SettingsError(
+                    f"{name} is {pattern!r}, which is no regular expression: {error}"
+                ) from error
 
 
 @dataclass(frozen=True, slots=True)

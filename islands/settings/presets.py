@@ -22,9 +22,10 @@ asked for, as our studies found for 2, 4 and 8 learners alike (`docs/quality.md`
 | more | 12 | η = 0.8, Nesterov's μ = 0.5 |
 
 Moments of the inner optimizer are merged, unless contributions are coarse, which moments never may
-be. H is 6 unless it is given. An exchange takes up to a step until it is answered and up to another
-until it is adopted, and who has not adopted is not asked again; so on busy hosts, where steps vary,
-an interval of 3 steps leaves half of the learners out of each merge, and trains worse.
+be, or learners train in loops of their own. H is 6 unless it is given. An exchange takes up to a
+step until it is answered and up to another until it is adopted, and who has not adopted is not
+asked again; so on busy hosts, where steps vary, an interval of 3 steps leaves half of the learners
+out of each merge, and trains worse.
 """
 
 from collections.abc import Mapping
@@ -137,17 +138,20 @@ LONG_INTERVAL_OUTER = OuterSettings(learning_rate=0.8, momentum=0.5)
 COARSE = (Precision.INT8, Precision.FP4, Precision.TWO_BIT, Precision.TOP_K)
 
 
-def settings_of(preset: Preset, told: Mapping[str, object]) -> RunSettings:
+def settings_of(
+    preset: Preset, told: Mapping[str, object], *, own_loops: bool = False
+) -> RunSettings:
     """Return the settings that a preset stands for, beside those that were given.
 
     Args:
         preset: the preset.
         told: settings of the run that were given, by name; those that are wrong are ignored.
+        own_loops: whether learners train in loops of their own, whose moments are not merged.
     """
     settings = PRESETS[preset]
     if preset is not Preset.DECOUPLED:
         return settings
-    if told.get("precision") in COARSE:
+    if own_loops or told.get("precision") in COARSE:
         settings = replace(settings, merge_moments=False)
     try:
         steps = int(str(told.get("interval_steps", settings.interval_steps)))

@@ -17,6 +17,7 @@ from islands.errors import DamagedError, RefusedError, UserError, unusable
 from islands.files.folder_lock import make_private
 from islands.files.seals import read_sealed, write_sealed
 from islands.layout.leaves import Layout, layout_of
+from islands.settings.groups import OWN_LOOP, RunFile
 from islands.settings.run import Precision, RunSettings
 
 SPEC_FILE = "run.json"
@@ -47,6 +48,13 @@ class RunSpec:
     settings: RunSettings = field(default_factory=RunSettings)
     task: str = "islands.tasks.stdlib_bytes:StdlibBytes"
     task_settings: dict[str, object] = field(default_factory=dict)
+
+    @staticmethod
+    def of(file: RunFile) -> "RunSpec":
+        """Return the spec of the run that a run's file describes."""
+        if file.layout is not None:
+            return RunSpec(file.run, OWN_LOOP, {"layout": str(file.layout)})
+        return RunSpec(file.run, file.task, dict(file.task_settings))
 
     def encode(self) -> str:
         """Encode the spec as JSON."""

@@ -12,6 +12,7 @@ silently turn its donation into a copy. The base is kept as one flat float32 buf
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -111,7 +112,7 @@ class JaxModel:
         *,
         donate: bool = True,
         functions: CompiledFunctions | None = None,
-    ) -> "JaxModel":
+    ) -> Self:
         """Make a model of a user's own leaves, which stay where they are.
 
         Go on with its `local`: an array that stands in two places is there two arrays, and one that

@@ -1,0 +1,19 @@
+"""Training loops of the users' own take part in a run: `islands.join`.
+
+Where to find what:
+
+==========================================  ======================
+what the user holds                         `joined_run.py`
+a tree of JAX arrays as a model             `jax_parameters.py`
+a PyTorch module as a model                 `torch_parameters.py`
+neither has moments to give                 `without_moments.py`
+which leaf is which of the run's            `places.py`
+joining, by kind of parameters              `join.py`, `join_torch.py`
+the file that tells a hub of a model        `layouts.py`
+the newest values, for one's own evaluation `latest.py`
+the thread of the learner's actor           `background.py`
+==========================================  ======================
+
+The boundary itself is `islands.learner.stepped_compute`. A hub plans such a run from a file
+(`islands.layout.layout_file`), by the workload `islands.training.own_loop`.
+"""

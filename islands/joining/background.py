@@ -1,0 +1,149 @@
+"""The thread on which a learner's actor lives beside its user's training loop.
+
+The thread is a daemon, and all that it does is waiting and sending: nothing is dispatched to a
+device here. Signals stay the user's.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from islands.actors.role_actor import Context
+from islands.cluster.roles import make_learner
+from islands.cluster.tape_sentences import why_ended
+from islands.hosting.fetch_run_spec import Requester, fetch_run_spec
+from islands.hosting.process_runtime import ConsoleTape, context_in, network_of, tape_in, token_of
+from islands.identities import Role
+from islands.learner.actor import LearnerActor
+from islands.learner.stepped_compute import SteppedCompute
+from islands.settings.groups import ConnectOptions, KeepOptions
+from islands.settings.run_spec import RunPlan, RunSpec
+from islands.settings.wire_limits import limits_of
+from islands.tape.writing import FileTape, MemoryTape
+from messaging.websocket.network import WebsocketNetwork
+
+ENTRIES_KEPT = 1000
+"""Newest entries of the tape that are kept where no folder is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Where a learner joins, and as whom.
+
+    Args:
+        addresses: addresses of the hub, which are tried in turn.
+        name: name of the learner, unique in the run.
+        connecting: how the hub is reached.
+        folder: folder for the learner's tape; None to keep its newest entries in memory.
+        say: told what happens, in sentences for people.
+    """
+
+    addresses: tuple[str, ...]
+    name: str
+    connecting: ConnectOptions
+    folder: Path | None
+    say: Callable[[str], object]
+
+
+class Background:
+    """The thread, from the first question to the hub until the learner's end."""
+
+    def __init__(self, membership: Membership) -> None:
+        """Prepare; `fetch` starts the thread."""
+        self.ended = ""
+        self.error: BaseException | None = None
+        self._membership = membership
+        self._fetched: Future[tuple[RunSpec, RunPlan]] = Future()
+        self._entering: Future[SteppedCompute] = Future()
+        self._compute: SteppedCompute | None = None
+        self._learner: LearnerActor | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        name = f"islands-{membership.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    # --- on the user's thread -----------------------------------------------------------------
+
+    def fetch(self) -> tuple[RunSpec, RunPlan]:
+        """Start the thread, and wait for what the hub tells of its run.
+
+        Raises:
+            IslandsError: No hub answers, or it refuses; the sentence says why.
+        """
+        self._thread.start()
+        return self._fetched.result()
+
+    def enter(self, compute: SteppedCompute) -> None:
+        """Let the learner begin, with the compute that its user's loop steps."""
+        self._entering.set_result(compute)
+
+    def leave(self, reason: str) -> None:
+        """Ask the learner to leave in order, or not to begin."""
+        if not self._entering.done():
+            self._entering.cancel()
+        learner, loop = self._learner, self._loop
+        if learner is not None and loop is not None and self._thread.is_alive():
+            loop.call_soon_threadsafe(learner.leave, reason)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread to end; return whether it has ended."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # --- on the thread ------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        except asyncio.CancelledError:
+            self.ended = "it was left before it began"
+        except BaseException as error:  # noqa: BLE001  the user's thread raises it
+            self.error = error
+            if not self._fetched.done():
+                self._fetched.set_exception(error)
+        finally:
+            if self._compute is not None:
+                self._compute.stop()
+
+    async def _live(self) -> None:
+        who = self._membership
+        self._loop = asyncio.get_running_loop()
+        network = network_of(who.connecting, token=token_of(who.connecting))
+        try:
+            requester = Requester(Role.LEARNER, who.name)
+            wait_s = who.connecting.wait_s
+            spec, plan = await fetch_run_spec(
+                network, who.addresses, requester, wait_s=wait_s, say=who.say
+            )
+            network.allow(limits_of(plan.layout))
+            self._fetched.set_result((spec, plan))
+            self._compute = await asyncio.wrap_future(self._entering)
+            await self._train(network, spec, plan, self._compute)
+        finally:
+            await network.close()
+
+    async def _train(
+        self, network: WebsocketNetwork, spec: RunSpec, plan: RunPlan, compute: SteppedCompute
+    ) -> None:
+        who = self._membership
+        tape = (
+            MemoryTape(ENTRIES_KEPT)
+            if who.folder is None
+            else tape_in(who.folder, who.name, KeepOptions())
+        )
+        told = ConsoleTape(tape, who.say)
+        context: Context = context_in(network, who.addresses, spec, plan, told)
+        learner = make_learner(
+            who.name, context, compute, tell=lambda text: who.say(f"{who.name}: {text}")
+        )
+        self._learner = learner
+        try:
+            await learner.run()
+        finally:
+            if isinstance(tape, FileTape):
+                await asyncio.to_thread(tape.close)
+        if learner.exit is not None:
+            self.ended = why_ended(learner.exit.reason)

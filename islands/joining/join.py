@@ -1,0 +1,133 @@
+"""Joining a run from a training loop of one's own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from islands.errors import SettingsError
+from islands.hosting.process_runtime import say as say_on_terminal
+from islands.identities import SUPERVISOR, Role
+from islands.joining.background import Background, Membership
+from islands.joining.joined_run import JoinedRun, Parameters, Tree
+from islands.layout.leaves import Layout
+from islands.learner.stepped_compute import SteppedCompute
+from islands.settings.addresses import hub_urls
+from islands.settings.groups import ConnectOptions, at_least, check_name, default_name
+from islands.settings.run import RunSettings
+from islands.training.model import Model
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+
+class ModelParameters(Parameters[Tree], Protocol[Tree]):
+    """The user's parameters, and the model that they are."""
+
+    @property
+    def model(self) -> Model:
+        """The model."""
+
+
+def join(
+    address: str | Sequence[str],
+    params: "PyTree",
+    *,
+    tokens_per_step: int,
+    name: str | None = None,
+    token_file: Path | str | None = None,
+    connecting: ConnectOptions | None = None,
+    donate: bool = True,
+    rename: Mapping[str, str] | None = None,
+    trainable: Callable[[str], bool] = lambda _: True,
+    folder: Path | str | None = None,
+    say: Callable[[str], object] = say_on_terminal,
+) -> "JoinedRun[PyTree]":
+    """Join a run with a tree of JAX arrays that a loop of one's own trains.
+
+    Args:
+        address: host:port of the hub, or several that are tried in turn.
+        params: the parameters; their shardings, on one device or any mesh, stay as they are. They
+            are consumed: go on with `JoinedRun.params`. If the run has no values yet, it begins
+            with these.
+        tokens_per_step: how many tokens a step counts as processed, on all of this loop's devices.
+        name: name of this learner, unique in the run; by default one of host and chance. A loop
+            that is started again under its name takes its own place.
+        token_file: file with the run's token, as `connecting` has it.
+        connecting: how the hub is reached: token, certificates, patience.
+        donate: whether buffers of the parameters may be reused when values are adopted; False for a
+            loop that keeps another reference to them.
+        rename: path in the run by path in `params`, where both differ.
+        trainable: whether the leaf at a path is trained and exchanged; by default all are.
+        folder: folder in which this learner keeps its tape; by default it keeps none.
+        say: told what happens, in sentences for people.
+
+    Returns:
+        The run, whose `boundary` stands before each step.
+
+    Raises:
+        TaskError: the parameters are not those of the run, or cannot be exchanged.
+        SettingsError: an argument cannot work.
+        UnreachableError: no hub answers in time.
+        RefusedError: the hub refuses this learner.
+    """
+    from islands.joining.jax_parameters import JaxParameters
+
+    def made(layout: Layout, settings: RunSettings) -> JaxParameters:
+        return JaxParameters(
+            params, layout, settings, donate=donate, rename=rename, trainable=trainable
+        )
+
+    who = membership(address, name, token_file, connecting, folder, say)
+    return enter(who, tokens_per_step, made)
+
+
+def membership(
+    address: str | Sequence[str],
+    name: str | None,
+    token_file: Path | str | None,
+    connecting: ConnectOptions | None,
+    folder: Path | str | None,
+    say: Callable[[str], object],
+) -> Membership:
+    """Check where a learner joins and as whom.
+
+    Raises:
+        SettingsError: an argument cannot work.
+    """
+    if token_file is not None and connecting is not None:
+        raise SettingsError("token_file is given twice: beside connecting, and it has one too")
+    options = connecting or ConnectOptions(None if token_file is None else Path(token_file))
+    addresses = (address,) if isinstance(address, str) else tuple(address)
+    urls = hub_urls("address", addresses, SUPERVISOR, tls=options.tls)
+    if name is not None:
+        check_name(name, Role.LEARNER)
+    place = None if folder is None else Path(folder)
+    return Membership(urls, name or default_name(), options, place, say)
+
+
+def enter(
+    who: Membership,
+    tokens_per_step: int,
+    made: Callable[[Layout, RunSettings], ModelParameters[Tree]],
+) -> JoinedRun[Tree]:
+    """Join a run as soon as its layout is known.
+
+    Args:
+        who: where and as whom.
+        tokens_per_step: tokens that a step counts as processed.
+        made: makes the parameters' model for the run's layout and settings.
+
+    Raises:
+        IslandsError: see `join`.
+    """
+    at_least("tokens_per_step", tokens_per_step, 1)
+    background = Background(who)
+    spec, plan = background.fetch()
+    try:
+        parameters = made(plan.layout, spec.settings)
+        compute = SteppedCompute(parameters.model, spec.settings, who.name, tokens_per_step)
+    except BaseException:
+        background.leave("its parameters do not fit")
+        raise
+    background.enter(compute)
+    return JoinedRun(who.name, parameters, compute, background)

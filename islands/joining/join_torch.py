@@ -1,0 +1,69 @@
+"""Joining a run from a training loop of PyTorch."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from islands.hosting.process_runtime import say as say_on_terminal
+from islands.joining.join import enter, membership
+from islands.joining.joined_run import JoinedRun
+from islands.joining.torch_parameters import TorchParameters
+from islands.layout.leaves import Layout
+from islands.settings.groups import ConnectOptions
+from islands.settings.run import RunSettings
+
+
+def join(
+    address: str | Sequence[str],
+    module: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    tokens_per_step: int,
+    name: str | None = None,
+    token_file: Path | str | None = None,
+    connecting: ConnectOptions | None = None,
+    rename: Mapping[str, str] | None = None,
+    transposed: Collection[str] = (),
+    folder: Path | str | None = None,
+    say: Callable[[str], object] = say_on_terminal,
+) -> JoinedRun[torch.nn.Module]:
+    """Join a run with a PyTorch module, whose parameters are changed in place from now on.
+
+    Args:
+        address: host:port of the hub, or several that are tried in turn.
+        module: the module; its parameters that require a gradient are trained and exchanged.
+        optimizer: the optimizer that steps them. A boundary then follows each `step()` by itself,
+            and the loop has nothing to do but to end when the run is over. None: the loop calls
+            `JoinedRun.boundary` before each step.
+        tokens_per_step: see `islands.join`, as are the arguments that follow.
+        name: name of this learner.
+        token_file: file with the run's token.
+        connecting: how the hub is reached.
+        rename: path in the run by name in the module (joined by `/`), where both differ.
+        transposed: names of the matrices that the run holds transposed: a `Linear` of PyTorch holds
+            [out, in], and layers of JAX hold [in, out].
+        folder: folder in which this learner keeps its tape.
+        say: told what happens, in sentences for people.
+
+    Returns:
+        The run.
+
+    Raises:
+        IslandsError: see `islands.join`.
+    """
+
+    def made(layout: Layout, settings: RunSettings) -> TorchParameters:
+        del settings
+        return TorchParameters(module, layout, rename=rename, transposed=transposed)
+
+    who = membership(address, name, token_file, connecting, folder, say)
+    run = enter(who, tokens_per_step, made)
+    if optimizer is not None:
+        optimizer.register_step_post_hook(lambda *_: _after_step(run, module))
+        run.boundary(module)
+    return run
+
+
+def _after_step(run: JoinedRun[torch.nn.Module], module: torch.nn.Module) -> None:
+    run.boundary(module)

@@ -1,0 +1,221 @@
+"""A run that a training loop of the user's own takes part in; `islands.join` returns one.
+
+    with islands.join("10.0.0.1:7070", params, tokens_per_step=batch * length) as run:
+        params = run.params
+        while not run.over:
+            params = run.boundary(params)
+            …the user's own step…
+
+`boundary` stands before a step. It consumes the parameters and returns those to go on with, as a
+step with donated arguments does. It waits in these cases alone: until the run's first values are
+here, while the run is paused, and while there are no tokens left to grant. The step after it is
+booked when the next boundary, or `done`, shows that it was taken; a step that was not taken is
+given back. Once the run is over, `boundary` returns what it is given, and further steps are the
+user's own affair.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
+
+from islands.errors import TaskFailedError
+from islands.joining.background import Background
+from islands.learner.stepped_compute import Dispatched, SteppedCompute
+
+Tree = TypeVar("Tree")
+State = TypeVar("State")
+Result = TypeVar("Result")
+
+LEAVING_S = 2.0
+"""How long the end of a loop that failed waits for the learner's own end."""
+
+
+class Parameters(Protocol[Tree]):
+    """The user's parameters, in the form of their framework, and the model that they are."""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a loss was not finite, so that the user has to reset the optimizer's state."""
+
+    def take(self, params: Tree) -> None:
+        """Hold the parameters after a step, whose buffers belong to the model from now on."""
+
+    def give(self) -> Tree:
+        """Return the parameters to go on with."""
+
+    def dispatched(self, loss: object) -> Dispatched:
+        """Return what tells that the step which made the held parameters has finished."""
+
+
+class JoinedRun(Generic[Tree]):
+    """A run that a loop of the user's own takes part in.
+
+    Args:
+        name: name of the learner.
+        parameters: the user's parameters.
+        compute: carries out what is due at a boundary.
+        background: the thread of the learner's actor.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parameters: Parameters[Tree],
+        compute: SteppedCompute,
+        background: Background,
+    ) -> None:
+        """Wait for the run's first values."""
+        self.name = name
+        self._parameters = parameters
+        self._compute = compute
+        self._background = background
+        self._announced = False
+        self._left = False
+        compute.arrive(until=lambda: compute.whole)
+        self._raise_failure()
+        self._params = parameters.give()
+
+    @property
+    def params(self) -> Tree:
+        """The parameters of the last boundary; before the first, the run's own.
+
+        A step that donates its arguments makes them invalid.
+        """
+        return self._params
+
+    @property
+    def over(self) -> bool:
+        """Whether the run is over, or this learner has left it."""
+        return self._compute.stopped
+
+    @property
+    def why(self) -> str:
+        """Why the learner has ended, as a sentence; empty as long as it trains."""
+        if not self.over:
+            return ""
+        self._background.join(LEAVING_S)
+        return self._background.ended
+
+    @property
+    def clock(self) -> float:
+        """The clock of learning-rate schedules: how many steps the fleet has taken per learner.
+
+        It goes on where the run is, so a learner that joins late does not begin to warm up.
+        """
+        return self._compute.clock
+
+    def boundary(self, params: Tree, loss: object = None) -> Tree:
+        """Exchange what is due between two steps, and wait until the next step may be taken.
+
+        Args:
+            params: the parameters after the last step; they are consumed.
+            loss: the last step's loss, as an array that may not be computed yet, or a number. It is
+                shown in the run's status, and one that is not finite has this learner start over;
+                None if it is not told.
+
+        Returns:
+            The parameters to take the next step with.
+
+        Raises:
+            TaskError: the parameters are others than those that joined, or were deleted.
+            TaskFailedError: the loss was not finite; the values held are the run's, and the user's
+                optimizer has to begin anew.
+            IslandsError: the run refused this learner.
+        """
+        if self.over:
+            self._raise_failure()
+            return params
+        self._book(params, loss)
+        self._announced = self._compute.arrive()
+        self._raise_failure()
+        self._params = self._parameters.give()
+        if self._parameters.diverged:
+            raise TaskFailedError(
+                f"{self.name}: the loss was not finite; the parameters are the run's again: reset "
+                "the optimizer's state, and go on with run.params"
+            )
+        return self._params
+
+    def done(self, params: Tree, loss: object = None) -> None:
+        """Book the last step, and leave the run in order.
+
+        Args:
+            params: the parameters after the last step; they are consumed.
+            loss: see `boundary`.
+
+        Raises:
+            TaskError: see `boundary`.
+        """
+        if not self.over:
+            self._book(params, loss)
+            self._params = self._parameters.give()
+        self.leave("its loop is done")
+
+    def leave(self, reason: str = "it is asked to leave") -> None:
+        """Leave the run in order: a step that was announced and not booked is given back.
+
+        It waits until what was sent is decided, for a few seconds at most.
+        """
+        if not self._left:
+            self._left = True
+            if self._announced:  # the parameters held may have been donated to a step
+                self._compute.rest()
+            self._background.leave(reason)
+            if not self._announced:
+                self._compute.arrive(until=lambda: False)
+            self._background.join(LEAVING_S)
+            self._compute.stop()
+            self._compute.close()
+
+    def around(
+        self,
+        step: Callable[..., Result],
+        *,
+        get: Callable[[State], Tree],
+        put: Callable[[State, Tree], State],
+        loss: Callable[[Result], object] = lambda _: None,
+    ) -> Callable[..., Result]:
+        """Wrap a step, so that a loop that stays as it is takes part in the run.
+
+        Args:
+            step: the user's step, whose first argument is a state with the parameters in it.
+            get: returns the parameters of a state.
+            put: returns the state with other parameters.
+            loss: returns the loss from what the step returned; None where it is not told.
+
+        Returns:
+            The step with a boundary before it.
+        """
+        last: list[object] = [None]
+
+        def wrapped(state: State, *rest: object, **named: object) -> Result:
+            params = self.boundary(get(state), last[0])
+            result = step(put(state, params), *rest, **named)
+            last[0] = loss(result)
+            return result
+
+        return wrapped
+
+    def __enter__(self) -> Self:
+        """Return the run itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the run."""
+        self.leave("its loop has ended" if kind is None else f"its loop ended by {kind.__name__}")
+
+    def _book(self, params: Tree, loss: object) -> None:
+        """Take the parameters of the user, and count the step that made them."""
+        self._parameters.take(params)
+        if self._announced:
+            self._announced = False
+            self._compute.stepped(self._parameters.dispatched(loss))
+
+    def _raise_failure(self) -> None:
+        if self.over and self._background.error is not None:
+            raise self._background.error

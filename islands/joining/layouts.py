@@ -1,0 +1,112 @@
+"""Which tensors of a user's model are trained, as a hub has to know them.
+
+A path joins the keys of a tree by `/`, as do the names of a PyTorch module. Equal paths and shapes
+are all that loops of different frameworks need in common.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from inspect import isroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from islands.errors import TaskError
+from islands.layout.layout_file import write_leaves
+from islands.layout.leaves import Leaf, Role, default_role
+from islands.training.source_location import task_error
+
+if TYPE_CHECKING:
+    from jaxtyping import PyTree
+
+PathTest = Callable[[str], bool]
+
+
+def write_layout(
+    file: Path | str,
+    params: "PyTree",
+    *,
+    trainable: PathTest = lambda _: True,
+    stacked: PathTest = lambda _: False,
+    role: Callable[[str], Role] = default_role,
+) -> list[Leaf]:
+    """Write the file by which a hub plans a run of loops of one's own.
+
+    Args:
+        file: the file to write.
+        params: a tree of arrays or of their shapes, a PyTorch module, or a function that returns
+            one; a function of JAX is only traced.
+        trainable: whether the leaf at a path is trained and merged.
+        stacked: whether the leaf at a path holds all layers, stacked along its first axis.
+        role: how the leaf at a path is merged.
+
+    Returns:
+        The leaves, as the file has them.
+
+    Raises:
+        TaskError: a leaf is no floating array, or nothing is trained.
+        UserError: the file cannot be written.
+    """
+    leaves = [
+        Leaf(path, shape, dtype, role(path), shape[0] if stacked(path) and shape else 1)
+        for path, shape, dtype in _tensors(params)
+        if trainable(path)
+    ]
+    if not leaves:
+        raise TaskError("nothing is trained: the parameters have no leaf, or trainable has none")
+    for leaf in leaves:
+        if not leaf.dtype.startswith(("float", "bfloat")):
+            raise TaskError(
+                f"{leaf.path} is {leaf.dtype}: only floating leaves are trained; trainable tells "
+                "which they are"
+            )
+    write_leaves(Path(file), leaves)
+    return leaves
+
+
+def parameters_named(name: str) -> object:
+    """Import the parameters that are named as `package.module:name`.
+
+    Raises:
+        TaskError: there is no such module or name, or its import fails.
+    """
+    module, _, attribute = name.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:  # the user's own code may raise anything
+        raise task_error(error, f"{name} cannot be imported") from error
+
+
+def _tensors(
+    params: Any,  # noqa: ANN401  a tree, a module or a function of the user's
+) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """Yield path, shape and dtype of each leaf."""
+    if isroutine(params) or isinstance(params, type | partial):
+        yield from _tensors(_called(params))
+        return
+    if hasattr(params, "named_parameters"):
+        for name, tensor in params.named_parameters():
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            yield name.replace(".", "/"), tuple(tensor.shape), dtype
+        return
+    import jax
+
+    from islands.training.task import path_of
+
+    for keys, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+        if not hasattr(leaf, "shape"):
+            raise TaskError(f"{path_of(keys)} is a {type(leaf).__name__}, and no array")
+        yield path_of(keys), tuple(leaf.shape), str(leaf.dtype)
+
+
+def _called(function: Callable[[], Any]) -> Any:  # noqa: ANN401  as above
+    """Return what a function returns: its shapes, if JAX can trace it."""
+    try:
+        import jax
+
+        return jax.eval_shape(function)
+    except (ImportError, TypeError):  # PyTorch's modules are no arrays that JAX knows
+        return function()

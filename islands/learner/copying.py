@@ -1,0 +1,78 @@
+"""The thread that waits for copies from a device to the host, off the path of a step."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from islands.identities import FragmentIndex
+from islands.learner.boundary import PendingPiece, PendingSnapshot
+from islands.learner.events import MomentsRead, SnapshotTaken
+from islands.learner.snapshot_copies import SnapshotCopies
+
+
+class CopyThread:
+    """Waits for snapshots and pieces of moments, one after another, and tells of their arrival.
+
+    Args:
+        name: name of the learner, which the thread carries.
+        tell: told what has arrived; called on the thread.
+        failed: told the error with which a copy ended; called on the thread.
+        room: called on the thread whenever a boundary may begin a snapshot that had no room.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        tell: Callable[[SnapshotTaken | MomentsRead], object],
+        failed: Callable[[Exception], object],
+        room: Callable[[], object],
+    ) -> None:
+        """Copy nothing yet."""
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"copy-{name}")
+        self._lock = threading.Lock()
+        self._copies = SnapshotCopies()
+        self._tell = tell
+        self._failed = failed
+        self._room = room
+
+    def may_begin(self, fragment: FragmentIndex, steps: int) -> bool:
+        """Whether a further snapshot of a fragment may begin, given those still being copied."""
+        with self._lock:
+            return self._copies.may_begin(fragment, steps)
+
+    def await_snapshot(self, taken: PendingSnapshot) -> None:
+        """Have the thread wait for a snapshot."""
+        with self._lock:
+            self._copies.begin(taken.fragment, taken.steps)
+        self.submit(lambda: self._snapshot_arrives(taken))
+
+    def await_piece(self, taken: PendingPiece) -> None:
+        """Have the thread wait for a piece of moments."""
+
+        def arrives() -> None:
+            self._tell(MomentsRead(taken.piece, taken.asker, taken.snapshot.buffer()))
+
+        self.submit(arrives)
+
+    def submit(self, work: Callable[[], object]) -> None:
+        """Have the thread do some work after all that it was given before."""
+        self._pool.submit(self._attempt, work)
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._pool.shutdown(wait=False)
+
+    def _attempt(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
+            self._failed(error)
+
+    def _snapshot_arrives(self, taken: PendingSnapshot) -> None:
+        buffer = taken.snapshot.buffer()
+        with self._lock:
+            self._copies.arrive(taken.fragment)
+        self._room()
+        totals = (taken.base, taken.steps, taken.tokens)
+        self._tell(SnapshotTaken(taken.fragment, *totals, buffer, taken.round))

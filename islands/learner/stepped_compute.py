@@ -1,0 +1,248 @@
+"""Compute that is stepped by its caller: a loop of the user's own, which comes to each boundary.
+
+    user's thread   boundary ─▶ step ─▶ boundary ─▶ step ─▶ …
+    actor's loop       ▲ commands          │ events
+
+A boundary stands before a step and announces it, since whoever processes more than its quota is
+dismissed. A step is counted at the next boundary, which shows that it was dispatched; what tells
+that it has finished comes with that boundary, and a thread of its own waits for it. A boundary
+waits in one case alone: no step may be taken, as before the first values, when the run is paused,
+or without a quota.
+
+Nothing else touches the device: all that is dispatched here is dispatched on the user's thread.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from math import isfinite
+from typing import Protocol
+
+from islands.identities import Lease
+from islands.learner.actions import AllowSteps, EngineAction
+from islands.learner.boundary import Boundary, enqueue
+from islands.learner.compute import (
+    FIRST_STEPS_COMPILE,
+    ComputeFailed,
+    Outlet,
+    Post,
+    StepReport,
+)
+from islands.learner.copying import CopyThread
+from islands.learner.events import Idled, StepFinished, TrainerMade, TrainerReady
+from islands.settings.run import RunSettings
+from islands.training.model import Model
+from messaging.clock import Clock, MonotonicClock
+
+
+class Dispatched(Protocol):
+    """A step that the user's loop has dispatched and that may not have finished."""
+
+    def wait(self) -> float | None:
+        """Wait until the step is done and return its loss; None if the loss is not known."""
+
+
+class SteppedCompute:
+    """The boundaries of a model that its user steps.
+
+    Args:
+        model: the arrays that are trained; it is used on the user's thread alone.
+        settings: settings of the run.
+        name: the learner's name, which its threads carry.
+        batch_tokens: tokens of each step.
+        clock: tells how long steps take.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        settings: RunSettings,
+        name: str,
+        batch_tokens: int,
+        clock: Clock | None = None,
+    ) -> None:
+        """Prepare; `start` lets the actor give commands."""
+        self._outlet = Outlet()
+        self._copier = CopyThread(
+            name, tell=self._outlet.tell, failed=self._failed, room=self._on_copy
+        )
+        self._finisher = ThreadPoolExecutor(1, thread_name_prefix=f"steps-{name}")
+        self._boundary = Boundary(
+            model,
+            settings,
+            report=self._outlet.tell,
+            snapshot_taken=self._copier.await_snapshot,
+            piece_taken=self._copier.await_piece,
+            may_snapshot=self._copier.may_begin,
+            follow=self._follow,
+        )
+        self._model = model
+        self._batch_tokens = batch_tokens
+        self._clock = clock or MonotonicClock()
+        self._wake = threading.Condition()
+        self._inbox: list[EngineAction] = []
+        self._copied = False
+        self._stopped = False
+        self._resting = False
+        self._leases: tuple[Lease, ...] = ()
+        self._owed = False  # whether an `AllowSteps` has no answer yet
+        self._why: bool | None = None  # whether it stands still for a merge, as was told last
+        self._began_s = 0.0
+        self._ready_s = 0.0
+
+    # --- on the actor's loop ------------------------------------------------------------------
+
+    @property
+    def compiling(self) -> bool:
+        """Always False: what the user's own loop does between boundaries is not known."""
+        return False
+
+    def start(self, post: Post) -> None:
+        """Tell that the model is ready, as it is before its user joins a run."""
+        self._outlet.open(post)
+        self._outlet.tell(TrainerMade(self._model.moments_schema, self._model.moment_pieces))
+        self._outlet.tell(TrainerReady(self._batch_tokens))
+
+    def command(self, command: EngineAction) -> None:
+        """Queue a command for the next boundary; if none follows, only tell that none does."""
+        with self._wake:
+            if not self._resting:
+                enqueue(self._inbox, command)
+                self._wake.notify()
+                return
+        if isinstance(command, AllowSteps):
+            self._tell_idle(command.order, waiting=False)
+
+    def stop(self) -> None:
+        """Let no boundary wait, and carry out nothing more."""
+        self._outlet.close()
+        with self._wake:
+            self._stopped = True
+            self._wake.notify()
+
+    # --- on the user's thread -----------------------------------------------------------------
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the learner has ended, so that steps are the user's own affair."""
+        return self._stopped
+
+    @property
+    def clock(self) -> float:
+        """The learning-rate clock at the next step: the fleet's count of steps."""
+        return self._boundary.clock
+
+    @property
+    def whole(self) -> bool:
+        """Whether every fragment was adopted."""
+        return bool(self._boundary.versions)
+
+    def stepped(self, step: Dispatched) -> None:
+        """Count the step that was dispatched since the last boundary."""
+        boundary = self._boundary
+        boundary.stepped(self._batch_tokens)
+        totals = boundary.steps, boundary.tokens, self._leases
+        began_s = self._began_s
+        self._in_order(lambda: self._await_step(step, began_s, *totals))
+
+    def arrive(self, until: Callable[[], bool] | None = None) -> bool:
+        """Carry out what is due at a boundary, and wait for as long as no step may be taken.
+
+        Args:
+            until: with it, no step is to be taken: wait until it is true.
+
+        Returns:
+            Whether a step may be taken, or what was waited for is true. False: the learner ended.
+        """
+        while not self._stopped:
+            self._carry_out()
+            if until is not None:
+                if until():
+                    return True
+            elif self._may_step():
+                self._owed, self._why, self._began_s = False, None, self._clock.now_s()
+                return True
+            self._stand_still()
+            self._sleep()
+        return False
+
+    def rest(self) -> None:
+        """Note that no boundary follows, and the arrays are not to be touched any more."""
+        with self._wake:
+            self._resting = True
+            inbox, self._inbox = self._inbox, []
+        for command in inbox:
+            self.command(command)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._copier.close()
+        self._finisher.shutdown(wait=False)
+
+    def _carry_out(self) -> None:
+        with self._wake:
+            inbox, self._inbox = self._inbox, []
+        for command in inbox:
+            self._owed |= isinstance(command, AllowSteps)
+            enqueue(self._boundary.commands, command)
+        self._boundary.carry_out()
+
+    def _may_step(self) -> bool:
+        return self._boundary.granted(self._batch_tokens) and not self._boundary.awaits_merge
+
+    def _stand_still(self) -> None:
+        """Carry out what would wait for a later step; tell that none follows, if that is new."""
+        boundary = self._boundary
+        waiting = boundary.granted(self._batch_tokens) and boundary.awaits_merge
+        if not waiting:
+            boundary.stood_still()
+            boundary.adopt_now()
+        if self._owed or self._why is not waiting:
+            self._tell_idle(boundary.order, waiting=waiting)
+            self._owed, self._why = False, waiting
+
+    def _tell_idle(self, order: int, *, waiting: bool) -> None:
+        """Tell that no step follows, after all steps before were reported."""
+        totals = self._boundary.steps, self._boundary.tokens, self._leases, order
+        idle = Idled(*totals, waiting=waiting)
+        self._in_order(lambda: self._outlet.tell(idle))
+
+    def _sleep(self) -> None:
+        with self._wake:
+            while not (self._inbox or self._stopped or self._copied or self._boundary.unread):
+                self._wake.wait()
+            self._copied = False
+
+    def _follow(self, leases: tuple[Lease, ...]) -> None:
+        """Hold the leases, whose positions never change: the user's loop reads data of its own."""
+        self._leases = leases
+
+    # --- on other threads ---------------------------------------------------------------------
+
+    def _in_order(self, work: Callable[[], object]) -> None:
+        if not self._stopped:
+            self._finisher.submit(self._attempt, work)
+
+    def _attempt(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
+            self._failed(error)
+
+    def _await_step(
+        self, step: Dispatched, began_s: float, steps: int, tokens: int, leases: tuple[Lease, ...]
+    ) -> None:
+        loss = step.wait()
+        now_s = self._clock.now_s()
+        took_s = now_s - max(began_s, self._ready_s) if steps > FIRST_STEPS_COMPILE else 0.0
+        self._ready_s = now_s
+        event = StepFinished(steps, tokens, took_s, loss is None or isfinite(loss), leases)
+        self._outlet.tell(StepReport(event, loss, 0.0, 0.0))
+
+    def _on_copy(self) -> None:
+        with self._wake:
+            self._copied = True
+            self._wake.notify()
+
+    def _failed(self, error: Exception) -> None:
+        self._outlet.tell(ComputeFailed(error))

@@ -1,0 +1,135 @@
+"""Training loops of the users' own join a hub without a task: each example, as its header says."""
+
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.integration.programs import (
+    ROOT,
+    Program,
+    Room,
+    entries,
+    imbalance,
+    incarnations,
+    open_room,
+    summary_of,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+LOOPS = sorted(path.stem for path in (ROOT / "examples" / "loops").glob("*.py"))
+NEEDS = {"torch_loop": "torch"}
+ROWS = 16
+BUDGET = 200 * ROWS
+PORT = re.compile(r"ws://127\.0\.0\.1:(\d+)/")
+
+
+def told(name: str, command: str) -> list[str]:
+    """The words of a command that the header of an example names."""
+    source = (ROOT / "examples" / "loops" / f"{name}.py").read_text()
+    found = re.search(rf"^    {command}(.*)$", source, re.MULTILINE)
+    assert found is not None, f"{name} does not tell its {command}"
+    return found[1].split()
+
+
+async def hub_of(room: Room, name: str, budget: int = BUDGET) -> tuple[Program, str]:
+    """Plan by the example's layout, and start its hub; its address."""
+    layout = await room.run("islands.cli", "layout", *told(name, "islands layout"))
+    assert layout.process.returncode == 0, str(layout)
+    hub = room.start(
+        *("islands.syncer", *told(name, "python -m islands.syncer")),
+        *("--run.budget_tokens", budget, "--run.piece_bytes_min", 4),
+        *("--folder", "run", "--listen", "127.0.0.1:0"),
+    )
+    return hub, await room.wait(lambda: address_in(hub.err))
+
+
+def address_in(said: str) -> str | None:
+    """The address that a hub tells those who join."""
+    found = PORT.search(said)
+    return None if found is None else f"127.0.0.1:{found[1]}"
+
+
+def loop(room: Room, name: str, address: str, learner: str, more: str = "") -> Program:
+    """Start an example's loop under a name of its own."""
+    code = f"from examples.loops.{name} import main; main({address!r}, {learner!r}, {more})"
+    return room.start_words((sys.executable, "-c", code))
+
+
+def steps_of(program: Program) -> int:
+    """How many steps a loop says it took."""
+    found = re.search(r"^(\d+) steps, loss \d+\.\d+; its budget", program.out, re.MULTILINE)
+    assert found is not None, str(program)
+    return int(found[1])
+
+
+def steps_counted(summary: Mapping[str, object]) -> dict[str, int]:
+    """How many steps of each learner the hub has counted."""
+    rows = msgspec.convert(summary["learners"], dict[str, dict[str, float]])
+    return {name: int(row["steps"]) for name, row in rows.items()}
+
+
+def require(name: str) -> None:
+    """Skip an example whose framework is not installed."""
+    needed = NEEDS.get(name)
+    if needed is not None and importlib.util.find_spec(needed) is None:
+        pytest.skip(f"{needed} is not installed")
+
+
+@pytest.mark.parametrize("name", LOOPS)
+async def test_two_loops_of_an_example_spend_a_budget_together(name: str, tmp_path: Path) -> None:
+    """Every token is counted once: as many steps were taken as were granted, and none is lost."""
+    require(name)
+    async with open_room(tmp_path) as room:
+        hub, address = await hub_of(room, name)
+        loops = [loop(room, name, address, learner) for learner in ("ana", "ben")]
+        for each in (*loops, hub):
+            assert await room.ended(each) == 0, str(each)
+        summary = summary_of(tmp_path / "run") or {}
+        assert summary["tokens"] == BUDGET
+        assert imbalance(summary) == 0
+        counted = steps_counted(summary)
+        assert sum(counted.values()) == BUDGET // ROWS
+        for who, program in zip(("ana", "ben"), loops, strict=True):
+            beyond = steps_of(program) - counted[who]
+            assert beyond in (0, 1), "a loop takes at most one step after the run is over"
+
+
+async def test_loops_of_jax_and_of_pytorch_train_one_model(tmp_path: Path) -> None:
+    """Each is killed once and starts again under its name; no token is counted twice or lost."""
+    require("torch_loop")
+    async with open_room(tmp_path) as room:
+        hub, address = await hub_of(room, "linen_loop", budget=4 * BUDGET)
+        kinds = {"jax": ("linen_loop", ""), "torch": ("torch_loop", "beside_jax=True")}
+        for who, (name, more) in kinds.items():
+            first = loop(room, name, address, who, more)
+            await room.wait(partial(stepped, tmp_path / "run", who))
+            first.process.kill()
+            assert await room.ended(first) != 0
+        again = [loop(room, name, address, who, more) for who, (name, more) in kinds.items()]
+        for each in (*again, hub):
+            assert await room.ended(each) == 0, str(each)
+        summary = summary_of(tmp_path / "run") or {}
+        assert summary["tokens"] == 4 * BUDGET
+        assert imbalance(summary) == 0
+        assert incarnations(summary) == {"jax": 2, "torch": 2}
+        assert all(loss_of(each) < 0.4 for each in again), "it begins at 0.6"
+
+
+def stepped(folder: Path, who: str) -> bool:
+    """Whether the hub has heard of steps of a learner."""
+    rows = entries(folder / "metrics.jsonl", "step")
+    return any(row["learner"] == who for row in rows)
+
+
+def loss_of(program: Program) -> float:
+    """The loss that a loop says it ended with."""
+    found = re.search(r"steps, loss (\d+\.\d+);", program.out)
+    assert found is not None, str(program)
+    return float(found[1])

@@ -1,0 +1,220 @@
+"""Boundaries that a loop of the user's own comes to, and what is told of its steps."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from math import nan
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+from islands.data.shards import ShardKey
+from islands.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.learner.actions import AdoptValue, AllowSteps, PlanSnapshots
+from islands.learner.compute import ComputeEvent, ComputeFailed, StepReport
+from islands.learner.events import Idled, SnapshotTaken, TrainerMade, TrainerReady, ValueAdopted
+from islands.learner.stepped_compute import SteppedCompute
+from islands.settings.run import RunSettings
+from islands.training.toy import NumpyTrainer
+from messaging.codec.tensors import as_buffer
+
+LIMIT_S = 30.0
+BATCH = 8
+WHO = Incarnation(1, 1)
+LEASES = (Lease(0, 0, 0),)
+Told = TypeVar("Told")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that is done, or failed."""
+
+    loss: float | None = 1.0
+    error: Exception | None = None
+
+    def wait(self) -> float | None:
+        if self.error is not None:
+            raise self.error
+        return self.loss
+
+
+class Loop:
+    """A model that a test steps, and what its compute told."""
+
+    def __init__(self) -> None:
+        self.model = NumpyTrainer(2, batch_tokens=BATCH)
+        self.model.setup()
+        self.compute = SteppedCompute(self.model, RunSettings(fragments=2), "ana", BATCH)
+        self.told: asyncio.Queue[ComputeEvent] = asyncio.Queue()
+        self.compute.start(self.told.put_nowait)
+
+    async def wait(self, kind: type[Told]) -> Told:
+        """The next thing of a kind that it tells."""
+        while True:  # until the test's time is over
+            event = await self.told.get()
+            if isinstance(event, kind):
+                return event
+
+    async def arrive(self) -> bool:
+        """Come to a boundary, on a thread such as the user's."""
+        return await asyncio.to_thread(self.compute.arrive)
+
+    def step(self, told: Step = Step()) -> None:
+        """Take the step that was announced, and count it."""
+        batch, _ = next(iter(self.model.batches(ShardKey(0, 0), 0)))
+        self.model.step(batch, 0.1)
+        self.compute.stepped(told)
+
+    def allow(self, steps: int, order: int = 1) -> None:
+        self.compute.command(AllowSteps(steps * BATCH, LEASES, order))
+
+    def adopt(self, number: int, fragment: int, at_steps: int = 0) -> None:
+        size = self.model.layout.fragments[fragment].size
+        value = as_buffer(np.full(size, number, np.float32))
+        version = Version(1, number)
+        self.compute.command(
+            AdoptValue(FragmentIndex(fragment), version, 0.0, 1, WHO, value, at_steps=at_steps)
+        )
+
+
+def played(scenario: Callable[[Loop], Awaitable[None]]) -> None:
+    """Play a scenario, within a limit of time, and end what it began."""
+
+    async def main() -> None:
+        loop = Loop()
+        async with asyncio.timeout(LIMIT_S):
+            await scenario(loop)
+        loop.compute.stop()
+        loop.compute.close()
+
+    asyncio.run(main())
+
+
+def test_it_is_ready_when_it_starts() -> None:
+    """Its user has built the model before; it tells how many tokens a step has."""
+
+    async def scenario(loop: Loop) -> None:
+        assert await loop.wait(TrainerMade) == TrainerMade(
+            loop.model.moments_schema, loop.model.moment_pieces
+        )
+        assert await loop.wait(TrainerReady) == TrainerReady(BATCH)
+
+    played(scenario)
+
+
+def test_a_step_is_counted_at_the_next_boundary() -> None:
+    """Three steps are granted: as many are announced, and then it waits until it is stopped."""
+
+    async def scenario(loop: Loop) -> None:
+        loop.allow(3)
+        for number in range(1, 4):
+            assert await loop.arrive()
+            loop.step()
+            report = await loop.wait(StepReport)
+            assert (report.event.steps, report.event.tokens) == (number, number * BATCH)
+            assert report.event.finite
+        waiting = asyncio.create_task(loop.arrive())
+        idle = await loop.wait(Idled)
+        assert (idle.steps, idle.tokens, idle.order) == (3, 3 * BATCH, 1)
+        loop.compute.stop()
+        assert not await waiting
+
+    played(scenario)
+
+
+def test_it_waits_until_more_is_granted() -> None:
+    """What arrives while it waits is carried out there, and every grant is answered."""
+
+    async def scenario(loop: Loop) -> None:
+        waiting = asyncio.create_task(loop.arrive())
+        assert (await loop.wait(Idled)).order == 0
+        loop.adopt(4, fragment=0)
+        loop.adopt(5, fragment=1)
+        assert {(await loop.wait(ValueAdopted)).fragment for _ in range(2)} == {0, 1}
+        assert loop.compute.whole
+        loop.allow(0, order=2)
+        assert (await loop.wait(Idled)).order == 2
+        loop.allow(1, order=3)
+        assert await waiting
+        assert loop.model.value(1).tolist() == [5.0] * loop.model.layout.fragments[1].size
+
+    played(scenario)
+
+
+def test_what_was_for_a_later_step_is_adopted_where_none_follows() -> None:
+    """As in a loop of ours: it would wait for ever."""
+
+    async def scenario(loop: Loop) -> None:
+        loop.adopt(4, fragment=0, at_steps=100)
+        waiting = asyncio.create_task(loop.arrive())
+        assert (await loop.wait(ValueAdopted)).version == Version(1, 4)
+        loop.compute.stop()
+        assert not await waiting
+
+    played(scenario)
+
+
+def test_a_snapshot_holds_the_steps_that_were_counted() -> None:
+    """The step before the boundary is in it, and the one after it is not."""
+
+    async def scenario(loop: Loop) -> None:
+        loop.adopt(4, fragment=0)
+        loop.adopt(5, fragment=1)
+        loop.compute.command(PlanSnapshots((FragmentIndex(0),)))
+        loop.allow(2)
+        assert await loop.arrive()
+        before = loop.model.value(0)
+        loop.step()
+        after = loop.model.value(0)
+        assert await loop.arrive()
+        taken = await loop.wait(SnapshotTaken)
+        assert (taken.fragment, taken.steps, taken.tokens) == (0, 1, BATCH)
+        np.testing.assert_array_equal(np.frombuffer(taken.payload, np.float32), before - after)
+
+    played(scenario)
+
+
+@pytest.mark.parametrize(("loss", "finite"), [(None, True), (0.5, True), (nan, False)])
+def test_a_loss_that_is_not_told_counts_as_sound(loss: float | None, finite: bool) -> None:  # noqa: FBT001
+    """The norm of what it contributes is looked at in any case."""
+
+    async def scenario(loop: Loop) -> None:
+        loop.allow(1)
+        assert await loop.arrive()
+        loop.step(Step(loss))
+        report = await loop.wait(StepReport)
+        assert report.event.finite is finite
+        assert report.loss is loss
+
+    played(scenario)
+
+
+def test_an_error_of_a_step_ends_the_learner() -> None:
+    """It surfaces where the step is waited for, which is on no thread of the user's."""
+
+    async def scenario(loop: Loop) -> None:
+        loop.allow(1)
+        assert await loop.arrive()
+        loop.step(Step(error=RuntimeError("the device is gone")))
+        assert str((await loop.wait(ComputeFailed)).error) == "the device is gone"
+
+    played(scenario)
+
+
+def test_at_rest_it_answers_without_touching_the_model() -> None:
+    """A loop that ended within a step has given its arrays away."""
+
+    async def scenario(loop: Loop) -> None:
+        loop.allow(1)
+        assert await loop.arrive()
+        before = loop.model.value(0)
+        loop.adopt(4, fragment=0)
+        loop.allow(0, order=7)
+        loop.compute.rest()
+        assert (await loop.wait(Idled)).order == 7
+        loop.allow(0, order=8)
+        assert (await loop.wait(Idled)).order == 8
+        np.testing.assert_array_equal(loop.model.value(0), before)
+
+    played(scenario)
