@@ -22,6 +22,7 @@ import islands  # ★
 
 LAYERS, WIDTH, ROWS = 4, 32, 16
 OPTIMIZER = optax.adam(3e-3)
+ROWS_CUT = PartitionSpec("data")
 
 
 def initial() -> PyTree:
@@ -35,10 +36,10 @@ def loss_of(params: PyTree, batch: tuple[Array, Array]) -> Array:
     """Return the mean squared error of a scanned residual network."""
 
     def layer(x: Array, weight: Array) -> tuple[Array, None]:
-        return x + jnp.tanh(jnp.einsum("ri,io->ro", x, weight)), None
+        return x + jnp.tanh(jnp.einsum("ri,io->ro", x, weight, out_sharding=ROWS_CUT)), None
 
     hidden, _ = jax.lax.scan(layer, batch[0], params["layers"])
-    found = jnp.einsum("ri,io->ro", hidden, params["out"])
+    found = jnp.einsum("ri,io->ro", hidden, params["out"], out_sharding=ROWS_CUT)
     return jnp.mean((found - batch[1]) ** 2)
 
 

@@ -29,7 +29,8 @@ class Network(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Return a number for each row."""
-        return nn.Dense(1)(nn.tanh(nn.Dense(WIDTH)(x)))
+        hidden = nn.tanh(nn.Dense(WIDTH)(x))
+        return nn.Dense(1)(hidden)
 
 
 def initial() -> PyTree:

@@ -11,7 +11,7 @@ where it begins is known only at run time: each device gives the rows that it ha
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -73,11 +73,13 @@ def piece_shape(
 ) -> PieceShape:
     """Return the shape of a piece of so many rows of a leaf.
 
-    A whole leaf counts as a single row: it is gathered along all of its dimensions.
+    A whole leaf whose rows are cut counts as a single row: it is gathered along all of its
+    dimensions, so that no device needs to give 0 for rows that others have.
     """
-    if rows == leaf.rows:
-        return PieceShape(index, leaf.shape, 1, 1, cut, additive)
-    return PieceShape(index, leaf.shape, leaf.rows, rows, cut, additive)
+    piece = PieceShape(index, leaf.shape, leaf.rows, rows, cut, additive)
+    if rows == leaf.rows and piece.cut_rows:
+        return replace(piece, leaf_rows=1, rows=1)
+    return piece
 
 
 def cut_of(sharding: Sharding, dimensions: int) -> Cut:

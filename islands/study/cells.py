@@ -36,7 +36,7 @@ MAPPINGS = ("arguments", "graph")
 
 OF_NO_PRESET = (
     *("learning_rate", "warmup_steps", "total_steps", "final_learning_rate_share"),
-    *("norm_limit", "timing", "run"),
+    *("norm_limit", "piece_bytes_min", "timing", "run"),
 )
 """Settings of a study that hold for all cells, whatever their presets."""
 

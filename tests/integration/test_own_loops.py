@@ -27,6 +27,7 @@ LOOPS = sorted(path.stem for path in (ROOT / "examples" / "loops").glob("*.py"))
 NEEDS = {"torch_loop": "torch"}
 ROWS = 16
 BUDGET = 200 * ROWS
+LONG = 40_000 * ROWS  # no loop spends so much before it is killed
 PORT = re.compile(r"ws://127\.0\.0\.1:(\d+)/")
 
 
@@ -47,7 +48,9 @@ async def hub_of(room: Room, name: str, budget: int = BUDGET) -> tuple[Program, 
         *("--run.budget_tokens", budget, "--run.piece_bytes_min", 4),
         *("--folder", "run", "--listen", "127.0.0.1:0"),
     )
-    return hub, await room.wait(lambda: address_in(hub.err))
+    address = await room.wait(lambda: address_in(hub.err))
+    assert address is not None
+    return hub, address
 
 
 def address_in(said: str) -> str | None:
@@ -59,7 +62,8 @@ def address_in(said: str) -> str | None:
 def loop(room: Room, name: str, address: str, learner: str, more: str = "") -> Program:
     """Start an example's loop under a name of its own."""
     code = f"from examples.loops.{name} import main; main({address!r}, {learner!r}, {more})"
-    return room.start_words((sys.executable, "-c", code))
+    environment = {"JAX_NUMPY_DTYPE_PROMOTION": "standard"}  # as users have it
+    return room.start_words((sys.executable, "-c", code), environment=environment)
 
 
 def steps_of(program: Program) -> int:
@@ -105,7 +109,7 @@ async def test_loops_of_jax_and_of_pytorch_train_one_model(tmp_path: Path) -> No
     """Each is killed once and starts again under its name; no token is counted twice or lost."""
     require("torch_loop")
     async with open_room(tmp_path) as room:
-        hub, address = await hub_of(room, "linen_loop", budget=4 * BUDGET)
+        hub, address = await hub_of(room, "linen_loop", budget=LONG)
         kinds = {"jax": ("linen_loop", ""), "torch": ("torch_loop", "beside_jax=True")}
         for who, (name, more) in kinds.items():
             first = loop(room, name, address, who, more)
@@ -116,7 +120,7 @@ async def test_loops_of_jax_and_of_pytorch_train_one_model(tmp_path: Path) -> No
         for each in (*again, hub):
             assert await room.ended(each) == 0, str(each)
         summary = summary_of(tmp_path / "run") or {}
-        assert summary["tokens"] == 4 * BUDGET
+        assert summary["tokens"] == LONG
         assert imbalance(summary) == 0
         assert incarnations(summary) == {"jax": 2, "torch": 2}
         assert all(loss_of(each) < 0.4 for each in again), "it begins at 0.6"

@@ -36,6 +36,14 @@ def test_settings_of_a_cell_replace_those_of_the_study() -> None:
     assert trial.settings == wanted
 
 
+def test_what_a_preset_does_not_decide_is_that_of_the_study() -> None:
+    """The rate, and from which size on a fragment is made, belong to the model."""
+    base = RunSettings(learning_rate=0.25, piece_bytes_min=1024)
+    (trial,) = trials_of(study(run=base, cells={"a": {"preset": "diloco"}}, seeds=(0,)))
+    assert (trial.settings.learning_rate, trial.settings.piece_bytes_min) == (0.25, 1024)
+    assert trial.settings.interval_steps == 500
+
+
 def test_a_sweep_is_a_cell_for_each_combination() -> None:
     """Dotted keys reach into the settings; each cell's name tells its values."""
     cell = {"learners": 2, "sweep": {"run.interval_steps": [6, 24], "step_s": [0.5]}}
