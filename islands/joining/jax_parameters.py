@@ -82,8 +82,6 @@ class JaxParameters:
         self._places = places_of(layout, paths, shapes, rename or {}, trainable)
         self.model = JoinedModel.of(layout, self._chosen(), donate=donate)
         self.model.prepare(settings.precision.of_snapshots, settings.adoption)
-        smallest = min(self._places, key=lambda place: self._leaves[place].size)
-        self._smallest = self._places.index(smallest)
         if not self.model.finite():
             raise TaskError("the parameters that join the run are not all finite numbers")
 
@@ -118,13 +116,7 @@ class JaxParameters:
         """Return what tells that the last step has finished."""
         if loss is not None:
             return Told(loss)
-        return Untold(_first(self.model.local[self._smallest]))
+        return Untold(self.model.mark())
 
     def _chosen(self) -> tuple[Array, ...]:
         return tuple(self._leaves[place] for place in self._places)
-
-
-@jax.jit
-def _first(leaf: Array) -> Array:
-    """Return one number of a leaf in a buffer of its own, which nothing donates."""
-    return leaf[(0,) * leaf.ndim]

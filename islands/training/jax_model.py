@@ -27,6 +27,7 @@ from islands.layout.device_transfer import (
     Leaves,
     all_finite,
     difference,
+    first_number,
     first_rows,
     gather,
     mix,
@@ -101,6 +102,7 @@ class JaxModel:
         self._touched = [touched(each) for each in layout.fragments]
         self._first_rows = [first_rows(each) for each in layout.fragments]
         self._known: list[_Known | None] = [None] * len(layout.fragments)
+        self._smallest = min(_numbers(layout), key=lambda leaf: layout.leaves[leaf].size)
         self.local = tuple(leaves)
         self.base: list[Array] = [self._gather(index) for index in range(len(layout.fragments))]
 
@@ -158,6 +160,7 @@ class JaxModel:
             precision: Precision of the snapshots that will be taken.
             adoption: How values will be adopted.
         """
+        self.mark()
         for fragment, base in enumerate(self.base):
             self._difference(fragment, precision)
             self._overwrite(fragment, base)
@@ -215,6 +218,17 @@ class JaxModel:
             parts_to=self._place.whole,
         )
         return bool(compiled(tree))
+
+    def mark(self) -> Array:
+        """Dispatch a copy of one number of the leaves, which is there once their step is done."""
+        self._check_alive([self._smallest])
+        leaf = self._local[self._smallest]
+        name = ("mark", leaf.shape, str(leaf.dtype), cut_of(leaf.sharding, leaf.ndim))
+        compiled = self._functions.compile(
+            self._place, name, first_number, (leaf,), parts_to=self._place.whole
+        )
+        marked: Array = compiled(leaf)
+        return marked
 
     def _upload(self, fragment: int, value: NDArray[np.float32]) -> Array:
         """Copy a flat value to the devices, so that the caller may reuse its buffer at once."""
@@ -305,6 +319,11 @@ class JaxModel:
             check_place(leaf.path, array, self._place, "the model")
             cuts[index] = cut_of(array.sharding, array.ndim)
         return shape_of(self.layout, self.layout.fragments[fragment], cuts, self._place)
+
+
+def _numbers(layout: Layout) -> list[int]:
+    """Return the indices of the leaves that hold any number."""
+    return [index for index, leaf in enumerate(layout.leaves) if leaf.size]
 
 
 def _check_number(layout: Layout, leaves: Sequence[Array]) -> None:
