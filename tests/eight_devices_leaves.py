@@ -393,4 +393,5 @@ def test_a_model_is_compiled_whatever_mesh_the_loop_has_set() -> None:
     with jax.set_mesh(mesh_of("one axis, explicit")):
         model = JaxModel.of(layout, leaves)
         model.adopt(0, model.value(0))
+        assert model.mark().shape == ()
         assert model.finite()
