@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,8 @@ class Background:
         self._compute: SteppedCompute | None = None
         self._learner: LearnerActor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._reason = ""  # to leave, once it was asked to
         name = f"islands-{membership.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -81,11 +84,15 @@ class Background:
 
     def leave(self, reason: str) -> None:
         """Ask the learner to leave in order, or not to begin."""
-        if not self._entering.done():
-            self._entering.cancel()
-        learner, loop = self._learner, self._loop
-        if learner is not None and loop is not None and self._thread.is_alive():
-            loop.call_soon_threadsafe(learner.leave, reason)
+        self._reason = reason
+        loop, task = self._loop, self._task
+        if loop is None or task is None:
+            return
+        with suppress(RuntimeError):  # the loop is closed, as the learner has ended by itself
+            if self._entering.cancel():
+                loop.call_soon_threadsafe(task.cancel)
+            elif self._learner is not None:
+                loop.call_soon_threadsafe(self._learner.leave, reason)
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread to end; return whether it has ended."""
@@ -101,7 +108,7 @@ class Background:
         except asyncio.CancelledError:
             self.ended = "it was left before it began"
         except BaseException as error:  # noqa: BLE001  the user's thread raises it
-            self.error = error
+            self.error, self.ended = error, f"it failed: {error}"
             if not self._fetched.done():
                 self._fetched.set_exception(error)
         finally:
@@ -110,7 +117,7 @@ class Background:
 
     async def _live(self) -> None:
         who = self._membership
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         network = network_of(who.connecting, token=token_of(who.connecting))
         try:
             requester = Requester(Role.LEARNER, who.name)
@@ -140,6 +147,8 @@ class Background:
             who.name, context, compute, tell=lambda text: who.say(f"{who.name}: {text}")
         )
         self._learner = learner
+        if self._reason:  # asked for while it was made
+            learner.leave(self._reason)
         try:
             await learner.run()
         finally:

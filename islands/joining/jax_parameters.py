@@ -6,11 +6,13 @@ that the run's layout names are exchanged; the others pass through.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, PyTree
+from numpy.typing import NDArray
 
 from islands.errors import TaskError
 from islands.joining.places import places_of
@@ -21,27 +23,24 @@ from islands.settings.run import RunSettings
 from islands.training.jax_model import JaxModel
 from islands.training.task import path_of
 
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A step whose loss the user tells."""
-
-    loss: object
-
-    def wait(self) -> float:
-        """Wait until the loss is computed, and return it."""
-        return float(np.mean(np.asarray(self.loss)))
+Loss = Array | NDArray[np.generic] | np.generic | float
 
 
 @dataclass(frozen=True, slots=True)
-class Untold:
-    """A step whose loss is not known: one number of the parameters that it made."""
+class Step:
+    """A step that was dispatched: one number of the parameters that it made, and its loss."""
 
     number: Array
+    loss: Loss | None
 
-    def wait(self) -> None:
-        """Wait until the step is done."""
-        self.number.block_until_ready()
+    def wait(self) -> float | None:
+        """Wait until the step is done, and return its loss; nan if what it made is no number."""
+        made = float(self.number)
+        if not isfinite(made):
+            return made
+        if self.loss is None or (isinstance(self.loss, jax.Array) and self.loss.is_deleted()):
+            return None
+        return float(np.mean(np.asarray(self.loss, np.float64)))
 
 
 class JoinedModel(WithoutMoments, JaxModel):
@@ -113,10 +112,25 @@ class JaxParameters:
         return jax.tree.unflatten(self._tree, self._leaves)
 
     def dispatched(self, loss: object) -> Dispatched:
-        """Return what tells that the last step has finished."""
-        if loss is not None:
-            return Told(loss)
-        return Untold(self.model.mark())
+        """Return what tells that the last step has finished.
+
+        Raises:
+            TaskError: the loss is no number, and no array of numbers.
+        """
+        return Step(self.model.mark(), None if loss is None else checked(loss))
 
     def _chosen(self) -> tuple[Array, ...]:
         return tuple(self._leaves[place] for place in self._places)
+
+
+def checked(loss: object) -> Loss:
+    """Return a loss as it is, if it is one.
+
+    Raises:
+        TaskError: it is no number, and no array of numbers.
+    """
+    if isinstance(loss, jax.Array | np.ndarray | np.generic | float | int) and np.size(loss):
+        return loss
+    raise TaskError(
+        f"the loss is a {type(loss).__name__}; hand in a number or an array of them, or nothing"
+    )

@@ -1,5 +1,6 @@
 """Joining a run from a training loop of one's own."""
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -120,14 +121,23 @@ def enter(
     Raises:
         IslandsError: see `join`.
     """
-    at_least("tokens_per_step", tokens_per_step, 1)
-    background = Background(who)
-    spec, plan = background.fetch()
     try:
+        tokens = operator.index(tokens_per_step)
+    except TypeError as error:
+        raise SettingsError(
+            f"tokens_per_step is {tokens_per_step!r}; it must be a whole number"
+        ) from error
+    at_least("tokens_per_step", tokens, 1)
+    background = Background(who)
+    compute = None
+    try:
+        spec, plan = background.fetch()
         parameters = made(plan.layout, spec.settings)
-        compute = SteppedCompute(parameters.model, spec.settings, who.name, tokens_per_step)
-    except BaseException:
-        background.leave("its parameters do not fit")
+        compute = SteppedCompute(parameters.model, spec.settings, who.name, tokens)
+        background.enter(compute)
+        return JoinedRun(who.name, parameters, compute, background)
+    except BaseException:  # such as a key that interrupts it
+        if compute is not None:
+            compute.rest()
+        background.leave("it did not begin")
         raise
-    background.enter(compute)
-    return JoinedRun(who.name, parameters, compute, background)

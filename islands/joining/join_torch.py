@@ -60,8 +60,12 @@ def join(
     who = membership(address, name, token_file, connecting, folder, say)
     run = enter(who, tokens_per_step, made)
     if optimizer is not None:
+        try:
+            run.boundary(module)
+        except BaseException:  # such as a key that interrupts it
+            run.leave("it did not begin")
+            raise
         optimizer.register_step_post_hook(lambda *_: _after_step(run, module))
-        run.boundary(module)
     return run
 
 

@@ -8,7 +8,8 @@
 
 `boundary` stands before a step. It consumes the parameters and returns those to go on with, as a
 step with donated arguments does. It waits in these cases alone: until the run's first values are
-here, while the run is paused, and while there are no tokens left to grant. The step after it is
+here, while the run is paused, without tokens that were granted to it (a grant lasts for a minute or
+two), and for a merge where the run's preset says so. The step after it is
 booked when the next boundary, or `done`, shows that it was taken; a step that was not taken is
 given back. Once the run is over, `boundary` returns what it is given, and further steps are the
 user's own affair.
@@ -28,6 +29,9 @@ Result = TypeVar("Result")
 
 LEAVING_S = 2.0
 """How long the end of a loop that failed waits for the learner's own end."""
+
+ENDING_S = 10.0
+"""How long a learner that has ended may take to close its links and its tape."""
 
 
 class Parameters(Protocol[Tree]):
@@ -70,7 +74,9 @@ class JoinedRun(Generic[Tree]):
         self._compute = compute
         self._background = background
         self._announced = False
-        self._left = False
+        self._inside = False  # a boundary is under way, or was broken off
+        self._left = ""
+        self._ended = False
         compute.arrive(until=lambda: compute.whole)
         self._raise_failure()
         self._params = parameters.give()
@@ -93,7 +99,7 @@ class JoinedRun(Generic[Tree]):
         """Why the learner has ended, as a sentence; empty as long as it trains."""
         if not self.over:
             return ""
-        self._background.join(LEAVING_S)
+        self._background.join(ENDING_S)
         return self._background.ended
 
     @property
@@ -125,44 +131,65 @@ class JoinedRun(Generic[Tree]):
         if self.over:
             self._raise_failure()
             return params
+        self._inside = True
         self._book(params, loss)
         self._announced = self._compute.arrive()
-        self._raise_failure()
         self._params = self._parameters.give()
-        if self._parameters.diverged:
+        self._inside = False
+        if self._left:  # a handler of signals asked for it meanwhile
+            self._announced = False
+            self._leave()
+        self._raise_failure()
+        if self._parameters.diverged and not self.over:
+            self._announced = False
             raise TaskFailedError(
-                f"{self.name}: the loss was not finite; the parameters are the run's again: reset "
-                "the optimizer's state, and go on with run.params"
+                f"{self.name}: the loss was not finite; run.params are the run's again: reset the "
+                "optimizer's state, and come to boundary with them before the next step"
             )
         return self._params
 
-    def done(self, params: Tree, loss: object = None) -> None:
+    def done(self, params: Tree, loss: object = None) -> Tree:
         """Book the last step, and leave the run in order.
 
         Args:
             params: the parameters after the last step; they are consumed.
             loss: see `boundary`.
 
+        Returns:
+            The parameters that the learner ended with.
+
         Raises:
             TaskError: see `boundary`.
         """
         if not self.over:
             self._book(params, loss)
-            self._params = self._parameters.give()
         self.leave("its loop is done")
+        return self._params
 
     def leave(self, reason: str = "it is asked to leave") -> None:
         """Leave the run in order: a step that was announced and not booked is given back.
 
-        It waits until what was sent is decided, for a few seconds at most.
+        It waits until what was sent is decided, for some seconds at most. It may be called by a
+        handler of signals; if that interrupts a boundary, the boundary leaves when it is done.
         """
         if not self._left:
-            self._left = True
-            if self._announced:  # the parameters held may have been donated to a step
-                self._compute.rest()
+            self._left = reason
             self._background.leave(reason)
-            if not self._announced:
+        if not self._inside:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Wait for the learner's end, in boundaries if the parameters may be touched."""
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            if self._announced:  # the parameters may have been donated to a step
+                self._compute.rest()
+            else:
                 self._compute.arrive(until=lambda: False)
+                self._params = self._parameters.give()
+        finally:
             self._background.join(LEAVING_S)
             self._compute.stop()
             self._compute.close()
@@ -206,8 +233,16 @@ class JoinedRun(Generic[Tree]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the run."""
+        """Leave the run.
+
+        Raises:
+            IslandsError: the learner failed, and the loop ended for that reason alone.
+        """
+        if self._inside:  # the boundary was broken off, so the arrays are in no known state
+            self._announced, self._inside = True, False
         self.leave("its loop has ended" if kind is None else f"its loop ended by {kind.__name__}")
+        if kind is None:
+            self._raise_failure()
 
     def _book(self, params: Tree, loss: object) -> None:
         """Take the parameters of the user, and count the step that made them."""
@@ -217,5 +252,8 @@ class JoinedRun(Generic[Tree]):
             self._compute.stepped(self._parameters.dispatched(loss))
 
     def _raise_failure(self) -> None:
-        if self.over and self._background.error is not None:
-            raise self._background.error
+        """Raise the error that ended the learner, once its thread has told it."""
+        if self.over:
+            self._background.join(ENDING_S)
+            if self._background.error is not None:
+                raise self._background.error

@@ -1,8 +1,9 @@
 """The newest published values of a run that goes on, for an evaluation of one's own."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from math import inf
 from pathlib import Path
 
@@ -54,8 +55,16 @@ def latest(
         RefusedError: the hub refuses.
     """
     who = membership(address, None, token_file, connecting, None, say)
-    with ThreadPoolExecutor(1, thread_name_prefix="latest") as apart:  # from a loop of the user's
-        return apart.submit(lambda: asyncio.run(_fetched(who, wait_s))).result()
+    found: Future[Arrays] = Future()
+
+    def fetch() -> None:
+        try:
+            found.set_result(asyncio.run(_fetched(who, wait_s)))
+        except BaseException as error:  # noqa: BLE001  whoever waits raises it
+            found.set_exception(error)
+
+    threading.Thread(target=fetch, name="latest", daemon=True).start()  # the user may have a loop
+    return found.result()
 
 
 async def _fetched(who: Membership, wait_s: float) -> Arrays:

@@ -89,6 +89,8 @@ def _tensors(
         return
     if hasattr(params, "named_parameters"):
         for name, tensor in params.named_parameters():
+            if not tensor.requires_grad:  # frozen
+                continue
             dtype = str(tensor.dtype).removeprefix("torch.")
             yield name.replace(".", "/"), tuple(tensor.shape), dtype
         return

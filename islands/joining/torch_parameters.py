@@ -6,6 +6,7 @@ the objects they hold; what is held here is detached from their gradients. JAX i
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from islands.errors import InvariantError, TaskError
 from islands.joining.places import places_of
 from islands.joining.without_moments import WithoutMoments
-from islands.layout.leaves import Layout
+from islands.layout.leaves import Layout, Piece
 from islands.learner.stepped_compute import Dispatched
 from islands.settings.run import SnapshotPrecision
 
@@ -42,19 +43,20 @@ class TorchSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TorchStep:
-    """A step that was dispatched, and its loss if that is told."""
+    """A step that was dispatched: one number of what it made, and its loss if that is told."""
 
-    loss: object
+    number: torch.Tensor
+    loss: torch.Tensor | float | None
     arrived: "torch.cuda.Event | None"
 
     def wait(self) -> float | None:
-        """Wait until the step is done, and return its loss."""
+        """Wait until the step is done, and return its loss; nan if what it made is no number."""
         if self.arrived is not None:
             self.arrived.synchronize()
-        if self.loss is None:
-            return None
-        loss = self.loss
-        return float(loss.detach() if isinstance(loss, torch.Tensor) else loss)  # type: ignore[arg-type]
+        made = float(self.number)
+        if not isfinite(made):
+            return made
+        return None if self.loss is None else float(self.loss)
 
 
 class TorchModel(WithoutMoments):
@@ -111,6 +113,11 @@ class TorchModel(WithoutMoments):
         self._write(fragment, share * self._read(fragment) + (1 - share) * new)
         self._base[fragment] = new
 
+    def mark(self) -> torch.Tensor:
+        """Copy one number of the smallest tensor."""
+        smallest = min(self._tensors, key=lambda tensor: tensor.numel())
+        return smallest[(0,) * smallest.ndim].clone()
+
     def finite(self) -> bool:
         """Whether all trained tensors are finite; waits for the device."""
         return all(bool(torch.isfinite(tensor).all()) for tensor in self._tensors)
@@ -121,26 +128,32 @@ class TorchModel(WithoutMoments):
         flat = torch.empty(held.size, dtype=torch.float32, device=self._device)
         for piece in held.pieces:
             part = flat[piece.offset : piece.offset + piece.size]
-            part.copy_(self._tensors[piece.leaf].reshape(-1)[piece.start : piece.stop])
+            part.copy_(self._held_by(piece).reshape(-1))
         return flat
 
     def _write(self, fragment: int, flat: torch.Tensor) -> None:
         """Write a fragment's flat value into the tensors, in their own dtypes."""
         for piece in self.layout.fragments[fragment].pieces:
             part = flat[piece.offset : piece.offset + piece.size]
-            tensor = self._tensors[piece.leaf]
-            if tensor.is_contiguous():
-                tensor.view(-1)[piece.start : piece.stop].copy_(part)
-            else:  # a transposed matrix, whose rows are not cut into
-                rows = tensor[piece.row_start : piece.row_stop]
-                rows.copy_(part.view(rows.shape))
+            held = self._held_by(piece)
+            held.copy_(part.view(held.shape))
+
+    def _held_by(self, piece: Piece) -> torch.Tensor:
+        """Return the part of a tensor that a piece is, as a view of it."""
+        tensor = self._tensors[piece.leaf]
+        if tensor.is_contiguous():
+            return tensor.view(-1)[piece.start : piece.stop]
+        return tensor[piece.row_start : piece.row_stop]  # a transposed matrix, which is no stack
 
     def _uploaded(self, fragment: int, value: NDArray[np.float32]) -> torch.Tensor:
         """Copy a flat value to the device, so that the caller may reuse its buffer."""
         size = self.layout.fragments[fragment].size
         if value.shape != (size,) or value.dtype != np.float32:
             raise InvariantError(f"fragment {fragment} is float32[{size}], not {value.dtype}")
-        return torch.tensor(value, device=self._device)
+        copied = torch.tensor(value)
+        if self._device.type != "cuda":
+            return copied.to(self._device)
+        return copied.pin_memory().to(self._device, non_blocking=True)
 
 
 class TorchParameters:
@@ -186,6 +199,7 @@ class TorchParameters:
         places = places_of(layout, paths, shapes, rename or {}, lambda _: True)
         self.model = TorchModel(layout, [tensors[place] for place in places])
         self._module = module
+        self._held = [(path, named[path], named[path].data_ptr()) for path in paths]
         self._cuda = tensors[0].device.type == "cuda"
         if not self.model.finite():
             raise TaskError("the parameters that join the run are not all finite numbers")
@@ -197,16 +211,47 @@ class TorchParameters:
         return found
 
     def take(self, params: torch.nn.Module) -> None:
-        """Do nothing: the tensors are the same objects after a step."""
+        """Check that the tensors are where they were, since they are changed in place.
+
+        Raises:
+            TaskError: a parameter was moved or replaced, as by `module.to` or `half`.
+        """
+        for path, parameter, pointer in self._held:
+            if parameter.data_ptr() != pointer:
+                raise TaskError(
+                    f"{path} was moved or replaced since the run was joined: move, convert and "
+                    "load the module before"
+                )
 
     def give(self) -> torch.nn.Module:
         """Return the module."""
         return self._module
 
     def dispatched(self, loss: object) -> Dispatched:
-        """Return what tells that the last step has finished."""
+        """Return what tells that the last step has finished.
+
+        Raises:
+            TaskError: the loss is no number, and no tensor of numbers.
+        """
+        number = self.model.mark()
+        told = None if loss is None else checked(loss)
         if not self._cuda:
-            return TorchStep(loss, None)
+            return TorchStep(number, told, None)
         arrived = torch.cuda.Event()
         arrived.record()
-        return TorchStep(loss, arrived)
+        return TorchStep(number, told, arrived)
+
+
+def checked(loss: object) -> torch.Tensor | float:
+    """Return a loss as it is, without its gradients, if it is one number.
+
+    Raises:
+        TaskError: it is no number, and no tensor of one.
+    """
+    if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+        return loss.detach()
+    if isinstance(loss, float | int):
+        return loss
+    raise TaskError(
+        f"the loss is a {type(loss).__name__}; hand in a number or a tensor of one, or nothing"
+    )

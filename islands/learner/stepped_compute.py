@@ -15,6 +15,7 @@ Nothing else touches the device: all that is dispatched here is dispatched on th
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from math import isfinite
 from typing import Protocol
 
@@ -133,6 +134,11 @@ class SteppedCompute:
         return self._boundary.clock
 
     @property
+    def tokens(self) -> int:
+        """Tokens of all steps that were counted."""
+        return self._boundary.tokens
+
+    @property
     def whole(self) -> bool:
         """Whether every fragment was adopted."""
         return bool(self._boundary.versions)
@@ -220,7 +226,7 @@ class SteppedCompute:
     # --- on other threads ---------------------------------------------------------------------
 
     def _in_order(self, work: Callable[[], object]) -> None:
-        if not self._stopped:
+        with suppress(RuntimeError):  # it was closed meanwhile: nobody listens any more
             self._finisher.submit(self._attempt, work)
 
     def _attempt(self, work: Callable[[], object]) -> None:

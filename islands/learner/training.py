@@ -81,7 +81,8 @@ def take_ready(core: Core, batch_tokens: int) -> None:
 
 def take_step(core: Core, event: StepFinished) -> None:
     """Count a completed step; a report is due every `report_interval_steps`."""
-    core.steps, core.tokens = event.steps, event.tokens
+    core.steps = max(core.steps, event.steps)  # an adoption may have told of steps under way
+    core.tokens = max(core.tokens, event.tokens)
     core.idle, core.waiting, core.late = False, False, False
     core.step_time_s = event.step_time_s
     core.pulls.stepped()

@@ -117,3 +117,19 @@ def test_parameters_that_are_not_finite_are_refused() -> None:
     """Before anybody else adopts them."""
     with pytest.raises(TaskError, match="not all finite"):
         joined({**tree(), "a": jnp.full(8, jnp.nan)})
+
+
+@pytest.mark.parametrize("loss", [{"loss": 1.0}, "1.0", jnp.zeros(0)])
+def test_what_is_no_loss_is_refused_at_once(loss: object) -> None:
+    """On the user's thread, where it was handed in."""
+    with pytest.raises(TaskError, match="the loss is a"):
+        joined().dispatched(loss)
+
+
+def test_a_step_that_made_no_numbers_is_told_as_diverged() -> None:
+    """Also where the user tells no loss."""
+    parameters = joined()
+    parameters.take(jax.tree.map(lambda x: x * jnp.asarray(jnp.nan, x.dtype), parameters.give()))
+    found = parameters.dispatched(None).wait()
+    assert found is not None
+    assert found != found  # noqa: PLR0124  it is nan

@@ -108,3 +108,27 @@ def test_what_does_not_fit_is_refused() -> None:
         module.first.bias[0] = torch.nan
     with pytest.raises(TaskError, match="not all finite"):
         TorchParameters(module, layout_of())
+
+
+def test_a_module_that_was_converted_is_refused() -> None:
+    """What is exchanged would be tensors that nobody trains any more."""
+    module = Network()
+    parameters = TorchParameters(module, layout_of())
+    parameters.take(module)
+    module.half()
+    with pytest.raises(TaskError, match="first/weight was moved or replaced"):
+        parameters.take(module)
+
+
+def test_a_step_tells_its_loss_and_whether_it_made_numbers() -> None:
+    """Of what is no loss it tells at once."""
+    module = Network()
+    parameters = TorchParameters(module, layout_of())
+    assert parameters.dispatched(None).wait() is None
+    assert parameters.dispatched(torch.tensor([0.5], requires_grad=True)).wait() == 0.5
+    with pytest.raises(TaskError, match="the loss is a dict"):
+        parameters.dispatched({"loss": 1.0})
+    with torch.no_grad():
+        for tensor in module.parameters():
+            tensor.fill_(torch.nan)
+    assert str(parameters.dispatched(None).wait()) == "nan"

@@ -1,0 +1,230 @@
+"""What a user holds of a run: each step is booked once, and no end is silent."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+import pytest
+
+from islands.data.shards import ShardKey
+from islands.errors import RefusedError, SettingsError, TaskFailedError
+from islands.identities import FragmentIndex, Incarnation, Lease, Version
+from islands.joining.background import Background, Membership
+from islands.joining.join import enter, membership
+from islands.joining.joined_run import JoinedRun
+from islands.learner.actions import AdoptValue, AllowSteps, ResetMoments
+from islands.learner.stepped_compute import Dispatched, SteppedCompute
+from islands.settings.run import RunSettings
+from islands.training.toy import NumpyTrainer
+from messaging.codec.tensors import as_buffer
+
+BATCH = 8
+WHO = Incarnation(1, 1)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that is done."""
+
+    loss: float
+
+    def wait(self) -> float:
+        return self.loss
+
+
+class Model(NumpyTrainer):
+    """A model that does something whenever it adopts."""
+
+    def __init__(self) -> None:
+        super().__init__(2, batch_tokens=BATCH)
+        self.setup()
+        self.diverged = False
+        self.adopting: Callable[[], object] = lambda: None
+
+    def adopt(self, fragment: int, value: np.ndarray) -> None:
+        super().adopt(fragment, value)
+        self.adopting()
+
+    def reset_moments(self) -> None:
+        self.diverged = True
+
+
+class Parameters:
+    """The model, which is changed in place; what was given out is numbered."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.given = 0
+        self.taken: list[int] = []
+
+    @property
+    def diverged(self) -> bool:
+        found, self.model.diverged = self.model.diverged, False
+        return found
+
+    def take(self, params: int) -> None:
+        self.taken.append(params)
+
+    def give(self) -> int:
+        self.given += 1
+        return self.given
+
+    def dispatched(self, loss: object) -> Dispatched:
+        return Step(1.0 if loss is None else float(str(loss)))
+
+
+class Alone(Background):
+    """A background without a hub: its learner does what a test says when it is asked to leave."""
+
+    def __init__(self) -> None:
+        super().__init__(Membership((), "ana", None, None, print))  # type: ignore[arg-type]
+        self.reasons: list[str] = []
+        self.leaving: Callable[[], object] = lambda: None
+        self.joining: Callable[[], object] = lambda: None
+
+    def leave(self, reason: str) -> None:
+        self.reasons.append(reason)
+        self.leaving()
+
+    def join(self, timeout_s: float) -> bool:
+        self.joining()
+        return True
+
+
+class Loop:
+    """A run that a test takes part in, with values of 1 and room for so many steps."""
+
+    def __init__(self, steps: int = 10) -> None:
+        self.model, self.background = Model(), Alone()
+        self.parameters = Parameters(self.model)
+        self.compute = SteppedCompute(self.model, RunSettings(fragments=2), "ana", BATCH)
+        self.adopt(1)
+        self.compute.command(AllowSteps(steps * BATCH, (Lease(0, 0, 0),), 1))
+        self.background.leaving = self.compute.stop
+        self.run = JoinedRun("ana", self.parameters, self.compute, self.background)
+
+    def adopt(self, number: int) -> None:
+        """Have every fragment adopt a number at the next boundary."""
+        for index, fragment in enumerate(self.model.layout.fragments):
+            value = as_buffer(np.full(fragment.size, number, np.float32))
+            version = Version(1, number)
+            self.compute.command(AdoptValue(FragmentIndex(index), version, 0.0, 1, WHO, value))
+
+    def step(self) -> None:
+        """Take the user's own step."""
+        batch, _ = next(iter(self.model.batches(ShardKey(0, 0), 0)))
+        self.model.step(batch, 0.1)
+
+    @property
+    def booked(self) -> int:
+        """How many steps were counted."""
+        return round(self.compute.tokens / BATCH)
+
+
+def test_a_step_is_booked_by_the_boundary_after_it() -> None:
+    """One that was announced and not taken is given back at the end."""
+    loop = Loop()
+    params = loop.run.params
+    with loop.run as run:
+        for _ in range(3):
+            params = run.boundary(params)
+            loop.step()
+    assert loop.booked == 2
+    assert loop.background.reasons == ["its loop has ended"]
+
+
+def test_the_last_step_is_booked_by_done() -> None:
+    """What it returns is what the learner ended with, as values may arrive while it leaves."""
+    loop = Loop()
+    with loop.run as run:
+        params = run.boundary(run.params)
+        loop.step()
+        loop.background.leaving = lambda: loop.adopt(7)
+        loop.model.adopting = loop.compute.stop
+        ended_with = run.done(params)
+    assert loop.booked == 1
+    assert ended_with == run.params == loop.parameters.given
+    assert len(loop.background.reasons) == 1
+
+
+def test_an_error_of_the_learner_is_raised_whenever_it_is_told() -> None:
+    """The learner stops its compute first, and its thread tells why when it has ended."""
+    loop = Loop()
+    error = RefusedError("another layout")
+    loop.background.joining = lambda: setattr(loop.background, "error", error)
+    params = loop.run.boundary(loop.run.params)
+    loop.compute.stop()
+    with pytest.raises(RefusedError, match="another layout"):
+        loop.run.boundary(params)
+
+
+def test_a_loop_that_ends_by_itself_hears_of_the_learners_error() -> None:
+    """And one that ends by an error of its own has that one."""
+    loop = Loop()
+    loop.background.error = RefusedError("another layout")
+    with pytest.raises(RefusedError, match="another layout"), loop.run:
+        pass
+    loop = Loop()
+    loop.background.error = RefusedError("another layout")
+    with pytest.raises(KeyError, match="mine"), loop.run:
+        raise KeyError("mine")
+
+
+def test_whoever_asks_to_leave_within_a_boundary_leaves_after_it() -> None:
+    """As a handler of signals does: the boundary is not entered a second time."""
+    loop = Loop()
+    loop.background.leaving = lambda: None
+    told: list[bool] = []
+
+    def interrupted() -> None:
+        loop.run.leave("SIGTERM")
+        told.append(loop.run.over)
+        loop.compute.stop()
+
+    loop.model.adopting = interrupted
+    loop.adopt(2)
+    loop.run.boundary(loop.run.params)
+    assert told[0] is False, "it returned at once"
+    assert loop.background.reasons == ["SIGTERM"]
+    assert loop.run.over
+
+
+def test_an_error_in_a_boundary_is_the_one_that_ends_the_loop() -> None:
+    """The arrays are in no known state then, so nothing more is carried out on them."""
+    loop = Loop()
+    loop.run.boundary(loop.run.params)
+
+    def deleted() -> None:
+        raise TaskFailedError("a was deleted")
+
+    loop.adopt(2)
+    loop.model.adopting = deleted
+    with pytest.raises(TaskFailedError, match="a was deleted"), loop.run as run:
+        run.boundary(run.params)
+    assert loop.run.over
+    assert loop.background.reasons == ["its loop ended by TaskFailedError"]
+
+
+def test_after_a_divergence_no_step_is_booked_that_nobody_took() -> None:
+    """The handler resets the optimizer and goes on, with the loss as it was."""
+    loop = Loop()
+    params, loss = loop.run.boundary(loop.run.params), nan
+    loop.step()
+    loop.compute.command(ResetMoments())
+    with pytest.raises(TaskFailedError, match="reset the optimizer's state"):
+        loop.run.boundary(params, loss)
+    assert loop.booked == 1
+    params = loop.run.boundary(loop.run.params, loss)
+    assert loop.booked == 1
+    loop.step()
+    loop.run.boundary(params, 0.5)
+    assert loop.booked == 2
+
+
+@pytest.mark.parametrize("tokens", [16.0, "16", 0])
+def test_tokens_are_a_whole_number(tokens: object) -> None:
+    """A sentence before anything is dialled."""
+    who = membership("127.0.0.1:1", None, None, None, None, print)
+    with pytest.raises(SettingsError, match="tokens_per_step is"):
+        enter(who, tokens, lambda *_: Parameters(Model()))  # type: ignore[arg-type]
