@@ -11,6 +11,7 @@ from islands.identities import Incarnation, Phase
 from islands.learner.core import Core
 from islands.learner.events import Event, FromSupervisor, FromSyncer, StepFinished
 from islands.messages.membership import NOT_FINITE, Evicted
+from islands.messages.training import Quarantined
 from islands.settings.run import Timing
 from messaging.plain_text import plain
 
@@ -108,6 +109,10 @@ class Narrator:
                 ended = incarnation
             case FromSyncer(Evicted(_, incarnation, reason)):
                 ended = incarnation
+            case FromSyncer(Quarantined(_, incarnation, reason)):
+                ours = before is not None and before.incarnation == incarnation
+                why = plain(reason)
+                return ours * [f"it is quarantined ({why}) and stands still: start it again"]
             case StepFinished(finite=False):
                 over = before is not None and before.incarnation != seen.incarnation
                 return over * [f"{NOT_FINITE}: it begins again from the published values"]

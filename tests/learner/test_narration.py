@@ -6,6 +6,7 @@ from islands.identities import Incarnation, LearnerName, Phase
 from islands.learner.events import Event, FromSupervisor, FromSyncer, StepFinished, Ticked
 from islands.learner.narration import PROGRESS_S, LearnerView, Narrator
 from islands.messages.membership import Evicted
+from islands.messages.training import Quarantined
 from islands.settings.run import Timing
 
 ANA = LearnerName("ana")
@@ -81,6 +82,22 @@ def test_an_eviction_and_the_admission_after_it_are_told() -> None:
     assert ended.startswith("its incarnation has ended (silent")
     assert "\x1b" not in ended
     assert admitted == "admitted again, as incarnation 1.2"
+
+
+def test_a_quarantine_is_told() -> None:
+    """It stands still for good, and whoever waits at the terminal would not know why."""
+    terminal = Terminal()
+    terminal.follow(STEPPING, FromSyncer(Quarantined(ANA, SECOND, "not finite")))
+    assert terminal.told == []
+    terminal.follow(STEPPING, FromSyncer(Quarantined(ANA, FIRST, "not finite")))
+    assert terminal.told == ["it is quarantined (not finite) and stands still: start it again"]
+
+
+def test_a_step_without_a_told_loss_is_progress_too() -> None:
+    """Loops of the users' own need not tell it."""
+    terminal = Terminal()
+    terminal.follow(replace(STEPPING, loss=None), after_s=PROGRESS_S)
+    assert terminal.told == ["3 steps, 30 tokens"]
 
 
 def test_a_loss_that_is_no_number_is_told() -> None:
