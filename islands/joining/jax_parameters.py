@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from islands.errors import TaskError
 from islands.joining.places import places_of
-from islands.joining.without_moments import WithoutMoments
+from islands.joining.without_moments import WithoutMoments, check_finite
 from islands.layout.leaves import Layout
 from islands.learner.stepped_compute import Dispatched
 from islands.settings.run import RunSettings
@@ -81,14 +81,12 @@ class JaxParameters:
         self._places = places_of(layout, paths, shapes, rename or {}, trainable)
         self.model = JoinedModel.of(layout, self._chosen(), donate=donate)
         self.model.prepare(settings.precision.of_snapshots, settings.adoption)
-        if not self.model.finite():
-            raise TaskError("the parameters that join the run are not all finite numbers")
+        check_finite(self.model)
 
     @property
     def diverged(self) -> bool:
         """Whether a loss was not finite since this was asked last."""
-        found, self.model.diverged = self.model.diverged, False
-        return found
+        return self.model.take_divergence()
 
     def take(self, params: PyTree) -> None:
         """Hold the tree after a step.

@@ -65,9 +65,9 @@ def join(
         except BaseException:  # such as a key that interrupts it
             run.leave("it did not begin")
             raise
-        optimizer.register_step_post_hook(lambda *_: _after_step(run, module))
+
+        def after_step(*_: object) -> None:
+            run.boundary(module)
+
+        optimizer.register_step_post_hook(after_step)
     return run
-
-
-def _after_step(run: JoinedRun[torch.nn.Module], module: torch.nn.Module) -> None:
-    run.boundary(module)

@@ -9,10 +9,9 @@
 `boundary` stands before a step. It consumes the parameters and returns those to go on with, as a
 step with donated arguments does. It waits in these cases alone: until the run's first values are
 here, while the run is paused, without tokens that were granted to it (a grant lasts for a minute or
-two), and for a merge where the run's preset says so. The step after it is
-booked when the next boundary, or `done`, shows that it was taken; a step that was not taken is
-given back. Once the run is over, `boundary` returns what it is given, and further steps are the
-user's own affair.
+two), and for a merge where the run's preset says so. The step after it is booked when the next
+boundary, or `done`, shows that it was taken; a step that was not taken is given back. Once the run
+is over, `boundary` returns what it is given, and further steps are the user's own affair.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,6 @@ A path joins the keys of a tree by `/`, as do the names of a PyTorch module. Equ
 are all that loops of different frameworks need in common.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
@@ -72,8 +71,6 @@ def parameters_named(name: str) -> object:
         TaskError: there is no such module or name, or its import fails.
     """
     module, _, attribute = name.partition(":")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
     try:
         return getattr(import_module(module), attribute)
     except Exception as error:  # the user's own code may raise anything

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from islands.errors import InvariantError, TaskError
 from islands.joining.places import places_of
-from islands.joining.without_moments import WithoutMoments
+from islands.joining.without_moments import WithoutMoments, check_finite
 from islands.layout.leaves import Layout, Piece
 from islands.learner.stepped_compute import Dispatched
 from islands.settings.run import SnapshotPrecision
@@ -74,18 +74,19 @@ class TorchModel(WithoutMoments):
         self.layout = layout
         self._tensors = list(tensors)
         self._device = tensors[0].device
+        self._queues = self._device.type == "cuda"  # what is dispatched may not have been done
+        held = (tensor for tensor in tensors if tensor.numel())
+        self._smallest = min(held, key=lambda tensor: tensor.numel())
         self._base = [self._read(index) for index in range(len(layout.fragments))]
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> TorchSnapshot:
         """Dispatch base − local of a fragment, and its copy to the host."""
         difference = (self._base[fragment] - self._read(fragment)).to(WIRE[precision])
-        if self._device.type != "cuda":
+        if not self._queues:
             return TorchSnapshot(difference.cpu(), None)
         host = torch.empty(difference.shape, dtype=difference.dtype, pin_memory=True)
         host.copy_(difference, non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record()
-        return TorchSnapshot(host, arrived)
+        return TorchSnapshot(host, self.queued())
 
     def value(self, fragment: int) -> NDArray[np.float32]:
         """Copy the local value of a fragment to the host."""
@@ -115,8 +116,15 @@ class TorchModel(WithoutMoments):
 
     def mark(self) -> torch.Tensor:
         """Copy one number of the smallest tensor."""
-        smallest = min(self._tensors, key=lambda tensor: tensor.numel())
-        return smallest[(0,) * smallest.ndim].clone()
+        return self._smallest[(0,) * self._smallest.ndim].clone()
+
+    def queued(self) -> "torch.cuda.Event | None":
+        """Return what tells that all that was dispatched is done; None if it is done already."""
+        if not self._queues:
+            return None
+        event = torch.cuda.Event()
+        event.record()
+        return event
 
     def finite(self) -> bool:
         """Whether all trained tensors are finite; waits for the device."""
@@ -151,7 +159,7 @@ class TorchModel(WithoutMoments):
         if value.shape != (size,) or value.dtype != np.float32:
             raise InvariantError(f"fragment {fragment} is float32[{size}], not {value.dtype}")
         copied = torch.tensor(value)
-        if self._device.type != "cuda":
+        if not self._queues:
             return copied.to(self._device)
         return copied.pin_memory().to(self._device, non_blocking=True)
 
@@ -200,15 +208,12 @@ class TorchParameters:
         self.model = TorchModel(layout, [tensors[place] for place in places])
         self._module = module
         self._held = [(path, named[path], named[path].data_ptr()) for path in paths]
-        self._cuda = tensors[0].device.type == "cuda"
-        if not self.model.finite():
-            raise TaskError("the parameters that join the run are not all finite numbers")
+        check_finite(self.model)
 
     @property
     def diverged(self) -> bool:
         """Whether a loss was not finite since this was asked last."""
-        found, self.model.diverged = self.model.diverged, False
-        return found
+        return self.model.take_divergence()
 
     def take(self, params: torch.nn.Module) -> None:
         """Check that the tensors are where they were, since they are changed in place.
@@ -234,12 +239,7 @@ class TorchParameters:
             TaskError: the loss is no number, and no tensor of numbers.
         """
         number = self.model.mark()
-        told = None if loss is None else checked(loss)
-        if not self._cuda:
-            return TorchStep(number, told, None)
-        arrived = torch.cuda.Event()
-        arrived.record()
-        return TorchStep(number, told, arrived)
+        return TorchStep(number, None if loss is None else checked(loss), self.model.queued())
 
 
 def checked(loss: object) -> torch.Tensor | float:

@@ -2,18 +2,14 @@
 
 from collections.abc import Sequence
 
-from islands.errors import InvariantError
-from islands.training.model import MomentsCopy
+from islands.errors import InvariantError, TaskError
+from islands.training.model import Model, MomentsCopy
 
 
 class WithoutMoments:
-    """A model without moments that could be given to a peer.
+    """A model without moments that could be given to a peer."""
 
-    Attributes:
-        diverged: Whether the user has to reset the optimizer's state.
-    """
-
-    diverged = False
+    _diverged = False
 
     @property
     def moments_schema(self) -> str:
@@ -27,7 +23,12 @@ class WithoutMoments:
 
     def reset_moments(self) -> None:
         """Note that the user has to reset the optimizer's state."""
-        self.diverged = True
+        self._diverged = True
+
+    def take_divergence(self) -> bool:
+        """Return whether the user has to reset the optimizer's state, and forget it."""
+        found, self._diverged = self._diverged, False
+        return found
 
     def prepare_giving(self) -> None:
         """Do nothing: there is nothing to give."""
@@ -39,3 +40,13 @@ class WithoutMoments:
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
         """Refuse: nobody gives moments to a model without any."""
         raise InvariantError(f"{len(pieces)} pieces were given to a model without moments")
+
+
+def check_finite(model: Model) -> None:
+    """Refuse a model that would spoil those of others.
+
+    Raises:
+        TaskError: its parameters are not all finite.
+    """
+    if not model.finite():
+        raise TaskError("the parameters that join the run are not all finite numbers")

@@ -29,6 +29,7 @@ from islands.learner.events import (
 )
 from islands.learner.moments_checkpoint import CheckpointFile, CheckpointWriter
 from islands.settings.run import RunSettings
+from islands.training.model import Model
 from islands.training.prefetch import Prefetcher
 from islands.training.source_location import task_error, task_failure
 from islands.training.trainer import Trainer
@@ -348,9 +349,9 @@ class ComputeThread:
         return now_s
 
 
-def made(trainer: Trainer) -> TrainerMade:
-    """The event that tells what is known of a trainer before it has compiled."""
-    return TrainerMade(trainer.moments_schema, trainer.moment_pieces)
+def made(model: Model) -> TrainerMade:
+    """The event that tells what is known of a model before it has compiled."""
+    return TrainerMade(model.moments_schema, model.moment_pieces)
 
 
 def idled(engine: Engine) -> Idled:

@@ -1,8 +1,9 @@
-"""The thread that waits for copies from a device to the host, off the path of a step."""
+"""Threads that wait for what a device has begun, off the path of a step."""
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from islands.identities import FragmentIndex
 from islands.learner.boundary import PendingPiece, PendingSnapshot
@@ -10,7 +11,36 @@ from islands.learner.events import MomentsRead, SnapshotTaken
 from islands.learner.snapshot_copies import SnapshotCopies
 
 
-class CopyThread:
+class OrderedThread:
+    """A thread that does its work in the order in which it was given.
+
+    Args:
+        name: name of the thread.
+        failed: told the error with which work ended; called on the thread.
+    """
+
+    def __init__(self, name: str, failed: Callable[[Exception], object]) -> None:
+        """Do nothing yet."""
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._failed = failed
+
+    def submit(self, work: Callable[[], object]) -> None:
+        """Have the thread do some work after all before it, unless it was closed."""
+        with suppress(RuntimeError):  # it was closed: nobody listens any more
+            self._pool.submit(self._attempt, work)
+
+    def close(self) -> None:
+        """Take nothing more."""
+        self._pool.shutdown(wait=False)
+
+    def _attempt(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
+            self._failed(error)
+
+
+class CopyThread(OrderedThread):
     """Waits for snapshots and pieces of moments, one after another, and tells of their arrival.
 
     Args:
@@ -29,11 +59,10 @@ class CopyThread:
         room: Callable[[], object],
     ) -> None:
         """Copy nothing yet."""
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"copy-{name}")
+        super().__init__(f"copy-{name}", failed)
         self._lock = threading.Lock()
         self._copies = SnapshotCopies()
         self._tell = tell
-        self._failed = failed
         self._room = room
 
     def may_begin(self, fragment: FragmentIndex, steps: int) -> bool:
@@ -54,20 +83,6 @@ class CopyThread:
             self._tell(MomentsRead(taken.piece, taken.asker, taken.snapshot.buffer()))
 
         self.submit(arrives)
-
-    def submit(self, work: Callable[[], object]) -> None:
-        """Have the thread do some work after all that it was given before."""
-        self._pool.submit(self._attempt, work)
-
-    def close(self) -> None:
-        """Begin nothing more."""
-        self._pool.shutdown(wait=False)
-
-    def _attempt(self, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
-            self._failed(error)
 
     def _snapshot_arrives(self, taken: PendingSnapshot) -> None:
         buffer = taken.snapshot.buffer()

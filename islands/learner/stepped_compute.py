@@ -7,15 +7,13 @@ A boundary stands before a step and announces it, since whoever processes more t
 dismissed. A step is counted at the next boundary, which shows that it was dispatched; what tells
 that it has finished comes with that boundary, and a thread of its own waits for it. A boundary
 waits in one case alone: no step may be taken, as before the first values, when the run is paused,
-or without a quota.
+without a quota, or before a merge that the run's preset waits for.
 
 Nothing else touches the device: all that is dispatched here is dispatched on the user's thread.
 """
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from math import isfinite
 from typing import Protocol
 
@@ -28,9 +26,10 @@ from islands.learner.compute import (
     Outlet,
     Post,
     StepReport,
+    made,
 )
-from islands.learner.copying import CopyThread
-from islands.learner.events import Idled, StepFinished, TrainerMade, TrainerReady
+from islands.learner.copying import CopyThread, OrderedThread
+from islands.learner.events import Idled, StepFinished, TrainerReady
 from islands.settings.run import RunSettings
 from islands.training.model import Model
 from messaging.clock import Clock, MonotonicClock
@@ -67,7 +66,7 @@ class SteppedCompute:
         self._copier = CopyThread(
             name, tell=self._outlet.tell, failed=self._failed, room=self._on_copy
         )
-        self._finisher = ThreadPoolExecutor(1, thread_name_prefix=f"steps-{name}")
+        self._finisher = OrderedThread(f"steps-{name}", self._failed)
         self._boundary = Boundary(
             model,
             settings,
@@ -101,7 +100,7 @@ class SteppedCompute:
     def start(self, post: Post) -> None:
         """Tell that the model is ready, as it is before its user joins a run."""
         self._outlet.open(post)
-        self._outlet.tell(TrainerMade(self._model.moments_schema, self._model.moment_pieces))
+        self._outlet.tell(made(self._model))
         self._outlet.tell(TrainerReady(self._batch_tokens))
 
     def command(self, command: EngineAction) -> None:
@@ -134,11 +133,6 @@ class SteppedCompute:
         return self._boundary.clock
 
     @property
-    def tokens(self) -> int:
-        """Tokens of all steps that were counted."""
-        return self._boundary.tokens
-
-    @property
     def whole(self) -> bool:
         """Whether every fragment was adopted."""
         return bool(self._boundary.versions)
@@ -149,7 +143,7 @@ class SteppedCompute:
         boundary.stepped(self._batch_tokens)
         totals = boundary.steps, boundary.tokens, self._leases
         began_s = self._began_s
-        self._in_order(lambda: self._await_step(step, began_s, *totals))
+        self._finisher.submit(lambda: self._await_step(step, began_s, *totals))
 
     def arrive(self, until: Callable[[], bool] | None = None) -> bool:
         """Carry out what is due at a boundary, and wait for as long as no step may be taken.
@@ -183,7 +177,7 @@ class SteppedCompute:
     def close(self) -> None:
         """End the threads."""
         self._copier.close()
-        self._finisher.shutdown(wait=False)
+        self._finisher.close()
 
     def _carry_out(self) -> None:
         with self._wake:
@@ -211,7 +205,7 @@ class SteppedCompute:
         """Tell that no step follows, after all steps before were reported."""
         totals = self._boundary.steps, self._boundary.tokens, self._leases, order
         idle = Idled(*totals, waiting=waiting)
-        self._in_order(lambda: self._outlet.tell(idle))
+        self._finisher.submit(lambda: self._outlet.tell(idle))
 
     def _sleep(self) -> None:
         with self._wake:
@@ -224,16 +218,6 @@ class SteppedCompute:
         self._leases = leases
 
     # --- on other threads ---------------------------------------------------------------------
-
-    def _in_order(self, work: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # it was closed meanwhile: nobody listens any more
-            self._finisher.submit(self._attempt, work)
-
-    def _attempt(self, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001  the actor reports it and ends the process
-            self._failed(error)
 
     def _await_step(
         self, step: Dispatched, began_s: float, steps: int, tokens: int, leases: tuple[Lease, ...]
