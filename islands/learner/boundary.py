@@ -10,7 +10,7 @@ boundary carries exactly the steps that it contains.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, MutableSequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import assert_never
@@ -54,20 +54,6 @@ NEVER = (-1, -1)
 
 PIECES_PER_BOUNDARY = 2
 """Pieces of moments that one boundary copies, so that a large state is spread over many."""
-
-
-def enqueue(commands: MutableSequence[EngineAction], command: EngineAction) -> None:
-    """Queue a command for the next boundary.
-
-    A value to adopt replaces one that waits for the same fragment, so at most one value per
-    fragment is kept while a step takes long or hangs.
-    """
-    if isinstance(command, AdoptValue):
-        for waiting in commands:
-            if isinstance(waiting, AdoptValue) and waiting.fragment == command.fragment:
-                commands.remove(waiting)
-                break
-    commands.append(command)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from typing import Protocol
 
 from islands.errors import IslandsError, TaskError
 from islands.learner.actions import EngineAction
-from islands.learner.boundary import EngineEvent, enqueue
+from islands.learner.boundary import EngineEvent
+from islands.learner.commands import Commands, LocalCommands, enqueue
 from islands.learner.copying import CopyThread
 from islands.learner.engine import Engine, Running
 from islands.learner.events import (
@@ -141,6 +142,7 @@ class ComputeThread:
         settings: settings of the run.
         name: the learner's name, which its threads carry.
         kept: file that keeps the moments for a later process of this name; None to keep none.
+        commands: where commands wait for their boundary; by default on this host alone.
     """
 
     def __init__(
@@ -149,21 +151,18 @@ class ComputeThread:
         settings: RunSettings,
         name: str,
         kept: CheckpointFile | None = None,
+        commands: Commands | None = None,
     ) -> None:
         """Prepare; `start` begins the work."""
         self._make_trainer = make_trainer
         self._settings = settings
         self._clock: Clock = MonotonicClock()
-        self._wake = threading.Condition()
-        self._inbox: list[EngineAction] = []
-        self._stopping = False
+        self._commands = commands or LocalCommands()
         self._thread = threading.Thread(target=self._run, name=f"compute-{name}", daemon=True)
         self._outlet = Outlet()
         self._copier = CopyThread(
-            name, tell=self._outlet.tell, failed=self._copy_failed, room=self._on_copy
+            name, tell=self._outlet.tell, failed=self._copy_failed, room=self._commands.wake
         )
-        self._copied = False
-        self._arrived = False
         self._reader: Prefetcher | None = None
         self._name = name
         self._kept = kept
@@ -182,16 +181,12 @@ class ComputeThread:
 
     def command(self, command: EngineAction) -> None:
         """Hand a command to the thread; never waits for the device."""
-        with self._wake:
-            enqueue(self._inbox, command)
-            self._wake.notify()
+        self._commands.put(command)
 
     def stop(self) -> None:
         """Ask the thread to end, which it does at its next boundary."""
         self._outlet.close()
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
+        self._commands.stop()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread to end; returns whether it has ended."""
@@ -219,7 +214,7 @@ class ComputeThread:
         ready_s = self._clock.now_s()
         owed, data_wait_s = False, 0.0  # whether an `AllowSteps` has no answer yet
         why = (False, False)  # it stands still, as was told last
-        while not self._stopping:  # each turn is one boundary
+        while not self._commands.ended:  # each turn is one boundary
             self._take_commands(engine)
             owed |= engine.boundary.carry_out()
             if keeper is not None:
@@ -266,7 +261,7 @@ class ComputeThread:
         """
         try:
             trainer = self._make_trainer()
-            reader = Prefetcher(trainer.batches, self._on_arrival, f"read-{self._name}")
+            reader = Prefetcher(trainer.batches, self._commands.wake, f"read-{self._name}")
             self._reader = reader
             engine = Engine(
                 trainer,
@@ -297,9 +292,7 @@ class ComputeThread:
         return engine
 
     def _take_commands(self, engine: Engine) -> None:
-        with self._wake:
-            inbox, self._inbox = self._inbox, []
-        for command in inbox:
+        for command in self._commands.take():
             enqueue(engine.boundary.commands, command)
 
     def _sleep(self, engine: Engine, limit_s: float | None) -> float:
@@ -309,33 +302,12 @@ class ComputeThread:
             The seconds that were spent on waiting for data.
         """
         awaited, began_s = engine.awaits_data, self._clock.now_s()
-        with self._wake:
-            while not (
-                self._inbox
-                or self._stopping
-                or self._copied
-                or self._arrived
-                or engine.boundary.unread
-            ):
-                if not self._wake.wait(limit_s):
-                    break
-            self._copied = self._arrived = False
+        if not engine.boundary.unread:
+            self._commands.sleep(limit_s)
         return self._clock.now_s() - began_s if awaited else 0.0
-
-    def _on_copy(self) -> None:
-        """Wake the thread, as an idle boundary may now take a snapshot that had no room."""
-        with self._wake:
-            self._copied = True
-            self._wake.notify()
 
     def _copy_failed(self, error: Exception) -> None:
         self._outlet.tell(ComputeFailed(error))
-
-    def _on_arrival(self) -> None:
-        """Wake the thread, as a batch is there that it asked for in vain."""
-        with self._wake:
-            self._arrived = True
-            self._wake.notify()
 
     def _finish(self, running: Running, before_s: float, gap_s: float, data_wait_s: float) -> float:
         """Wait for a step and report it; returns the time at which it was ready."""

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from math import isfinite
 
 from islands.learner.actions import EngineAction
-from islands.learner.boundary import EngineEvent, PendingPiece, PendingSnapshot, enqueue
+from islands.learner.boundary import EngineEvent, PendingPiece, PendingSnapshot
+from islands.learner.commands import enqueue
 from islands.learner.compute import Post, StepReport, idled, made, nobody
 from islands.learner.engine import Engine, Running
 from islands.learner.events import MomentsRead, SnapshotTaken, StepFinished, TrainerReady

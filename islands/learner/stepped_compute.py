@@ -19,7 +19,8 @@ from typing import Protocol
 
 from islands.identities import Lease
 from islands.learner.actions import AllowSteps, EngineAction
-from islands.learner.boundary import Boundary, enqueue
+from islands.learner.boundary import Boundary
+from islands.learner.commands import Commands, LocalCommands, enqueue
 from islands.learner.compute import (
     FIRST_STEPS_COMPILE,
     ComputeFailed,
@@ -51,6 +52,7 @@ class SteppedCompute:
         name: the learner's name, which its threads carry.
         batch_tokens: tokens of each step.
         clock: tells how long steps take.
+        commands: where commands wait for their boundary; by default on this host alone.
     """
 
     def __init__(
@@ -60,11 +62,13 @@ class SteppedCompute:
         name: str,
         batch_tokens: int,
         clock: Clock | None = None,
+        commands: Commands | None = None,
     ) -> None:
         """Prepare; `start` lets the actor give commands."""
         self._outlet = Outlet()
+        self._commands = commands or LocalCommands()
         self._copier = CopyThread(
-            name, tell=self._outlet.tell, failed=self._failed, room=self._on_copy
+            name, tell=self._outlet.tell, failed=self._failed, room=self._commands.wake
         )
         self._finisher = OrderedThread(f"steps-{name}", self._failed)
         self._boundary = Boundary(
@@ -79,11 +83,8 @@ class SteppedCompute:
         self._model = model
         self._batch_tokens = batch_tokens
         self._clock = clock or MonotonicClock()
-        self._wake = threading.Condition()
-        self._inbox: list[EngineAction] = []
-        self._copied = False
-        self._stopped = False
         self._resting = False
+        self._lock = threading.Lock()  # a command is queued before `rest`, or answered after it
         self._leases: tuple[Lease, ...] = ()
         self._owed = False  # whether an `AllowSteps` has no answer yet
         self._why: bool | None = None  # whether it stands still for a merge, as was told last
@@ -105,10 +106,9 @@ class SteppedCompute:
 
     def command(self, command: EngineAction) -> None:
         """Queue a command for the next boundary; if none follows, only tell that none does."""
-        with self._wake:
+        with self._lock:
             if not self._resting:
-                enqueue(self._inbox, command)
-                self._wake.notify()
+                self._commands.put(command)
                 return
         if isinstance(command, AllowSteps):
             self._tell_idle(command.order, waiting=False)
@@ -116,16 +116,14 @@ class SteppedCompute:
     def stop(self) -> None:
         """Let no boundary wait, and carry out nothing more."""
         self._outlet.close()
-        with self._wake:
-            self._stopped = True
-            self._wake.notify()
+        self._commands.stop()
 
     # --- on the user's thread -----------------------------------------------------------------
 
     @property
     def stopped(self) -> bool:
         """Whether the learner has ended, so that steps are the user's own affair."""
-        return self._stopped
+        return self._commands.ended
 
     @property
     def clock(self) -> float:
@@ -154,7 +152,7 @@ class SteppedCompute:
         Returns:
             Whether a step may be taken, or what was waited for is true. False: the learner ended.
         """
-        while not self._stopped:
+        while not self._commands.ended:
             self._carry_out()
             if until is not None:
                 if until():
@@ -168,10 +166,10 @@ class SteppedCompute:
 
     def rest(self) -> None:
         """Note that no boundary follows, and the arrays are not to be touched any more."""
-        with self._wake:
+        with self._lock:
             self._resting = True
-            inbox, self._inbox = self._inbox, []
-        for command in inbox:
+            waiting = self._commands.take()
+        for command in waiting:
             self.command(command)
 
     def close(self) -> None:
@@ -180,9 +178,7 @@ class SteppedCompute:
         self._finisher.close()
 
     def _carry_out(self) -> None:
-        with self._wake:
-            inbox, self._inbox = self._inbox, []
-        for command in inbox:
+        for command in self._commands.take():
             self._owed |= isinstance(command, AllowSteps)
             enqueue(self._boundary.commands, command)
         self._boundary.carry_out()
@@ -208,10 +204,8 @@ class SteppedCompute:
         self._finisher.submit(lambda: self._outlet.tell(idle))
 
     def _sleep(self) -> None:
-        with self._wake:
-            while not (self._inbox or self._stopped or self._copied or self._boundary.unread):
-                self._wake.wait()
-            self._copied = False
+        if not self._boundary.unread:
+            self._commands.sleep()
 
     def _follow(self, leases: tuple[Lease, ...]) -> None:
         """Hold the leases, whose positions never change: the user's loop reads data of its own."""
@@ -228,11 +222,6 @@ class SteppedCompute:
         self._ready_s = now_s
         event = StepFinished(steps, tokens, took_s, loss is None or isfinite(loss), leases)
         self._outlet.tell(StepReport(event, loss, 0.0, 0.0))
-
-    def _on_copy(self) -> None:
-        with self._wake:
-            self._copied = True
-            self._wake.notify()
 
     def _failed(self, error: Exception) -> None:
         self._outlet.tell(ComputeFailed(error))

@@ -20,8 +20,8 @@ from islands.learner.boundary import (
     EngineEvent,
     PendingPiece,
     PendingSnapshot,
-    enqueue,
 )
+from islands.learner.commands import enqueue
 from islands.learner.engine import Engine
 from islands.learner.events import MomentsLoaded, ValueAdopted
 from islands.messages.training import Merged

@@ -12,7 +12,8 @@ from islands.learner.actions import (
     ResetFeedback,
     SettleFeedback,
 )
-from islands.learner.boundary import PendingSnapshot, enqueue
+from islands.learner.boundary import PendingSnapshot
+from islands.learner.commands import enqueue
 from islands.learner.engine import Engine
 from islands.learner.events import (
     ContributionEncoded,

@@ -1,0 +1,91 @@
+"""The commands that wait for a boundary, and how the thread that steps waits for them.
+
+A learner on one host takes what has come (`LocalCommands`). On several hosts all must carry out the
+same commands at the same boundary, so there the hosts agree on them first (`islands.multihost`).
+"""
+
+import threading
+from collections.abc import MutableSequence
+from typing import Protocol
+
+from islands.learner.actions import AdoptValue, EngineAction
+
+
+def enqueue(commands: MutableSequence[EngineAction], command: EngineAction) -> None:
+    """Queue a command for the next boundary.
+
+    A value to adopt replaces one that waits for the same fragment, so at most one value per
+    fragment is kept while a step takes long or hangs.
+    """
+    if isinstance(command, AdoptValue):
+        for waiting in commands:
+            if isinstance(waiting, AdoptValue) and waiting.fragment == command.fragment:
+                commands.remove(waiting)
+                break
+    commands.append(command)
+
+
+class Commands(Protocol):
+    """The commands that wait for a boundary."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether no boundary is to follow; it changes in `take` or `sleep` alone, or earlier."""
+
+    def put(self, command: EngineAction) -> None:
+        """Queue a command; called on the actor's loop, and never waits for the device."""
+
+    def take(self) -> list[EngineAction]:
+        """Return what this boundary is to carry out, in order; called once at each boundary."""
+
+    def sleep(self, limit_s: float | None = None) -> None:
+        """Wait until there may be something to do at a boundary, or for so long at most."""
+
+    def wake(self) -> None:
+        """End a `sleep`, as something else has come that a boundary waits for."""
+
+    def stop(self) -> None:
+        """Let no further boundary follow."""
+
+
+class LocalCommands:
+    """The commands of a learner on one host: a boundary takes whatever has come."""
+
+    def __init__(self) -> None:
+        """Hold no commands."""
+        self.ended = False
+        self._changed = threading.Condition()
+        self._inbox: list[EngineAction] = []
+        self._news = False
+
+    def put(self, command: EngineAction) -> None:
+        """Queue a command."""
+        with self._changed:
+            enqueue(self._inbox, command)
+            self._changed.notify()
+
+    def take(self) -> list[EngineAction]:
+        """Return the commands that have come."""
+        with self._changed:
+            inbox, self._inbox = self._inbox, []
+        return inbox
+
+    def sleep(self, limit_s: float | None = None) -> None:
+        """Wait until a command has come, `wake` or `stop` was called, or the time has passed."""
+        with self._changed:
+            while not (self._inbox or self.ended or self._news):
+                if not self._changed.wait(limit_s):
+                    break
+            self._news = False
+
+    def wake(self) -> None:
+        """End a `sleep`."""
+        with self._changed:
+            self._news = True
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """End a `sleep`, and let no boundary follow."""
+        with self._changed:
+            self.ended = True
+            self._changed.notify()
