@@ -279,6 +279,16 @@ def test_stacks_keep_donation_on_a_mesh() -> None:
         assert bytes_.nbytes == 2 * fragment.size
 
 
+def test_stacks_are_ready_to_give_their_moments_on_a_mesh() -> None:
+    """What is compiled by shapes alone takes the arrays, and nothing is compiled for a piece."""
+    trainer = made(Stacks(), 6, 2)
+    trainer.prepare_giving()
+    compiled = trainer._program.functions._compiled  # noqa: SLF001  (what is counted here)
+    before = len(compiled)
+    assert len(moments(trainer)) == trainer.moment_pieces
+    assert len(compiled) == before
+
+
 def test_stacks_on_a_mesh_heal_and_are_evaluated() -> None:
     """A broken state, moments and parameters become whole, and the figures are those of one."""
     task = Stacks()

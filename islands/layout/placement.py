@@ -84,8 +84,9 @@ class Placement:
 
         Args:
             function: computes on whole arrays, or on each device's parts if `parts_to` is given.
-            arguments: those on devices stay where they are; of arrays on the host, a batch is
-                sharded by rows, and others are copied to every device.
+            arguments: those on devices stay where they are, as do shapes that tell a sharding; of
+                arrays on the host, a batch is sharded by rows, and others are copied to every
+                device.
             batch: index of the argument that is a batch, if one is.
             parts_to: shardings of the results; None: those of tensors of their shapes.
         """
@@ -107,8 +108,8 @@ class Placement:
         return function, described, parts_to
 
     def _described(self, tree: PyTree, lives: Callable[[tuple[int, ...]], Sharding]) -> PyTree:
-        def described(x: NDArray[np.generic] | jax.Array) -> object:
-            if isinstance(x, jax.Array):
+        def described(x: NDArray[np.generic] | jax.Array | jax.ShapeDtypeStruct) -> object:
+            if isinstance(x, jax.Array | jax.ShapeDtypeStruct):
                 return x
             where = lives(x.shape)
             return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)  # type: ignore[no-untyped-call]  # untyped in JAX
