@@ -40,9 +40,6 @@ BUDGET = 16 * 100
 DECODER = StdlibBytes(DecoderConfig(width=64, layers=1, heads=2, hidden=256), length=16, rows=8)
 
 
-KEYED = {"count": jnp.zeros((), jnp.int32), "key": jax.random.key(3), "empty": jnp.zeros((0, 2))}
-
-
 @dataclass(frozen=True)
 class Stacks(Task[Floats]):
     """Every way a leaf can be cut: by rows, within rows, across and inside a stack, not at all.
@@ -89,7 +86,7 @@ class Stacks(Task[Floats]):
 
     def optimizer(self, learning_rate: jax.typing.ArrayLike) -> optax.GradientTransformation:
         return optax.chain(
-            optax.GradientTransformation(lambda _: KEYED, lambda updates, key, _: (updates, key)),
+            optax.GradientTransformation(keyed, lambda updates, key, _: (updates, key)),
             optax.masked(optax.trace(0.9), self._masked),
             optax.scale_by_adam(mu_dtype=jnp.bfloat16),
             optax.scale(-1.0),
@@ -111,6 +108,11 @@ class Stacks(Task[Floats]):
 
     def evaluate(self, params: PyTree, state: PyTree) -> dict[str, float]:
         return {"sum": float(sum(x.astype(jnp.float32).sum() for x in jax.tree.leaves(params)))}
+
+
+def keyed(_: PyTree) -> PyTree:
+    """A state of the optimizer that is no moment."""
+    return {"count": jnp.zeros((), jnp.int32), "key": jax.random.key(3), "empty": jnp.zeros((0, 2))}
 
 
 def made(

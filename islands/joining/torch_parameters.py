@@ -16,6 +16,7 @@ from islands.errors import InvariantError, TaskError
 from islands.joining.places import places_of
 from islands.joining.without_moments import WithoutMoments, check_finite
 from islands.layout.leaves import Layout, Piece
+from islands.layout.ranges import Ranges
 from islands.learner.stepped_compute import Dispatched
 from islands.settings.run import SnapshotPrecision
 
@@ -78,6 +79,14 @@ class TorchModel(WithoutMoments):
         held = (tensor for tensor in tensors if tensor.numel())
         self._smallest = min(held, key=lambda tensor: tensor.numel())
         self._base = [self._read(index) for index in range(len(layout.fragments))]
+
+    def share(self, fragment: int) -> Ranges:
+        """Return the whole fragment: there is one process."""
+        return ((0, self.layout.fragments[fragment].size),)
+
+    def shares(self, fragment: int) -> tuple[Ranges, ...]:
+        """Return the share of the one process."""
+        return (self.share(fragment),)
 
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> TorchSnapshot:
         """Dispatch base − local of a fragment, and its copy to the host."""

@@ -1,8 +1,9 @@
 """Refusals of leaves that a user's own loop hands in, and the devices on which the others are.
 
 A leaf is on one device, or on a mesh in any way that a `NamedSharding` tells; all leaves of a model
-are on the same. What a boundary cannot read there, or not write back as it was, is refused in a
-sentence that names the leaf, what is wrong with it, and how to mend it.
+are on the same. The devices of a mesh may belong to several processes. What a boundary cannot read
+there, or not write back as it was, is refused in a sentence that names the leaf, what is wrong with
+it, and how to mend it.
 """
 
 import math
@@ -59,10 +60,10 @@ def check_leaf(path: str, leaf: object) -> None:
             f"{path} is {leaf.dtype}, and its elements are smaller than a byte: hand in the leaf "
             "of a wider type from which it was made"
         )
-    if not leaf.is_fully_addressable:
+    if not leaf.sharding.addressable_devices:
         raise TaskError(
-            f"{path} has parts on devices of other processes, which this one cannot read: put it "
-            "on devices of this process (jax.local_devices())"
+            f"{path} has no part on a device of this process, which so has nothing to exchange: "
+            "put it on devices of all processes that call this (jax.devices())"
         )
     _check_sharding(path, leaf.sharding)
     check_even(path, leaf.shape, leaf.sharding)
@@ -93,11 +94,19 @@ def check_place(path: str, leaf: Array, place: Placement, like: str) -> None:
         TaskError: The leaf is on another device or another mesh.
     """
     found = _place(leaf.sharding)
-    if found.key != place.key:
+    if found.key == place.key:
+        return
+    if found.alone != place.alone:
+        one, others = (path, like) if found.alone else (like, path)
         raise TaskError(
-            f"{path} is on {_told(found)}, but {like} is on {_told(place)}: put all leaves on one "
-            "mesh with jax.device_put, and what is not to be cut on each of its devices"
+            f"{one} is on devices of this process alone, but {others} on those of several "
+            f"processes: put {one} on the mesh of {others} in each of them, such as with "
+            "jax.make_array_from_callback"
         )
+    raise TaskError(
+        f"{path} is on {_told(found)}, but {like} is on {_told(place)}: put all leaves on one "
+        "mesh with jax.device_put, and what is not to be cut on each of its devices"
+    )
 
 
 def check_kind(path: str, leaf: Array, like: Leaf) -> None:
@@ -136,7 +145,7 @@ def _check_sharding(path: str, sharding: Sharding) -> None:
             f"{path} has a {type(sharding).__name__}, which does not tell how it is cut: put it on "
             "its mesh with a NamedSharding (jax.device_put)"
         )
-    device: jax.Device = next(iter(sharding.device_set))
+    device: jax.Device = next(iter(sharding.addressable_devices))
     usual = device.default_memory().kind
     if sharding.memory_kind not in {None, usual}:
         raise TaskError(

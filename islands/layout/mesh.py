@@ -60,6 +60,27 @@ def choose(devices: Sequence[Device], spec: str) -> list[Device]:
     return [devices[index] for index in chosen]
 
 
+def devices_of_learner(spec: str) -> list[jax.Device]:
+    """Return the devices that a setting names, for the learner of this process.
+
+    Where the process is one of several of a program, the learner is theirs together and has the
+    devices of all, in JAX's order.
+
+    Raises:
+        SettingsError: The setting is not one that `choose` accepts, or names only some of the
+            devices that several processes have.
+    """
+    if jax.process_count() == 1:
+        return choose(jax.local_devices(), spec)
+    if spec.strip() != "all":
+        raise SettingsError(
+            f"devices is {spec!r}, but the learner has the devices of {jax.process_count()} "
+            "processes together, and none may be left out: leave the setting out, or set it to "
+            "'all'"
+        )
+    return jax.devices()
+
+
 def shares(learners: int, each: int | None) -> list[list[jax.Device] | None]:
     """Divide this process's devices among its learners, so that no two of them share one.
 
@@ -114,12 +135,13 @@ class LearnerPlacement(Placement):
     @property
     def birthplace(self) -> jax.Device:
         """Device that computes initial values: the host's CPU if they are sharded afterwards."""
+        own = self.own_devices[0]
         if self.mesh is None:
-            return self.devices[0]
+            return own
         try:
             host: list[jax.Device] = jax.local_devices(backend="cpu")
         except RuntimeError:  # this process was told to use the accelerator alone
-            return self.devices[0]
+            return own
         return host[0]
 
     def tensor(self, shape: tuple[int, ...]) -> Sharding:
@@ -156,9 +178,9 @@ class LearnerPlacement(Placement):
             f"share evenly; make its rows a multiple of {parts}, or raise model_parallel"
         )
 
-    def put(self, tree: PyTree) -> PyTree:
+    def put_tree(self, tree: PyTree) -> PyTree:
         """Put parameters, state or moments on their devices."""
-        return jax.tree.map(lambda x: jax.device_put(x, self.tensor(x.shape)), tree)
+        return jax.tree.map(lambda x: self.put(x, self.tensor(x.shape)), tree)
 
     def _divides(self, shape: tuple[int, ...]) -> bool:
         parts = 1 if self.mesh is None else self.mesh.shape[DATA]
@@ -169,10 +191,17 @@ def placed(devices: Sequence[jax.Device] | None, model_parallel: int = 1) -> Lea
     """Place a learner on these devices; None: on JAX's first device.
 
     Raises:
-        SettingsError: there is no device, or `model_parallel` does not divide their number.
+        SettingsError: there is no device, none of them is this process's, or `model_parallel` does
+            not divide their number.
     """
     chosen = tuple(jax.local_devices()[:1] if devices is None else devices)
     if not chosen:
         raise SettingsError("a learner needs at least one device")
     mesh = learner_mesh(chosen, model_parallel)
-    return LearnerPlacement(chosen, mesh if len(chosen) > 1 else None)
+    place = LearnerPlacement(chosen, mesh if len(chosen) > 1 else None)
+    if not place.own_devices:
+        raise SettingsError(
+            f"a learner needs a device of each process that computes for it, but process "
+            f"{place.process} has none of {list(chosen)}: give it one of jax.local_devices()"
+        )
+    return place

@@ -5,6 +5,10 @@ does not divide, so each device keeps and copies only its share. A leaf is cut i
 `PartitionSpec` tells.
 
 On one device there is no mesh, and this module adds no cost.
+
+The devices may belong to several processes of one program (`jax.distributed`), which call the same
+functions in the same order. A process can read and fill only the parts of an array on its own
+devices; to do so is no collective, and waits for no other process.
 """
 
 from collections.abc import Callable
@@ -12,10 +16,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from jaxtyping import PyTree
 from numpy.typing import NDArray
+
+from islands.layout.ranges import Ranges, held_by
 
 Function = Callable[..., PyTree]
 
@@ -52,6 +59,76 @@ class Placement:
         """Sharding that cuts a vector evenly over all devices."""
         return self.sharding(self.axes)
 
+    @cached_property
+    def process(self) -> int:
+        """Index of this process in its program."""
+        index: int = self.devices[0].client.process_index()  # of a remote device, too
+        return index
+
+    @cached_property
+    def processes(self) -> tuple[int, ...]:
+        """Indices of the processes that have some of the devices, ascending."""
+        return tuple(sorted({device.process_index for device in self.devices}))
+
+    @cached_property
+    def own_devices(self) -> tuple[jax.Device, ...]:
+        """The devices of this process, in the order of the mesh."""
+        return tuple(each for each in self.devices if each.process_index == self.process)
+
+    @cached_property
+    def alone(self) -> bool:
+        """Whether all devices are this process's."""
+        return len(self.own_devices) == len(self.devices)
+
+    def held(self, size: int, process: int | None = None) -> Ranges:
+        """Return the elements of a flat value that lie on a process's devices, without padding.
+
+        Args:
+            size: Number of elements of the value.
+            process: Index of the process; None: this one.
+        """
+        owners = [device.process_index for device in self.devices]
+        return held_by(self.process if process is None else process, owners, size)
+
+    def shares(self, size: int) -> tuple[Ranges, ...]:
+        """Return what each of `processes` holds of a flat value."""
+        return tuple(self.held(size, process) for process in self.processes)
+
+    def put(self, x: NDArray[np.generic] | jax.Array, sharding: Sharding) -> jax.Array:
+        """Put an array that every process has whole on the devices; none waits for another.
+
+        Args:
+            x: The array, on the host or on a device of this process.
+            sharding: How it is sharded over the devices.
+        """
+        if sharding.is_fully_addressable:
+            array: jax.Array = jax.device_put(x, sharding)
+            return array
+        # Not device_put: it would let all processes compare what they put, in a collective.
+        if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            words = self.put(jax.random.key_data(x), sharding)
+            keys: jax.Array = jax.random.wrap_key_data(words, impl=jax.random.key_impl(x))
+            return keys
+        whole = np.asarray(x)
+        return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+
+    def put_share(self, share: NDArray[np.generic], size: int) -> jax.Array:
+        """Put this process's share of a flat value on its devices; the share may be reused at once.
+
+        Args:
+            share: The elements that `held` tells, one range after the other.
+            size: Number of elements of the whole value.
+        """
+        length = self.padded(size) // len(self.devices)
+        own = self.own_devices
+        copy = np.empty(length * len(own), share.dtype)
+        copy[: share.size], copy[share.size :] = share, 0
+        if self.alone:
+            flat: jax.Array = jax.device_put(copy, self.flat)
+            return flat
+        parts = jax.device_put(np.split(copy, len(own)), list(own))
+        return jax.make_array_from_single_device_arrays((self.padded(size),), self.flat, parts)
+
     def padded(self, size: int) -> int:
         """Return the least length, from `size` up, that all devices can share evenly."""
         return -(-size // len(self.devices)) * len(self.devices)
@@ -77,6 +154,8 @@ class Placement:
         arguments: tuple[PyTree, ...],
         batch: int | None,
         parts_to: PyTree | None,
+        *,
+        read_here: bool = False,
     ) -> tuple[Function, tuple[PyTree, ...], PyTree | None]:
         """Return the function and arguments to compile, and the shardings of the results.
 
@@ -89,6 +168,8 @@ class Placement:
                 device.
             batch: index of the argument that is a batch, if one is.
             parts_to: shardings of the results; None: those of tensors of their shapes.
+            read_here: whether every process will read the whole results of a function of whole
+                arrays; they are then gathered, but where one process has all devices anyway.
         """
         if self.mesh is None:
             return function, arguments, None
@@ -98,7 +179,8 @@ class Placement:
         )
         if parts_to is None:
             shapes = jax.eval_shape(function, *described)
-            return function, described, jax.tree.map(lambda x: self.tensor(x.shape), shapes)
+            lives = self._copied if read_here and not self.alone else self.tensor
+            return function, described, jax.tree.map(lambda x: lives(x.shape), shapes)
         takes = jax.tree.map(lambda x: x.sharding.spec, described)
         gives = jax.tree.map(lambda sharding: sharding.spec, parts_to)
         # No check: JAX cannot prove that results declared whole are equal on all devices.

@@ -42,6 +42,7 @@ class CompiledFunctions:
         donate: tuple[int, ...] = (),
         batch: int | None = None,
         parts_to: Sharding | tuple[Sharding, ...] | None = None,
+        read_here: bool = False,
     ) -> Callable[..., PyTree]:
         """Return a function compiled for these shapes, compiling at most once for a name.
 
@@ -54,11 +55,14 @@ class CompiledFunctions:
             batch: Index of the argument that is a batch, if one is.
             parts_to: For a function of each device's parts: the shardings of its results. None: it
                 is one of whole arrays, whose results live where tensors of their shapes do.
+            read_here: Whether every process will read the whole results of such a function.
         """
         compiled = self.compiled(place, name)
         if compiled is not None:
             return compiled
-        function, arguments, results = place.prepared(function, arguments, batch, parts_to)
+        function, arguments, results = place.prepared(
+            *(function, arguments, batch, parts_to), read_here=read_here
+        )
         key = (name, place.key)
         with self._lock:
             if key not in self._compiled:

@@ -45,10 +45,11 @@ from islands.layout.leaf_checks import (
 )
 from islands.layout.leaves import Layout
 from islands.layout.placement import Placement
+from islands.layout.ranges import Ranges, size_of
 from islands.layout.rectangles import cut_of
 from islands.settings.run import Adoption, SnapshotPrecision
 from islands.training.compiled_functions import CompiledFunctions
-from islands.training.jax_results import JaxSnapshot
+from islands.training.jax_results import JaxSnapshot, share_of
 from islands.training.model import Snapshot
 
 _Call = tuple[Callable[..., PyTree], tuple[PyTree, ...]]  # a compiled function, its arguments
@@ -101,6 +102,7 @@ class JaxModel:
         self._donated = (0,) if donate else ()
         self._touched = [touched(each) for each in layout.fragments]
         self._first_rows = [first_rows(each) for each in layout.fragments]
+        self._shares = [place.held(each.size) for each in layout.fragments]
         self._known: list[_Known | None] = [None] * len(layout.fragments)
         self._smallest = min(_numbers(layout), key=lambda leaf: layout.leaves[leaf].size)
         self.local = tuple(leaves)
@@ -174,6 +176,14 @@ class JaxModel:
         """Whether this model, or one that shares its functions, is compiling now."""
         return self._functions.compiling
 
+    def share(self, fragment: int) -> Ranges:
+        """Return the elements of a fragment's flat value that this process gives and is given."""
+        return self._shares[fragment]
+
+    def shares(self, fragment: int) -> tuple[Ranges, ...]:
+        """Return the share of each process that has some of the devices, by ascending index."""
+        return self._place.shares(self.layout.fragments[fragment].size)
+
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
         """Dispatch base − local of a fragment and its copy to the host."""
         compiled, arguments = self._difference(fragment, precision)
@@ -182,9 +192,9 @@ class JaxModel:
         return JaxSnapshot(array, self.layout.fragments[fragment].size)
 
     def value(self, fragment: int) -> NDArray[np.float32]:
-        """Copy the local value of a fragment to the host."""
+        """Copy this process's share of a fragment's local value to the host."""
         size = self.layout.fragments[fragment].size
-        return np.array(np.asarray(self._gather(fragment))[:size])
+        return np.array(share_of(self._gather(fragment), size))
 
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         """Dispatch base := value and local := value."""
@@ -231,14 +241,12 @@ class JaxModel:
         return marked
 
     def _upload(self, fragment: int, value: NDArray[np.float32]) -> Array:
-        """Copy a flat value to the devices, so that the caller may reuse its buffer at once."""
-        size = self.layout.fragments[fragment].size
+        """Copy a share to the devices, so that the caller may reuse its buffer at once."""
+        size = size_of(self._shares[fragment])
         if value.shape != (size,) or value.dtype != np.float32:
-            raise InvariantError(f"fragment {fragment} is float32[{size}], not {value.dtype}")
-        copy = np.empty(self._place.padded(size), np.float32)
-        copy[:size], copy[size:] = value, 0
-        uploaded: Array = jax.device_put(copy, self._place.flat)
-        return uploaded
+            found = f"{value.dtype}{list(value.shape)}"
+            raise InvariantError(f"fragment {fragment} is float32[{size}] here, not {found}")
+        return self._place.put_share(value, self.layout.fragments[fragment].size)
 
     def _take_over(self, fragment: int, base: Array, call: _Call) -> None:
         """Replace a fragment's leaves by the results of a call, and its base by the new base."""
@@ -341,7 +349,8 @@ def _settled(leaves: Sequence[Array]) -> Leaves:
     for leaf in leaves:
         own = jnp.copy(leaf) if id(leaf) in seen else leaf
         seen.add(id(leaf))
-        settled.append(jax.device_put(own, leaf.sharding))
+        # A leaf on devices of several processes is never one that JAX was free to move.
+        settled.append(jax.device_put(own, leaf.sharding) if own.is_fully_addressable else own)
     return tuple(settled)
 
 

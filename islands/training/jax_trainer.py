@@ -28,6 +28,7 @@ from islands.layout.fragments import MIN_PIECE_BYTES
 from islands.layout.leaves import Layout
 from islands.layout.mesh import LearnerPlacement, placed
 from islands.layout.patterns import Pattern
+from islands.layout.ranges import Ranges
 from islands.layout.rectangles import PieceShape, cut_of, read_rows
 from islands.settings.run import Adoption, SnapshotPrecision
 from islands.training.compiled_steps import CompiledSteps, compiled_steps_for, copied_words
@@ -177,12 +178,20 @@ class JaxTrainer:
         """Return the compiled step for a batch of these shapes, or None if there is none yet."""
         return self._program.functions.compiled(self._place, self._step_name(batch))
 
+    def share(self, fragment: int) -> Ranges:
+        """Return the elements of a fragment's flat value that this process gives and is given."""
+        return self._place.held(self.layout.fragments[fragment].size)
+
+    def shares(self, fragment: int) -> tuple[Ranges, ...]:
+        """Return the share of each process that has some of the devices, by ascending index."""
+        return self._place.shares(self.layout.fragments[fragment].size)
+
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
         """Dispatch base − local of a fragment and its copy to the host."""
         return self._ready().model.snapshot(fragment, precision)
 
     def value(self, fragment: int) -> NDArray[np.float32]:
-        """Copy the local value of a fragment to the host."""
+        """Copy this process's share of a fragment's local value to the host."""
         return self._ready().model.value(fragment)
 
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
@@ -276,10 +285,10 @@ class JaxTrainer:
         leaves, tree = jax.tree.flatten((learner.optimizer_state, learner.carried))
         arrays = []
         for old, values in zip(leaves, joined(self._program.moments, pieces), strict=True):
-            new = jax.device_put(values, self._place.tensor(values.shape))
+            new = self._place.put(values, old.sharding)
             if is_key(old):
                 new = jax.random.wrap_key_data(new, impl=jax.random.key_impl(old))
-            arrays.append(jax.device_put(new, old.sharding))
+            arrays.append(new)
         learner.optimizer_state, learner.carried = jax.tree.unflatten(tree, arrays)
         self._fit_second_moments(learner)
 
@@ -304,14 +313,14 @@ class JaxTrainer:
             frozen, carried = self._frozen, self._first_carried()
         arrays = self.layout.assemble(values).values()
         pairs = zip(arrays, self.layout.leaves, strict=True)
-        local = [self._place.put(x.astype(leaf.dtype)) for x, leaf in pairs]
+        local = [self._place.put_tree(x.astype(leaf.dtype)) for x, leaf in pairs]
         return self._program.tree(local, frozen), self._program.state_tree(local, carried)
 
     def _first_carried(self) -> Leaves:
         """Compute the initial values of the carried leaves, if there are any."""
         if not self._program.carries:
             return ()
-        key = jax.device_put(jax.random.key(self._seed), self._place.whole)
+        key = self._place.put(jax.random.key(self._seed), self._place.whole)
         carried: Leaves = self._compile("carried", self._program.carried, (key,))(key)
         return carried
 
@@ -323,7 +332,7 @@ class JaxTrainer:
     def _initialised(self) -> _Learner:
         if self._learner is None:
             local, frozen, carried = self._start()
-            self._key = jax.device_put(jax.random.key(self._learner_seed), self._place.whole)
+            self._key = self._place.put(jax.random.key(self._learner_seed), self._place.whole)
             moments = self._fresh_moments(local)
             model = JaxModel(self.layout, local, self._place, self._program.functions)
             self._learner = _Learner(model, moments, carried, frozen)
@@ -333,7 +342,7 @@ class JaxTrainer:
         """Compute the initial local, frozen and carried leaves, each on its own devices."""
         with jax.default_device(self._place.birthplace):
             start = self._program.init(jax.random.key(self._seed))
-        local, frozen, carried = self._place.put(start)
+        local, frozen, carried = self._place.put_tree(start)
         return local, frozen, carried
 
     def _fresh_moments(self, local: Leaves) -> PyTree:
@@ -370,7 +379,7 @@ class JaxTrainer:
         """Return the call that copies a part of the optimizer's state into a new buffer."""
         name = (part.rows, part.leaf_rows, leaf.shape, str(leaf.dtype))
         if part.whole:
-            return self._compile(("copy", name), copied_words, (leaf,)), (leaf,)
+            return self._compile(("copy", name), copied_words, (leaf,), read_here=True), (leaf,)
         cut = cut_of(leaf.sharding, leaf.ndim)
         function = partial(read_rows, PieceShape(0, leaf.shape, part.leaf_rows, part.rows, cut))
         arguments = (leaf, np.int32(part.row_start))
@@ -386,6 +395,7 @@ class JaxTrainer:
         donate: tuple[int, ...] = (),
         batch: int | None = None,
         parts_to: Sharding | tuple[Sharding, ...] | None = None,
+        read_here: bool = False,
     ) -> Callable[..., PyTree]:
         """Return a function compiled for this learner's devices (`CompiledFunctions.compile`)."""
         return self._program.functions.compile(
@@ -393,6 +403,7 @@ class JaxTrainer:
             donate=donate,
             batch=batch,
             parts_to=parts_to,
+            read_here=read_here,
         )
 
 

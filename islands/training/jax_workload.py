@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from islands.errors import TaskError
 from islands.layout.leaves import VALUE_BYTES
-from islands.layout.mesh import choose
+from islands.layout.mesh import devices_of_learner
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan
 from islands.training.compiled_steps import compiled_steps_for
@@ -123,7 +123,7 @@ class JaxWorkload(Workload):
             min_piece_bytes=settings.piece_bytes_min,
             seed=settings.seed,
             learner_seed=zlib.crc32(learner),
-            devices=None if place is None else choose(jax.local_devices(), place.devices),
+            devices=None if place is None else devices_of_learner(place.devices),
             model_parallel=1 if place is None else place.model_parallel,
             precision=settings.precision.of_snapshots,
             adoption=settings.adoption,

@@ -9,6 +9,12 @@ of it waits for the device:
 * `read_moments` copies out a piece of the inner optimizer's state as `snapshot` does; a restarted
   peer passes all pieces to `load_moments` and continues as if it had never stopped.
 
+The devices of a model may belong to several processes of one program. Then each has a model, and
+all call the same methods in the same order with the same arguments, but for the flat values of
+fragments: of each, a process gives and is given its *share* alone, the elements on its own devices.
+It waits for no other process to read or fill them. In a process that has all devices, the share is
+the whole value.
+
 All methods are called from one thread. `buffer` and `ready` may be called from another.
 
 A `Trainer` is a model that Islands steps itself; that of a loop of the user's own is stepped there.
@@ -21,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from islands.layout.leaves import Layout
+from islands.layout.ranges import Ranges
 from islands.settings.run import SnapshotPrecision
 from islands.settings.wire_limits import STATE_PIECE_BYTES
 
@@ -29,7 +36,7 @@ MOMENT_PIECE_BYTES = STATE_PIECE_BYTES
 
 
 class Snapshot(Protocol):
-    """A copy made at a boundary (a fragment's `base - local`), on its way to the host."""
+    """A copy made at a boundary (a share of `base - local`), on its way to the host."""
 
     def buffer(self) -> memoryview:
         """Wait until it is on the host and return its bytes, in the precision asked for."""
@@ -59,17 +66,31 @@ class Model(Protocol):
         It may be read from any thread.
         """
 
+    def share(self, fragment: int) -> Ranges:
+        """Return which elements of a fragment's flat value are this process's share.
+
+        They are ranges (start, stop), ascending. The share as an array is flat and contiguous: the
+        elements of one range after those of the other. Known before `setup`.
+        """
+
+    def shares(self, fragment: int) -> tuple[Ranges, ...]:
+        """Return the share of each process that has some of the devices, by ascending index.
+
+        Every element of the value is in one of them. Known before `setup`.
+        """
+
     def snapshot(self, fragment: int, precision: SnapshotPrecision) -> Snapshot:
-        """Dispatch base − local of a fragment in float32, cast to a precision."""
+        """Dispatch base − local of a fragment's share in float32, cast to a precision."""
 
     def value(self, fragment: int) -> NDArray[np.float32]:
-        """Return the local value of a fragment on the host; the initial one seeds version 0."""
+        """Return the local value of a fragment's share on the host; at first it seeds version 0."""
 
     def adopt(self, fragment: int, value: NDArray[np.float32]) -> None:
         """Dispatch base := value and local := value.
 
         Of the inner optimizer's moments, those that lie in the fragment are overwritten too.
-        `value` is flat float32; the caller may reuse its buffer as soon as the call returns.
+        `value` is this process's share, flat float32; the caller may reuse its buffer as soon as
+        the call returns.
         """
 
     def carry_on(
@@ -81,9 +102,9 @@ class Model(Protocol):
 
         Args:
             fragment: index of the fragment.
-            value: published value, flat float32, as for `adopt`.
-            sent: base − local of the contribution that the value contains, flat float32; None if
-                it contains none of this learner.
+            value: this process's share of the published value, flat float32, as for `adopt`.
+            sent: its share of base − local of the contribution that the value contains, flat
+                float32; None, in every process, if it contains none of this learner.
         """
 
     def mix(self, fragment: int, value: NDArray[np.float32], share: float) -> None:
@@ -91,7 +112,7 @@ class Model(Protocol):
 
         Args:
             fragment: index of the fragment.
-            value: published value, flat float32, as for `adopt`.
+            value: this process's share of the published value, flat float32, as for `adopt`.
             share: α in [0, 1], share of the local value that is kept.
         """
 
@@ -124,12 +145,15 @@ class Model(Protocol):
         """
 
     def read_moments(self, piece: int) -> MomentsCopy:
-        """Dispatch a copy of a piece into new buffers, and start their copy to the host."""
+        """Dispatch a copy of a piece into new buffers, and start their copy to the host.
+
+        Every process gets the whole piece.
+        """
 
     def load_moments(self, pieces: Sequence[memoryview]) -> None:
         """Dispatch the replacement of the whole inner optimizer's state by these pieces.
 
-        The buffers may be reused as soon as the call returns.
+        Every process is given all of them. The buffers may be reused as soon as the call returns.
 
         Raises:
             InvariantError: number or lengths differ from this trainer's own; nothing was changed.

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from islands.data.shards import ShardKey, ShardPlan
 from islands.errors import InvariantError
 from islands.layout.fragments import Layout, Leaf, default_role, plan
+from islands.layout.ranges import Ranges
 from islands.numerics.adopt import delay_corrected, mixed
 from islands.numerics.outer_gradient import outer_gradient
 from islands.settings.run import SnapshotPrecision
@@ -132,6 +133,14 @@ class ToyTask:
     def compiling(self) -> bool:
         """Always False: there is nothing to compile."""
         return False
+
+    def share(self, fragment: int) -> Ranges:
+        """Return the whole fragment: there is one process."""
+        return ((0, self.layout.fragments[fragment].size),)
+
+    def shares(self, fragment: int) -> tuple[Ranges, ...]:
+        """Return the share of the one process."""
+        return (self.share(fragment),)
 
     def prepare_giving(self) -> None:
         """Do nothing: there is nothing to compile."""
