@@ -88,6 +88,7 @@ class Watchdog:
         self._notifier = notifier or Notifier()
         self._stall_s = stall_s
         self._timer: asyncio.TimerHandle | None = None
+        self._due_s: float | None = None
         self._beat_due_s = 0.0
         self._extension_due_s: float | None = None
 
@@ -123,7 +124,7 @@ class Watchdog:
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         now_s = loop.time()
-        due_s = now_s if self._timer is None else self._timer.when()
+        due_s = now_s if self._due_s is None else self._due_s
         beat_s = self._notifier.beat_s
         if beat_s is not None and now_s >= self._beat_due_s:
             self._notifier.send(WATCHDOG="1")
@@ -132,7 +133,8 @@ class Watchdog:
             self._notifier.send(EXTEND_TIMEOUT_USEC=str(int(EXTENSION_S * 1e6)))
             self._extension_due_s = now_s + EXTENSION_S / _EXTENSIONS
         wait_s = TICK_S if beat_s is None else min(TICK_S, beat_s)
-        self._timer = loop.call_at(now_s + wait_s, self._tick)
+        self._due_s = now_s + wait_s  # kept here: uvloop's handle of a timer overdue has no time
+        self._timer = loop.call_at(self._due_s, self._tick)
         if now_s - due_s >= self._stall_s:
             self._stalled(now_s - due_s)
 
