@@ -27,6 +27,7 @@ ACTING_STEMS = (
     *(
         "__main__",
         "actor",
+        "commands",
         "compute",
         "copying",
         "gossip_port",

@@ -216,6 +216,7 @@ def network_of(
     *,
     token: Secret | None,
     limits: Limits | None = None,
+    types: Sequence[type] = MESSAGE_TYPES,
 ) -> WebsocketNetwork:
     """Make this process's network; it can be dialled once it is opened by `open`.
 
@@ -225,6 +226,7 @@ def network_of(
         token: the run's token.
         limits: on what others may send; None where the layout is not known yet: it is fetched,
             and the limits are set later by `WebsocketNetwork.allow`.
+        types: what links carry; by default the messages of a run.
 
     Raises:
         LocalFault: a certificate or key cannot be used.
@@ -239,7 +241,7 @@ def network_of(
         ca=connecting.tls_ca, certificate=connecting.tls_certificate, key=connecting.tls_key
     )
     return WebsocketNetwork(
-        MESSAGE_TYPES,
+        types,
         settings=WebsocketSettings().within(allow_open_files()),
         secret=token,
         server_tls=server,

@@ -7,6 +7,12 @@ of neighbouring devices. As an array, a share is its ranges one after the other,
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+T = TypeVar("T", bound=np.generic)
 
 Ranges = tuple[tuple[int, int], ...]
 """Ranges (start, stop) of elements of a flat value, ascending, none empty and no two adjacent."""
@@ -36,3 +42,9 @@ def held_by(process: int, owners: Sequence[int], size: int) -> Ranges:
 def size_of(ranges: Iterable[tuple[int, int]]) -> int:
     """Return the number of elements in some ranges."""
     return sum(stop - start for start, stop in ranges)
+
+
+def share_of(value: NDArray[T], ranges: Ranges) -> NDArray[T]:
+    """Return the elements of a flat value in some ranges; a view of it where they are one range."""
+    parts = [value[start:stop] for start, stop in ranges]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

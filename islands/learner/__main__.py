@@ -26,6 +26,11 @@ def entry(options: LearnerOptions, _: Common) -> int:
     """Run a learner to its end; returns the exit code."""
     from islands.hosting.process_runtime import run
 
+    if options.hosts > 1:
+        from islands.multihost.host_watchdog import HostWatchdog, command_of
+
+        who = f"{options.name}, rank {options.rank}"
+        return run(lambda: HostWatchdog(command_of(sys.argv[1:]), who).watch())
     if options.threads is not None:  # read by XLA when JAX is first used
         os.environ["PJRT_NPROC"] = str(options.threads)
     name = options.name or default_name()

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from islands.errors import InvariantError
 from islands.identities import FragmentIndex, Lease, Version
+from islands.layout.ranges import share_of
 from islands.learner.actions import (
     AdoptValue,
     AllowSteps,
@@ -288,7 +289,8 @@ class Boundary:
             held = self.model.layout.fragments[fragment]
             settings = self._settings
             kept = adopt.sent_precision or settings.precision.of_snapshots
-            sent = decode(adopt.sent, held.size, kept, held.averages, settings.top_k_share)
+            whole = decode(adopt.sent, held.size, kept, held.averages, settings.top_k_share)
+            sent = share_of(whole, self.model.share(fragment))
         lost = self._settings.feeds_back  # what the codec lost is in the local value, and stays
         if self._began_at[fragment] == self.steps and not lost:  # avoid rounding errors
             self.model.adopt(fragment, _floats(adopt.payload))

@@ -5,10 +5,27 @@ same commands at the same boundary, so there the hosts agree on them first (`isl
 """
 
 import threading
-from collections.abc import MutableSequence
+from collections.abc import MutableSequence, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from islands.learner.actions import AdoptValue, EngineAction
+
+STEPPING = "taking a step"
+"""What the thread that steps does, unless something else is said."""
+
+READING = "waiting for its reader's next batch"
+
+
+@dataclass(frozen=True, slots=True)
+class BookCopy:
+    """Every host has copied its share of a fragment's oldest snapshot that is in transit.
+
+    On one host the thread that copies books it at once; several hosts book it at one boundary,
+    since what is in transit decides which snapshots are taken.
+    """
+
+    fragment: int
 
 
 def enqueue(commands: MutableSequence[EngineAction], command: EngineAction) -> None:
@@ -26,7 +43,16 @@ def enqueue(commands: MutableSequence[EngineAction], command: EngineAction) -> N
 
 
 class Commands(Protocol):
-    """The commands that wait for a boundary."""
+    """The commands that wait for a boundary.
+
+    Attributes:
+        agreed: Whether several hosts agree on what each boundary carries out. Then nothing that
+            depends on one host's timing may decide what its thread dispatches.
+        doing: What the thread that steps does, for people.
+    """
+
+    agreed: bool
+    doing: str
 
     @property
     def ended(self) -> bool:
@@ -35,7 +61,7 @@ class Commands(Protocol):
     def put(self, command: EngineAction) -> None:
         """Queue a command; called on the actor's loop, and never waits for the device."""
 
-    def take(self) -> list[EngineAction]:
+    def take(self) -> Sequence[EngineAction | BookCopy]:
         """Return what this boundary is to carry out, in order; called once at each boundary."""
 
     def sleep(self, limit_s: float | None = None) -> None:
@@ -51,9 +77,12 @@ class Commands(Protocol):
 class LocalCommands:
     """The commands of a learner on one host: a boundary takes whatever has come."""
 
+    agreed = False
+
     def __init__(self) -> None:
         """Hold no commands."""
         self.ended = False
+        self.doing = STEPPING
         self._changed = threading.Condition()
         self._inbox: list[EngineAction] = []
         self._news = False

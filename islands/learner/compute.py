@@ -17,7 +17,14 @@ from typing import Protocol
 from islands.errors import IslandsError, TaskError
 from islands.learner.actions import EngineAction
 from islands.learner.boundary import EngineEvent
-from islands.learner.commands import Commands, LocalCommands, enqueue
+from islands.learner.commands import (
+    READING,
+    STEPPING,
+    BookCopy,
+    Commands,
+    LocalCommands,
+    enqueue,
+)
 from islands.learner.copying import CopyThread
 from islands.learner.engine import Engine, Running
 from islands.learner.events import (
@@ -30,8 +37,10 @@ from islands.learner.events import (
 )
 from islands.learner.moments_checkpoint import CheckpointFile, CheckpointWriter
 from islands.settings.run import RunSettings
+from islands.training.batch_source import BatchSource, DirectSource
 from islands.training.model import Model
 from islands.training.prefetch import Prefetcher
+from islands.training.read_ahead import read_ahead
 from islands.training.source_location import task_error, task_failure
 from islands.training.trainer import Trainer
 from messaging.clock import Clock, MonotonicClock
@@ -161,9 +170,13 @@ class ComputeThread:
         self._thread = threading.Thread(target=self._run, name=f"compute-{name}", daemon=True)
         self._outlet = Outlet()
         self._copier = CopyThread(
-            name, tell=self._outlet.tell, failed=self._copy_failed, room=self._commands.wake
+            name,
+            tell=self._outlet.tell,
+            failed=self._copy_failed,
+            room=self._commands.wake,
+            books=not self._commands.agreed,
         )
-        self._reader: Prefetcher | None = None
+        self._reader: BatchSource | None = None
         self._name = name
         self._kept = kept
         self._keeper: CheckpointWriter | None = None
@@ -173,6 +186,11 @@ class ComputeThread:
     def compiling(self) -> bool:
         """Whether the trainer compiles at this moment; called from the loop's thread."""
         return self._trainer is not None and self._trainer.compiling
+
+    @property
+    def model(self) -> Model | None:
+        """The trainer's model; None until it was made."""
+        return self._trainer
 
     def start(self, post: Post) -> None:
         """Start the thread."""
@@ -215,7 +233,8 @@ class ComputeThread:
         owed, data_wait_s = False, 0.0  # whether an `AllowSteps` has no answer yet
         why = (False, False)  # it stands still, as was told last
         while not self._commands.ended:  # each turn is one boundary
-            self._take_commands(engine)
+            if not self._take_commands(engine):
+                break
             owed |= engine.boundary.carry_out()
             if keeper is not None:
                 keeper.at_boundary(
@@ -246,6 +265,17 @@ class ComputeThread:
         if keeper is not None:
             keeper.at_the_end(engine.trainer, engine.boundary.versions, engine.boundary.steps)
 
+    def _make_reader(self, trainer: Trainer) -> BatchSource:
+        """Make what reads batches ahead; hosts that agree read them in one order."""
+        commands = self._commands
+        if not commands.agreed:
+            return Prefetcher(trainer.batches, commands.wake, f"read-{self._name}")
+
+        def doing(what: str) -> Callable[[], None]:
+            return lambda: setattr(commands, "doing", what)
+
+        return DirectSource(read_ahead(trainer.batches, doing(READING), doing(STEPPING)))
+
     def _make_keeper(self) -> CheckpointWriter | None:
         if self._kept is None:
             return None
@@ -261,8 +291,7 @@ class ComputeThread:
         """
         try:
             trainer = self._make_trainer()
-            reader = Prefetcher(trainer.batches, self._commands.wake, f"read-{self._name}")
-            self._reader = reader
+            reader = self._reader = self._make_reader(trainer)
             engine = Engine(
                 trainer,
                 self._settings,
@@ -291,9 +320,14 @@ class ComputeThread:
         self._copier.submit(engine.trainer.prepare_giving)
         return engine
 
-    def _take_commands(self, engine: Engine) -> None:
+    def _take_commands(self, engine: Engine) -> bool:
+        """Take what this boundary carries out; returns False if it was the last one."""
         for command in self._commands.take():
-            enqueue(engine.boundary.commands, command)
+            if isinstance(command, BookCopy):
+                self._copier.book(command.fragment)
+            else:
+                enqueue(engine.boundary.commands, command)
+        return not self._commands.ended
 
     def _sleep(self, engine: Engine, limit_s: float | None) -> float:
         """Wait until there is something to do at a boundary, or for so long at most.

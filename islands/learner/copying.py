@@ -48,6 +48,7 @@ class CopyThread(OrderedThread):
         tell: told what has arrived; called on the thread.
         failed: told the error with which a copy ended; called on the thread.
         room: called on the thread whenever a boundary may begin a snapshot that had no room.
+        books: whether a snapshot that has arrived counts as in transit no more; else `book` tells.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class CopyThread(OrderedThread):
         tell: Callable[[SnapshotTaken | MomentsRead], object],
         failed: Callable[[Exception], object],
         room: Callable[[], object],
+        books: bool = True,
     ) -> None:
         """Copy nothing yet."""
         super().__init__(f"copy-{name}", failed)
@@ -64,11 +66,17 @@ class CopyThread(OrderedThread):
         self._copies = SnapshotCopies()
         self._tell = tell
         self._room = room
+        self._books = books
 
     def may_begin(self, fragment: FragmentIndex, steps: int) -> bool:
         """Whether a further snapshot of a fragment may begin, given those still being copied."""
         with self._lock:
             return self._copies.may_begin(fragment, steps)
+
+    def book(self, fragment: int) -> None:
+        """Count a fragment's oldest snapshot as in transit no more."""
+        with self._lock:
+            self._copies.arrive(fragment)
 
     def await_snapshot(self, taken: PendingSnapshot) -> None:
         """Have the thread wait for a snapshot."""
@@ -86,8 +94,8 @@ class CopyThread(OrderedThread):
 
     def _snapshot_arrives(self, taken: PendingSnapshot) -> None:
         buffer = taken.snapshot.buffer()
-        with self._lock:
-            self._copies.arrive(taken.fragment)
-        self._room()
+        if self._books:
+            self.book(taken.fragment)
+            self._room()
         totals = (taken.base, taken.steps, taken.tokens)
         self._tell(SnapshotTaken(taken.fragment, *totals, buffer, taken.round))

@@ -20,7 +20,7 @@ from typing import Protocol
 from islands.identities import Lease
 from islands.learner.actions import AllowSteps, EngineAction
 from islands.learner.boundary import Boundary
-from islands.learner.commands import Commands, LocalCommands, enqueue
+from islands.learner.commands import BookCopy, Commands, LocalCommands, enqueue
 from islands.learner.compute import (
     FIRST_STEPS_COMPILE,
     ComputeFailed,
@@ -68,7 +68,11 @@ class SteppedCompute:
         self._outlet = Outlet()
         self._commands = commands or LocalCommands()
         self._copier = CopyThread(
-            name, tell=self._outlet.tell, failed=self._failed, room=self._commands.wake
+            name,
+            tell=self._outlet.tell,
+            failed=self._failed,
+            room=self._commands.wake,
+            books=not self._commands.agreed,
         )
         self._finisher = OrderedThread(f"steps-{name}", self._failed)
         self._boundary = Boundary(
@@ -170,7 +174,8 @@ class SteppedCompute:
             self._resting = True
             waiting = self._commands.take()
         for command in waiting:
-            self.command(command)
+            if not isinstance(command, BookCopy):
+                self.command(command)
 
     def close(self) -> None:
         """End the threads."""
@@ -179,6 +184,9 @@ class SteppedCompute:
 
     def _carry_out(self) -> None:
         for command in self._commands.take():
+            if isinstance(command, BookCopy):
+                self._copier.book(command.fragment)
+                continue
             self._owed |= isinstance(command, AllowSteps)
             enqueue(self._boundary.commands, command)
         self._boundary.carry_out()

@@ -29,6 +29,7 @@ from islands.settings.groups import (
     default_name,
     device_indices,
 )
+from islands.settings.island import check_island
 from islands.settings.presets import Preset
 from islands.settings.run import Precision
 
@@ -274,6 +275,10 @@ class LearnerOptions:
             most; by default the run's.
         task_settings: this host's own arguments of the task's factory, such as rows per batch;
             they override those of the run.
+        hosts: number of hosts that are one learner together; each runs this command.
+        rank: which of these hosts this one is, from 0.
+        island_address: host:port at which rank 0 serves the others, on a network of their own; JAX
+            takes the next port too.
     """
 
     supervisor: tuple[str, ...] = (f"127.0.0.1:{DEFAULT_PORT}",)
@@ -289,6 +294,9 @@ class LearnerOptions:
     precision: Precision | None = None
     threads: int | None = None
     task_settings: dict[str, object] = field(default_factory=dict)
+    hosts: int = 1
+    rank: int | None = None
+    island_address: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work.
@@ -299,6 +307,7 @@ class LearnerOptions:
         _some_supervisor(self.supervisor)
         if self.name is not None:
             check_name(self.name, Role.LEARNER)
+        check_island(self.hosts, self.rank, self.island_address, self.name, self.devices)
         device_indices(self.devices)
         at_least("model_parallel", self.model_parallel, 1)
         if self.threads is not None:

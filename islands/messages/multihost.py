@@ -1,0 +1,119 @@
+"""Messages between the hosts of one island: rank 0 leads, and the others follow."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class HostHello:
+    """Follower → leader: this host is ready; `facts` must be equal on all hosts, by what they are.
+
+    `host` is the follower's name for people, such as its host name.
+    """
+
+    protocol: int
+    rank: int
+    hosts: int
+    host: str
+    facts: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class IslandFormed:
+    """Leader → followers: all hosts are there; JAX's coordinator is to be at this address."""
+
+    coordinator: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommandIssued:
+    """Leader → followers: command `number` of the island's log; its arrays follow as `parts`."""
+
+    number: int
+    kind: str
+    body: dict[str, Any]
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommandPart:
+    """Leader → followers: an array of a command, as the receiver's share of it; payload: bytes."""
+
+    number: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Leader → followers: the boundary carries out the commands up to number `upto`."""
+
+    boundary: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """Follower → leader, each second and whenever `held` grows.
+
+    `held` is the number up to which this host has all commands with their arrays, `boundary` how
+    many boundaries it has come to, and `doing` what its compute thread does, for people. `idle`
+    says that it waits for the leader, and `compiling` that it compiles.
+    """
+
+    held: int
+    boundary: int
+    doing: str
+    idle: bool
+    compiling: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderBeat:
+    """Leader → followers, each second: the leader is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueShare:
+    """Follower → leader: its share of the value with this number of its kind; payload: bytes."""
+
+    kind: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostFailed:
+    """Follower → leader: this host cannot go on; `mistake` says that the user must mend it."""
+
+    reason: str
+    mistake: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveAsked:
+    """Follower → leader: this host was asked to end, so the island is to leave the run."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class IslandEnds:
+    """Leader → followers: the island ends, with this exit code (`islands.errors`) on each host."""
+
+    reason: str
+    code: int
+
+
+MULTIHOST_TYPES: tuple[type, ...] = (
+    HostHello,
+    IslandFormed,
+    CommandIssued,
+    CommandPart,
+    Word,
+    HostState,
+    LeaderBeat,
+    ValueShare,
+    HostFailed,
+    LeaveAsked,
+    IslandEnds,
+)
+"""All of them, for the network that connects the hosts of an island."""

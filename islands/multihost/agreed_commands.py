@@ -1,0 +1,180 @@
+"""The commands of a boundary as the thread that steps takes them, on the leader and on a follower.
+
+`agreement.py` has the rules. A boundary waits in one case alone: a follower that is two boundaries
+ahead of the leader, or stands still, waits for the leader's word.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from islands.learner.actions import EngineAction
+from islands.learner.commands import STEPPING, BookCopy
+from islands.multihost.agreement import CommandLog, End, Follower, Holdings, Leader, LogEntry
+
+
+class LeaderCommands:
+    """The commands of rank 0, which numbers them and decides at which boundary they are due.
+
+    Args:
+        hosts: number of hosts of the island.
+        send: sends numbered commands to the followers; called on the loop.
+        own: returns a command with this host's shares of its arrays.
+        decided: told, on the thread that steps, the word of a later boundary.
+    """
+
+    agreed = True
+
+    def __init__(
+        self,
+        hosts: int,
+        *,
+        send: Callable[[Sequence[tuple[int, LogEntry]]], object],
+        own: Callable[[LogEntry], LogEntry],
+        decided: Callable[[int, int], object],
+    ) -> None:
+        """Come to no boundary yet."""
+        self.ended = False
+        self.doing = STEPPING
+        self.idle = False
+        self._send = send
+        self._own = own
+        self._decided = decided
+        self._changed = threading.Condition()
+        self._log = CommandLog()
+        self._holdings = Holdings(range(1, hosts))
+        self._words = Leader()
+
+    @property
+    def boundary(self) -> int:
+        """How many boundaries this host has come to."""
+        return self._words.boundary
+
+    # --- on the loop --------------------------------------------------------------------------
+
+    def put(self, entry: LogEntry) -> None:
+        """Queue a command for all hosts, and send what may be sent now."""
+        with self._changed:
+            self._log.put(entry)
+        self.flow()
+
+    def flow(self) -> None:
+        """Send commands that had to wait until others were carried out."""
+        with self._changed:
+            issued = self._log.issue()
+            self._changed.notify()
+        if issued:
+            self._send(issued)
+
+    def holds(self, rank: int, held: int) -> None:
+        """Note up to which command a follower holds all."""
+        with self._changed:
+            self._holdings.tell(rank, held)
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Let all hosts end at one boundary."""
+        self.put(End())
+
+    def abandon(self) -> None:
+        """Let no boundary of this host wait any more, since the island ends."""
+        with self._changed:
+            self.ended = True
+            self._changed.notify()
+
+    # --- on the thread that steps -------------------------------------------------------------
+
+    def take(self) -> list[EngineAction | BookCopy]:
+        """Come to a boundary, and return what all hosts carry out at theirs of this number."""
+        with self._changed:
+            done, boundary, upto = self._words.arrive(self._holdings.common(self._log.issued))
+            entries = self._log.take(done)
+        self._decided(boundary, upto)
+        self.doing = STEPPING
+        self.ended |= any(isinstance(entry, End) for entry in entries)
+        taken = [self._own(entry) for entry in entries]
+        return [entry for entry in taken if not isinstance(entry, End)]
+
+    def sleep(self, limit_s: float | None = None) -> None:
+        """Wait until a further boundary leads to a command."""
+        with self._changed:
+            self.idle = True
+            while not (self.ended or self._words.has_news(self._common)):
+                if not self._changed.wait(limit_s):
+                    break
+            self.idle = False
+
+    def wake(self) -> None:
+        """Do nothing: what a boundary waits for comes as a command."""
+
+    @property
+    def _common(self) -> int:
+        return self._holdings.common(self._log.issued)
+
+
+class FollowerCommands:
+    """The commands of another rank, which carries out what the leader's words say."""
+
+    agreed = True
+
+    def __init__(self) -> None:
+        """Come to no boundary yet."""
+        self.ended = False
+        self.doing = STEPPING
+        self.idle = False
+        self._changed = threading.Condition()
+        self._words = Follower()
+        self._entries: dict[int, LogEntry] = {}
+        self._done = 0
+
+    @property
+    def boundary(self) -> int:
+        """How many boundaries this host has come to."""
+        return self._words.boundary
+
+    # --- on the loop --------------------------------------------------------------------------
+
+    def put(self, command: EngineAction) -> None:
+        """Refuse: commands come from the leader alone."""
+        raise NotImplementedError("a follower has no actor")
+
+    def arrived(self, number: int, entry: LogEntry) -> None:
+        """Hold a command with all its arrays."""
+        with self._changed:
+            self._entries[number] = entry
+
+    def told(self, boundary: int, upto: int) -> None:
+        """Take in the word of a boundary."""
+        with self._changed:
+            self._words.told(boundary, upto)
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Let no boundary of this host wait any more, since the island ends."""
+        with self._changed:
+            self.ended = True
+            self._changed.notify()
+
+    # --- on the thread that steps -------------------------------------------------------------
+
+    def take(self) -> list[EngineAction | BookCopy]:
+        """Come to a boundary once its word is known, and return what all hosts carry out."""
+        with self._changed:
+            self.idle = True
+            while not (self.ended or self._words.knows):
+                self._changed.wait()
+            self.idle = False
+            if self.ended:
+                return []
+            upto = self._words.arrive()
+            numbers = range(self._done + 1, upto + 1)
+            entries = [self._entries.pop(number) for number in numbers]
+            self._done = max(self._done, upto)
+        self.doing = STEPPING
+        self.ended |= any(isinstance(entry, End) for entry in entries)
+        return [entry for entry in entries if not isinstance(entry, End)]
+
+    def sleep(self, limit_s: float | None = None) -> None:
+        """Return at once: the next boundary waits for its word."""
+
+    def wake(self) -> None:
+        """Do nothing: what a boundary waits for comes as a command."""

@@ -1,0 +1,190 @@
+"""A follower of an island: its link to rank 0, which tells it what each boundary carries out.
+
+It has no actor and no link to the run's syncer: what its thread reads of a value goes to rank 0.
+"""
+
+import asyncio
+import random
+
+from islands.errors import FAILED, OF_NO_USE, InvariantError, exit_code_of
+from islands.learner.compute import ComputeEvent, ComputeFailed, ComputeThread
+from islands.learner.events import SnapshotTaken, ValueRead
+from islands.messages.multihost import (
+    CommandIssued,
+    CommandPart,
+    HostFailed,
+    HostHello,
+    HostState,
+    IslandEnds,
+    IslandFormed,
+    LeaderBeat,
+    LeaveAsked,
+    ValueShare,
+    Word,
+)
+from islands.multihost.agreed_commands import FollowerCommands
+from islands.multihost.agreement import Arrivals
+from islands.multihost.command_wire import entry_of
+from islands.multihost.forming import Ended
+from islands.multihost.health import SILENT_TICKS
+from islands.multihost.leader import LEADER, TICK_S
+from messaging.actors.scope import Scope
+from messaging.envelope import Envelope
+from messaging.links.dialer import Dialer
+from messaging.links.link import Lane, Network
+
+
+class IslandFollower:
+    """A follower's side of an island.
+
+    Args:
+        hello: what this host tells rank 0 first.
+        network: dials rank 0.
+        address: URL of rank 0.
+        scope: owns the tasks.
+    """
+
+    def __init__(self, hello: HostHello, network: Network, address: str, scope: Scope) -> None:
+        """Dial nobody yet; `form` does."""
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[Ended] = loop.create_future()
+        self.commands = FollowerCommands()
+        self._hello = hello
+        self._scope = scope
+        self._coordinator: asyncio.Future[str] = loop.create_future()
+        self._dialer = Dialer(
+            network,
+            address,
+            local=f"rank-{hello.rank}",
+            on_open=lambda _: self._send(hello),
+            on_envelope=lambda _, envelope: self._heard(envelope),
+            on_close=lambda _, reason: self._lost(reason),
+            rng=random.Random(hello.rank),
+        )
+        self._arrivals = Arrivals()
+        self._compute: ComputeThread | None = None
+        self._sent = 0
+        self._given = {"snapshot": 0, "value": 0}
+        self._silent_ticks = 0
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why rank 0 was not reached yet, for people."""
+        return self._dialer.last_failure
+
+    async def form(self) -> str:
+        """Wait until all hosts are there; returns the address of JAX's coordinator."""
+        self._scope.spawn(self._dialer.run(), "leader")
+        await asyncio.wait((self._coordinator, self.ended), return_when=asyncio.FIRST_COMPLETED)
+        if not self._coordinator.done():
+            return ""
+        self._scope.spawn(self._tick(), "health")
+        return self._coordinator.result()
+
+    def train(self, compute: ComputeThread) -> None:
+        """Start the thread that steps on this host."""
+        self._compute = compute
+        compute.start(self._told)
+
+    def leave(self, reason: str) -> None:
+        """Ask rank 0 to have the island leave the run; before it has formed, only end."""
+        if self._coordinator.done():
+            self._send(LeaveAsked(reason))
+        else:
+            self.end(Ended(reason, FAILED))
+
+    def end(self, ended: Ended) -> None:
+        """End this host's process, for the first cause that is told."""
+        if not self.ended.done():
+            self.ended.set_result(ended)
+        self.commands.stop()
+
+    def fail(self, error: BaseException) -> None:
+        """Tell rank 0 that this host cannot go on, and end."""
+        code = exit_code_of(error)
+        self._send(HostFailed(str(error) or repr(error), mistake=code == OF_NO_USE))
+        self.end(Ended(str(error) or repr(error), code))
+
+    def _told(self, event: ComputeEvent) -> None:
+        """Send rank 0 what it is to put together; all else it hears of its own thread."""
+        match event:
+            case SnapshotTaken(payload=payload):
+                self._give("snapshot", payload)
+            case ValueRead(payload=payload):
+                self._give("value", payload)
+            case ComputeFailed(error):
+                self.fail(error)
+            case _:
+                pass
+
+    def _give(self, kind: str, payload: memoryview) -> None:
+        number = self._given[kind]
+        self._given[kind] += 1
+        self._send(ValueShare(kind, number), (payload,), f"{kind}-{number}")
+
+    def _heard(self, envelope: Envelope) -> None:
+        self._silent_ticks = 0
+        match envelope.body:
+            case IslandFormed(coordinator):
+                if not self._coordinator.done():
+                    self._coordinator.set_result(coordinator)
+            case CommandIssued(number, kind, body, parts):
+                self._arrivals.head(number, kind, body, parts)
+                self._take_commands()
+            case CommandPart(number, index) if len(envelope.payload) == 1:
+                self._arrivals.part(number, index, envelope.payload[0])
+                self._take_commands()
+            case Word(boundary, upto):
+                self.commands.told(boundary, upto)
+            case IslandEnds(reason, code):
+                self.end(Ended(reason, code))
+            case LeaderBeat():
+                pass
+            case body:
+                self.fail(InvariantError(f"rank 0 sent {type(body).__name__}, out of place"))
+
+    def _take_commands(self) -> None:
+        before = self._arrivals.held
+        try:
+            for number, kind, body, arrays in self._arrivals.complete():
+                self.commands.arrived(number, entry_of(kind, body, arrays))
+        except InvariantError as error:
+            self.fail(error)
+            return
+        if self._arrivals.held > before:
+            self._tell_state()
+
+    def _tell_state(self) -> None:
+        commands, compute = self.commands, self._compute
+        state = HostState(
+            held=self._arrivals.held,
+            boundary=commands.boundary,
+            doing=commands.doing,
+            idle=commands.idle,
+            compiling=compute is not None and compute.compiling,
+        )
+        self._send(state)
+
+    async def _tick(self) -> None:
+        """Tell rank 0 each second how this host is; end if rank 0 is silent (`health.py`)."""
+        while not self.ended.done():
+            await asyncio.sleep(TICK_S)
+            self._tell_state()
+            self._silent_ticks += 1
+            if self._silent_ticks >= SILENT_TICKS:
+                self.end(Ended(f"rank 0 has been silent for {self._silent_ticks} s", FAILED))
+
+    def _lost(self, reason: str) -> None:
+        if self._coordinator.done():
+            self.end(Ended(f"the link to rank 0 was lost: {reason}", FAILED))
+
+    def _send(
+        self, body: object, payload: tuple[memoryview, ...] = (), topic: str | None = None
+    ) -> None:
+        link = self._dialer.link
+        if link is None or link.closed:
+            return  # its loss ends the island
+        self._sent += 1
+        lane = Lane.BULK if payload else Lane.CONTROL
+        envelope = Envelope(f"rank-{self._hello.rank}", LEADER, self._sent, body, payload=payload)
+        link.send(envelope, lane, topic)

@@ -1,0 +1,62 @@
+"""Whether a host that comes belongs to the island, before anything is computed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from islands.errors import FAILED, OF_NO_USE
+from islands.messages.multihost import HostHello
+from islands.messages.protocol import PROTOCOL
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Why the process of a host ends, and with which exit code (`islands.errors`)."""
+
+    reason: str
+    code: int
+
+
+def misfit(
+    hello: HostHello, *, hosts: int, facts: Mapping[str, str], here: Mapping[int, str]
+) -> Ended | None:
+    """Return why a host is refused, or None if it is taken.
+
+    Args:
+        hello: what the host told.
+        hosts: number of hosts of the island.
+        facts: what must be equal on all hosts, by what it is.
+        here: names of the hosts that are here, by rank.
+    """
+    who = named(hello.rank, hello.host)
+    if hello.protocol != PROTOCOL:
+        return _mistake(f"{who} runs another version of Islands than rank 0: install the same")
+    if hello.hosts != hosts:
+        return _mistake(
+            f"{who} was started with --hosts {hello.hosts}, and rank 0 with --hosts {hosts}: "
+            "start all hosts of an island with the same number"
+        )
+    if not 1 <= hello.rank < hosts:
+        return _mistake(f"{who} is none of this island, whose ranks are 0 to {hosts - 1}")
+    for what, told in facts.items():
+        theirs = hello.facts.get(what)
+        if theirs != told:
+            return _mistake(
+                f"{what} is {theirs!r} at {who}, and {told!r} at rank 0: start all hosts of an "
+                "island alike"
+            )
+    if hello.rank in here:  # what was there may be lost, and found to be lost in some seconds
+        return Ended(
+            f"{who} came while {named(hello.rank, here[hello.rank])} is here: give each host a "
+            "--rank of its own",
+            FAILED,
+        )
+    return None
+
+
+def named(rank: int, host: str) -> str:
+    """Return how a host is named to people."""
+    return f"rank {rank} ({host})"
+
+
+def _mistake(reason: str) -> Ended:
+    return Ended(reason, OF_NO_USE)

@@ -1,0 +1,108 @@
+"""Which host of an island is lost or stuck, as its leader judges it, by counted seconds.
+
+The leader ticks once a second. It counts its own ticks rather than time, since a leader that was
+suspended itself must not blame others: while it stood still, it did not tick.
+
+A host is *lost* once it was silent for `SILENT_TICKS`. It is *stuck* once it has come to no
+boundary for the time that the run's settings give to a step, while it neither compiles nor waits
+for the leader. As steps are collective, all other hosts stand still then too: the stuck one is the
+one that has come to the fewest boundaries.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from islands.learner.commands import STEPPING
+from islands.multihost.forming import named
+
+SILENT_TICKS = 10
+"""Ticks of a second after which a silent host is lost."""
+
+STEPS_KEPT = 16
+STALLED_STEPS = 5
+"""A step may take so many times as long as the longest of the last ones (`supervisor/eviction`)."""
+
+
+@dataclass(slots=True)
+class HostRecord:
+    """What the leader knows of a host; `still_ticks` count since its last boundary."""
+
+    host: str
+    silent_ticks: int = 0
+    still_ticks: int = 0
+    boundary: int = 0
+    doing: str = "starting"
+    idle: bool = False
+    compiling: bool = False
+    longest: deque[int] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
+
+    def tell(self, boundary: int, doing: str, *, idle: bool, compiling: bool) -> None:
+        """Take in a host's state."""
+        self.silent_ticks = 0
+        if boundary > self.boundary:
+            if self.boundary:
+                self.longest.append(self.still_ticks)
+            self.still_ticks = 0
+        if idle:
+            self.still_ticks = 0
+        self.boundary, self.doing, self.idle, self.compiling = boundary, doing, idle, compiling
+
+
+class Health:
+    """The health of all hosts of an island.
+
+    Args:
+        hosts: name for people, by rank.
+        stalled_s: least time without a boundary after which a host is stuck.
+        compile_s: the same while it compiles, or has come to no boundary after its first one.
+    """
+
+    def __init__(self, hosts: Mapping[int, str], *, stalled_s: float, compile_s: float) -> None:
+        """Take all hosts for healthy."""
+        self.hosts = {rank: HostRecord(host) for rank, host in hosts.items()}
+        self._stalled_s = stalled_s
+        self._compile_s = compile_s
+
+    def tick(self, *, own: int = 0) -> str | None:
+        """Count a second; returns why the island must end, or None.
+
+        Args:
+            own: the leader's rank, which is never silent.
+        """
+        for rank, record in self.hosts.items():
+            record.silent_ticks += rank != own
+            record.still_ticks += 1
+        for rank, record in self.hosts.items():
+            if record.silent_ticks >= SILENT_TICKS:
+                return f"{named(rank, record.host)} has been silent for {record.silent_ticks} s"
+        stuck = [rank for rank, record in self.hosts.items() if self._is_stuck(record)]
+        return self._why_stuck(stuck) if stuck else None
+
+    def _is_stuck(self, record: HostRecord) -> bool:
+        if record.idle:
+            return False
+        first = record.boundary == 0 or not record.longest
+        limit_s = self._stalled_s
+        if record.compiling or first:
+            limit_s = max(limit_s, self._compile_s)
+        elif record.longest:
+            limit_s = max(limit_s, STALLED_STEPS * max(record.longest))
+        return record.still_ticks >= limit_s
+
+    def _why_stuck(self, stuck: Iterable[int]) -> str:
+        """Name the host that the others wait for."""
+        least = min(record.boundary for record in self.hosts.values())
+        last = [rank for rank, record in self.hosts.items() if record.boundary == least]
+        if len(last) == len(self.hosts) and len(last) > 1:
+            readers = [rank for rank in last if self.hosts[rank].doing != STEPPING]
+            last = readers if len(readers) == 1 else []
+        if not last:
+            still = max(self.hosts[rank].still_ticks for rank in stuck)
+            return f"all hosts have waited for their devices for {still} s, at boundary {least}"
+        rank = last[0]
+        record = self.hosts[rank]
+        return (
+            f"{named(rank, record.host)} has come to no boundary for {record.still_ticks} s after "
+            f"boundary {record.boundary}: it is {record.doing}"
+        )

@@ -1,0 +1,328 @@
+"""One host's process of an island, from its start to its end.
+
+    what the hub tells of the run ─▶ all hosts are there ─▶ one program of JAX ─▶ steps ─▶ the end
+
+The process of rank 0 has the learner's actor; the others follow it. Whatever ends one of them ends
+all, since their devices' steps are one: `host_watchdog.py` starts them again.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Never
+
+from islands.actors.ports import ThreadWorker
+from islands.cluster.roles import make_learner
+from islands.cluster.tape_sentences import why_ended
+from islands.errors import (
+    DONE,
+    FAILED,
+    InvariantError,
+    IslandsError,
+    SettingsError,
+    exit_code_of,
+)
+from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
+from islands.hosting.process_runtime import (
+    ConsoleTape,
+    compiled_folder,
+    context_in,
+    live,
+    network_of,
+    say,
+    tape_in,
+    token_of,
+)
+from islands.identities import Role
+from islands.layout.ranges import Ranges
+from islands.learner.actor import LearnerActor
+from islands.learner.commands import Commands
+from islands.learner.compute import ComputeThread
+from islands.messages.multihost import MULTIHOST_TYPES, HostHello
+from islands.messages.protocol import PROTOCOL
+from islands.multihost.follower import IslandFollower
+from islands.multihost.forming import Ended
+from islands.multihost.host_watchdog import beat
+from islands.multihost.jax_program import begin_program, check_environment
+from islands.multihost.leader import LEADER, IslandLeader
+from islands.settings.addresses import hub_urls, split_address
+from islands.settings.host import LearnerOptions
+from islands.settings.run_spec import RunPlan, RunSpec
+from islands.settings.wire_limits import STATE_PIECE_BYTES, limits_of
+from islands.tape.process_entries import Failed
+from islands.training.model import Model
+from islands.training.workload import Place, Workload, load_workload
+from messaging.actors.scope import Scope
+from messaging.codec.limits import Limits
+from messaging.websocket.network import WebsocketNetwork
+
+END_S = 10.0
+"""How long the process waits at its end for a step that was dispatched, and for its last words."""
+
+
+class HostProcess:
+    """One host's process of an island.
+
+    Args:
+        options: options of the learner, which are the same on all hosts but for the rank.
+    """
+
+    def __init__(self, options: LearnerOptions) -> None:
+        """Start nothing yet; `train` does."""
+        assert options.name is not None, "checked with the options"
+        assert options.island_address is not None, "checked with the options"
+        assert options.rank is not None, "checked with the options"
+        self._options = options
+        self._name = options.name
+        self._rank = options.rank
+        self._who = self._name if self._rank == 0 else f"{self._name}, rank {self._rank}"
+        self._host, self._port = split_address("island_address", options.island_address)
+        self._scope = Scope("island", self._task_failed)
+        self._asked = ""  # why the host was asked to end
+        self._learner: LearnerActor | None = None
+
+    async def train(self) -> Never:
+        """Train until the island ends; the process ends with it, as its devices may hang.
+
+        Raises:
+            IslandsError: it could not begin; the sentence says why.
+        """
+        check_environment()
+        self._scope.spawn(beat(), "beat")
+        options = self._options
+        network = network_of(options.connecting, token=token_of(options.connecting))
+        spec, plan = await fetch_run_spec(
+            network,
+            options.supervisor_urls,
+            Requester(Role.LEARNER, self._name),
+            wait_s=options.connecting.wait_s,
+            say=say,
+        )
+        spec = spec.with_precision(options.precision)
+        if spec.settings.gossip.on:
+            raise SettingsError(
+                "the learners of this run gossip, and each must be on one host: start it without "
+                "--hosts"
+            )
+        network.allow(limits_of(plan.layout))
+        among = self._network_among_hosts(plan)
+        if self._rank == 0:
+            ended = await self._lead(network, among, spec, plan)
+        else:
+            ended = await self._follow(among, spec, plan)
+        say(f"{self._who}: it ends: {ended.reason}")
+        await among.close()
+        sys.stdout.flush()
+        os._exit(ended.code)  # a device that waits for lost hosts would keep the process alive
+
+    def _task_failed(self, _: str, error: BaseException) -> None:
+        say(f"{self._who}: it failed: {error!r}")
+        os._exit(exit_code_of(error))
+
+    # --- rank 0 -------------------------------------------------------------------------------
+
+    async def _lead(
+        self, network: WebsocketNetwork, among: WebsocketNetwork, spec: RunSpec, plan: RunPlan
+    ) -> Ended:
+        """Lead the island as the learner that the run knows."""
+        options, timing = self._options, spec.settings.timing
+        await among.open(self._host, self._port)
+        leader = IslandLeader(
+            options.hosts,
+            host=own_name(),
+            facts=facts_of(options, spec, plan),
+            scope=self._scope,
+            worker=ThreadWorker(f"island-{self._name}", self._fail, finish=False),
+            say=lambda told: say(f"{self._name}: {told}"),
+            leave=self._leave,
+        )
+        say(f"{self._name}: rank 0 waits for {options.hosts - 1} more at {self._host}:{self._port}")
+        await leader.form(among.listen(LEADER, guests=True))
+        coordinator = f"{self._host}:{self._port + 1}"
+        leader.begin(
+            coordinator,
+            stalled_s=timing.scaled(timing.stalled_s),
+            compile_s=timing.scaled(timing.compile_s),
+        )
+        say(f"{self._name}: all {options.hosts} hosts are here")
+        forming = asyncio.create_task(self._prepared(coordinator, spec, plan))
+        await asyncio.wait((forming, leader.ended), return_when=asyncio.FIRST_COMPLETED)
+        if leader.ended.done():
+            return leader.ended.result()
+        try:
+            workload = await forming
+        except Exception as error:
+            leader.end(_failed(error))
+            raise
+        compute = self._made(workload, spec, leader.commands)
+        leader.trains(compute, _Shares(compute, options.hosts))
+        tape = tape_in(options.folder, self._name, options.keeping)
+        addresses = options.supervisor_urls
+        context = context_in(network, addresses, spec, plan, ConsoleTape(tape, say))
+        learner = self._learner = make_learner(
+            self._name, context, leader, tell=lambda told: say(f"{self._name}: {told}")
+        )
+        say(f"{self._name}: joining run {spec.settings.run!r} at {addresses[0]}")
+        life = asyncio.create_task(live([learner], self._leave, tape))
+        await asyncio.wait((life, leader.ended), return_when=asyncio.FIRST_COMPLETED)
+        if not life.done():
+            learner.record(Failed(leader.ended.result().reason))
+            await asyncio.to_thread(tape.close)
+            return leader.ended.result()
+        failure = life.exception()
+        if failure is None:
+            await asyncio.to_thread(compute.join, END_S)
+            reason = "" if learner.exit is None else why_ended(learner.exit.reason)
+            leader.end(Ended(self._asked or reason, FAILED if self._asked else DONE))
+        else:
+            leader.end(_failed(failure))
+        return leader.ended.result()
+
+    def _leave(self, reason: str) -> None:
+        """Have the learner leave the run, as a host was asked to end."""
+        self._asked = self._asked or reason
+        if self._learner is not None:
+            self._learner.leave(reason)
+
+    def _fail(self, error: BaseException) -> None:
+        """End the island, since values cannot be put together."""
+        assert self._learner is not None, "values come once there is a learner"
+        self._learner.fail("the island's worker", error)
+
+    # --- other ranks --------------------------------------------------------------------------
+
+    async def _follow(self, among: WebsocketNetwork, spec: RunSpec, plan: RunPlan) -> Ended:
+        """Follow rank 0 to the island's end."""
+        options, loop = self._options, asyncio.get_running_loop()
+        hello = HostHello(
+            PROTOCOL, self._rank, options.hosts, own_name(), facts_of(options, spec, plan)
+        )
+        address = f"{self._host}:{self._port}"
+        urls = hub_urls("island_address", (address,), LEADER, tls=options.connecting.tls)
+        follower = IslandFollower(hello, among, urls[0], self._scope)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, follower.leave, signal.Signals(number).name)
+        waiting = self._scope.spawn(self._tell_obstacles(follower, address), "waiting")
+        coordinator = await follower.form()
+        waiting.cancel()
+        if not coordinator:
+            return await follower.ended
+        forming = asyncio.create_task(self._prepared(coordinator, spec, plan))
+        await asyncio.wait((forming, follower.ended), return_when=asyncio.FIRST_COMPLETED)
+        if follower.ended.done():
+            return follower.ended.result()
+        try:
+            workload = await forming
+        except Exception as error:
+            follower.fail(error)
+            raise
+        compute = self._made(workload, spec, follower.commands)
+        follower.train(compute)
+        return await follower.ended
+
+    async def _tell_obstacles(self, follower: IslandFollower, address: str) -> None:
+        """Tell why rank 0 is not reached, whenever that changes."""
+        told: str | None = ""
+        while True:
+            await asyncio.sleep(2.0)
+            obstacle = follower.obstacle
+            if obstacle != told:
+                told = obstacle
+                why = f": {obstacle}" if obstacle else " and the other hosts"
+                say(f"{self._who} waits for rank 0 at island_address {address}{why}")
+
+    # --- both ---------------------------------------------------------------------------------
+
+    def _network_among_hosts(self, plan: RunPlan) -> WebsocketNetwork:
+        """Make the network that connects the hosts, which all hold the run's token."""
+        options, run = self._options, limits_of(plan.layout)
+        limits = Limits(
+            frame_bytes=run.frame_bytes,
+            header_bytes=run.header_bytes,
+            items=run.items,
+            payload_bytes=max(run.payload_bytes, STATE_PIECE_BYTES),
+        )
+        return network_of(
+            options.connecting,
+            token=token_of(options.connecting),
+            limits=limits,
+            types=MULTIHOST_TYPES,
+        )
+
+    async def _prepared(self, coordinator: str, spec: RunSpec, plan: RunPlan) -> Workload:
+        """Begin the program of JAX, then build what is trained."""
+        options = self._options
+
+        def prepare() -> Workload:
+            begin_program(coordinator, hosts=options.hosts, rank=self._rank)
+            workload = load_workload(spec, options.task_settings)
+            check_same(workload.plan(spec.settings).layout, plan.layout)
+            workload.keep_compiled(compiled_folder())
+            return workload
+
+        return await asyncio.to_thread(prepare)
+
+    def _made(self, workload: Workload, spec: RunSpec, commands: Commands) -> ComputeThread:
+        options = self._options
+        place = Place(self._name, options.devices, options.model_parallel)
+        return ComputeThread(
+            lambda: workload.trainer(spec.settings, place),
+            spec.settings,
+            self._name,
+            commands=commands,
+        )
+
+
+class _Shares:
+    """Each host's shares of the model that a thread trains.
+
+    Args:
+        compute: the thread; it has made its model before the first value comes.
+        hosts: number of hosts.
+    """
+
+    def __init__(self, compute: ComputeThread, hosts: int) -> None:
+        self._compute = compute
+        self._hosts = hosts
+
+    def shares(self, fragment: int) -> Sequence[Ranges]:
+        """Return the share of each host, by rank, of a fragment's flat value."""
+        shares = self._model.shares(fragment)
+        return shares if len(shares) > 1 else shares * self._hosts  # or each has all of it
+
+    def size(self, fragment: int) -> int:
+        """Return the number of elements of a fragment."""
+        return self._model.layout.fragments[fragment].size
+
+    @property
+    def _model(self) -> Model:
+        if self._compute.model is None:
+            raise InvariantError("a value came before the model was made")
+        return self._compute.model
+
+
+def _failed(error: BaseException) -> Ended:
+    detail = error.detail if isinstance(error, IslandsError) else ""
+    return Ended(f"{detail}{str(error) or repr(error)}", exit_code_of(error))
+
+
+def own_name() -> str:
+    """Return the name of this process for people."""
+    return f"{socket.gethostname()}, process {os.getpid()}"
+
+
+def facts_of(options: LearnerOptions, spec: RunSpec, plan: RunPlan) -> dict[str, str]:
+    """Return what must be equal on all hosts of an island, by what it is."""
+    return {
+        "name": str(options.name),
+        "the run": f"{spec.settings.run} {plan.begun}",
+        "the version of JAX": version("jax"),
+        "model_parallel": str(options.model_parallel),
+        "precision": str(options.precision or ""),
+        "task_settings": json.dumps(options.task_settings, sort_keys=True, default=str),
+    }

@@ -1,0 +1,143 @@
+"""What watches one host's process of an island, and starts it again.
+
+    island of 2 hosts        host A                     host B
+                             watchdog                   watchdog
+                                └─ process of rank 0       └─ process of rank 1
+
+The processes of an island end together: by themselves where they can (a host is lost or stuck), and
+by SIGKILL from here where one does not beat any more, as a process does that was suspended or whose
+event loop hangs. The watchdog then starts its host's process again, which waits for the others. It
+ends when the run is over, when the user must mend something, and when it is asked to end.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from islands.errors import DONE, FAILED, OF_NO_USE
+from islands.hosting.process_runtime import SIGNALLED, say
+from islands.supervisor.restarts import Restarts
+
+BEAT_S = 1.0
+BEAT_VARIABLE = "ISLANDS_BEAT"
+"""Names the descriptor on which a host's process beats."""
+
+SILENT_BEATS = 10
+"""Missed beats after which a host's process is ended; beats begin once it has begun to run."""
+
+LEAVING_S = 30.0
+"""How long the process may take to leave in order after the first signal."""
+
+
+async def beat() -> None:
+    """Beat for the watchdog that started this process, if one did, for as long as it lives."""
+    told = os.environ.pop(BEAT_VARIABLE, "")
+    if not told:
+        return
+    descriptor = int(told)
+    os.set_blocking(descriptor, False)
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            os.write(descriptor, b".")
+        await asyncio.sleep(BEAT_S)
+
+
+class HostWatchdog:
+    """The watchdog of one host's process.
+
+    Args:
+        command: the process to start, as its argument list.
+        who: what the process is called, for people.
+    """
+
+    def __init__(self, command: Sequence[str], who: str) -> None:
+        """Start nothing yet; `watch` does."""
+        self._command = command
+        self._who = who
+        self._restarts = Restarts()
+        self._asked = asyncio.Event()
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def watch(self) -> int:
+        """Watch one process after another; returns the exit code for this host."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+        while True:  # one turn for each process
+            code = await self._one()
+            if self._asked.is_set():
+                return DONE
+            if code in (DONE, OF_NO_USE):
+                return code
+            delay_s = self._restarts.next_delay_s(loop.time(), 1.0)
+            if delay_s is None:
+                say(f"{self._who}: it {self._restarts.told}, so it is not started again")
+                return FAILED
+            say(f"{self._who}: {_ended(code)}; the island starts again")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), delay_s)
+                return DONE
+
+    async def _one(self) -> int:
+        """Run one process to its end; returns its exit code, or the negative signal."""
+        reads, writes = os.pipe()
+        environment = {**os.environ, BEAT_VARIABLE: str(writes)}
+        process = self._process = await asyncio.create_subprocess_exec(
+            *self._command, env=environment, pass_fds=(writes,), start_new_session=True
+        )
+        os.close(writes)
+        guard = asyncio.create_task(self._guard(process, reads))
+        try:
+            return await process.wait()
+        finally:
+            guard.cancel()
+            self._process = None
+            os.close(reads)
+
+    async def _guard(self, process: asyncio.subprocess.Process, beats: int) -> None:
+        """Kill a process whose beats have stopped, by counted seconds of this one."""
+        os.set_blocking(beats, False)
+        missed, begun = 0, False
+        while True:
+            await asyncio.sleep(BEAT_S)
+            with contextlib.suppress(BlockingIOError):
+                if os.read(beats, 4096):
+                    missed, begun = -1, True
+            missed += begun
+            if missed >= SILENT_BEATS:
+                say(f"{self._who}: its process has not moved for {missed} s, so it is killed")
+                process.kill()
+                return
+
+    def _signalled(self, number: int) -> None:
+        """Have the process leave in order at the first signal, and end it at the second."""
+        again = self._asked.is_set()
+        self._asked.set()
+        if self._process is None:
+            return
+        if again:
+            self._kill(self._process)
+            os._exit(SIGNALLED)
+        self._process.send_signal(number)
+        self._process.send_signal(signal.SIGCONT)  # a stopped process would not handle it
+        asyncio.get_running_loop().call_later(LEAVING_S, self._kill, self._process)
+
+    def _kill(self, process: asyncio.subprocess.Process) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+def _ended(code: int) -> str:
+    if code >= 0:
+        return f"its process ended with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"its process was ended by {signal.Signals(-code).name}"
+    return f"its process was ended by signal {-code}"
+
+
+def command_of(arguments: Sequence[str]) -> list[str]:
+    """Return the command of a host's process, from the arguments of `islands.learner`."""
+    return [sys.executable, "-m", "islands.multihost", *arguments]

@@ -1,0 +1,72 @@
+"""Shares of flat values: what each host of an island holds of one, cut out and put together.
+
+A host's share of a value is made of the ranges that lie on its devices. Ranges count elements, are
+ascending, and may be several where a mesh interleaves the devices of hosts.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from islands.layout.ranges import Ranges, size_of
+
+
+def cut(payload: memoryview, ranges: Ranges, size: int) -> memoryview:
+    """Return the bytes of a share: a view of the value's where the share is one range.
+
+    Args:
+        payload: bytes of the whole value.
+        ranges: the share.
+        size: number of elements of the whole value.
+    """
+    each = payload.nbytes // size
+    parts = [payload[each * start : each * stop] for start, stop in ranges]
+    return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+
+
+def assembled(shares: Sequence[memoryview], ranges: Sequence[Ranges], size: int) -> memoryview:
+    """Return a whole value from the shares of all hosts.
+
+    Args:
+        shares: bytes of each host's share.
+        ranges: the shares, in the same order; elements that several hosts hold are equal.
+        size: number of elements of the whole value.
+
+    Returns:
+        The bytes of the whole value, in the precision of the shares.
+    """
+    lengths = [size_of(share) for share in ranges]
+    each = sum(share.nbytes for share in shares) // sum(lengths)
+    whole = np.empty(each * size, np.uint8)
+    for share, held in zip(shares, ranges, strict=True):
+        buffer, offset = np.frombuffer(share, np.uint8), 0
+        for start, stop in held:
+            length = each * (stop - start)
+            whole[each * start : each * stop] = buffer[offset : offset + length]
+            offset += length
+    return whole.data.toreadonly()
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Values of one kind whose shares arrive at the leader, each host's in the same order.
+
+    `waiting` holds, by rank, the shares whose values are not complete, the oldest first.
+    """
+
+    hosts: int
+    taken: int = 0
+    waiting: dict[int, deque[memoryview]] = field(default_factory=dict)
+
+    def add(self, rank: int, share: memoryview) -> None:
+        """Take in a host's share of the next value that it has not given a share of."""
+        self.waiting.setdefault(rank, deque()).append(share)
+
+    def complete(self) -> list[memoryview] | None:
+        """Take out the shares of the oldest value, in the order of ranks; None if one lacks."""
+        if len(self.waiting) < self.hosts or not all(self.waiting.values()):
+            return None
+        self.taken += 1
+        return [self.waiting[rank].popleft() for rank in range(self.hosts)]
