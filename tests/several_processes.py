@@ -3,7 +3,7 @@
 `tests/training/test_several_processes.py` starts the processes. Each does the same, in the same
 order, and writes what it got; of flat values, that is its share alone. By hand, as process 0 of 2:
 
-    python -m tests.several_processes 2 0 PORT FILE line stacks merged own
+    python -m tests.several_processes 2 0 PORT FILE line stacks merged own refused
 """
 
 import sys
@@ -21,8 +21,11 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
 from islands.data.shards import ShardKey
+from islands.errors import SettingsError, TaskError
+from islands.joining.jax_parameters import checked
 from islands.layout.fragments import plan
-from islands.layout.leaves import Leaf
+from islands.layout.leaves import Layout, Leaf
+from islands.layout.mesh import devices_of_learner, placed
 from islands.layout.ranges import Ranges
 from islands.settings.run import Adoption, RunSettings
 from islands.training import compiled_steps
@@ -117,8 +120,8 @@ class Recorder:
         shares = [np.frombuffer(each.buffer(), np.float32) for each in taken]
         for fragment, share in enumerate(shares):
             self.keep(f"share/{fragment}/{what}", share)
-        half = self._model.snapshot(0, "bfloat16").buffer()
-        self.keep(f"share/0/{what} half", np.frombuffer(half, np.uint16))
+        half = np.frombuffer(self._model.snapshot(0, "bfloat16").buffer(), jnp.bfloat16)
+        self.keep(f"share/0/{what} of half the bits", half.astype(np.float32))
         return shares
 
 
@@ -192,17 +195,8 @@ def merged() -> Found:
 
 def own_leaves() -> Found:
     """A user's own loop on a mesh of two axes, whose rows of devices lie across processes."""
-    grid = np.array(interleaved(), dtype=object).reshape(4, 2)
-    mesh = Mesh(grid, ("fsdp", "tensor"), axis_types=(AxisType.Explicit, AxisType.Explicit))
-    shapes = [Leaf("w", (16, 24)), Leaf("stack", (4, 8, 16), "bfloat16", stack=4), Leaf("b", (24,))]
-    cuts = ((("tensor", "fsdp"),), ("fsdp", None, "tensor"), ())
-    rng = np.random.default_rng(7)
-    leaves = []
-    for leaf, names in zip(shapes, cuts, strict=True):
-        host = rng.standard_normal(leaf.shape).astype(leaf.dtype)
-        sharding = NamedSharding(mesh, PartitionSpec(*names))  # type: ignore[no-untyped-call]
-        leaves.append(jax.make_array_from_callback(leaf.shape, sharding, partial(_part, host)))
-    model = JaxModel.of(plan(shapes, count=FRAGMENTS, min_piece_bytes=64), leaves)
+    layout, leaves = users_leaves()
+    model = JaxModel.of(layout, leaves)
     model.prepare("float32", Adoption.DELAY_CORRECTED)
     recorder = Recorder(model, "own")  # type: ignore[arg-type]  # it has no moments
     step = jax.jit(lambda leaves: tuple(2 * leaf for leaf in leaves))
@@ -216,6 +210,43 @@ def own_leaves() -> Found:
     recorder.keep("finite", np.bool_(model.finite()))
     recorder.keep("mark", np.float64(model.mark()))
     return recorder.found
+
+
+def users_leaves() -> tuple[Layout, list[jax.Array]]:
+    """Leaves of a user's, cut in several ways, of which two are one array."""
+    grid = np.array(interleaved(), dtype=object).reshape(4, 2)
+    mesh = Mesh(grid, ("fsdp", "tensor"), axis_types=(AxisType.Explicit, AxisType.Explicit))
+    shapes = [Leaf("w", (16, 24)), Leaf("stack", (4, 8, 16), "bfloat16", stack=4), Leaf("b", (24,))]
+    cuts = ((("tensor", "fsdp"),), ("fsdp", None, "tensor"), ("fsdp",))
+    rng = np.random.default_rng(7)
+    leaves = []
+    for leaf, names in zip(shapes, cuts, strict=True):
+        host = rng.standard_normal(leaf.shape).astype(leaf.dtype)
+        sharding = NamedSharding(mesh, PartitionSpec(*names))  # type: ignore[no-untyped-call]
+        leaves.append(jax.make_array_from_callback(leaf.shape, sharding, partial(_part, host)))
+    both = [*shapes, Leaf("like b", (24,))]
+    return plan(both, count=FRAGMENTS, min_piece_bytes=64), [*leaves, leaves[-1]]
+
+
+def refused() -> Found:
+    """What several processes together may not do, and the sentences that say so."""
+    layout, leaves = users_leaves()
+    here = jax.device_put(np.ones(24, np.float32), jax.local_devices()[0])
+    there = [each for each in jax.devices() if each.process_index != jax.process_index()]
+    attempts: dict[str, Callable[[], object]] = {
+        "some devices": lambda: devices_of_learner("0-3"),
+        "no device of this process": lambda: placed(there[:2]),
+        "a leaf here alone": lambda: JaxModel.of(layout, [*leaves[:3], here]),
+        "the first leaf here alone": lambda: JaxModel.of(layout, [here, *leaves[1:]]),
+        "a loss in parts": lambda: checked(leaves[2]),
+    }
+    found: Found = {}
+    for name, attempt in attempts.items():
+        try:
+            attempt()
+        except (SettingsError, TaskError) as error:
+            found[name] = np.array(str(error))
+    return found
 
 
 def _part(host: NDArray[np.generic], index: tuple[slice, ...]) -> NDArray[np.generic]:
@@ -249,12 +280,15 @@ CASES: dict[str, Callable[[], Found]] = {
     "stacks": stacks,
     "merged": merged,
     "own": own_leaves,
+    "refused": refused,
 }
 
 
 def start(processes: int, index: int, port: int) -> None:
     """Become one of so many processes, which have eight devices together."""
     jax.config.update("jax_num_cpu_devices", DEVICES // processes)  # type: ignore[no-untyped-call]
+    # Compilation takes most of the time, and the arithmetic is small.
+    jax.config.update("jax_disable_most_optimizations", True)  # type: ignore[no-untyped-call]  # noqa: FBT003
     if processes == 1:
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # type: ignore[no-untyped-call]

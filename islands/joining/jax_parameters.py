@@ -125,8 +125,13 @@ def checked(loss: object) -> Loss:
     """Return a loss as it is, if it is one.
 
     Raises:
-        TaskError: it is no number, and no array of numbers.
+        TaskError: it is no number, and no array of numbers, or this process cannot read it.
     """
+    if isinstance(loss, jax.Array) and not (loss.is_fully_addressable or loss.is_fully_replicated):
+        raise TaskError(
+            "the loss lies in parts on devices of several processes, of which each can read only "
+            "its own: hand in its mean, computed by the step"
+        )
     if isinstance(loss, jax.Array | np.ndarray | np.generic | float | int) and np.size(loss):
         return loss
     raise TaskError(

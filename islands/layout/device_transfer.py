@@ -158,9 +158,20 @@ def _additive(shape: FragmentShape, moved: Array, averages: Array) -> Array:
     return jnp.concatenate(parts)
 
 
-def first_number(leaf: Array) -> Float[Array, ""]:
-    """Copy one number of this device's part of a leaf. Nothing is donated."""
-    return leaf.reshape(-1)[0].astype(jnp.float32)
+def first_number(axes: tuple[str, ...], leaf: Array) -> Float[Array, ""]:
+    """Copy one number of a leaf. Nothing is donated.
+
+    Args:
+        axes: The axes of a mesh whose first device gives its number to all, as several processes
+            must read the same; none: each device copies a number of its own part.
+        leaf: This device's part of the leaf.
+    """
+    number = leaf.reshape(-1)[0].astype(jnp.float32)
+    if not axes:
+        return number
+    first = jnp.where(jax.lax.axis_index(axes) == 0, number, 0)
+    given: Array = jax.lax.psum(first, axes)  # type: ignore[no-untyped-call]  # untyped in JAX
+    return given
 
 
 def all_finite(axes: tuple[str, ...], tree: PyTree) -> Bool[Array, ""]:

@@ -234,8 +234,9 @@ class JaxModel:
         self._check_alive([self._smallest])
         leaf = self._local[self._smallest]
         name = ("mark", leaf.shape, str(leaf.dtype), cut_of(leaf.sharding, leaf.ndim))
+        function = partial(first_number, () if self._place.alone else self._place.axes)
         compiled = self._functions.compile(
-            self._place, name, first_number, (leaf,), parts_to=self._place.whole
+            self._place, name, function, (leaf,), parts_to=self._place.whole
         )
         marked: Array = compiled(leaf)
         return marked
