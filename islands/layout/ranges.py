@@ -46,5 +46,6 @@ def size_of(ranges: Iterable[tuple[int, int]]) -> int:
 
 def share_of(value: NDArray[T], ranges: Ranges) -> NDArray[T]:
     """Return the elements of a flat value in some ranges; a view of it where they are one range."""
-    parts = [value[start:stop] for start, stop in ranges]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if len(ranges) == 1:
+        return value[slice(*ranges[0])]
+    return np.concatenate([value[:0], *(value[start:stop] for start, stop in ranges)])

@@ -6,7 +6,7 @@ It has no actor and no link to the run's syncer: what its thread reads of a valu
 import asyncio
 import random
 
-from islands.errors import FAILED, OF_NO_USE, InvariantError, exit_code_of
+from islands.errors import FAILED, OF_NO_USE, InvariantError
 from islands.learner.compute import ComputeEvent, ComputeFailed, ComputeThread
 from islands.learner.events import SnapshotTaken, ValueRead
 from islands.messages.multihost import (
@@ -75,11 +75,9 @@ class IslandFollower:
     async def form(self) -> str:
         """Wait until all hosts are there; returns the address of JAX's coordinator."""
         self._scope.spawn(self._dialer.run(), "leader")
-        await asyncio.wait((self._coordinator, self.ended), return_when=asyncio.FIRST_COMPLETED)
-        if not self._coordinator.done():
-            return ""
+        coordinator = await self._coordinator
         self._scope.spawn(self._tick(), "health")
-        return self._coordinator.result()
+        return coordinator
 
     def train(self, compute: ComputeThread) -> None:
         """Start the thread that steps on this host."""
@@ -101,9 +99,9 @@ class IslandFollower:
 
     def fail(self, error: BaseException) -> None:
         """Tell rank 0 that this host cannot go on, and end."""
-        code = exit_code_of(error)
-        self._send(HostFailed(str(error) or repr(error), mistake=code == OF_NO_USE))
-        self.end(Ended(str(error) or repr(error), code))
+        ended = Ended.of(error)
+        self._send(HostFailed(ended.reason, mistake=ended.code == OF_NO_USE))
+        self.end(ended)
 
     def _told(self, event: ComputeEvent) -> None:
         """Send rank 0 what it is to put together; all else it hears of its own thread."""

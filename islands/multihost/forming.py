@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
-from islands.errors import FAILED, OF_NO_USE
+from islands.errors import FAILED, OF_NO_USE, IslandsError, exit_code_of
 from islands.messages.multihost import HostHello
 from islands.messages.protocol import PROTOCOL
 
@@ -14,6 +15,12 @@ class Ended:
 
     reason: str
     code: int
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """The end by an error; the lines that help to mend it come first."""
+        detail = error.detail if isinstance(error, IslandsError) else ""
+        return cls(f"{detail}{str(error) or repr(error)}", exit_code_of(error))
 
 
 def misfit(

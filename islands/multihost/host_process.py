@@ -23,9 +23,7 @@ from islands.errors import (
     DONE,
     FAILED,
     InvariantError,
-    IslandsError,
     SettingsError,
-    exit_code_of,
 )
 from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
 from islands.hosting.process_runtime import (
@@ -55,6 +53,7 @@ from islands.settings.host import LearnerOptions
 from islands.settings.run_spec import RunPlan, RunSpec
 from islands.settings.wire_limits import STATE_PIECE_BYTES, limits_of
 from islands.tape.process_entries import Failed
+from islands.tape.writing import FileTape
 from islands.training.model import Model
 from islands.training.workload import Place, Workload, load_workload
 from messaging.actors.scope import Scope
@@ -82,9 +81,11 @@ class HostProcess:
         self._rank = options.rank
         self._who = self._name if self._rank == 0 else f"{self._name}, rank {self._rank}"
         self._host, self._port = split_address("island_address", options.island_address)
-        self._scope = Scope("island", self._task_failed)
-        self._asked = ""  # why the host was asked to end
+        self._scope = Scope("island", lambda _, error: self._side.fail(error))
+        self._asked = ""  # why a host was asked to end
         self._learner: LearnerActor | None = None
+        self._tape: FileTape | None = None
+        self._side: IslandLeader | IslandFollower
 
     async def train(self) -> Never:
         """Train until the island ends; the process ends with it, as its devices may hang.
@@ -93,7 +94,6 @@ class HostProcess:
             IslandsError: it could not begin; the sentence says why.
         """
         check_environment()
-        self._scope.spawn(beat(), "beat")
         options = self._options
         network = network_of(options.connecting, token=token_of(options.connecting))
         spec, plan = await fetch_run_spec(
@@ -112,76 +112,75 @@ class HostProcess:
         network.allow(limits_of(plan.layout))
         among = self._network_among_hosts(plan)
         if self._rank == 0:
-            ended = await self._lead(network, among, spec, plan)
+            await among.open(self._host, self._port)
+            leader = self._side = self._leader(spec, plan)
+            work = self._lead(leader, network, among, spec, plan)
         else:
-            ended = await self._follow(among, spec, plan)
+            follower = self._side = self._follower(among, spec, plan)
+            work = self._follow(follower, spec, plan)
+        self._scope.spawn(beat(), "beat")
+        self._scope.spawn(work, "work")
+        ended = await self._side.ended
+        await self._conclude(ended, among)
+
+    async def _conclude(self, ended: Ended, among: WebsocketNetwork) -> Never:
+        """Say why the island ends, and end the process."""
         say(f"{self._who}: it ends: {ended.reason}")
+        if ended.code and self._learner is not None:
+            self._learner.record(Failed(ended.reason))
+        if self._tape is not None:
+            await asyncio.to_thread(self._tape.close)
         await among.close()
         sys.stdout.flush()
         os._exit(ended.code)  # a device that waits for lost hosts would keep the process alive
 
-    def _task_failed(self, _: str, error: BaseException) -> None:
-        say(f"{self._who}: it failed: {error!r}")
-        os._exit(exit_code_of(error))
-
     # --- rank 0 -------------------------------------------------------------------------------
 
-    async def _lead(
-        self, network: WebsocketNetwork, among: WebsocketNetwork, spec: RunSpec, plan: RunPlan
-    ) -> Ended:
-        """Lead the island as the learner that the run knows."""
-        options, timing = self._options, spec.settings.timing
-        await among.open(self._host, self._port)
-        leader = IslandLeader(
-            options.hosts,
+    def _leader(self, spec: RunSpec, plan: RunPlan) -> IslandLeader:
+        return IslandLeader(
+            self._options.hosts,
             host=own_name(),
-            facts=facts_of(options, spec, plan),
+            facts=facts_of(self._options, spec, plan),
             scope=self._scope,
             worker=ThreadWorker(f"island-{self._name}", self._fail, finish=False),
-            say=lambda told: say(f"{self._name}: {told}"),
+            say=self._say,
             leave=self._leave,
         )
-        say(f"{self._name}: rank 0 waits for {options.hosts - 1} more at {self._host}:{self._port}")
+
+    async def _lead(
+        self,
+        leader: IslandLeader,
+        network: WebsocketNetwork,
+        among: WebsocketNetwork,
+        spec: RunSpec,
+        plan: RunPlan,
+    ) -> None:
+        """Lead the island as the learner that the run knows, to the learner's end."""
+        options, timing = self._options, spec.settings.timing
+        self._say(f"rank 0 waits for {options.hosts - 1} more at {self._host}:{self._port}")
         await leader.form(among.listen(LEADER, guests=True))
+        self._say(f"all {options.hosts} hosts are here")
         coordinator = f"{self._host}:{self._port + 1}"
         leader.begin(
             coordinator,
             stalled_s=timing.scaled(timing.stalled_s),
             compile_s=timing.scaled(timing.compile_s),
         )
-        say(f"{self._name}: all {options.hosts} hosts are here")
-        forming = asyncio.create_task(self._prepared(coordinator, spec, plan))
-        await asyncio.wait((forming, leader.ended), return_when=asyncio.FIRST_COMPLETED)
-        if leader.ended.done():
-            return leader.ended.result()
-        try:
-            workload = await forming
-        except Exception as error:
-            leader.end(_failed(error))
-            raise
+        workload = await self._prepared(coordinator, spec, plan)
         compute = self._made(workload, spec, leader.commands)
         leader.trains(compute, _Shares(compute, options.hosts))
-        tape = tape_in(options.folder, self._name, options.keeping)
+        tape = self._tape = tape_in(options.folder, self._name, options.keeping)
         addresses = options.supervisor_urls
         context = context_in(network, addresses, spec, plan, ConsoleTape(tape, say))
-        learner = self._learner = make_learner(
-            self._name, context, leader, tell=lambda told: say(f"{self._name}: {told}")
-        )
-        say(f"{self._name}: joining run {spec.settings.run!r} at {addresses[0]}")
-        life = asyncio.create_task(live([learner], self._leave, tape))
-        await asyncio.wait((life, leader.ended), return_when=asyncio.FIRST_COMPLETED)
-        if not life.done():
-            learner.record(Failed(leader.ended.result().reason))
-            await asyncio.to_thread(tape.close)
-            return leader.ended.result()
-        failure = life.exception()
-        if failure is None:
-            await asyncio.to_thread(compute.join, END_S)
-            reason = "" if learner.exit is None else why_ended(learner.exit.reason)
-            leader.end(Ended(self._asked or reason, FAILED if self._asked else DONE))
-        else:
-            leader.end(_failed(failure))
-        return leader.ended.result()
+        learner = self._learner = make_learner(self._name, context, leader, tell=self._say)
+        self._say(f"joining run {spec.settings.run!r} at {addresses[0]}")
+        await live([learner], self._leave)
+        await asyncio.to_thread(compute.join, END_S)
+        reason = "" if learner.exit is None else why_ended(learner.exit.reason)
+        leader.end(Ended(self._asked or reason, FAILED if self._asked else DONE))
+
+    def _say(self, told: str) -> None:
+        say(f"{self._who}: {told}")
 
     def _leave(self, reason: str) -> None:
         """Have the learner leave the run, as a host was asked to end."""
@@ -191,41 +190,30 @@ class HostProcess:
 
     def _fail(self, error: BaseException) -> None:
         """End the island, since values cannot be put together."""
-        assert self._learner is not None, "values come once there is a learner"
-        self._learner.fail("the island's worker", error)
+        self._side.fail(error)
 
     # --- other ranks --------------------------------------------------------------------------
 
-    async def _follow(self, among: WebsocketNetwork, spec: RunSpec, plan: RunPlan) -> Ended:
-        """Follow rank 0 to the island's end."""
-        options, loop = self._options, asyncio.get_running_loop()
-        hello = HostHello(
-            PROTOCOL, self._rank, options.hosts, own_name(), facts_of(options, spec, plan)
-        )
-        address = f"{self._host}:{self._port}"
-        urls = hub_urls("island_address", (address,), LEADER, tls=options.connecting.tls)
-        follower = IslandFollower(hello, among, urls[0], self._scope)
+    def _follower(self, among: WebsocketNetwork, spec: RunSpec, plan: RunPlan) -> IslandFollower:
+        options = self._options
+        facts = facts_of(options, spec, plan)
+        hello = HostHello(PROTOCOL, self._rank, options.hosts, own_name(), facts)
+        address = (f"{self._host}:{self._port}",)
+        urls = hub_urls("island_address", address, LEADER, tls=options.connecting.tls)
+        return IslandFollower(hello, among, urls[0], self._scope)
+
+    async def _follow(self, follower: IslandFollower, spec: RunSpec, plan: RunPlan) -> None:
+        """Follow rank 0, which tells when the island ends."""
+        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, follower.leave, signal.Signals(number).name)
-        waiting = self._scope.spawn(self._tell_obstacles(follower, address), "waiting")
+        waiting = self._scope.spawn(self._tell_obstacles(follower), "waiting")
         coordinator = await follower.form()
         waiting.cancel()
-        if not coordinator:
-            return await follower.ended
-        forming = asyncio.create_task(self._prepared(coordinator, spec, plan))
-        await asyncio.wait((forming, follower.ended), return_when=asyncio.FIRST_COMPLETED)
-        if follower.ended.done():
-            return follower.ended.result()
-        try:
-            workload = await forming
-        except Exception as error:
-            follower.fail(error)
-            raise
-        compute = self._made(workload, spec, follower.commands)
-        follower.train(compute)
-        return await follower.ended
+        workload = await self._prepared(coordinator, spec, plan)
+        follower.train(self._made(workload, spec, follower.commands))
 
-    async def _tell_obstacles(self, follower: IslandFollower, address: str) -> None:
+    async def _tell_obstacles(self, follower: IslandFollower) -> None:
         """Tell why rank 0 is not reached, whenever that changes."""
         told: str | None = ""
         while True:
@@ -234,7 +222,8 @@ class HostProcess:
             if obstacle != told:
                 told = obstacle
                 why = f": {obstacle}" if obstacle else " and the other hosts"
-                say(f"{self._who} waits for rank 0 at island_address {address}{why}")
+                place = f"{self._host}:{self._port}"
+                self._say(f"it waits for rank 0 at island_address {place}{why}")
 
     # --- both ---------------------------------------------------------------------------------
 
@@ -304,11 +293,6 @@ class _Shares:
         if self._compute.model is None:
             raise InvariantError("a value came before the model was made")
         return self._compute.model
-
-
-def _failed(error: BaseException) -> Ended:
-    detail = error.detail if isinstance(error, IslandsError) else ""
-    return Ended(f"{detail}{str(error) or repr(error)}", exit_code_of(error))
 
 
 def own_name() -> str:

@@ -159,6 +159,10 @@ class IslandLeader:
             self._drop(connection, "the island ends")
         self.commands.abandon()
 
+    def fail(self, error: BaseException) -> None:
+        """End the island, as this host cannot go on."""
+        self.end(Ended.of(error))
+
     def _lost(self, connection: int) -> None:
         rank = self._ranks.pop(connection, None)
         if rank is None:

@@ -1,0 +1,1 @@
+"""Tests of islands that span several hosts."""
