@@ -17,7 +17,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from islands.errors import DONE, FAILED, OF_NO_USE
+from islands.errors import DONE, FAILED, OF_NO_USE, UnreachableError
 from islands.hosting.process_runtime import SIGNALLED, say
 from islands.supervisor.restarts import Restarts
 
@@ -25,23 +25,31 @@ BEAT_S = 1.0
 BEAT_VARIABLE = "ISLANDS_BEAT"
 """Names the descriptor on which a host's process beats."""
 
-SILENT_BEATS = 10
-"""Missed beats after which a host's process is ended; beats begin once it has begun to run."""
+SILENT_BEATS = 15
+"""Missed beats after which a host's process is killed: rank 0 finds and names it before that."""
 
 LEAVING_S = 30.0
 """How long the process may take to leave in order after the first signal."""
 
 
 async def beat() -> None:
-    """Beat for the watchdog that started this process, if one did, for as long as it lives."""
+    """Beat for the watchdog that started this process, if one did, for as long as it lives.
+
+    Raises:
+        UnreachableError: the watchdog is gone, so nobody would find that this process hangs.
+    """
     told = os.environ.pop(BEAT_VARIABLE, "")
     if not told:
         return
     descriptor = int(told)
     os.set_blocking(descriptor, False)
     while True:
-        with contextlib.suppress(BlockingIOError):
+        try:
             os.write(descriptor, b".")
+        except BlockingIOError:
+            pass
+        except BrokenPipeError as error:
+            raise UnreachableError("the process that watches this one is gone") from error
         await asyncio.sleep(BEAT_S)
 
 
