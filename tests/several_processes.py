@@ -3,11 +3,12 @@
 `tests/training/test_several_processes.py` starts the processes. Each does the same, in the same
 order, and writes what it got; of flat values, that is its share alone. By hand, as process 0 of 2:
 
-    python -m tests.several_processes 2 0 PORT FILE line stacks merged own refused
+    python -m tests.several_processes 2 0 PORT FILE line stacks merged own apart refused
 """
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from islands.layout.ranges import Ranges
 from islands.settings.run import Adoption, RunSettings
 from islands.training import compiled_steps
 from islands.training.jax_model import JaxModel
+from islands.training.jax_results import share_of
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.jax_workload import JaxWorkload
 from islands.training.model import Model
@@ -117,7 +119,9 @@ class Recorder:
     def snapshots(self, what: str) -> list[Floats]:
         """Keep the differences to the base, and return them."""
         taken = [self._model.snapshot(fragment, "float32") for fragment in range(len(self._sizes))]
-        shares = [np.frombuffer(each.buffer(), np.float32) for each in taken]
+        with ThreadPoolExecutor(1) as side:  # a step's thread does not wait for the bytes
+            buffers = list(side.map(lambda each: each.buffer(), taken))
+        shares = [np.frombuffer(each, np.float32) for each in buffers]
         for fragment, share in enumerate(shares):
             self.keep(f"share/{fragment}/{what}", share)
         half = np.frombuffer(self._model.snapshot(0, "bfloat16").buffer(), jnp.bfloat16)
@@ -228,6 +232,19 @@ def users_leaves() -> tuple[Layout, list[jax.Array]]:
     return plan(both, count=FRAGMENTS, min_piece_bytes=64), [*leaves, leaves[-1]]
 
 
+def apart() -> Found:
+    """What each process does by itself: would it wait for the others, their calls must match."""
+    place, size = placed(interleaved(), 2), 1003
+    value = np.arange(size, dtype=np.float32)
+    share = cut(value, place.held(size))
+    for _ in range(jax.process_index() + 1):
+        np.testing.assert_array_equal(share_of(place.put_share(share, size), size), share)
+        np.testing.assert_array_equal(place.put(value, place.whole), value)
+        place.put(value[:1000].reshape(100, 10), place.sharding(None, "model"))
+        place.put(jax.random.key(jax.process_index()), place.whole)
+    return {"apart/held": np.array(place.held(size), np.int64)}
+
+
 def refused() -> Found:
     """What several processes together may not do, and the sentences that say so."""
     layout, leaves = users_leaves()
@@ -280,6 +297,7 @@ CASES: dict[str, Callable[[], Found]] = {
     "stacks": stacks,
     "merged": merged,
     "own": own_leaves,
+    "apart": apart,
     "refused": refused,
 }
 

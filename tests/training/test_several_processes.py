@@ -80,7 +80,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
     """Two processes with four devices each."""
-    cases = ("line", "stacks", "merged", "own", "refused")
+    cases = ("apart", "line", "stacks", "merged", "own", "refused")
     group = Group(tmp_path_factory.mktemp("two"), 2, *cases)
     yield group
     group.kill()
@@ -112,6 +112,16 @@ def test_processes_are_together_what_one_is(
             mine, theirs = found.astype(np.float64), whole[name].astype(np.float64)
             relative = HALF_ROUNDING if "half" in name else ROUNDING
             np.testing.assert_allclose(mine, theirs, rtol=relative, atol=LEAST, err_msg=name)
+
+
+@pytest.mark.timeout(LIMIT_S + 20)
+def test_to_fill_and_read_a_share_is_no_collective(two: Group) -> None:
+    """Each process did it another number of times, and could go on with what they do together."""
+    held = [part["apart/held"].tolist() for part in two.found()]
+    assert held == [
+        [[0, 126], [252, 378], [504, 630], [756, 882]],
+        [[126, 252], [378, 504], [630, 756], [882, 1003]],
+    ]
 
 
 @pytest.mark.timeout(LIMIT_S + 20)
