@@ -317,7 +317,10 @@ class ComputeThread:
         if not finite:
             raise TaskError("the task's initial parameters are not all finite numbers")
         self._outlet.tell(TrainerReady(batch_tokens))
-        self._copier.submit(engine.trainer.prepare_giving)
+        if self._commands.agreed:  # compilers of several hosts may talk to one another
+            engine.trainer.prepare_giving()
+        else:
+            self._copier.submit(engine.trainer.prepare_giving)
         return engine
 
     def _take_commands(self, engine: Engine) -> bool:

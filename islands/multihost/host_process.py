@@ -96,6 +96,13 @@ class HostProcess:
         check_environment()
         options = self._options
         network = network_of(options.connecting, token=token_of(options.connecting))
+        try:
+            await self._trained(network)
+        finally:
+            await network.close()
+
+    async def _trained(self, network: WebsocketNetwork) -> Never:
+        options = self._options
         spec, plan = await fetch_run_spec(
             network,
             options.supervisor_urls,
