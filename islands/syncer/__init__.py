@@ -26,6 +26,7 @@ donors of inner moments            `state_donors.py`
 retransmission                     `retries.py`
 who is sent increments             `increments.py`
 versions to contribute from        `kept_versions.py`
+when old values are freed          `old_values.py`
 how long a turn is                 `turn_length.py`
 when merged directions swing       `swings.py`
 when the run has diverged          `divergence.py`

@@ -6,7 +6,7 @@ the matching `JournalFinished`.
 
 from dataclasses import dataclass
 
-from islands.identities import Ticket, Version
+from islands.identities import FragmentIndex, Ticket, Version
 from islands.messages.membership import Evicted, Refused, Stop
 from islands.messages.training import (
     ContributionFate,
@@ -101,6 +101,14 @@ class InstallSeed:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseValues:
+    """Free a fragment's values, and increments to values, that are older than `version`'s."""
+
+    fragment: FragmentIndex
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
 class WriteJournal:
     """Make the durable state (and this fragment's newest value, if given) survive a crash."""
 
@@ -130,6 +138,7 @@ Action = (
     | BeginMerge
     | DropContribution
     | InstallSeed
+    | ReleaseValues
     | WriteJournal
     | Record
     | FinishRun

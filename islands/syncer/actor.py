@@ -43,6 +43,7 @@ from islands.syncer.actions import (
     Exit,
     FinishRun,
     InstallSeed,
+    ReleaseValues,
     Send,
     SendValue,
     WriteJournal,
@@ -309,6 +310,8 @@ class SyncerActor(RoleActor[Event]):
                 self.vault.drop(ticket, connection)
             case InstallSeed(version, digests):
                 self.vault.install_seed(version, digests)
+            case ReleaseValues(fragment, version):
+                self.vault.release(fragment, version)
             case WriteJournal():
                 self._write_journal(action)
             case Record(entry):
@@ -411,8 +414,7 @@ class SyncerActor(RoleActor[Event]):
         self._tell_end()
         for connection in sorted(self._callers.names):
             self.send(self._link(connection), HeartbeatAck(self.state.core.view.epoch))
-        timing = self.context.settings.timing
-        loop = asyncio.get_running_loop()
+        timing, loop = self.context.settings.timing, asyncio.get_running_loop()
         self._beating = loop.call_later(timing.scaled(timing.heartbeat_s), self._beat)
 
     # --- links --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from islands.identities import LearnerName, Role
 from islands.messages.membership import Evicted, Refused, Stop
 from islands.syncer.actions import Dismiss
 from islands.syncer.core import Core
+from islands.syncer.old_values import note_gone
 from islands.syncer.scheduling import withdraw
 from islands.tape.member_entries import Retired
 from islands.tape.round_entries import BookClosed, LeaseReturned
@@ -25,6 +26,7 @@ def retire(
             under another incarnation.
     """
     learner = core.learners.pop(name)
+    note_gone(core, learner)
     core.touch(name)
     if learner.connection is not None:
         evicted = Evicted(name, learner.incarnation, reason)

@@ -70,6 +70,10 @@ class IncrementShelf:
             found.append(payload)
         return tuple(reversed(found))
 
+    def release(self) -> None:
+        """Free all increments; what they left stays."""
+        self._kept.clear()
+
     def begin(self, remainder: NDArray[np.generic] | None = None) -> None:
         """Begin with a value that no increment leads to, and with what its journal record holds."""
         self._kept.clear()

@@ -26,6 +26,7 @@ from islands.syncer.events import (
     PullDeclined,
     SeedArrived,
 )
+from islands.syncer.old_values import release_old_values
 from islands.syncer.plausibility import believed_step_s, news_of, wrong_report
 from islands.syncer.recipients import is_owed
 from islands.syncer.roster import STRIKE_WINDOW_S, LearnerRecord
@@ -62,6 +63,7 @@ def take_progress(core: Core, progress: Progress, connection: int, now_s: float)
     if stepped:
         _time_step(core, learner, stepped, now_s)
     _count_adoptions(core, learner, before, news, now_s)
+    release_old_values(core, news)
     if before.phase is Phase.COMPILING and learner.adopting:
         _send_all(core, learner, now_s)
 

@@ -9,6 +9,7 @@ from islands.identities import TRAINING, LearnerName, Role, Status
 from islands.syncer import timeouts
 from islands.syncer.commits import ask_for_seed, give_up_late_seed
 from islands.syncer.core import Core
+from islands.syncer.old_values import release_old_values
 from islands.syncer.pausing import missed_pause, tell_paused
 from islands.syncer.recipients import is_owed, is_under_way
 from islands.syncer.roster import LearnerRecord
@@ -44,6 +45,7 @@ def sweep(core: Core, now_s: float) -> None:
             due = now_s - round_.asked_s[name] >= resend_after_s(core, learner)
             if due and learner.reachable:
                 ask(core, round_, learner, now_s)
+    release_old_values(core, range(core.fragments if core.seeded else 0))
     _look_at_grace(core, now_s)
     _look_at_merges(core, now_s)
 

@@ -15,6 +15,7 @@ from islands.syncer.core import Core
 from islands.syncer.divergence import end_reason
 from islands.syncer.ended_incarnations import close_accounts, forget_seed, retire
 from islands.syncer.events import LinkOpened
+from islands.syncer.old_values import note_back
 from islands.syncer.pausing import set_paused
 from islands.syncer.plausibility import news_of
 from islands.syncer.quarantine import keeps_too_much
@@ -154,6 +155,7 @@ def _fenced(core: Core, hello: Hello) -> bool:
 def _new_record(core: Core, hello: Hello) -> LearnerRecord:
     learner = LearnerRecord(hello.name, hello.role, hello.incarnation, hello.progress, None)
     core.learners[hello.name] = learner
+    note_back(core, hello.name)
     if hello.role is not Role.LEARNER:
         return learner
     durable = core.durable

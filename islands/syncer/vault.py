@@ -151,7 +151,7 @@ class Vault:
         size = self._layout.fragments[seed.fragment].size
         if payload[0].nbytes != 4 * size or digest(payload[0]) != seed.digest:
             return False
-        value = np.frombuffer(payload[0], np.float32)
+        value = np.array(np.frombuffer(payload[0], np.float32))  # the pool reuses the buffer
         if not bool(np.isfinite(value).all()):
             return False
         offered = seed.fragment, seed.name, seed.incarnation
@@ -257,6 +257,16 @@ class Vault:
         shelf.state = state
         for old in sorted(shelf.values)[: -self._settings.values_kept]:
             del shelf.values[old]
+
+    def release(self, fragment: int, version: Version) -> None:
+        """Free a fragment's values, and increments, that are older than a version's.
+
+        No merge of this fragment may be under way.
+        """
+        values = self._shelves[fragment].values
+        for old in [one for one in values if one < version]:
+            del values[old]
+        self._increments[fragment].release()
 
     def value(self, fragment: int, version: Version) -> NDArray[np.float32]:
         """Return the published value of a version that is kept."""

@@ -11,6 +11,7 @@ is what it is. The journal is honest: a restarted syncer knows what was durable,
 
 import heapq
 import random
+from collections import defaultdict
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -45,7 +46,7 @@ from islands.messages.training import (
     Progress,
     Quarantined,
 )
-from islands.settings.run import RunSettings
+from islands.settings.run import Anchor, RunSettings
 from islands.syncer import actions as syncer_actions
 from islands.syncer import events as syncer_events
 from islands.syncer.admission import Check
@@ -193,6 +194,7 @@ class Model:
         self.muted: set[LearnerName] = set()
         self._applied: dict[tuple[int, int], int] = {}
         self._merging: dict[int, list[Work]] = {}
+        self._values: dict[int, set[Version]] = defaultdict(set)
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._counts = {"event": 0, "admission": 0, "connection": 0, "process": 0}
         self._noise = noise
@@ -309,6 +311,7 @@ class Model:
         self.connected.clear()
         self.payloads.clear()
         self._merging.clear()
+        self._values.clear()
         for name in list(self.learners):
             self._learner(name, learner_events.SyncerLinkChanged(up=False))
         self._at(down_s, self._resume_syncer)
@@ -328,6 +331,8 @@ class Model:
         self._due_s = self.now_s
         syncer = SyncerState(self.settings, FINGERPRINT, durable, now_s=self.now_s)
         self._later(0.0, syncer, syncer_events.Ticked())
+        for fragment, held in enumerate(durable.published):
+            self._values[fragment] = set() if held is None else {held.version}
         return syncer
 
     def _syncer(self, event: syncer_events.Event) -> None:
@@ -371,8 +376,11 @@ class Model:
                 left = {c: work for c, work in held.items() if connection not in (None, c)}
                 if left:
                     self.payloads[ticket] = left
-            case syncer_actions.InstallSeed():
-                pass
+            case syncer_actions.InstallSeed(version):
+                for fragment in range(self.fragments):
+                    self._values[fragment] = {version}
+            case syncer_actions.ReleaseValues(fragment, version):
+                self._values[fragment] = {v for v in self._values[fragment] if v >= version}
 
     def _later(self, delay_s: float, syncer: SyncerState, event: syncer_events.Event) -> None:
         def arrive() -> None:
@@ -390,10 +398,22 @@ class Model:
             assert part.tokens == part.steps * BATCH_TOKENS, "tokens are those of its steps"
             assert work.start >= applied, "a step would be applied twice"
         self._merging[action.fragment] = merging
+        self._measure(action)
         count, target = len(action.parts), action.target
         facts = syncer_events.MergeFacts(str(target), (1.0,) * count, (1.0,) * count, 1.0, 0.0)
         done = syncer_events.MergeFinished(action.fragment, action.round, facts)
         self._later(self.link.merge_s, self.syncer, done)
+
+    def _measure(self, action: syncer_actions.BeginMerge) -> None:
+        """Keep the new value as a vault does; what contributions are measured against is held."""
+        values = self._values[action.fragment]
+        assert action.current in values, "the value to step from was freed"
+        if self.settings.anchor is Anchor.CURRENT:
+            freed = [str(part.base) for part in action.parts if part.base not in values]
+            assert not freed, f"bases {freed} of fragment {action.fragment} were freed"
+        values.add(action.target)
+        for old in sorted(values)[: -self.settings.values_kept]:
+            values.discard(old)
 
     def _write(self, sequence: int, fragment: int | None) -> None:
         syncer = self.syncer

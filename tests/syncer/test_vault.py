@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from islands.errors import UserError
 from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.messages.training import Contribution, FragmentSeed
+from islands.numerics.norms import measure
 from islands.numerics.outer import Sgd
 from islands.numerics.quantize import QUANTIZERS, decode, encode
-from islands.settings.run import OuterSettings, Precision, RunSettings
+from islands.settings.run import OuterSettings, Precision, RunSettings, UpdatePrecision
 from islands.syncer.actions import BeginMerge, MergePart
 from islands.syncer.admission import Check, refusal
 from islands.syncer.vault import Vault
@@ -214,3 +215,36 @@ def test_the_first_answer_over_a_link_is_the_one_that_is_merged() -> None:
     part = MergePart(ticket, 1, Version(1, 0), 1, 8, 1.0)
     held.merge(BeginMerge(0, 0, Version(1, 0), Version(1, 1), (part,)))
     assert np.array_equal(held.value(0, Version(1, 1)), -GOOD)
+
+
+def test_old_values_are_freed_and_the_newest_stays() -> None:
+    """Increments that led on from them go as well; what they left is journalled still."""
+    shelves = vault(update_precision=UpdatePrecision.INT8)
+    old, new = Version(1, 0), Version(1, 1)
+    shelves.restore(0, old, {"value": GOOD, "momentum": np.zeros_like(GOOD)})
+    shelves.hold(Ticket(1, 0, ANA, WHO), 1, measure(GOOD, LAYOUT.fragments[0].units))
+    part = MergePart(Ticket(1, 0, ANA, WHO), 1, old, 1, 8, 1.0)
+    shelves.merge(BeginMerge(0, 0, old, new, (part,)))
+    assert shelves.value(0, old) is not None
+    before = shelves.journal_arrays(0, new)
+    shelves.release(0, new)
+    with pytest.raises(KeyError):
+        shelves.value(0, old)
+    after = shelves.journal_arrays(0, new)
+    assert before.keys() == after.keys() == {"value", "momentum", "remainder"}
+    for name in before:
+        np.testing.assert_array_equal(before[name], after[name])
+
+
+def test_a_seed_leaves_the_buffer_that_it_arrived_in() -> None:
+    """Links reuse such buffers: one that a value lies in is kept for as long as the value."""
+    shelves = vault()
+    arrived = bytearray(as_buffer(GOOD))
+    seed = FragmentSeed(1, FragmentIndex(0), ANA, WHO, digest(memoryview(arrived)))
+    assert shelves.take_seed(seed, (memoryview(arrived).toreadonly(),))
+    arrived[:] = bytes(len(arrived))
+    other_value = np.ones(LAYOUT.fragments[1].size, np.float32)
+    other = FragmentSeed(1, FragmentIndex(1), ANA, WHO, digest(as_buffer(other_value)))
+    assert shelves.take_seed(other, (as_buffer(other_value),))
+    shelves.install_seed(Version(1, 0), (seed.digest, other.digest))
+    np.testing.assert_array_equal(shelves.value(0, Version(1, 0)), GOOD)

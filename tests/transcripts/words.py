@@ -253,6 +253,8 @@ def _syncer_words(action: object) -> str:
             return f"drop payload of {ticket}"
         case syncer_actions.InstallSeed(version):
             return f"install seed as {version}"
+        case syncer_actions.ReleaseValues(fragment, version):
+            return f"free values of {fragment} before {version}"
         case syncer_actions.WriteJournal(sequence, fragment, version):
             what = "books" if fragment is None else f"books and {fragment} at {version}"
             return f"write record {sequence}: {what}"
