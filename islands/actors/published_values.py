@@ -63,6 +63,10 @@ class PublishedValues:
         self._keeps = precision.of_increments
         self._held: dict[int, tuple[Version, NDArray[np.float32]]] = {}
 
+    def forget(self) -> None:
+        """Free all values."""
+        self._held.clear()
+
     def take_in(
         self,
         update: FragmentUpdate,

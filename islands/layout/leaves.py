@@ -14,7 +14,7 @@ always one contiguous range of the raveled leaf, and a stack is cut between its 
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
@@ -216,15 +216,39 @@ class Layout:
 
     def assemble(self, values: Sequence[NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
         """Build the leaves by path from one flat float32 value per fragment."""
-        leaves = [np.zeros(leaf.shape, np.float32) for leaf in self.leaves]
-        for fragment, value in zip(self.fragments, values, strict=True):
-            write(fragment, value, leaves)
-        return {leaf.path: array for leaf, array in zip(self.leaves, leaves, strict=True)}
+        return {leaf.path: array for leaf, array in self.assembled(values)}
+
+    def assembled(
+        self, values: Sequence[NDArray[np.float32]]
+    ) -> Iterator[tuple[Leaf, NDArray[np.float32]]]:
+        """Build the leaves one after another: one at a time is in memory beside the values."""
+        for leaf, parts in zip(self.leaves, self._parts(), strict=True):
+            array = np.zeros(leaf.shape, np.float32)
+            for index, piece in parts:
+                part = values[index][piece.offset : piece.offset + piece.size]
+                array.reshape(-1)[piece.start : piece.stop] = part
+            yield leaf, array
 
     def disassemble(self, arrays: Mapping[str, NDArray[np.generic]]) -> list[NDArray[np.float32]]:
         """Build one flat float32 value per fragment from the leaves by path."""
-        leaves = [arrays[leaf.path] for leaf in self.leaves]
-        return [read(fragment, leaves) for fragment in self.fragments]
+        return self.flattened(arrays[leaf.path] for leaf in self.leaves)
+
+    def flattened(self, leaves: Iterable[NDArray[np.generic]]) -> list[NDArray[np.float32]]:
+        """Build one flat float32 value per fragment from the leaves, which come in order."""
+        values = [np.empty(fragment.size, np.float32) for fragment in self.fragments]
+        for array, parts in zip(leaves, self._parts(), strict=True):
+            for index, piece in parts:
+                part = array.reshape(-1)[piece.start : piece.stop]
+                values[index][piece.offset : piece.offset + piece.size] = part
+        return values
+
+    def _parts(self) -> list[list[tuple[int, Piece]]]:
+        """Return the pieces of each leaf, each with the index of its fragment."""
+        parts: list[list[tuple[int, Piece]]] = [[] for _ in self.leaves]
+        for index, fragment in enumerate(self.fragments):
+            for piece in fragment.pieces:
+                parts[piece.leaf].append((index, piece))
+        return parts
 
 
 def layout_of(

@@ -117,7 +117,9 @@ class ObserverActor(RoleActor[Event]):
             raise RefusedError(self.exit.reason)
 
     def release(self) -> None:
-        """Stop the workers' threads."""
+        """Stop the workers' threads, and free the values: the hub that it was in lives on."""
+        self._values.clear()
+        self._published.forget()
         self._worker.close()
         self._evaluator.close()
 

@@ -10,8 +10,9 @@ and `versions` are JSON.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,13 +22,14 @@ from numpy.typing import NDArray
 
 from islands.errors import DiskError, UserError
 from islands.identities import FinalVersions
-from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, Layout
+from islands.layout.leaves import MOMENTS_PREFIX, STATE_PREFIX, VALUE_BYTES, Layout
 from islands.settings.run_spec import RunSpec
 
 if TYPE_CHECKING:
     from jaxtyping import PyTree
 
 FINAL_FILE = "final.safetensors"
+HEADER_MULTIPLE = 8
 AS_JSON = frozenset(("task_settings", "settings", "versions", "tokens"))
 
 
@@ -68,7 +70,9 @@ def write_model(
     Raises:
         DiskError: the disk is full or broken; the old file stays.
     """
-    write_arrays(path, layout.assemble(values), metadata)
+    shapes = {leaf.path: leaf.shape for leaf in layout.leaves if _shown(leaf.path)}
+    arrays = (array for leaf, array in layout.assembled(values) if _shown(leaf.path))
+    _write(path, shapes, arrays, metadata)
 
 
 def write_arrays(
@@ -81,15 +85,40 @@ def write_arrays(
     Raises:
         DiskError: the disk is full or broken; the old file stays.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
+    shown = {name: array for name, array in arrays.items() if _shown(name)}
+    _write(path, {name: x.shape for name, x in shown.items()}, shown.values(), metadata)
 
+
+def _shown(name: str) -> bool:
+    return not name.startswith(MOMENTS_PREFIX)
+
+
+def _write(
+    path: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    arrays: Iterable[NDArray[np.float32]],
+    metadata: dict[str, str],
+) -> None:
+    """Write tensors as they come, in the order of their shapes, so that not all are in memory.
+
+    A file of safetensors is the length of its header (64 bits, little-endian), the header (JSON,
+    filled up with spaces to a multiple of 8 bytes), and the tensors one behind the other.
+    """
+    header: dict[str, object] = {"__metadata__": metadata}
+    end = 0
+    for name, shape in shapes.items():
+        start, end = end, end + VALUE_BYTES * prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": (start, end)}
+    told = json.dumps(header).encode()
+    told += b" " * (-len(told) % HEADER_MULTIPLE)
     fresh = path.with_name(f".{path.name}.new")
     try:
-        shown = {path: x for path, x in arrays.items() if not path.startswith(MOMENTS_PREFIX)}
-        save_file(shown, fresh, metadata)
+        with fresh.open("wb") as file:
+            file.write(len(told).to_bytes(8, "little") + told)
+            for array in arrays:
+                file.write(np.ascontiguousarray(array, "<f4").reshape(-1).view(np.uint8).data)
         fresh.replace(path)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         raise DiskError(f"{path} cannot be written: {error}") from error
 
 

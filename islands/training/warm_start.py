@@ -3,11 +3,14 @@
     values = read_values(Path("final.safetensors"), layout)     # one flat float32 per fragment
 
 Every run exports such a file when it ends; any other with the same names and shapes will do. A
-file that does not fit is refused in one sentence that names the first difference.
+file that does not fit is refused in one sentence that names the first difference. Tensors are read
+one after another, so a large file is not in memory twice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +34,8 @@ def read_values(path: Path, layout: Layout) -> list[NDArray[np.float32]]:
         UserError: the file is missing, damaged or of another model, or holds numbers that are not
             finite.
     """
-    return fitted(_load(path), layout, path)
+    with _opened(path) as tensors:
+        return fitted(tensors, layout, path)
 
 
 def fitted(
@@ -40,25 +44,27 @@ def fitted(
     """Convert parameters by path to one flat value per fragment, if they are of this layout.
 
     Args:
-        arrays: the parameters; any floating type is converted.
+        arrays: the parameters, each taken once; any floating type is converted.
         layout: must have their names and shapes.
         path: where they are from, for the error's sentence.
 
     Raises:
         UserError: they are of another model, or hold numbers that are not finite.
     """
-    found: dict[str, NDArray[np.generic]] = {}
-    moments = [leaf for leaf in layout.leaves if leaf.path.startswith(MOMENTS_PREFIX)]
-    at_rest = {leaf.path: np.zeros(leaf.shape, np.float32) for leaf in moments}
-    arrays = {**at_rest, **arrays}
     wanted = {leaf.path: leaf.shape for leaf in layout.leaves}
-    missing = [name for name in wanted if name not in arrays]
+    at_rest = [name for name in wanted if name.startswith(MOMENTS_PREFIX) and name not in arrays]
+    missing = [name for name in wanted if name not in arrays and name not in at_rest]
     extra = [name for name in sorted(arrays) if name not in wanted]
     if missing or extra:
         told = [f"lacks {_some(missing)}"] if missing else []
         told += [f"holds {_some(extra)}, which the model has not"] if extra else []
         raise UserError(f"{path} is of another model: it {' and '.join(told)}")
-    for name, shape in wanted.items():
+
+    def leaves() -> Iterator[NDArray[np.float32]]:
+        for name, shape in wanted.items():
+            yield np.zeros(shape, np.float32) if name in at_rest else _leaf(name, shape)
+
+    def _leaf(name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
         array = arrays[name]
         if array.shape != shape:
             raise UserError(
@@ -68,19 +74,56 @@ def fitted(
         if array.dtype.name not in FLOATS:
             raise UserError(f"{path}: {name} is {array.dtype.name}; parameters must be floating")
         with np.errstate(over="ignore"):  # too large a number becomes infinite and is refused
-            found[name] = converted = array.astype(np.float32)
+            converted = array.astype(np.float32, copy=False)
         if not np.isfinite(converted).all():
             raise UserError(f"{path}: {name} holds numbers that are not finite")
-    return layout.disassemble(found)
+        return converted
+
+    return layout.flattened(leaves())
 
 
-def _load(path: Path) -> dict[str, NDArray[np.generic]]:
+class _Tensors(Mapping[str, NDArray[np.generic]]):
+    """The tensors of an open file, each read when it is asked for."""
+
+    def __init__(self, file: "_File") -> None:
+        self._file = file
+        self._names = frozenset(file.keys())
+
+    def __getitem__(self, name: str) -> NDArray[np.generic]:
+        """Read a tensor."""
+        return self._file.get_tensor(name)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether the file holds a tensor, which need not be read for it."""
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._names)
+
+
+class _File(Protocol):
+    """An open file of tensors."""
+
+    def keys(self) -> list[str]:
+        """Return the names of the tensors."""
+
+    def get_tensor(self, name: str) -> NDArray[np.generic]:
+        """Read a tensor."""
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Tensors]:
     import ml_dtypes  # noqa: F401  NumPy then knows bfloat16
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    from safetensors import SafetensorError, safe_open
 
     try:
-        return dict(load_file(path))
+        with safe_open(path, framework="np") as file:
+            yield _Tensors(file)
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path} to start from") from error
     except OSError as error:
