@@ -82,11 +82,12 @@ def _syncer(made: "Estimate") -> Rows:
     memory = made.syncer
     return (
         ("Memory of the syncer", "", ""),
-        ("  values", size(memory.values), "kept versions, float32"),
+        ("  values", size(memory.values), "and old ones until all have new ones, float32"),
         ("  outer state", size(memory.outer), "of the outer optimizer"),
         ("  open rounds", size(memory.rounds), "contributions that wait, at most"),
         *_only("  increments", memory.increments, "the newest, and what they left"),
         ("  total", size(memory.total), ""),
+        *_only("  laggards", memory.laggards, "more at most, while a learner is behind or lost"),
     )
 
 

@@ -22,7 +22,13 @@ from islands.numerics.stability import overlong_because
 from islands.settings.gossip import neighbours_mean
 from islands.settings.run import MergeRule, Precision, RunSettings, Trigger
 from islands.training.increment_memory import kept_at_the_syncer
-from islands.training.process_memory import ADAM_MOMENTS, Processes, TrainerMemory, processes
+from islands.training.process_memory import (
+    ADAM_MOMENTS,
+    Processes,
+    TrainerMemory,
+    processes,
+    values_bytes,
+)
 
 SNAPSHOTS_PER_FRAGMENT = 2
 SLOTS = 2
@@ -67,16 +73,19 @@ class SyncerMemory:
     """Bytes on the syncer.
 
     Args:
-        values: kept versions of every fragment.
+        values: the newest version of every fragment, and older ones until all have adopted it.
         outer: the outer optimizer's state.
         rounds: largest total of contributions that wait for their merge.
         increments: the newest increments and what they left, where updates are increments.
+        laggards: further old versions, at most, while a learner is behind or was lost; not in the
+            total.
     """
 
     values: int
     outer: int
     rounds: int
     increments: int = 0
+    laggards: int = 0
 
     @property
     def total(self) -> int:
@@ -234,7 +243,9 @@ def _at_the_syncer(
 ) -> SyncerMemory:
     """Return what a syncer holds of fragments of these sizes, beside outer state and rounds."""
     increments = kept_at_the_syncer(sizes, settings)
-    return SyncerMemory(sum(sizes) * settings.values_kept, outer, rounds, increments)
+    values = values_bytes(sizes, settings)
+    laggards = max(0, settings.values_kept * sum(sizes) - values)
+    return SyncerMemory(values, outer, rounds, increments, laggards)
 
 
 def _wire_bytes(layout: Layout, settings: RunSettings) -> Iterator[list[int]]:

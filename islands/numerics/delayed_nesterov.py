@@ -63,8 +63,8 @@ class DelayedNesterov:
     def init(self, value: NDArray[np.float32]) -> OuterState:
         """Return a state at rest."""
         return {
-            "momentum": np.zeros_like(value),
-            "buffer": np.zeros_like(value),
+            "momentum": np.zeros(value.shape, np.float32),
+            "buffer": np.zeros(value.shape, np.float32),
             "merges": np.zeros((), np.int64),
         }
 

@@ -183,8 +183,8 @@ class Sgd:
         return cls(rate, decay, settings.nesterov, Course.of(settings))
 
     def init(self, value: NDArray[np.float32]) -> OuterState:
-        """Return a state whose momentum is zero."""
-        momentum = {"momentum": np.zeros_like(value)}
+        """Return a state whose momentum is zero; it takes no memory before it is written to."""
+        momentum = {"momentum": np.zeros(value.shape, np.float32)}
         return momentum if self.course is None else {**momentum, "merges": np.zeros((), np.int64)}
 
     def update(

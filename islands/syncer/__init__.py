@@ -14,6 +14,7 @@ admission of contributions         `admission.py`
 checks of reported numbers         `plausibility.py`, `reports.py`
 the state of one round             `rounds.py`
 what a merge changes               `commits.py`
+how version 0 is fetched           `commits.py`, `seeding.py`
 data leases and token quotas       `leases.py`
 the fate of every token            `ledger.py`
 membership: links and learners     `sessions.py`, `roster.py`

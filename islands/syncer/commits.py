@@ -1,5 +1,7 @@
 """Commits of new versions: journal first, then send. Version 0 comes from a learner or a file."""
 
+from collections.abc import Iterable
+
 from islands.identities import (
     Fate,
     FragmentIndex,
@@ -12,11 +14,12 @@ from islands.identities import (
 from islands.messages.training import FragmentRequest, FragmentSeed, LeaseGranted, Merged
 from islands.numerics.stability import shorter_step
 from islands.syncer.actions import DropContribution, InstallSeed, Send
-from islands.syncer.core import Adoption, Core, Published, Seeding
+from islands.syncer.core import Adoption, Core, Published
 from islands.syncer.events import MergeFacts
 from islands.syncer.recipients import is_owed, is_under_way
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round, Stage
+from islands.syncer.seeding import Seeding
 from islands.tape import round_entries
 
 SEED_ROUND = -1
@@ -190,7 +193,7 @@ def _may_seed(learner: LearnerRecord) -> bool:
 
 
 def ask_for_seed(core: Core, now_s: float) -> None:
-    """Ask the seeding learner for every fragment that has not arrived, or ask another one."""
+    """Ask the seeding learner (again) for what has not arrived, or ask another one."""
     seeding = core.seeding
     if seeding is None or seeding.journalled is not None:
         return
@@ -199,12 +202,16 @@ def ask_for_seed(core: Core, now_s: float) -> None:
         core.seeding = None
         return
     seeding.asked_s = now_s
+    missing = [index for index in range(seeding.asked) if index not in seeding.digests]
+    _ask_for(core, seeding, [*missing, *seeding.ask_further(core.fragments)])
+
+
+def _ask_for(core: Core, seeding: Seeding, fragments: Iterable[int]) -> None:
     connection = core.learners[seeding.name].connection
-    assert connection is not None, "the seeding learner is reachable"
-    for index in range(core.fragments):
-        if index not in seeding.digests:
-            request = FragmentRequest(core.durable.epoch, FragmentIndex(index), core.seedings)
-            core.actions.append(Send(connection, request))
+    for index in fragments:
+        assert connection is not None, "the seeding learner is reachable"
+        request = FragmentRequest(core.durable.epoch, FragmentIndex(index), core.seedings)
+        core.actions.append(Send(connection, request))
 
 
 def give_up_late_seed(core: Core, seeding: Seeding) -> None:
@@ -246,6 +253,7 @@ def take_seed(core: Core, seed: FragmentSeed, *, intact: bool) -> None:
         return
     seeding.digests[seed.fragment] = seed.digest
     if len(seeding.digests) < core.fragments:
+        _ask_for(core, seeding, seeding.ask_further(core.fragments))
         return
     _install(core, seeding)
 

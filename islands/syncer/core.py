@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from islands.actors.supervisor_view import SupervisorView
 from islands.errors import InvariantError
-from islands.identities import TRAINING, FragmentIndex, Incarnation, LearnerName, Phase, Version
+from islands.identities import TRAINING, FragmentIndex, LearnerName, Phase, Version
 from islands.messages.training import FragmentUpdate, LeaseGranted, Merged
 from islands.settings.interval import interval_steps_at
 from islands.settings.run import OVERLAP_LEAST, Automatic, LearnerWaits, RunSettings
@@ -31,6 +31,7 @@ from islands.syncer.pace import Pace
 from islands.syncer.record_schedule import RecordSchedule
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round
+from islands.syncer.seeding import Seeding
 from islands.syncer.standstill import MergeWatch
 from islands.syncer.swings import SwingWatch
 from islands.syncer.timeouts import answer_timeout_s, final_patience_s
@@ -124,27 +125,6 @@ class Adoption:
     closed_s: float
     quorum: int
     reports: int = 0
-
-
-@dataclass(slots=True)
-class Seeding:
-    """The fetch of version 0 from one learner, with the digests of arrived fragments by index.
-
-    A version 0 that was read from a file has no such learner, and is complete from the start.
-
-    Once complete, the fragments are journalled one after the other, since a record names no version
-    whose value neither it nor an earlier record holds; `journalled` is the index of the one being
-    written. `times` counts the requests repeated since the learner `had` sent so many fragments.
-    """
-
-    name: LearnerName
-    incarnation: Incarnation
-    asked_s: float
-    digests: dict[int, str] = field(default_factory=dict)
-    refused: bool = False
-    journalled: int | None = None
-    times: int = 0
-    had: int = 0
 
 
 @dataclass(slots=True)

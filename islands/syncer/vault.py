@@ -40,10 +40,11 @@ class _FragmentValues:
 
 @dataclass(frozen=True, slots=True)
 class _Seed:
-    """One fragment of an initial value."""
+    """One fragment of an initial value, and the state from which its optimizer begins."""
 
     digest: str
     value: NDArray[np.float32]
+    state: OuterState
 
 
 class Vault:
@@ -158,7 +159,8 @@ class Vault:
         for key in list(self._seeds):
             if key[:2] == offered[:2] and key < offered:
                 self._seeds.pop(key, None)  # another of the worker's threads may have done so
-        return self._seeds.setdefault(offered, _Seed(seed.digest, value)).digest == seed.digest
+        made = _Seed(seed.digest, value, self._optimizer.init(value))
+        return self._seeds.setdefault(offered, made).digest == seed.digest
 
     def take_initial(self, values: Sequence[NDArray[np.float32]]) -> tuple[str, ...]:
         """Keep a whole initial value that no learner sent; return its digests by fragment.
@@ -181,18 +183,17 @@ class Vault:
                 )
             value = np.ascontiguousarray(given, np.float32)
             digests.append(digest(as_buffer(value)))
-            self._seeds[fragment.index, LearnerName(""), Incarnation(0, 0)] = _Seed(
-                digests[-1], value
-            )
+            made = _Seed(digests[-1], value, self._optimizer.init(value))
+            self._seeds[fragment.index, LearnerName(""), Incarnation(0, 0)] = made
         return tuple(digests)
 
     def install_seed(self, version: Version, digests: tuple[str, ...]) -> None:
         """Install the offered values with these digests; earlier senders' offers count as well."""
-        offered = {(key[0], seed.digest): seed.value for key, seed in self._seeds.items()}
-        values = [offered[index, computed] for index, computed in enumerate(digests)]
+        offered = {(key[0], seed.digest): seed for key, seed in self._seeds.items()}
+        seeds = [offered[index, computed] for index, computed in enumerate(digests)]
         self._seeds.clear()
-        for index, value in enumerate(values):
-            self._shelves[index] = _FragmentValues({version: value}, self._optimizer.init(value))
+        for index, seed in enumerate(seeds):
+            self._shelves[index] = _FragmentValues({version: seed.value}, seed.state)
             self._increments[index].begin()
             self._record_held(index, version)
 

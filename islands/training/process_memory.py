@@ -6,20 +6,25 @@ base. The temporary memory of a step on CPU is what XLA reports of the compiled 
 an evaluation is measured where the dry run makes one:
 
 =========  ============================================================================
-syncer     (s + 2)·V kept versions (2·V where contributions are anchored at their own base), V outer
+syncer     V, and F for each fragment whose newest version not all have adopted, which older ones
+           are kept for: those of open rounds, and those of the last `STEPS_TO_ADOPT` steps; outer
            state (o·V if the outer optimizer keeps o values per parameter), at a merge the new
            version and the new state of a fragment (F + o·F), M·R·F contributions that wait or are
-           being merged; JAX, for an optimizer of optax
+           being merged, with the buffers that they came in where they are widened (w·M·R·F); JAX,
+           for an optimizer of optax. While a learner is behind, or was lost, up to (s + 2)·V
+           values (2·V where contributions are anchored at their own base)
 learner    what its trainer holds, a fragment that arrives (F), and contributions (w·F each): one
            of every fragment that is asked for or due next, R + 2 at most, and one on its way to
            the host, which may still need an older base (F/2: between nothing and F were seen);
            with more fragments than one, a buffer for the next to arrive (F, if it is small enough
-           to be kept); V instead of these where it provides version 0 and that is more;
+           to be kept); `SEEDS_AT_ONCE`·F instead of these where it provides version 0 and that is
+           more;
            with a codec on the host its program, contributions as sent, 2·F while one is encoded,
            and residuals where they are kept: V, and R·F until their fate is known
 hub        V published, which it evaluates, and 2·F: one that arrives, and one that is held until
-           the evaluation has seen it; a buffer for the next, as in a learner; at the end V as it
-           lies in the file and V by fragments besides; with JAX 7·V that evaluations take
+           the evaluation has seen it; a buffer for the next, as in a learner; at the end V
+           and F, V of the file that it is read from, and buffers that are kept still; with JAX
+           7·V that evaluations take
 =========  ============================================================================
 
 Updates by increments take more (`increment_memory.py`). The program itself, and the memory that the
@@ -28,12 +33,14 @@ and 52M parameters on CPU).
 """
 
 from dataclasses import dataclass
+from math import ceil
 
 from islands.layout.leaves import VALUE_BYTES, Layout
 from islands.numerics.outer_choice import state_values
 from islands.numerics.quantize import size_bytes
 from islands.settings.outer import OPTAX
 from islands.settings.run import RunSettings
+from islands.settings.wire_limits import SEEDS_AT_ONCE
 from islands.training.increment_memory import (
     increments_at_a_learner,
     increments_at_the_syncer,
@@ -58,7 +65,10 @@ CODEC_PROGRAM = 100_000_000
 FRAGMENTS_ENCODED = 2
 FRAGMENTS_DUE = 2
 FRAGMENTS_AT_THE_HUB = 2
-WHOLE_VALUES_AT_THE_END = 3
+WHOLE_VALUES_AT_THE_END = 2
+STEPS_TO_ADOPT = 2
+"""Steps from the commit of a version to the reports of its adoption: to a boundary, and one."""
+
 WHOLE_VALUES_EVALUATED = 7
 """Evaluations take this multiple of V: assembled, cast, on the device, and freed but retained."""
 
@@ -156,7 +166,7 @@ def processes(
         + (WHOLE_VALUES_EVALUATED * whole + trainer.evaluation if trainer.jax else 0)
         + max(
             whole + FRAGMENTS_AT_THE_HUB * largest + buffer_bytes(sizes),
-            WHOLE_VALUES_AT_THE_END * whole,
+            WHOLE_VALUES_AT_THE_END * whole + min(whole, POOL_BYTES) + largest,
         ),
         syncer=SYNCER_PROGRAM + syncer_bytes(sizes, settings, learners),
         learner=LEARNER_PROGRAM
@@ -170,12 +180,22 @@ def syncer_bytes(sizes: list[int], settings: RunSettings, learners: int) -> int:
     """Return the bytes that a syncer holds, given the fragments' sizes, smallest first."""
     whole = sum(sizes)
     at_once = sum(sizes[-settings.open_rounds_max(len(sizes)) :])
-    kept = settings.values_kept * whole
+    kept = values_bytes(sizes, settings)
     outer = state_values(settings.outer)
     held = kept + outer * whole + (1 + outer) * sizes[-1] + learners * at_once
+    if settings.precision.of_snapshots == "bfloat16":
+        held += learners * at_once // 2
     held += increments_at_the_syncer(sizes, settings)
     held += JAX_AT_THE_HUB if settings.outer.kind == OPTAX else 0
     return round(held * HEAP_SHARE) if sizes[-1] < HEAP_BYTES_MAX else held
+
+
+def values_bytes(sizes: list[int], settings: RunSettings) -> int:
+    """Return the bytes of the values that a syncer keeps while no learner is behind the others."""
+    whole, fragments = sum(sizes), len(sizes)
+    adopting = ceil(STEPS_TO_ADOPT * fragments / settings.interval_steps_min)
+    older = min(fragments, settings.open_rounds_max(fragments) + adopting)
+    return whole + sum(sorted(sizes)[-older:])
 
 
 def learner_bytes(sizes: list[int], settings: RunSettings, trainer: TrainerMemory) -> int:
@@ -190,7 +210,7 @@ def learner_bytes(sizes: list[int], settings: RunSettings, trainer: TrainerMemor
     arriving = largest + largest // 2 + buffer_bytes(sizes)
     encoding = encoding_bytes(sizes, settings)
     encoding += increments_at_a_learner(sizes, settings, CODEC_PROGRAM)
-    return held + encoding + max(arriving + contributions * sent, sum(sizes))
+    return held + encoding + max(arriving + contributions * sent, sum(sizes[-SEEDS_AT_ONCE:]))
 
 
 def encoding_bytes(sizes: list[int], settings: RunSettings) -> int:

@@ -36,6 +36,8 @@ def digest(buffer: memoryview) -> str:
 POOLED_BYTES_MIN = 1 << 16
 """Smaller buffers are allocated each time, not pooled, because they cost little."""
 POOL_BYTES = 1 << 29
+IDLE_TAKES = 64
+"""Buffers of a size that was not wanted so many times in a row are kept no longer."""
 
 
 class BufferPool:
@@ -54,11 +56,18 @@ class BufferPool:
         self.bytes_kept = 0
         self._limit_bytes = limit_bytes
         self._kept: dict[int, list[NDArray[np.uint8]]] = {}  # by size, longest in the pool first
+        self._takes = 0
+        self._wanted: dict[int, int] = {}  # by size, how many were taken when it was wanted last
 
     def take(self, size_bytes: int) -> memoryview:
         """Return a writable buffer of unspecified content."""
         if size_bytes < POOLED_BYTES_MIN:
             return memoryview(bytearray(size_bytes))
+        self._takes += 1
+        if size_bytes in self._kept:
+            self._wanted[size_bytes] = self._takes
+        for idle in [s for s in self._kept if self._takes - self._wanted[s] > IDLE_TAKES]:
+            self._drop(idle)
         array = self._free(size_bytes)
         if array is None:
             array = np.empty(size_bytes, np.uint8)
@@ -66,6 +75,7 @@ class BufferPool:
             if self.bytes_kept + size_bytes <= self._limit_bytes:
                 self.bytes_kept += size_bytes
                 self._kept.setdefault(size_bytes, []).append(array)
+                self._wanted[size_bytes] = self._takes
         return array[:].data  # a fresh view, so that whatever derives from it refers to `array`
 
     def allocate(self, envelope: Envelope, sizes: tuple[int, ...]) -> Sequence[memoryview]:
@@ -81,7 +91,12 @@ class BufferPool:
             if self.bytes_kept + size_bytes <= self._limit_bytes:
                 return
             if other != size_bytes:
-                self.bytes_kept -= other * len(self._kept.pop(other))
+                self._drop(other)
+
+    def _drop(self, size_bytes: int) -> None:
+        """Keep the buffers of a size no longer; whoever uses one goes on doing so."""
+        self.bytes_kept -= size_bytes * len(self._kept.pop(size_bytes))
+        del self._wanted[size_bytes]
 
 
 def _references(arrays: list[NDArray[np.uint8]]) -> list[int]:

@@ -36,6 +36,9 @@ from tests.benchmarks.size import Case, allocated_bytes, peak_bytes, sleeping
 from tests.integration.programs import Program, Room, merges, open_room, pids
 
 LOOK_S = 0.2
+NOTED = ("evicted", "status", "overloaded", "nothing_merged", "quarantined", "disk")
+"""Entries of the run's log that are shown whole."""
+
 SETTLE_ROUNDS = 1
 """Merges of each fragment before anything is measured."""
 
@@ -228,12 +231,10 @@ def table(asked: Measurement, found: Found, watched: Watched, estimate: Estimate
     return shown
 
 
-def told_events(folder: Path) -> Counter[str]:
-    """How often each event is in the run's log."""
+def told_events(folder: Path) -> list[dict[str, object]]:
+    """What the run's log tells, entry by entry."""
     lines = (folder / "run.log").read_bytes().split(b"\n")[:-1]
-    return Counter(
-        str(msgspec.json.decode(line, type=dict[str, object])["event"]) for line in lines
-    )
+    return [msgspec.json.decode(line, type=dict[str, object]) for line in lines]
 
 
 def main() -> None:
@@ -269,7 +270,11 @@ def main() -> None:
         events = told_events(Path(place) / "run")
     console = Console()
     console.print(table(asked, found, watched, estimate))
-    console.print(f"exit code {found.ended}; events of the run's log: {dict(events)}")
+    counts = Counter(str(event["event"]) for event in events)
+    console.print(f"exit code {found.ended}; events of the run's log: {dict(counts)}")
+    for event in events:
+        if event["event"] in NOTED:
+            console.print(str(event), markup=False, highlight=False)
 
 
 if __name__ == "__main__":

@@ -80,9 +80,10 @@ def test_what_is_known_of_the_model_is_used() -> None:
 
 
 def test_memory_of_the_syncer() -> None:
-    """Kept versions, momentum, and what waits in open rounds: the bound I5 of FAULTS."""
+    """Versions, momentum, and what waits in open rounds: with laggards the bound I5 of FAULTS."""
     memory = made(learners=5, staleness_max=2).syncer
-    assert memory.values == 4 * V
+    assert memory.values == V + 2 * V // 4
+    assert memory.values + memory.laggards == 4 * V
     assert memory.outer == V
     assert memory.rounds == 5 * V // 4
     assert made(learners=5, overlap_steps=8).syncer.rounds == 5 * V  # all fragments open at once

@@ -37,6 +37,21 @@ def test_what_is_missing_is_asked_for_again() -> None:
     assert [request.fragment for request in bench.sent(FragmentRequest)] == [1]
 
 
+def test_a_few_fragments_of_version_zero_are_on_their_way_at_once() -> None:
+    """Each is one more copy at its sender; with each that arrives, a further one is asked for."""
+    bench = Bench(fragments=7)
+    bench.hello("ana")
+    assert [request.fragment for request in bench.sent(FragmentRequest)] == [0, 1, 2, 3]
+    for arrived, further in ((1, [4]), (0, [5]), (3, [6]), (2, [])):
+        bench.do(SeedArrived(seed_of(bench, arrived), intact=True))
+        assert [request.fragment for request in bench.sent(FragmentRequest)] == further
+    bench.do(SeedArrived(seed_of(bench, 3), intact=True))
+    assert bench.sent(FragmentRequest) == []
+    bench.tick(2.5)
+    bench.tick(2.5)
+    assert [request.fragment for request in bench.sent(FragmentRequest)] == [4, 5, 6]
+
+
 def test_a_seed_that_takes_long_is_not_asked_for_over_and_over() -> None:
     """Each wish costs a whole transfer, so it is repeated after twice as long each time."""
     bench = Bench()

@@ -1,6 +1,7 @@
 """What the vault says of a payload, and what it keeps of it."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -11,7 +12,7 @@ from islands.errors import UserError
 from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.messages.training import Contribution, FragmentSeed
 from islands.numerics.norms import measure
-from islands.numerics.outer import Sgd
+from islands.numerics.outer import OuterState, Sgd
 from islands.numerics.quantize import QUANTIZERS, decode, encode
 from islands.settings.run import OuterSettings, Precision, RunSettings, UpdatePrecision
 from islands.syncer.actions import BeginMerge, MergePart
@@ -248,3 +249,26 @@ def test_a_seed_leaves_the_buffer_that_it_arrived_in() -> None:
     assert shelves.take_seed(other, (as_buffer(other_value),))
     shelves.install_seed(Version(1, 0), (seed.digest, other.digest))
     np.testing.assert_array_equal(shelves.value(0, Version(1, 0)), GOOD)
+
+
+class CountingSgd(Sgd):
+    """Sgd that counts the states it has made."""
+
+    made: ClassVar[list[int]] = []
+
+    def init(self, value: NDArray[np.float32]) -> OuterState:
+        """Count, and make one."""
+        self.made.append(value.size)
+        return super().init(value)
+
+
+def test_the_optimizers_state_is_made_where_a_seed_arrives() -> None:
+    """On a worker: for a large model it took the loop seconds in which no heartbeat was sent."""
+    settings = RunSettings(fragments=2)
+    held = Vault(settings, LAYOUT, CountingSgd())
+    values = [np.ones(f.size, np.float32) for f in LAYOUT.fragments]
+    digests = held.take_initial(values)
+    assert CountingSgd.made == [value.size for value in values]
+    held.install_seed(Version(1, 0), digests)
+    assert len(CountingSgd.made) == len(values)
+    assert set(held.journal_arrays(0, Version(1, 0))) == {"value", "momentum"}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from messaging.codec.tensors import POOLED_BYTES_MIN, BufferPool, as_buffer
+from messaging.codec.tensors import IDLE_TAKES, POOLED_BYTES_MIN, BufferPool, as_buffer
 
 SIZE = 1 << 20
 
@@ -60,3 +60,17 @@ def test_small_buffers_are_not_pooled() -> None:
     assert pool.take(POOLED_BYTES_MIN - 1).nbytes == POOLED_BYTES_MIN - 1
     assert pool.take(0).nbytes == 0
     assert pool.bytes_kept == 0
+
+
+def test_buffers_of_a_size_that_is_not_wanted_any_more_are_given_back() -> None:
+    """A syncer is sent whole values at the start, and contributions of half their size later."""
+    pool = BufferPool()
+    held = pool.take(2 * SIZE)
+    pool.take(2 * SIZE)
+    for _ in range(IDLE_TAKES):
+        pool.take(SIZE)
+    assert pool.bytes_kept == 5 * SIZE
+    pool.take(SIZE)
+    assert pool.bytes_kept == SIZE
+    held[:] = bytes(held.nbytes)  # whoever holds one goes on using it
+    assert place(pool.take(2 * SIZE)) != place(held)
