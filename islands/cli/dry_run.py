@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from islands.cli.parsing import Common, one_line
 from islands.cluster.planner import Estimate, estimate
 from islands.errors import IslandsError, UserError
+from islands.files.write_speed import write_bytes_per_s
 from islands.identities import Role
 from islands.numerics.outer_choice import outer_optimizer
 from islands.settings.host import (
@@ -36,6 +37,9 @@ from messaging.errors import LinkLost, LocalFault
 if TYPE_CHECKING:  # it imports JAX, so at run time it is imported only where a task is checked
     from islands.training.task_check import TaskReport
 
+TIMED_BYTES_MIN, TIMED_BYTES_MAX = 1 << 24, 1 << 28
+"""Bytes of a record from which on the journal's disk is timed, and most bytes written for it."""
+
 REFUSED = (IslandsError, LocalFault, LinkLost)
 
 
@@ -55,6 +59,8 @@ class Findings:
         doubts: notes, as sentences: what was not checked and why, and what may work badly.
         report: the result of the task's check, if there was one.
         accelerated: whether learners here compute on devices with a memory of their own.
+        written_bytes_per_s: how fast the folder's disk writes; None if that was not measured, as a
+            journal that is not here, or whose records are small, does not ask for it.
     """
 
     learners: int
@@ -68,6 +74,7 @@ class Findings:
     doubts: tuple[str, ...] = ()
     report: "TaskReport | None" = None
     accelerated: bool = False
+    written_bytes_per_s: float | None = None
 
     def check(self, step: Callable[[], object]) -> None:
         """Take a step that a start would take; record its error if it is refused."""
@@ -159,6 +166,8 @@ def _examine_hub(found: Findings, options: RunOptions | SyncerOptions | Supervis
     found.check(lambda: outer_optimizer(spec.settings.outer))
     found.check(lambda: _plan_here(found, spec))
     found.check(lambda: _same_run(found, spec, extend=options.extend))
+    if not isinstance(options, SupervisorOptions):
+        found.check(lambda: _time_disk(found))
     makes_token = isinstance(options, RunOptions)
     found.check(lambda: _try_address(found, options.listening, connecting, makes_token=makes_token))
     start_from = options.file.start_from
@@ -212,13 +221,26 @@ def _try_address(
 
 def _try_folder(folder: Path) -> None:
     """Check that the folder, or its nearest parent that exists, can be written to."""
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
+    place = _nearest(folder)
     if not place.is_dir():
         raise UserError(f"the folder {folder} cannot be made: {place} is a file")
     if not os.access(place, os.W_OK | os.X_OK):
         raise UserError(f"the folder {folder} cannot be written: no permission in {place}")
+
+
+def _nearest(folder: Path) -> Path:
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    return place
+
+
+def _time_disk(found: Findings) -> None:
+    """Measure the disk of the journal, if its records are large enough for it to set the pace."""
+    made = found.estimate
+    if made is not None and not made.neighbours and made.disk_per_round >= TIMED_BYTES_MIN:
+        size_bytes = min(made.disk_per_round, TIMED_BYTES_MAX)
+        found.written_bytes_per_s = write_bytes_per_s(_nearest(found.folder), size_bytes)
 
 
 # --- a process that joins ---------------------------------------------------------------------

@@ -108,6 +108,17 @@ def _processes(made: "Estimate") -> Rows:
     )
 
 
+def _round(found: "Findings", made: "Estimate") -> Rows:
+    """Return a row for the time of a round, where the journal's disk was timed."""
+    if found.written_bytes_per_s is None:
+        return ()
+    round_s, speed = made.round_s(found.written_bytes_per_s), rate(found.written_bytes_per_s)
+    bound = f"the pace; the disk writes {speed}"
+    if round_s > made.pace_s:
+        bound = f"the disk, {speed}; the pace allows {made.pace_s:.3g} s"
+    return (("  a round takes", f"{round_s:.3g} s", bound),)
+
+
 def _traffic(found: "Findings", made: "Estimate") -> Rows:
     steps = made.steps_per_s
     pace = "at 1 step/s" if made.step_time_s is None else f"at {steps:.3g} steps/s"
@@ -131,5 +142,6 @@ def _traffic(found: "Findings", made: "Estimate") -> Rows:
         *(met if made.neighbours else hub),
         ("  journal", size(made.disk_bytes), "on the syncer's disk"),
         ("  written", rate(made.disk_per_step * steps), f"{size(made.disk_per_round)} per round"),
+        *_round(found, made),
         *((("  recorded", rate(made.recorded_per_step * steps), recorded),) if steps_1000 else ()),
     )

@@ -121,6 +121,7 @@ class Estimate:
         disk_bytes: bytes that the journal occupies.
         recorded_per_step: bytes of merged contributions and values that are recorded in a step of
             the pace-setting learner, on average; 0 if the run records none.
+        pace_s: seconds between two rounds as compute sets the pace.
         rounds_open: largest number of rounds that are open at once.
         exchange_bytes: traffic of one round with one learner, both ways, for the largest fragment.
         processes: memory of each process on its host.
@@ -149,6 +150,7 @@ class Estimate:
     disk_per_step: float
     disk_bytes: int
     recorded_per_step: float
+    pace_s: float
     rounds_open: int
     exchange_bytes: int
     processes: Processes
@@ -159,6 +161,13 @@ class Estimate:
     def steps_per_s(self) -> float:
         """Steps of one learner per second."""
         return 1.0 if self.step_time_s is None else 1 / self.step_time_s
+
+    def round_s(self, written_bytes_per_s: float) -> float:
+        """Return the seconds between two rounds, given how fast the journal's disk writes.
+
+        Records are written one after another, so no more rounds are made than are written.
+        """
+        return max(self.pace_s, self.disk_per_round / written_bytes_per_s)
 
     def hub_bytes_per_s(self, overlap_steps: int) -> float | None:
         """Return the least bandwidth at the hub for which an exchange with all fits into τ steps.
@@ -230,6 +239,7 @@ def estimate(
         disk_per_step=0.0 if neighbours else (value + outer + left) / settings.interval_steps,
         disk_bytes=SLOTS * (value + outer + left),
         recorded_per_step=recorded / settings.interval_steps,
+        pace_s=settings.round_interval_steps(fragments) * (step_time_s or 1.0),
         rounds_open=rounds_open,
         exchange_bytes=max(sent) + max(published),
         processes=processes(layout, settings, held, learners=learners),

@@ -7,7 +7,8 @@ values is real. The run joins, merges each fragment some times, loses its syncer
 again, and is stopped in order. Then a table has each figure as it was measured, as the dry run of
 the same config predicts it, and the ratio of the two:
 
-- *round*: seconds between two merges, over all of those before the syncer is killed;
+- *round*: seconds between two merges, over all of those before the syncer is killed; predicted by
+  the pace, or by the disk if it writes fewer rounds;
 - *written*: bytes that the syncer's process writes to files in a round (`/proc/PID/io`);
 - *peak* of a process: the most that was resident (VmHWM) over its life, or until the run is asked
   to stop; *steady*: proportional set size (PSS) while merges go on; both per parameter as well;
@@ -23,15 +24,15 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from islands.cli.dry_run import examine
+from islands.cli.dry_run import Findings, examine
 from islands.cli.parsing import Common
-from islands.cluster.planner import Estimate
 from tests.benchmarks.size import Case, allocated_bytes, peak_bytes, sleeping
 from tests.integration.programs import Program, Room, merges, open_room, pids
 
@@ -127,16 +128,15 @@ class Found:
     ended: int | None = None
 
 
-def prepare(asked: Measurement, place: Path) -> Estimate:
+def prepare(asked: Measurement, place: Path) -> Findings:
     """Write the config of a run, and return what its dry run says."""
     options = asked.case.options(place / "run")
-    estimate = examine(options, Common(step_time_s=asked.step_s)).estimate
-    assert estimate is not None
+    findings = examine(options, Common(step_time_s=asked.step_s))
     told = msgspec.to_builtins(options.file)
     kept = {name: told[name] for name in ("task", "task_settings", "run")}
     kept |= {"learners": asked.case.learners, "listen": "127.0.0.1:0"}
     (place / "run.yaml").write_bytes(msgspec.yaml.encode(kept))
-    return estimate
+    return findings
 
 
 async def measure(asked: Measurement, place: Path, fragments: int) -> tuple[Found, Watched]:
@@ -197,10 +197,12 @@ async def reached(room: Room, hub: Program, folder: Path, count: int) -> None:
     await room.wait(done, limit_s=3600.0)
 
 
-def table(asked: Measurement, found: Found, watched: Watched, estimate: Estimate) -> Table:
+def table(asked: Measurement, found: Found, watched: Watched, findings: Findings) -> Table:
     """Every figure beside its prediction."""
+    estimate = findings.estimate
+    assert estimate is not None
     count, told = estimate.elements, estimate.processes
-    rounds_per_s = estimate.steps_per_s * estimate.fragments / asked.interval_steps
+    round_s = estimate.round_s(findings.written_bytes_per_s or inf)
     shown = Table(
         title=f"{count / 1e6:.0f}M parameters, M={asked.case.learners}, P={estimate.fragments}, "
         f"H={asked.interval_steps}"
@@ -213,7 +215,7 @@ def table(asked: Measurement, found: Found, watched: Watched, estimate: Estimate
         ratio = f"{measured / predicted:.2f}" if predicted else ""
         shown.add_row(name, form.format(measured), said, ratio)
 
-    row("round, s", found.round_s, 1 / rounds_per_s, "{:.3f}")
+    row("round, s", found.round_s, round_s, "{:.3f}")
     row("written per round, MB", found.round_bytes / 1e6, estimate.disk_per_round / 1e6, "{:.1f}")
     row("journal, MB", found.journal_bytes / 1e6, estimate.disk_bytes / 1e6, "{:.0f}")
     peaks = {"hub": told.hub, "syncer": told.syncer}
@@ -265,11 +267,12 @@ def main() -> None:
     case = Case(chosen.learners, chosen.limit_s, run, model)
     asked = Measurement(case, chosen.step_s, chosen.interval, chosen.cycles)
     with tempfile.TemporaryDirectory(dir=chosen.place) as place:
-        estimate = prepare(asked, Path(place))
-        found, watched = asyncio.run(measure(asked, Path(place), estimate.fragments))
+        findings = prepare(asked, Path(place))
+        assert findings.estimate is not None, findings.refused
+        found, watched = asyncio.run(measure(asked, Path(place), findings.estimate.fragments))
         events = told_events(Path(place) / "run")
     console = Console()
-    console.print(table(asked, found, watched, estimate))
+    console.print(table(asked, found, watched, findings))
     counts = Counter(str(event["event"]) for event in events)
     console.print(f"exit code {found.ended}; events of the run's log: {dict(counts)}")
     for event in events:

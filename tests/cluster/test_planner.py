@@ -6,6 +6,7 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -133,6 +134,50 @@ def test_the_journal() -> None:
     assert found.disk_per_round == 2 * V // 4
     assert found.disk_per_step * found.steps_per_s == 2 * V / 8 * 2
     assert found.disk_bytes == 4 * V
+
+
+def test_a_round_takes_no_less_than_its_record() -> None:
+    """By the pace a fragment is due each H/P steps; a slower disk makes fewer rounds."""
+    found = made(step_time_s=0.5)
+    assert found.pace_s == 2 * 0.5
+    assert found.disk_per_round == 2 * V // 4
+    assert found.round_s(4 * V) == found.pace_s
+    assert found.round_s(V / 4) == 2.0
+    assert made().pace_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("speed", "told"),
+    [(None, None), (1e9, "1.00 s the pace; the disk"), (V / 4, "2.00 s the disk, 2.1 MB/s")],
+)
+def test_the_time_of_a_round_is_told_where_the_disk_was_timed(
+    speed: float | None, told: str | None
+) -> None:
+    """With what bounds it."""
+    found = Findings(1, 0.5, Path("run"), estimate=made(step_time_s=0.5))
+    found.written_bytes_per_s = speed
+    out = io.StringIO()
+    show(found, Console(file=out, width=80))
+    lines = [" ".join(line.split()) for line in out.getvalue().splitlines() if "a round" in line]
+    assert len(lines) == (told is not None)
+    assert told is None or told.replace("1.00", "1").replace("2.00", "2") in lines[0]
+
+
+def test_the_disk_is_timed_for_large_records_alone(tmp_path: Path) -> None:
+    """Nothing of it is left behind; small records are never what a round waits for."""
+    speeds = []
+    for megabytes in (1, 64):
+        told = {
+            "task": "islands.training.toy_workload:Sleeping",
+            "task_settings": {"step_s": 0.01, "megabytes": megabytes},
+            "run": {"fragments": 4, "interval_steps": 8},
+        }
+        options = RunOptions(msgspec.convert(told, RunFile), learners=1, folder=tmp_path / "run")
+        speeds.append(examine(options, Common()).written_bytes_per_s)
+    assert speeds[0] is None
+    assert speeds[1] is not None
+    assert speeds[1] > 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_recorded_contributions() -> None:

@@ -3,6 +3,7 @@
 from tests.benchmarks.mutation.kind import Mutation
 
 ORACLE_VALUES = "tests/oracle/test_values.py"
+SYNCER_OLD_VALUES = "tests/syncer/test_old_values.py"
 SYNCER_PLAUSIBILITY = "tests/syncer/test_plausibility.py"
 SYNCER_COMMITS = "tests/syncer/test_commits.py"
 SYNCER_DURABLE_FIRST = "tests/syncer/test_durable_first.py"
@@ -284,8 +285,36 @@ ROUNDS = (
     Mutation(
         "too few versions are kept",
         "islands/syncer/vault.py",
-        "[: -(self._settings.staleness_max + 2)]",
+        "[: -self._settings.values_kept]",
         "[:-1]",
         (ORACLE_VALUES,),
+    ),
+    Mutation(
+        "old values are freed while a round is open",
+        "islands/syncer/old_values.py",
+        "if not kept.older_held or fragment in core.rounds or _needed(core, fragment):",
+        "if not kept.older_held or _needed(core, fragment):",
+        (SYNCER_OLD_VALUES,),
+    ),
+    Mutation(
+        "old values are freed though a learner contributes from them",
+        "islands/syncer/old_values.py",
+        "return counts and held != kept.newest and held in kept",
+        "return counts and held is None",
+        (SYNCER_OLD_VALUES,),
+    ),
+    Mutation(
+        "who was lost comes back to a value that was freed",
+        "islands/syncer/old_values.py",
+        " or kept.awaited:",
+        ":",
+        (SYNCER_OLD_VALUES,),
+    ),
+    Mutation(
+        "a restarted syncer frees what a learner in its books holds",
+        "islands/syncer/old_values.py",
+        "return len(core.durable.ledger.books) > len(core.learner_index.learners)",
+        "return False",
+        (SYNCER_OLD_VALUES,),
     ),
 )

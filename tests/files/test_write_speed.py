@@ -1,0 +1,20 @@
+"""How fast a disk writes."""
+
+from pathlib import Path
+
+from islands.files.write_speed import PIECE_BYTES, write_bytes_per_s
+
+
+def test_a_speed_is_measured_and_nothing_left(tmp_path: Path) -> None:
+    """Also of a size that is no whole number of pieces."""
+    speed = write_bytes_per_s(tmp_path, PIECE_BYTES + 1)
+    assert speed is not None
+    assert speed > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_has_no_speed(tmp_path: Path) -> None:
+    """The dry run tells elsewhere that it cannot be written."""
+    file = tmp_path / "file"
+    file.touch()
+    assert write_bytes_per_s(file, 1) is None
