@@ -7,7 +7,9 @@ as soon as a snapshot has been copied.
 
 How far ahead to look depends on the learner's own speed: while a slow learner makes one step, the
 syncer pulls many fragments. So a learner looks as far ahead as pulls went during its last steps;
-otherwise a slow one would answer every pull one step late, and never be merged.
+otherwise a slow one would answer every pull one step late, and never be merged. How far the first
+pull over a link is from the last one before it, or a repeated one from others, tells nothing: a
+restarted syncer may go on from an earlier round, which would count as nearly all fragments.
 
 A snapshot is usable while its base is still the one held; an adoption invalidates it. Its age does
 not matter: it holds exactly the steps up to its boundary, however long the copy to the host took
@@ -33,7 +35,8 @@ class Pulls:
     many fragments were pulled during one of the last steps. `skipped` holds pulls whose answer the
     link did not take: they are open again from the next boundary on. `undecided` holds fragments
     whose answer is in flight or merged: if it is merged, the next adoption invalidates snapshots
-    taken until then, so such a fragment is snapshotted only when it is pulled.
+    taken until then, so such a fragment is snapshotted only when it is pulled. `anew` tells that no
+    pull has come over this link.
     """
 
     fragments: int
@@ -46,6 +49,7 @@ class Pulls:
     answered: dict[int, PullFragment] = field(default_factory=dict)
     skipped: dict[int, PullFragment] = field(default_factory=dict)
     undecided: dict[int, None] = field(default_factory=dict)
+    anew: bool = True
 
     def knows(self, pull: PullFragment) -> bool:
         """Whether this pull arrived before, and is open or answered."""
@@ -62,9 +66,14 @@ class Pulls:
         answered = self.answered.get(pull.fragment)
         if answered is not None and answered.ticket == pull.ticket:
             return
+        repeated = self.knows(pull)
         self.skipped.pop(pull.fragment, None)
         self.wanted[pull.fragment] = pull
+        if repeated:
+            return
         self.next_due = (pull.fragment + 1) % self.fragments
+        if self.anew:
+            self.due_before, self.anew = pull.fragment, False
 
     def closed(self, fragment: int) -> None:
         """Move the open pull of a fragment to the answered ones."""
@@ -104,6 +113,7 @@ class Pulls:
         self.answered.clear()
         self.skipped.clear()
         self.undecided.clear()
+        self.anew = True
 
     def taken(self, snapshot: SnapshotTaken) -> None:
         """Keep a snapshot that reached the host; it replaces an older one."""

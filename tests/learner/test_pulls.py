@@ -44,6 +44,40 @@ def test_a_slow_learner_looks_further_ahead() -> None:
     assert pulls.plan() == (4, 5, 6, 7)
 
 
+def test_a_restarted_syncer_makes_nobody_look_further_ahead() -> None:
+    """It begins with the round that its journal lacks: one back, and not all around."""
+    pulls = Pulls(fragments=24, lookahead=3)
+    for fragment in range(4):
+        pulls.asked(pull(fragment, fragment))
+        pulls.closed(fragment)
+        pulls.stepped()
+    assert pulls.plan() == (4, 5, 6)
+    pulls.link_changed()
+    pulls.stepped()
+    pulls.asked(pull(2, 2))
+    pulls.closed(2)
+    pulls.stepped()
+    assert pulls.plan() == (3, 4, 5)
+
+
+def test_a_repeated_pull_makes_nobody_look_further_ahead() -> None:
+    """It is of an earlier round than the newest, if several are open."""
+    pulls = Pulls(fragments=24, lookahead=3)
+    for fragment in (0, 1, 0):
+        pulls.asked(pull(fragment, fragment))
+    pulls.stepped()
+    assert pulls.plan() == (0, 1, 2, 3, 4)
+
+
+def test_who_joins_late_looks_no_further_ahead() -> None:
+    """The first pull may be of any fragment."""
+    pulls = Pulls(fragments=24, lookahead=3)
+    pulls.asked(pull(20))
+    pulls.closed(20)
+    pulls.stepped()
+    assert pulls.plan() == (21, 22, 23)
+
+
 def test_what_was_answered_is_not_copied_again_before_its_fate_is_known() -> None:
     """A snapshot taken between an answer and the adoption that follows would be worthless."""
     pulls = Pulls(fragments=1, lookahead=3)
