@@ -87,7 +87,7 @@ class _Tensors(Mapping[str, NDArray[np.generic]]):
 
     def __init__(self, file: "_File") -> None:
         self._file = file
-        self._names = frozenset(file.keys())
+        self._names = dict.fromkeys(sorted(file.keys()))
 
     def __getitem__(self, name: str) -> NDArray[np.generic]:
         """Read a tensor."""
