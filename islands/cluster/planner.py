@@ -21,7 +21,7 @@ from islands.numerics.quantize import size_bytes
 from islands.numerics.stability import overlong_because
 from islands.settings.gossip import neighbours_mean
 from islands.settings.run import MergeRule, Precision, RunSettings, Trigger
-from islands.training.increment_memory import kept_at_the_syncer
+from islands.training.increment_memory import kept_at_the_syncer, kept_for_laggards
 from islands.training.process_memory import (
     ADAM_MOMENTS,
     Processes,
@@ -255,6 +255,7 @@ def _at_the_syncer(
     increments = kept_at_the_syncer(sizes, settings)
     values = values_bytes(sizes, settings)
     laggards = max(0, settings.values_kept * sum(sizes) - values)
+    laggards += kept_for_laggards(sizes, settings)
     return SyncerMemory(values, outer, rounds, increments, laggards)
 
 

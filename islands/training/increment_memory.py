@@ -4,7 +4,8 @@ V is the whole published value (float32), F its largest fragment, q the encoding
 everything:
 
 =========  ============================================================================
-syncer     V that increments left, 9·q kept, and 2·F while one is made
+syncer     V that increments left, q of the newest, which are freed once all have added them (up to
+           9·q while a member is behind), and 2·F while one is made
 learner    V as it was published, 2·F while an increment is added, and the codec's program
 =========  ============================================================================
 
@@ -20,12 +21,19 @@ FRAGMENTS_ADDED = 2
 
 
 def kept_at_the_syncer(sizes: list[int], settings: RunSettings) -> int:
-    """Return what a syncer keeps of increments, given the sizes of the fragments' values."""
+    """Return what a syncer keeps of increments while no member is behind, by fragments' sizes."""
     if not settings.update_precision.of_increments:
         return 0
     precision = settings.update_precision
     encoded = sum(size_bytes(each // VALUE_BYTES, precision) for each in sizes)
-    return sum(sizes) + (INCREMENTS_KEPT + 1) * encoded
+    return sum(sizes) + encoded
+
+
+def kept_for_laggards(sizes: list[int], settings: RunSettings) -> int:
+    """Return what a syncer keeps of further increments at most, while a member is behind."""
+    if not settings.update_precision.of_increments:
+        return 0
+    return INCREMENTS_KEPT * (kept_at_the_syncer(sizes, settings) - sum(sizes))
 
 
 def increments_at_the_syncer(sizes: list[int], settings: RunSettings) -> int:

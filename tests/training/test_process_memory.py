@@ -87,12 +87,12 @@ def test_a_codec_on_the_host_takes_room_at_the_learner() -> None:
 
 
 def test_increments_take_room_at_both_ends() -> None:
-    """What was left, and nine of them; a copy of what was published, and the program."""
+    """What was left, and one of each; a copy of what was published, and the program."""
     made, fp4 = found(4), found(4, update_precision=UpdatePrecision.FP4)
     both = found(4, update_precision=UpdatePrecision.FP4, precision=Precision.FP4)
     coded = found(4, precision=Precision.FP4)
     sent = F // 8 + F // 4 // 256 * 2
-    assert fp4.syncer - made.syncer == 4 * F + 9 * 4 * sent + 2 * F
+    assert fp4.syncer - made.syncer == 4 * F + 4 * sent + 2 * F
     assert fp4.learner - made.learner == 4 * F + 2 * F + CODEC_PROGRAM
     assert both.learner - coded.learner == 4 * F + 2 * F
 
