@@ -192,7 +192,9 @@ class HostProcess:
     def _leave(self, reason: str) -> None:
         """Have the learner leave the run, as a host was asked to end."""
         self._asked = self._asked or reason
-        if self._learner is not None:
+        if self._learner is None:
+            self._side.end(Ended(reason, FAILED))
+        else:
             self._learner.leave(reason)
 
     def _fail(self, error: BaseException) -> None:
