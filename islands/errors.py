@@ -11,6 +11,7 @@
     ├── TaskFailedError      the user's Task raised while it ran; it may succeed later: exit code 1
     ├── MalformedError       a peer's encoded values are not as they must be: they are refused
     ├── UnreachableError     nobody answers; the same command may succeed later: exit code 1
+    ├── HostLostError        another process of this island was lost or failed: exit code 1
     ├── RefusedError         a peer refused us; its sentence is passed on; exit code 2
     ├── OutdatedError        the syncer's journal is an older copy: a restart goes on, exit code 1
     ├── JournalError         this start cannot continue from the journal; says why; exit code 2
@@ -92,6 +93,10 @@ class UnreachableError(IslandsError):
 
 class OutdatedError(IslandsError):
     """Peers follow a start that this journal does not know; the next start takes a later epoch."""
+
+
+class HostLostError(IslandsError):
+    """Another process of this island was lost, stuck or has failed, so all of them end."""
 
 
 class JournalError(IslandsError):

@@ -19,12 +19,30 @@ from islands.hosting.fetch_run_spec import Requester, fetch_run_spec
 from islands.hosting.process_runtime import ConsoleTape, context_in, network_of, tape_in, token_of
 from islands.identities import Role
 from islands.learner.actor import LearnerActor
+from islands.learner.commands import Commands
+from islands.learner.compute import Compute
 from islands.learner.stepped_compute import SteppedCompute
 from islands.settings.groups import ConnectOptions, KeepOptions
 from islands.settings.run_spec import RunPlan, RunSpec
 from islands.settings.wire_limits import limits_of
 from islands.tape.writing import FileTape, MemoryTape
 from messaging.websocket.network import WebsocketNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a loop needs to know of its run before the learner can begin.
+
+    Attributes:
+        spec: The settings of the run.
+        plan: Its plan, with the layout.
+        commands: Where commands wait for their boundary; None: on this host alone.
+    """
+
+    spec: RunSpec
+    plan: RunPlan
+    commands: Commands | None = None
+
 
 ENTRIES_KEPT = 1000
 """Newest entries of the tape that are kept where no folder is named."""
@@ -50,14 +68,22 @@ class Membership:
 
 
 class Background:
-    """The thread, from the first question to the hub until the learner's end."""
+    """The thread, from the first question to the hub until the learner's end.
+
+    Attributes:
+        together: Whether several processes take part as one learner (`host_background.py`).
+        ended: Why the learner has ended, as a sentence.
+        error: The error with which it failed.
+    """
+
+    together = False
 
     def __init__(self, membership: Membership) -> None:
         """Prepare; `fetch` starts the thread."""
         self.ended = ""
         self.error: BaseException | None = None
         self._membership = membership
-        self._fetched: Future[tuple[RunSpec, RunPlan]] = Future()
+        self._fetched: Future[Begun] = Future()
         self._entering: Future[SteppedCompute] = Future()
         self._compute: SteppedCompute | None = None
         self._learner: LearnerActor | None = None
@@ -69,7 +95,12 @@ class Background:
 
     # --- on the user's thread -----------------------------------------------------------------
 
-    def fetch(self) -> tuple[RunSpec, RunPlan]:
+    @property
+    def failed(self) -> bool:
+        """Whether processes that take part together cannot go on; never so for one alone."""
+        return False
+
+    def fetch(self) -> Begun:
         """Start the thread, and wait for what the hub tells of its run.
 
         Raises:
@@ -93,6 +124,25 @@ class Background:
                 loop.call_soon_threadsafe(task.cancel)
             elif self._learner is not None:
                 loop.call_soon_threadsafe(self._learner.leave, reason)
+
+    def ask(self, reason: str) -> None:
+        """Ask that all processes leave in order, at a boundary; called on any one of them."""
+        self.leave(reason)
+
+    def not_begun(self, error: BaseException) -> None:
+        """Leave, as the user's thread has failed before it held the run."""
+        del error
+        self.leave("it did not begin")
+
+    def broken(self, error: BaseException) -> None:
+        """Have the learner leave, since its user's loop has ended by an error."""
+        self.leave(f"its loop ended by {type(error).__name__}")
+
+    def came(self) -> None:
+        """Note that the user's thread is about to be told how the learner has ended."""
+
+    def gone(self) -> None:
+        """Note that the user's thread has left the run, whatever the learner still does."""
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread to end; return whether it has ended."""
@@ -126,14 +176,14 @@ class Background:
                 network, who.addresses, requester, wait_s=wait_s, say=who.say
             )
             network.allow(limits_of(plan.layout))
-            self._fetched.set_result((spec, plan))
+            self._fetched.set_result(Begun(spec, plan))
             self._compute = await asyncio.wrap_future(self._entering)
             await self._train(network, spec, plan, self._compute)
         finally:
             await network.close()
 
     async def _train(
-        self, network: WebsocketNetwork, spec: RunSpec, plan: RunPlan, compute: SteppedCompute
+        self, network: WebsocketNetwork, spec: RunSpec, plan: RunPlan, compute: Compute
     ) -> None:
         who = self._membership
         tape = (
@@ -151,6 +201,9 @@ class Background:
             learner.leave(self._reason)
         try:
             await learner.run()
+        except asyncio.CancelledError:
+            await learner.kill()
+            raise
         finally:
             if isinstance(tape, FileTape):
                 await asyncio.to_thread(tape.close)

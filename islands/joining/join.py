@@ -9,6 +9,7 @@ from islands.errors import SettingsError
 from islands.hosting.process_runtime import say as say_on_terminal
 from islands.identities import SUPERVISOR, Role
 from islands.joining.background import Background, Membership
+from islands.joining.host_background import HostBackground, place_of
 from islands.joining.joined_run import JoinedRun, Parameters, Tree
 from islands.layout.leaves import Layout
 from islands.learner.stepped_compute import SteppedCompute
@@ -41,9 +42,14 @@ def join(
     rename: Mapping[str, str] | None = None,
     trainable: Callable[[str], bool] = lambda _: True,
     folder: Path | str | None = None,
+    island_address: str | None = None,
     say: Callable[[str], object] = say_on_terminal,
 ) -> "JoinedRun[PyTree]":
     """Join a run with a tree of JAX arrays that a loop of one's own trains.
+
+    A loop may run as several processes of one `jax.distributed` program, on one host or many. They
+    are one learner together. All of them call this, `boundary` and `done` at the same places, with
+    the same arguments, and end together: docs/own_loops.md has the rules.
 
     Args:
         address: host:port of the hub, or several that are tried in turn.
@@ -52,7 +58,8 @@ def join(
             with these.
         tokens_per_step: how many tokens a step counts as processed, on all of this loop's devices.
         name: name of this learner, unique in the run; by default one of host and chance. A loop
-            that is started again under its name takes its own place.
+            that is started again under its name takes its own place. Several processes must be told
+            one name.
         token_file: file with the run's token, as `connecting` has it.
         connecting: how the hub is reached: token, certificates, patience.
         donate: whether buffers of the parameters may be reused when values are adopted; False for a
@@ -60,6 +67,8 @@ def join(
         rename: path in the run by path in `params`, where both differ.
         trainable: whether the leaf at a path is trained and exchanged; by default all are.
         folder: folder in which this learner keeps its tape; by default it keeps none.
+        island_address: host:port at which process 0 serves the other processes of this loop, with
+            the run's token; needed if there are several, and of no use otherwise.
         say: told what happens, in sentences for people.
 
     Returns:
@@ -69,8 +78,11 @@ def join(
         TaskError: the parameters are not those of the run, or cannot be exchanged.
         SettingsError: an argument cannot work.
         UnreachableError: no hub answers in time.
-        RefusedError: the hub refuses this learner.
+        RefusedError: the hub refuses this learner, or process 0 refuses this process.
+        HostLostError: another process of this loop has ended, or did not come in time.
     """
+    import jax
+
     from islands.joining.jax_parameters import JaxParameters
 
     def made(layout: Layout, settings: RunSettings) -> JaxParameters:
@@ -79,7 +91,19 @@ def join(
         )
 
     who = membership(address, name, token_file, connecting, folder, say)
-    return enter(who, tokens_per_step, made)
+    place = place_of(
+        jax.process_index(), jax.process_count(), island_address=island_address, name=name
+    )
+    if place is None:
+        return enter(who, tokens_per_step, made)
+    facts = {
+        "name": who.name,
+        "the version of JAX": jax.__version__,
+        "tokens_per_step": str(tokens_per_step),
+        "donate": str(donate),
+        "rename": str(sorted((rename or {}).items())),
+    }
+    return enter(who, tokens_per_step, made, HostBackground(who, place, facts))
 
 
 def membership(
@@ -110,6 +134,7 @@ def enter(
     who: Membership,
     tokens_per_step: int,
     made: Callable[[Layout, RunSettings], ModelParameters[Tree]],
+    background: Background | None = None,
 ) -> JoinedRun[Tree]:
     """Join a run as soon as its layout is known.
 
@@ -117,6 +142,7 @@ def enter(
         who: where and as whom.
         tokens_per_step: tokens that a step counts as processed.
         made: makes the parameters' model for the run's layout and settings.
+        background: where the learner's actor lives; by default that of a loop in one process.
 
     Raises:
         IslandsError: see `join`.
@@ -128,16 +154,19 @@ def enter(
             f"tokens_per_step is {tokens_per_step!r}; it must be a whole number"
         ) from error
     at_least("tokens_per_step", tokens, 1)
-    background = Background(who)
+    background = background or Background(who)
     compute = None
     try:
-        spec, plan = background.fetch()
-        parameters = made(plan.layout, spec.settings)
-        compute = SteppedCompute(parameters.model, spec.settings, who.name, tokens)
+        begun = background.fetch()
+        settings = begun.spec.settings
+        parameters = made(begun.plan.layout, settings)
+        compute = SteppedCompute(
+            parameters.model, settings, who.name, tokens, commands=begun.commands
+        )
         background.enter(compute)
         return JoinedRun(who.name, parameters, compute, background)
-    except BaseException:  # such as a key that interrupts it
+    except BaseException as error:  # such as a key that interrupts it
         if compute is not None:
             compute.rest()
-        background.leave("it did not begin")
+        background.not_begun(error)
         raise

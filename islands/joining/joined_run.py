@@ -90,7 +90,10 @@ class JoinedRun(Generic[Tree]):
 
     @property
     def over(self) -> bool:
-        """Whether the run is over, or this learner has left it."""
+        """Whether the run is over, or this learner has left it.
+
+        Of several processes, all see it turn true at the same boundary.
+        """
         return self._compute.stopped
 
     @property
@@ -125,9 +128,10 @@ class JoinedRun(Generic[Tree]):
             TaskError: the parameters are others than those that joined, or were deleted.
             TaskFailedError: the loss was not finite; the values held are the run's, and the user's
                 optimizer has to begin anew.
+            HostLostError: another process of this loop was lost, is stuck or has failed.
             IslandsError: the run refused this learner.
         """
-        if self.over:
+        if self.over or self._background.failed:
             self._raise_failure()
             return params
         self._inside = True
@@ -162,7 +166,7 @@ class JoinedRun(Generic[Tree]):
         """
         if not self.over:
             self._book(params, loss)
-        self.leave("its loop is done")
+        self._go("its loop is done")
         return self._params
 
     def leave(self, reason: str = "it is asked to leave") -> None:
@@ -170,7 +174,18 @@ class JoinedRun(Generic[Tree]):
 
         It waits until what was sent is decided, for some seconds at most. It may be called by a
         handler of signals; if that interrupts a boundary, the boundary leaves when it is done.
+
+        Where several processes take part together, it may be called on one of them alone, and only
+        asks: the loop goes on until `over` turns true, at the same boundary on all.
         """
+        if self._background.together:
+            if not self.over:
+                self._background.ask(reason)
+            return
+        self._go(reason)
+
+    def _go(self, reason: str) -> None:
+        """Leave the run, at the same place of the loop on all its processes."""
         if not self._left:
             self._left = reason
             self._background.leave(reason)
@@ -188,8 +203,15 @@ class JoinedRun(Generic[Tree]):
             else:
                 self._compute.arrive(until=lambda: False)
                 self._params = self._parameters.give()
+        except BaseException as error:  # such as a key that interrupts it
+            if self._background.together:
+                self._compute.rest()
+                self._background.broken(error)
+            raise
         finally:
-            self._background.join(LEAVING_S)
+            together = self._background.together  # the others have to leave, too
+            self._background.join(ENDING_S if together else LEAVING_S)
+            self._background.gone()
             self._compute.stop()
             self._compute.close()
 
@@ -237,11 +259,20 @@ class JoinedRun(Generic[Tree]):
         Raises:
             IslandsError: the learner failed, and the loop ended for that reason alone.
         """
+        if error is not None and self._background.together:
+            self._announced = True  # other processes come to no boundary that this one comes to
+            self._background.came()
+            if not self.over:
+                self._background.broken(error)
         if self._inside:  # the boundary was broken off, so the arrays are in no known state
             self._announced, self._inside = True, False
-        self.leave("its loop has ended" if kind is None else f"its loop ended by {kind.__name__}")
+        self._go("its loop has ended" if kind is None else f"its loop ended by {kind.__name__}")
         if kind is None:
             self._raise_failure()
+        cause = self._background.error
+        consequence = self._background.together and isinstance(error, Exception)
+        if consequence and cause is not None and cause is not error:
+            raise cause from error
 
     def _book(self, params: Tree, loss: object) -> None:
         """Take the parameters of the user, and count the step that made them."""
@@ -252,7 +283,8 @@ class JoinedRun(Generic[Tree]):
 
     def _raise_failure(self) -> None:
         """Raise the error that ended the learner, once its thread has told it."""
-        if self.over:
+        if self.over or self._background.failed:
+            self._background.came()
             self._background.join(ENDING_S)
             if self._background.error is not None:
                 raise self._background.error

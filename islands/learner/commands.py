@@ -16,6 +16,24 @@ STEPPING = "taking a step"
 
 READING = "waiting for its reader's next batch"
 
+TO_STEP, TO_WAIT, TO_LEAVE = "to take a step", "to take no step", "to leave"
+"""What the thread comes to a boundary for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A boundary that a host's thread came to, which must be told alike by all hosts of an island.
+
+    Attributes:
+        boundary: Its number, from 0 on.
+        steps: How many steps were counted before it.
+        to: What the thread came to it for.
+    """
+
+    boundary: int
+    steps: int
+    to: str
+
 
 @dataclass(frozen=True, slots=True)
 class BookCopy:
@@ -61,8 +79,19 @@ class Commands(Protocol):
     def put(self, command: EngineAction) -> None:
         """Queue a command; called on the actor's loop, and never waits for the device."""
 
-    def take(self) -> Sequence[EngineAction | BookCopy]:
-        """Return what this boundary is to carry out, in order; called once at each boundary."""
+    def take(self, steps: int = 0, to: str = TO_STEP) -> Sequence[EngineAction | BookCopy]:
+        """Return what this boundary is to carry out, in order; called once at each boundary.
+
+        Args:
+            steps: how many steps were counted before it.
+            to: what the thread comes to it for.
+        """
+
+    def rest(self, steps: int = 0) -> Sequence[EngineAction | BookCopy]:
+        """Let no further boundary follow, and return what none carries out.
+
+        It is called on the thread that steps, and is no boundary itself.
+        """
 
     def sleep(self, limit_s: float | None = None) -> None:
         """Wait until there may be something to do at a boundary, or for so long at most."""
@@ -93,11 +122,17 @@ class LocalCommands:
             enqueue(self._inbox, command)
             self._changed.notify()
 
-    def take(self) -> list[EngineAction]:
-        """Return the commands that have come."""
+    def take(self, steps: int = 0, to: str = TO_STEP) -> list[EngineAction]:
+        """Return the commands that have come, whatever the boundary is for."""
+        del steps, to
         with self._changed:
             inbox, self._inbox = self._inbox, []
         return inbox
+
+    def rest(self, steps: int = 0) -> list[EngineAction]:
+        """Let no boundary follow, and return the commands that have come."""
+        self.ended = True
+        return self.take(steps, TO_LEAVE)
 
     def sleep(self, limit_s: float | None = None) -> None:
         """Wait until a command has come, `wake` or `stop` was called, or the time has passed."""

@@ -325,7 +325,7 @@ class ComputeThread:
 
     def _take_commands(self, engine: Engine) -> bool:
         """Take what this boundary carries out; returns False if it was the last one."""
-        for command in self._commands.take():
+        for command in self._commands.take(engine.boundary.steps):
             if isinstance(command, BookCopy):
                 self._copier.book(command.fragment)
             else:

@@ -20,7 +20,14 @@ from typing import Protocol
 from islands.identities import Lease
 from islands.learner.actions import AllowSteps, EngineAction
 from islands.learner.boundary import Boundary
-from islands.learner.commands import BookCopy, Commands, LocalCommands, enqueue
+from islands.learner.commands import (
+    TO_STEP,
+    TO_WAIT,
+    BookCopy,
+    Commands,
+    LocalCommands,
+    enqueue,
+)
 from islands.learner.compute import (
     FIRST_STEPS_COMPILE,
     ComputeFailed,
@@ -102,6 +109,11 @@ class SteppedCompute:
         """Always False: what the user's own loop does between boundaries is not known."""
         return False
 
+    @property
+    def model(self) -> Model:
+        """The model, of which only the shapes may be read here."""
+        return self._model
+
     def start(self, post: Post) -> None:
         """Tell that the model is ready, as it is before its user joins a run."""
         self._outlet.open(post)
@@ -126,7 +138,10 @@ class SteppedCompute:
 
     @property
     def stopped(self) -> bool:
-        """Whether the learner has ended, so that steps are the user's own affair."""
+        """Whether the learner has ended, so that steps are the user's own affair.
+
+        Where several hosts agree on boundaries, it changes at the same boundary on all of them.
+        """
         return self._commands.ended
 
     @property
@@ -156,8 +171,10 @@ class SteppedCompute:
         Returns:
             Whether a step may be taken, or what was waited for is true. False: the learner ended.
         """
-        while not self._commands.ended:
-            self._carry_out()
+        while not self.stopped:
+            self._carry_out(TO_STEP if until is None else TO_WAIT)
+            if self._commands.ended:
+                return False
             if until is not None:
                 if until():
                     return True
@@ -169,10 +186,13 @@ class SteppedCompute:
         return False
 
     def rest(self) -> None:
-        """Note that no boundary follows, and the arrays are not to be touched any more."""
+        """Note that no boundary follows, and the arrays are not to be touched any more.
+
+        It may be called twice; on several hosts the learner has ended here then.
+        """
         with self._lock:
             self._resting = True
-            waiting = self._commands.take()
+            waiting = self._commands.rest(self._boundary.steps)
         for command in waiting:
             if not isinstance(command, BookCopy):
                 self.command(command)
@@ -182,14 +202,16 @@ class SteppedCompute:
         self._copier.close()
         self._finisher.close()
 
-    def _carry_out(self) -> None:
-        for command in self._commands.take():
+    def _carry_out(self, to: str) -> None:
+        taken = self._commands.take(self._boundary.steps, to)
+        for command in taken:
             if isinstance(command, BookCopy):
                 self._copier.book(command.fragment)
                 continue
             self._owed |= isinstance(command, AllowSteps)
             enqueue(self._boundary.commands, command)
-        self._boundary.carry_out()
+        if taken or not self._commands.ended:  # or other hosts may be gone, who would do the same
+            self._boundary.carry_out()
 
     def _may_step(self) -> bool:
         return self._boundary.granted(self._batch_tokens) and not self._boundary.awaits_merge

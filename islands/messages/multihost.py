@@ -57,7 +57,9 @@ class HostState:
 
     `held` is the number up to which this host has all commands with their arrays, `boundary` how
     many boundaries it has come to, and `doing` what its compute thread does, for people. `idle`
-    says that it waits for the leader, and `compiling` that it compiles.
+    says that it waits for the leader, `compiling` that it compiles, and `over` that it comes to no
+    further boundary. It came to boundary number `newest` (-1: to none) after `steps` steps, for
+    what `to` says.
     """
 
     held: int
@@ -65,6 +67,10 @@ class HostState:
     doing: str
     idle: bool
     compiling: bool
+    over: bool = False
+    newest: int = -1
+    steps: int = 0
+    to: str = ""
 
 
 @dataclass(frozen=True, slots=True)

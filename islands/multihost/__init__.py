@@ -13,6 +13,7 @@ shares of values, cut and put together         `shares.py`
 commands as the thread that steps takes them   `agreed_commands.py`
 rank 0's links to the others                   `leader.py`
 a follower's link to rank 0                    `follower.py`
+the network among the hosts                    `among_hosts.py`
 one host's process, from start to end          `host_process.py`
 what watches it, and starts it again           `host_watchdog.py`
 =============================================  ==================

@@ -1,15 +1,24 @@
 """The commands of a boundary as the thread that steps takes them, on the leader and on a follower.
 
 `agreement.py` has the rules. A boundary waits in one case alone: a follower that is two boundaries
-ahead of the leader, or stands still, waits for the leader's word.
+ahead of the leader, or stands still, waits for the leader's word. An island that fails ends the
+boundaries of each host at its next one, and nothing is carried out there.
 """
 
 import threading
 from collections.abc import Callable, Sequence
 
 from islands.learner.actions import EngineAction
-from islands.learner.commands import STEPPING, BookCopy
-from islands.multihost.agreement import CommandLog, End, Follower, Holdings, Leader, LogEntry
+from islands.learner.commands import STEPPING, TO_LEAVE, TO_STEP, Arrival, BookCopy
+from islands.multihost.agreement import (
+    CommandLog,
+    End,
+    Follower,
+    Holdings,
+    Itinerary,
+    Leader,
+    LogEntry,
+)
 
 
 class LeaderCommands:
@@ -20,6 +29,7 @@ class LeaderCommands:
         send: sends numbered commands to the followers; called on the loop.
         own: returns a command with this host's shares of its arrays.
         decided: told, on the thread that steps, the word of a later boundary.
+        over: told, on the thread that steps, that no boundary follows.
     """
 
     agreed = True
@@ -31,6 +41,7 @@ class LeaderCommands:
         send: Callable[[Sequence[tuple[int, LogEntry]]], object],
         own: Callable[[LogEntry], LogEntry],
         decided: Callable[[int, int], object],
+        over: Callable[[], object] = lambda: None,
     ) -> None:
         """Come to no boundary yet."""
         self.ended = False
@@ -39,6 +50,9 @@ class LeaderCommands:
         self._send = send
         self._own = own
         self._decided = decided
+        self._over = over
+        self._abandoned = False
+        self._itinerary = Itinerary()
         self._changed = threading.Condition()
         self._log = CommandLog()
         self._holdings = Holdings(range(1, hosts))
@@ -52,8 +66,10 @@ class LeaderCommands:
     # --- on the loop --------------------------------------------------------------------------
 
     def put(self, entry: LogEntry) -> None:
-        """Queue a command for all hosts, and send what may be sent now."""
+        """Queue a command for all hosts, unless no boundary follows; send what may be sent now."""
         with self._changed:
+            if self.ended or self._abandoned:
+                return
             self._log.put(entry)
         self.flow()
 
@@ -71,34 +87,55 @@ class LeaderCommands:
             self._holdings.tell(rank, held)
             self._changed.notify()
 
+    def differing(self, theirs: Arrival) -> Arrival | None:
+        """Return rank 0's own arrival at the boundary of another's, if it was another one."""
+        with self._changed:
+            return self._itinerary.differing(theirs)
+
     def stop(self) -> None:
         """Let all hosts end at one boundary."""
         self.put(End())
 
     def abandon(self) -> None:
-        """Let no boundary of this host wait any more, since the island ends."""
+        """Let this host's next boundary be its last, since the island ends."""
         with self._changed:
-            self.ended = True
+            self._abandoned = True
             self._changed.notify()
 
     # --- on the thread that steps -------------------------------------------------------------
 
-    def take(self) -> list[EngineAction | BookCopy]:
+    def take(self, steps: int = 0, to: str = TO_STEP) -> list[EngineAction | BookCopy]:
         """Come to a boundary, and return what all hosts carry out at theirs of this number."""
         with self._changed:
+            if self._abandoned:
+                self.ended = True
+                return []
+            self._itinerary.note(Arrival(self._words.boundary, steps, to))
             done, boundary, upto = self._words.arrive(self._holdings.common(self._log.issued))
             entries = self._log.take(done)
         self._decided(boundary, upto)
         self.doing = STEPPING
         self.ended |= any(isinstance(entry, End) for entry in entries)
+        if self.ended:
+            self._over()
         taken = [self._own(entry) for entry in entries]
         return [entry for entry in taken if not isinstance(entry, End)]
+
+    def rest(self, steps: int = 0) -> list[EngineAction | BookCopy]:
+        """Let no boundary of this host follow; the other hosts leave at the same place."""
+        with self._changed:
+            if not self.ended:
+                self._itinerary.note(Arrival(self._words.boundary, steps, TO_LEAVE))
+            self.ended = True
+            left = self._log.drain()
+        self._over()
+        return [entry for entry in left if not isinstance(entry, End)]
 
     def sleep(self, limit_s: float | None = None) -> None:
         """Wait until a further boundary leads to a command."""
         with self._changed:
             self.idle = True
-            while not (self.ended or self._words.has_news(self._common)):
+            while not (self._abandoned or self._words.has_news(self._common)):
                 if not self._changed.wait(limit_s):
                     break
             self.idle = False
@@ -112,15 +149,25 @@ class LeaderCommands:
 
 
 class FollowerCommands:
-    """The commands of another rank, which carries out what the leader's words say."""
+    """The commands of another rank, which carries out what the leader's words say.
+
+    Args:
+        over: told, on the thread that steps, that no boundary follows.
+
+    Attributes:
+        newest: The boundary that this host came to last, or waits at for its word.
+    """
 
     agreed = True
 
-    def __init__(self) -> None:
+    def __init__(self, over: Callable[[], object] = lambda: None) -> None:
         """Come to no boundary yet."""
         self.ended = False
         self.doing = STEPPING
         self.idle = False
+        self.newest: Arrival | None = None
+        self._over = over
+        self._abandoned = False
         self._changed = threading.Condition()
         self._words = Follower()
         self._entries: dict[int, LogEntry] = {}
@@ -149,21 +196,23 @@ class FollowerCommands:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Let no boundary of this host wait any more, since the island ends."""
+        """Let this host's next boundary be its last, since the island ends."""
         with self._changed:
-            self.ended = True
+            self._abandoned = True
             self._changed.notify()
 
     # --- on the thread that steps -------------------------------------------------------------
 
-    def take(self) -> list[EngineAction | BookCopy]:
+    def take(self, steps: int = 0, to: str = TO_STEP) -> list[EngineAction | BookCopy]:
         """Come to a boundary once its word is known, and return what all hosts carry out."""
         with self._changed:
+            self.newest = Arrival(self._words.boundary, steps, to)
             self.idle = True
-            while not (self.ended or self._words.knows):
+            while not (self._abandoned or self._words.knows):
                 self._changed.wait()
             self.idle = False
-            if self.ended:
+            if self._abandoned:
+                self.ended = True
                 return []
             upto = self._words.arrive()
             numbers = range(self._done + 1, upto + 1)
@@ -171,7 +220,18 @@ class FollowerCommands:
             self._done = max(self._done, upto)
         self.doing = STEPPING
         self.ended |= any(isinstance(entry, End) for entry in entries)
+        if self.ended:
+            self._over()
         return [entry for entry in entries if not isinstance(entry, End)]
+
+    def rest(self, steps: int = 0) -> list[EngineAction | BookCopy]:
+        """Let no boundary of this host follow; what was commanded, rank 0 answers."""
+        with self._changed:
+            if not self.ended:
+                self.newest = Arrival(self._words.boundary, steps, TO_LEAVE)
+            self.ended = True
+        self._over()
+        return []
 
     def sleep(self, limit_s: float | None = None) -> None:
         """Return at once: the next boundary waits for its word."""

@@ -25,10 +25,13 @@ from collections.abc import Iterable, MutableSequence
 from dataclasses import dataclass, field
 
 from islands.learner.actions import AdoptValue, EngineAction
-from islands.learner.commands import BookCopy, enqueue
+from islands.learner.commands import Arrival, BookCopy, enqueue
 
 AHEAD = 2
 """So many boundaries before it is carried out, a word is told."""
+
+ARRIVALS_KEPT = 1024
+"""Newest boundaries of which rank 0 remembers what it came to them for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,13 @@ class CommandLog:
         numbers = [number for number in self.under_way if number <= upto]
         return [self.under_way.pop(number) for number in numbers]
 
+    def drain(self) -> list[LogEntry]:
+        """Take out all that was not carried out, in its order."""
+        left = [*self.under_way.values(), *self.waiting]
+        self.under_way.clear()
+        self.waiting.clear()
+        return left
+
     def _blocked(self, entry: LogEntry) -> bool:
         return isinstance(entry, AdoptValue) and any(
             isinstance(other, AdoptValue) and other.fragment == entry.fragment
@@ -149,6 +159,33 @@ class Holdings:
     def common(self, issued: int) -> int:
         """Return the number up to which all hosts hold the commands."""
         return min([issued, *self._held.values()])
+
+
+class Itinerary:
+    """The newest boundaries that a host came to, and for what, to be compared with other hosts'.
+
+    What all hosts agree on decides what each boundary is for. So whoever tells another purpose or
+    another number of steps for the same boundary has taken another way through its loop. Only
+    equal numbers of boundaries are compared, so it does not matter who is ahead.
+    """
+
+    def __init__(self) -> None:
+        """Come to no boundary yet."""
+        self._newest: deque[Arrival] = deque(maxlen=ARRIVALS_KEPT)
+
+    def note(self, arrival: Arrival) -> None:
+        """Take in the next boundary."""
+        self._newest.append(arrival)
+
+    def differing(self, theirs: Arrival) -> Arrival | None:
+        """Return this host's own arrival if it differs; None if it is equal, or not known."""
+        if not self._newest:
+            return None
+        place = theirs.boundary - self._newest[0].boundary
+        if not 0 <= place < len(self._newest):
+            return None
+        own = self._newest[place]
+        return None if own == theirs else own
 
 
 class Arrivals:

@@ -5,9 +5,11 @@ It has no actor and no link to the run's syncer: what its thread reads of a valu
 
 import asyncio
 import random
+from contextlib import suppress
+from dataclasses import replace
 
 from islands.errors import FAILED, OF_NO_USE, InvariantError
-from islands.learner.compute import ComputeEvent, ComputeFailed, ComputeThread
+from islands.learner.compute import Compute, ComputeEvent, ComputeFailed
 from islands.learner.events import SnapshotTaken, ValueRead
 from islands.messages.multihost import (
     CommandIssued,
@@ -48,7 +50,8 @@ class IslandFollower:
         """Dial nobody yet; `form` does."""
         loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Ended] = loop.create_future()
-        self.commands = FollowerCommands()
+        self.commands = FollowerCommands(over=self._own_thread_is_over)
+        self._loop = loop
         self._hello = hello
         self._scope = scope
         self._coordinator: asyncio.Future[str] = loop.create_future()
@@ -62,7 +65,7 @@ class IslandFollower:
             rng=random.Random(hello.rank),
         )
         self._arrivals = Arrivals()
-        self._compute: ComputeThread | None = None
+        self._compute: Compute | None = None
         self._sent = 0
         self._given = {"snapshot": 0, "value": 0}
         self._silent_ticks = 0
@@ -79,7 +82,7 @@ class IslandFollower:
         self._scope.spawn(self._tick(), "health")
         return coordinator
 
-    def train(self, compute: ComputeThread) -> None:
+    def train(self, compute: Compute) -> None:
         """Start the thread that steps on this host."""
         self._compute = compute
         compute.start(self._told)
@@ -160,8 +163,16 @@ class IslandFollower:
             doing=commands.doing,
             idle=commands.idle,
             compiling=compute is not None and compute.compiling,
+            over=commands.ended,
         )
+        if (newest := commands.newest) is not None:
+            state = replace(state, newest=newest.boundary, steps=newest.steps, to=newest.to)
         self._send(state)
+
+    def _own_thread_is_over(self) -> None:
+        """Tell rank 0 that this host comes to no further boundary; called by the compute thread."""
+        with suppress(RuntimeError):  # the loop is closed, as the island has ended
+            self._loop.call_soon_threadsafe(self._tell_state)
 
     async def _tick(self) -> None:
         """Tell rank 0 each second how this host is; end if rank 0 is silent (`health.py`)."""

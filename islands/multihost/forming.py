@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from islands.errors import FAILED, OF_NO_USE, IslandsError, exit_code_of
+from islands.learner.commands import Arrival
 from islands.messages.multihost import HostHello
 from islands.messages.protocol import PROTOCOL
 
@@ -58,6 +59,21 @@ def misfit(
             FAILED,
         )
     return None
+
+
+def disagreement(who: str, theirs: Arrival, own: Arrival) -> str:
+    """Return the sentence that tells that a host's loop takes another way than rank 0's.
+
+    Args:
+        who: the host.
+        theirs: what it came to a boundary for.
+        own: what rank 0 came to the same boundary for.
+    """
+    return (
+        f"{who} came to boundary {theirs.boundary} after {theirs.steps} steps {theirs.to}, and "
+        f"rank 0 after {own.steps} steps {own.to}: all processes must come to the same boundaries, "
+        "and leave the run at the same place of their loops"
+    )
 
 
 def named(rank: int, host: str) -> str:

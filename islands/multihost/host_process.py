@@ -10,21 +10,14 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
-from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Never
 
 from islands.actors.ports import ThreadWorker
 from islands.cluster.roles import make_learner
 from islands.cluster.tape_sentences import why_ended
-from islands.errors import (
-    DONE,
-    FAILED,
-    InvariantError,
-    SettingsError,
-)
+from islands.errors import DONE, FAILED, SettingsError
 from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
 from islands.hosting.process_runtime import (
     ConsoleTape,
@@ -37,27 +30,26 @@ from islands.hosting.process_runtime import (
     token_of,
 )
 from islands.identities import Role
-from islands.layout.ranges import Ranges
 from islands.learner.actor import LearnerActor
 from islands.learner.commands import Commands
 from islands.learner.compute import ComputeThread
-from islands.messages.multihost import MULTIHOST_TYPES, HostHello
+from islands.messages.multihost import HostHello
 from islands.messages.protocol import PROTOCOL
+from islands.multihost.among_hosts import network_among_hosts, own_name
 from islands.multihost.follower import IslandFollower
 from islands.multihost.forming import Ended
 from islands.multihost.host_watchdog import beat
 from islands.multihost.jax_program import begin_program, check_environment
 from islands.multihost.leader import LEADER, IslandLeader
+from islands.multihost.shares import HostShares
 from islands.settings.addresses import hub_urls, split_address
 from islands.settings.host import LearnerOptions
 from islands.settings.run_spec import RunPlan, RunSpec
-from islands.settings.wire_limits import STATE_PIECE_BYTES, limits_of
+from islands.settings.wire_limits import limits_of
 from islands.tape.process_entries import Failed
 from islands.tape.writing import FileTape
-from islands.training.model import Model
 from islands.training.workload import Place, Workload, load_workload
 from messaging.actors.scope import Scope
-from messaging.codec.limits import Limits
 from messaging.websocket.network import WebsocketNetwork
 
 END_S = 10.0
@@ -117,7 +109,7 @@ class HostProcess:
                 "--hosts"
             )
         network.allow(limits_of(plan.layout))
-        among = self._network_among_hosts(plan)
+        among = network_among_hosts(options.connecting, plan)
         if self._rank == 0:
             await among.open(self._host, self._port)
             leader = self._side = self._leader(spec, plan)
@@ -175,7 +167,7 @@ class HostProcess:
         )
         workload = await self._prepared(coordinator, spec, plan)
         compute = self._made(workload, spec, leader.commands)
-        leader.trains(compute, _Shares(compute, options.hosts))
+        leader.trains(compute, HostShares(lambda: compute.model, options.hosts))
         tape = self._tape = tape_in(options.folder, self._name, options.keeping)
         addresses = options.supervisor_urls
         context = context_in(network, addresses, spec, plan, ConsoleTape(tape, say))
@@ -236,22 +228,6 @@ class HostProcess:
 
     # --- both ---------------------------------------------------------------------------------
 
-    def _network_among_hosts(self, plan: RunPlan) -> WebsocketNetwork:
-        """Make the network that connects the hosts, which all hold the run's token."""
-        options, run = self._options, limits_of(plan.layout)
-        limits = Limits(
-            frame_bytes=run.frame_bytes,
-            header_bytes=run.header_bytes,
-            items=run.items,
-            payload_bytes=max(run.payload_bytes, STATE_PIECE_BYTES),
-        )
-        return network_of(
-            options.connecting,
-            token=token_of(options.connecting),
-            limits=limits,
-            types=MULTIHOST_TYPES,
-        )
-
     async def _prepared(self, coordinator: str, spec: RunSpec, plan: RunPlan) -> Workload:
         """Begin the program of JAX, then build what is trained."""
         options = self._options
@@ -274,39 +250,6 @@ class HostProcess:
             self._name,
             commands=commands,
         )
-
-
-class _Shares:
-    """Each host's shares of the model that a thread trains.
-
-    Args:
-        compute: the thread; it has made its model before the first value comes.
-        hosts: number of hosts.
-    """
-
-    def __init__(self, compute: ComputeThread, hosts: int) -> None:
-        self._compute = compute
-        self._hosts = hosts
-
-    def shares(self, fragment: int) -> Sequence[Ranges]:
-        """Return the share of each host, by rank, of a fragment's flat value."""
-        shares = self._model.shares(fragment)
-        return shares if len(shares) > 1 else shares * self._hosts  # or each has all of it
-
-    def size(self, fragment: int) -> int:
-        """Return the number of elements of a fragment."""
-        return self._model.layout.fragments[fragment].size
-
-    @property
-    def _model(self) -> Model:
-        if self._compute.model is None:
-            raise InvariantError("a value came before the model was made")
-        return self._compute.model
-
-
-def own_name() -> str:
-    """Return the name of this process for people."""
-    return f"{socket.gethostname()}, process {os.getpid()}"
 
 
 def facts_of(options: LearnerOptions, spec: RunSpec, plan: RunPlan) -> dict[str, str]:

@@ -8,16 +8,17 @@ all hosts, and `ended` is set to it.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
 from islands.actors.acceptor import LinkAcceptor
 from islands.actors.ports import Worker
-from islands.errors import FAILED, OF_NO_USE
+from islands.errors import DONE, FAILED, OF_NO_USE
 from islands.layout.ranges import Ranges
 from islands.learner.actions import AdoptValue, EngineAction
-from islands.learner.commands import BookCopy
-from islands.learner.compute import ComputeEvent, ComputeThread, Post
+from islands.learner.commands import Arrival, BookCopy
+from islands.learner.compute import Compute, ComputeEvent, Post
 from islands.learner.events import SnapshotTaken, ValueRead
 from islands.messages.multihost import (
     CommandIssued,
@@ -35,7 +36,7 @@ from islands.messages.multihost import (
 from islands.multihost.agreed_commands import LeaderCommands
 from islands.multihost.agreement import LogEntry
 from islands.multihost.command_wire import arrays_of, body_of, with_arrays
-from islands.multihost.forming import Ended, misfit, named
+from islands.multihost.forming import Ended, disagreement, misfit, named
 from islands.multihost.health import Health
 from islands.multihost.shares import Gathering, assembled, cut
 from messaging.actors.scope import Scope
@@ -67,6 +68,8 @@ class IslandLeader:
         worker: puts values together, off the loop.
         say: told what happens, in sentences for people.
         leave: called with the reason when a follower was asked to end.
+        replaceable: whether a host that does not belong here may be started anew, and come again;
+            False if all of them are one program of JAX already, so the island ends.
     """
 
     def __init__(
@@ -79,11 +82,16 @@ class IslandLeader:
         worker: Worker,
         say: Callable[[str], object],
         leave: Callable[[str], object],
+        replaceable: bool = True,
     ) -> None:
         """Wait for nobody yet; `form` does."""
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         self.commands = LeaderCommands(
-            hosts, send=self._send_commands, own=self._own, decided=self._decided
+            hosts,
+            send=self._send_commands,
+            own=self._own,
+            decided=self._decided,
+            over=self._own_thread_is_over,
         )
         self._loop = asyncio.get_running_loop()
         self._hosts = hosts
@@ -93,11 +101,15 @@ class IslandLeader:
         self._worker = worker
         self._say = say
         self._leave = leave
+        self._replaceable = replaceable
+        self._newest: dict[int, Arrival] = {}  # boundary that a follower came to last, by rank
+        self._going_on = set(range(hosts))  # ranks that may come to further boundaries
+        self._all_over = asyncio.Event()
         self._ranks: dict[int, int] = {}  # rank by connection
         self._formed = asyncio.Event()
         self._acceptor: LinkAcceptor | None = None
         self._health: Health | None = None
-        self._compute: ComputeThread | None = None
+        self._compute: Compute | None = None
         self._shared: Shared | None = None
         self._post: Post = lambda _: None
         self._sent = 0
@@ -138,6 +150,8 @@ class IslandLeader:
             self._say(f"a host was refused: {refused.reason}")
             self._send(connection, IslandEnds(refused.reason, refused.code))
             self._drop(connection, refused.reason)
+            if refused.code == OF_NO_USE and not self._replaceable:
+                self.end(refused)
             return
         self._ranks[connection] = hello.rank
         self._names[hello.rank] = hello.host
@@ -163,6 +177,11 @@ class IslandLeader:
         """End the island, as this host cannot go on."""
         self.end(Ended.of(error))
 
+    async def finish(self, reason: str) -> None:
+        """End the island in order, once no host comes to a further boundary."""
+        await self._all_over.wait()
+        self.end(Ended(reason, DONE))
+
     def _lost(self, connection: int) -> None:
         rank = self._ranks.pop(connection, None)
         if rank is None:
@@ -182,16 +201,24 @@ class IslandLeader:
             self._health.hosts[0].tell(
                 commands.boundary,
                 commands.doing,
-                idle=commands.idle,
+                idle=commands.idle or commands.ended,
                 compiling=compute is not None and compute.compiling,
             )
-            why = self._health.tick()
+            why = self._disagreement() or self._health.tick()
             if why is not None:
                 self.end(Ended(why, FAILED))
 
+    def _disagreement(self) -> str | None:
+        """Return why a host has taken another way through its loop than this one, or None."""
+        for rank, theirs in self._newest.items():
+            own = self.commands.differing(theirs)
+            if own is not None:
+                return disagreement(named(rank, self._names[rank]), theirs, own)
+        return None
+
     # --- the compute of the learner's actor ---------------------------------------------------
 
-    def trains(self, compute: ComputeThread, shared: Shared) -> None:
+    def trains(self, compute: Compute, shared: Shared) -> None:
         """Take the thread that steps on this host."""
         self._compute, self._shared = compute, shared
 
@@ -209,8 +236,9 @@ class IslandLeader:
         self._compute.start(self._told)
 
     def command(self, command: EngineAction) -> None:
-        """Have all hosts carry out a command at one boundary."""
-        self.commands.put(command)
+        """Have all hosts carry out a command at one boundary, unless none follows here."""
+        assert self._compute is not None, "it has a compute before its actor starts"
+        self._compute.command(command)
 
     def stop(self) -> None:
         """Have all hosts end at one boundary, without another report."""
@@ -285,7 +313,18 @@ class IslandLeader:
             self._broadcast(Word(boundary, upto))
             self.commands.flow()
 
-        self._loop.call_soon_threadsafe(tell)
+        with suppress(RuntimeError):  # the loop is closed, as the island has ended
+            self._loop.call_soon_threadsafe(tell)
+
+    def _own_thread_is_over(self) -> None:
+        """Note that this host comes to no further boundary; called by the compute thread."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._is_over, 0)
+
+    def _is_over(self, rank: int) -> None:
+        self._going_on.discard(rank)
+        if not self._going_on:
+            self._all_over.set()
 
     def _heard(self, connection: int, envelope: Envelope) -> None:
         body, rank = envelope.body, self._ranks.get(connection)
@@ -301,8 +340,11 @@ class IslandLeader:
         record.silent_ticks = 0
         match body:
             case HostState(held, boundary, doing, idle, compiling):
-                record.tell(boundary, doing, idle=idle, compiling=compiling)
+                record.tell(boundary, doing, idle=idle or body.over, compiling=compiling)
                 self.commands.holds(rank, held)
+                self._newest[rank] = Arrival(body.newest, body.steps, body.to)
+                if body.over:
+                    self._is_over(rank)
             case ValueShare(kind) if len(envelope.payload) == 1 and kind in self._gathered:
                 self._gather(kind, rank, envelope.payload[0])
             case HostFailed(reason, mistake):

@@ -5,12 +5,14 @@ ascending, and may be several where a mesh interleaves the devices of hosts.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from islands.errors import InvariantError
 from islands.layout.ranges import Ranges, size_of
+from islands.training.model import Model
 
 
 def cut(payload: memoryview, ranges: Ranges, size: int) -> memoryview:
@@ -70,3 +72,33 @@ class Gathering:
             return None
         self.taken += 1
         return [self.waiting[rank].popleft() for rank in range(self.hosts)]
+
+
+class HostShares:
+    """Each host's shares of a model's values.
+
+    Args:
+        model: returns the model, which was made before the first value comes; None before that.
+        hosts: number of hosts.
+    """
+
+    def __init__(self, model: Callable[[], Model | None], hosts: int) -> None:
+        """Read nothing of the model yet."""
+        self._made = model
+        self._hosts = hosts
+
+    def shares(self, fragment: int) -> Sequence[Ranges]:
+        """Return the share of each host, by rank, of a fragment's flat value."""
+        shares = self._model.shares(fragment)
+        return shares if len(shares) > 1 else shares * self._hosts  # or each has all of it
+
+    def size(self, fragment: int) -> int:
+        """Return the number of elements of a fragment."""
+        return self._model.layout.fragments[fragment].size
+
+    @property
+    def _model(self) -> Model:
+        model = self._made()
+        if model is None:
+            raise InvariantError("a value came before the model was made")
+        return model

@@ -1,0 +1,51 @@
+"""The functional loop as several processes of one program of JAX, on one host or many.
+
+    islands layout examples.loops.functional:initial model.json --stacked layers
+    python -m islands.syncer --layout model.json --run.budget_tokens 400000
+    python -m examples.loops.several_processes 127.0.0.1:7070 ana 127.0.0.1:7171 127.0.0.1:7272 2 0
+    python -m examples.loops.several_processes 127.0.0.1:7070 ana 127.0.0.1:7171 127.0.0.1:7272 2 1
+
+The words are the hub's address, the learner's name, where process 0 serves Islands and where it
+serves JAX, the number of processes, and which of them this is. Each process feeds its own rows of a
+batch. Only the lines marked with ★ are Islands'.
+"""
+
+import signal
+import sys
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+import islands  # ★
+from examples.loops.functional import OPTIMIZER, ROWS, batch_of, initial, train_step
+
+
+def main(address: str, name: str | None = None, island_address: str | None = None) -> None:
+    """Train until the run is over, or one of the processes is asked to end."""
+    processes = jax.process_count()
+    mesh = jax.make_mesh((processes, jax.local_device_count()), ("data", "model"))
+    cut = NamedSharding(mesh, PartitionSpec(None, None, "model"))
+    whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
+    params = jax.jit(initial, out_shardings={"layers": cut, "out": whole})()
+    with (
+        jax.set_mesh(mesh),
+        islands.join(  # ★
+            address, params, tokens_per_step=ROWS, name=name, island_address=island_address
+        ) as run,
+    ):
+        signal.signal(signal.SIGTERM, lambda *_: run.leave("SIGTERM"))  # ★
+        state = {"params": run.params, "moments": OPTIMIZER.init(run.params)}  # ★
+        loss, step, random = None, 0, np.random.default_rng()
+        while not run.over:  # ★
+            state["params"] = run.boundary(state["params"], loss)  # ★
+            mine = [x[: ROWS // processes] for x in batch_of(random)]
+            batch = [jax.make_array_from_process_local_data(rows, x) for x in mine]
+            state, loss = train_step(state, (batch[0], batch[1]))
+            step += 1
+    print(f"{step} steps, loss {float(loss):.4f}; {run.why}")
+
+
+if __name__ == "__main__":
+    jax.distributed.initialize(sys.argv[4], int(sys.argv[5]), int(sys.argv[6]))
+    main(*sys.argv[1:4])
