@@ -58,8 +58,8 @@ class HostState:
     `held` is the number up to which this host has all commands with their arrays, `boundary` how
     many boundaries it has come to, and `doing` what its compute thread does, for people. `idle`
     says that it waits for the leader, `compiling` that it compiles, and `over` that it comes to no
-    further boundary. It came to boundary number `newest` (-1: to none) after `steps` steps, for
-    what `to` says.
+    further boundary. `newest` are the boundaries that it came to last: the number of each from 0
+    on, how many steps it had counted before it, and what it came to it for.
     """
 
     held: int
@@ -68,9 +68,7 @@ class HostState:
     idle: bool
     compiling: bool
     over: bool = False
-    newest: int = -1
-    steps: int = 0
-    to: str = ""
+    newest: tuple[tuple[int, int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from islands.learner.actions import EngineAction
 from islands.learner.commands import STEPPING, TO_LEAVE, TO_STEP, Arrival, BookCopy
 from islands.multihost.agreement import (
+    AHEAD,
     CommandLog,
     End,
     Follower,
@@ -155,7 +156,8 @@ class FollowerCommands:
         over: told, on the thread that steps, that no boundary follows.
 
     Attributes:
-        newest: The boundary that this host came to last, or waits at for its word.
+        newest: The boundaries that this host came to last, with that at which it waits for its
+            word; they reach back to one that rank 0 has come to, if that goes on.
     """
 
     agreed = True
@@ -165,7 +167,7 @@ class FollowerCommands:
         self.ended = False
         self.doing = STEPPING
         self.idle = False
-        self.newest: Arrival | None = None
+        self.newest: tuple[Arrival, ...] = ()  # replaced as one, since the loop reads it, too
         self._over = over
         self._abandoned = False
         self._changed = threading.Condition()
@@ -206,7 +208,7 @@ class FollowerCommands:
     def take(self, steps: int = 0, to: str = TO_STEP) -> list[EngineAction | BookCopy]:
         """Come to a boundary once its word is known, and return what all hosts carry out."""
         with self._changed:
-            self.newest = Arrival(self._words.boundary, steps, to)
+            self._note(Arrival(self._words.boundary, steps, to))
             self.idle = True
             while not (self._abandoned or self._words.knows):
                 self._changed.wait()
@@ -228,10 +230,13 @@ class FollowerCommands:
         """Let no boundary of this host follow; what was commanded, rank 0 answers."""
         with self._changed:
             if not self.ended:
-                self.newest = Arrival(self._words.boundary, steps, TO_LEAVE)
+                self._note(Arrival(self._words.boundary, steps, TO_LEAVE))
             self.ended = True
         self._over()
         return []
+
+    def _note(self, arrival: Arrival) -> None:
+        self.newest = (*self.newest[-1 - AHEAD :], arrival)
 
     def sleep(self, limit_s: float | None = None) -> None:
         """Return at once: the next boundary waits for its word."""

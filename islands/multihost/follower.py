@@ -6,7 +6,6 @@ It has no actor and no link to the run's syncer: what its thread reads of a valu
 import asyncio
 import random
 from contextlib import suppress
-from dataclasses import replace
 
 from islands.errors import FAILED, OF_NO_USE, InvariantError
 from islands.learner.compute import Compute, ComputeEvent, ComputeFailed
@@ -164,9 +163,8 @@ class IslandFollower:
             idle=commands.idle,
             compiling=compute is not None and compute.compiling,
             over=commands.ended,
+            newest=tuple((each.boundary, each.steps, each.to) for each in commands.newest),
         )
-        if (newest := commands.newest) is not None:
-            state = replace(state, newest=newest.boundary, steps=newest.steps, to=newest.to)
         self._send(state)
 
     def _own_thread_is_over(self) -> None:

@@ -102,7 +102,7 @@ class IslandLeader:
         self._say = say
         self._leave = leave
         self._replaceable = replaceable
-        self._newest: dict[int, Arrival] = {}  # boundary that a follower came to last, by rank
+        self._newest: dict[int, list[Arrival]] = {}  # boundaries that a follower came to last
         self._going_on = set(range(hosts))  # ranks that may come to further boundaries
         self._all_over = asyncio.Event()
         self._ranks: dict[int, int] = {}  # rank by connection
@@ -210,10 +210,11 @@ class IslandLeader:
 
     def _disagreement(self) -> str | None:
         """Return why a host has taken another way through its loop than this one, or None."""
-        for rank, theirs in self._newest.items():
-            own = self.commands.differing(theirs)
-            if own is not None:
-                return disagreement(named(rank, self._names[rank]), theirs, own)
+        for rank, newest in self._newest.items():
+            for theirs in newest:
+                own = self.commands.differing(theirs)
+                if own is not None:
+                    return disagreement(named(rank, self._names[rank]), theirs, own)
         return None
 
     # --- the compute of the learner's actor ---------------------------------------------------
@@ -342,7 +343,7 @@ class IslandLeader:
             case HostState(held, boundary, doing, idle, compiling):
                 record.tell(boundary, doing, idle=idle or body.over, compiling=compiling)
                 self.commands.holds(rank, held)
-                self._newest[rank] = Arrival(body.newest, body.steps, body.to)
+                self._newest[rank] = [Arrival(*each) for each in body.newest]
                 if body.over:
                     self._is_over(rank)
             case ValueShare(kind) if len(envelope.payload) == 1 and kind in self._gathered:

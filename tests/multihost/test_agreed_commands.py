@@ -79,7 +79,7 @@ def test_hosts_that_leave_their_loop_come_to_no_further_boundary() -> None:
     assert pair.leader.ended
     assert pair.follower.ended
     assert pair.over == ["leader", "follower"]
-    assert pair.follower.newest == Arrival(1, 1, TO_LEAVE)
+    assert pair.follower.newest == (Arrival(0, 0, TO_STEP), Arrival(1, 1, TO_LEAVE))
     assert pair.leader.differing(Arrival(1, 1, TO_LEAVE)) is None
 
 
@@ -91,13 +91,28 @@ def test_a_host_that_takes_another_way_is_found(theirs: Arrival) -> None:
     pair = Pair()
     for boundary in range(4):
         pair.step(boundary)
-    assert pair.follower.newest == Arrival(3, 3, TO_STEP)
-    assert pair.leader.differing(pair.follower.newest) is None
+    for each in pair.follower.newest:
+        assert pair.leader.differing(each) is None
     own = pair.leader.differing(theirs)
     assert own == Arrival(2, 2, TO_STEP)
     told = disagreement("rank 1 (far)", theirs, own)
     assert f"rank 1 (far) came to boundary 2 after {theirs.steps} steps {theirs.to}" in told
     assert "rank 0 after 2 steps to take a step" in told
+
+
+def test_a_host_that_waits_ahead_of_rank_0_tells_what_it_did_before() -> None:
+    """It comes to boundaries whose words it knows, which rank 0 may never come to."""
+    pair = Pair()
+    for boundary in range(5):
+        pair.step(boundary)
+    pair.leader.take(5, TO_STEP)  # it takes a step then, which never ends
+    for _ in range(AHEAD + 1):
+        pair.follower.take(5, TO_WAIT)
+    pair.follower.stop()
+    pair.follower.take(5, TO_WAIT)  # where it would wait
+    first = pair.follower.newest[0]
+    assert first == Arrival(5, 5, TO_WAIT)
+    assert pair.leader.differing(first) == Arrival(5, 5, TO_STEP)
 
 
 def test_hosts_that_are_ahead_or_far_behind_are_not_blamed() -> None:
