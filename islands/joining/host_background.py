@@ -101,7 +101,7 @@ class HostBackground(Background):
     Args:
         membership: where the learner joins, and as whom.
         place: which process this is.
-        facts: what must be equal on all of them, by what it is.
+        facts: what must be equal on all of them beside the name and the run, by what it is.
     """
 
     together = True
@@ -109,7 +109,7 @@ class HostBackground(Background):
     def __init__(self, membership: Membership, place: HostPlace, facts: Mapping[str, str]) -> None:
         super().__init__(membership)
         self._place = place
-        self._facts = dict(facts)
+        self._facts = {"name": membership.name, **facts}
         self._who = f"{membership.name}, process {place.rank}"
         self._end = EndOfProcess()
         self._failed = False

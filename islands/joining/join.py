@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -47,9 +48,9 @@ def join(
 ) -> "JoinedRun[PyTree]":
     """Join a run with a tree of JAX arrays that a loop of one's own trains.
 
-    A loop may run as several processes of one `jax.distributed` program, on one host or many. They
-    are one learner together. All of them call this, `boundary` and `done` at the same places, with
-    the same arguments, and end together: docs/own_loops.md has the rules.
+    A loop may run as several processes of one `jax.distributed` program, which are one learner. All
+    call this, `boundary` and `done` at the same places, with the same arguments, and end together:
+    docs/own_loops.md has the rules.
 
     Args:
         address: host:port of the hub, or several that are tried in turn.
@@ -91,19 +92,23 @@ def join(
         )
 
     who = membership(address, name, token_file, connecting, folder, say)
-    place = place_of(
-        jax.process_index(), jax.process_count(), island_address=island_address, name=name
-    )
-    if place is None:
-        return enter(who, tokens_per_step, made)
-    facts = {
-        "name": who.name,
-        "the version of JAX": jax.__version__,
+    rank, hosts = jax.process_index(), jax.process_count()
+    place = place_of(rank, hosts, island_address=island_address, name=name)
+    facts = facts_of(tokens_per_step=tokens_per_step, donate=donate, rename=rename)
+    background = None if place is None else HostBackground(who, place, facts)
+    return enter(who, tokens_per_step, made, background)
+
+
+def facts_of(
+    *, tokens_per_step: int, donate: bool, rename: Mapping[str, str] | None
+) -> dict[str, str]:
+    """Return which arguments must be equal on all processes of a loop, by what they are."""
+    return {
+        "the version of JAX": version("jax"),
         "tokens_per_step": str(tokens_per_step),
         "donate": str(donate),
         "rename": str(sorted((rename or {}).items())),
     }
-    return enter(who, tokens_per_step, made, HostBackground(who, place, facts))
 
 
 def membership(

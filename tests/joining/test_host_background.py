@@ -62,13 +62,14 @@ def test_a_process_that_is_asked_to_leave_goes_on_until_all_do() -> None:
         params = run.boundary(run.params)
         loop.step()
         run.leave("SIGTERM")
-        assert not run.over
+        over = [run.over]
         assert background.asked == ["SIGTERM"]
         params = run.boundary(params)
         loop.step()
         run.boundary(params)
         loop.compute.stop()
-        assert run.over
+        over.append(run.over)
+    assert over == [False, True]
     assert loop.booked == 2
     assert background.causes == []
     assert background.notes[0] == "gone"

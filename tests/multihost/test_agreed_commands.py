@@ -30,6 +30,10 @@ class Pair:
             self.follower.arrived(number, entry)
             self.leader.holds(1, number)
 
+    def ended(self) -> list[bool]:
+        """Whether rank 0 comes to no further boundary, and whether the follower does not."""
+        return [self.leader.ended, self.follower.ended]
+
     def step(self, steps: int) -> tuple[list[object], list[object]]:
         """Let both come to their next boundary after so many steps."""
         return list(self.leader.take(steps)), list(self.follower.take(steps))
@@ -42,11 +46,9 @@ def test_both_hosts_end_at_the_boundary_of_the_last_command() -> None:
     pair.leader.stop()
     for boundary in range(AHEAD):
         assert pair.step(boundary) == ([], [])
-        assert not pair.leader.ended
-        assert not pair.follower.ended
+        assert pair.ended() == [False, False]
     assert pair.step(AHEAD) == ([allow], [allow])
-    assert pair.leader.ended
-    assert pair.follower.ended
+    assert pair.ended() == [True, True]
     assert pair.over == ["leader", "follower"]
     pair.leader.put(allow)
     assert pair.leader.rest() == []
@@ -59,12 +61,10 @@ def test_an_island_that_fails_ends_each_host_at_its_next_boundary() -> None:
     pair.leader.put(AllowSteps(8, ()))
     pair.leader.abandon()
     pair.follower.stop()
-    assert not pair.leader.ended
-    assert not pair.follower.ended
+    assert pair.ended() == [False, False]
     pair.leader.sleep()  # returns at once
     assert pair.step(1) == ([], [])
-    assert pair.leader.ended
-    assert pair.follower.ended
+    assert pair.ended() == [True, True]
     assert pair.over == [], "it is told that the island fails"
 
 
@@ -76,8 +76,7 @@ def test_hosts_that_leave_their_loop_come_to_no_further_boundary() -> None:
     pair.leader.stop()
     assert pair.leader.rest(1) == [allow]
     assert pair.follower.rest(1) == []
-    assert pair.leader.ended
-    assert pair.follower.ended
+    assert pair.ended() == [True, True]
     assert pair.over == ["leader", "follower"]
     assert pair.follower.newest == (Arrival(0, 0, TO_STEP), Arrival(1, 1, TO_LEAVE))
     assert pair.leader.differing(Arrival(1, 1, TO_LEAVE)) is None
