@@ -37,6 +37,8 @@ KEY_FILE = "key"
 SIGNAL_GRACE_S = 15.0
 """How long actors may take to leave in order after the first signal."""
 SIGNALLED = 130
+SAME_SIGNAL_S = 0.5
+"""Signals within so short a time are one: a process and its group may be signalled beside it."""
 STALLS_TOLD_S = 60.0
 """Least time between two messages that tell a person of stalls of the event loop."""
 FAILURES_SAID = 32
@@ -330,6 +332,7 @@ class ActorGroup:
         self._leave = leave
         self._at_once = at_once
         self._asked = False
+        self._asked_s = 0.0
         self._failure: BaseException | None = None
         self._ended = asyncio.Event()
         self._running = 0
@@ -382,11 +385,14 @@ class ActorGroup:
         self._ended.set()
 
     def _signalled(self, number: int) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if self._asked and now_s - self._asked_s < SAME_SIGNAL_S:
+            return
         if self._asked:
             if self._at_once is not None:
                 self._at_once()
             os._exit(SIGNALLED)
-        self._asked = True
+        self._asked, self._asked_s = True, now_s
         name = signal.Signals(number).name
         say(f"{name}: leaving in order; once more ends at once")
         asyncio.get_running_loop().call_later(SIGNAL_GRACE_S, self._ended.set)

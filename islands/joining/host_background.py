@@ -273,9 +273,9 @@ class HostBackground(Background):
     # --- other ranks --------------------------------------------------------------------------
 
     def _follower(self, among: WebsocketNetwork) -> IslandFollower:
-        place, tls = self._place, self._membership.connecting.tls
+        place = self._place
         hello = HostHello(PROTOCOL, place.rank, place.hosts, own_name(), self._facts)
-        urls = hub_urls("island_address", (place.address,), LEADER, tls=tls)
+        urls = hub_urls("island_address", (place.address,), LEADER)
         return IslandFollower(hello, among, urls[0], self._scope)
 
     async def _follow(self, follower: IslandFollower, spec: RunSpec, plan: RunPlan) -> None:

@@ -18,6 +18,7 @@ from islands.errors import IslandsError, TaskError
 from islands.learner.actions import EngineAction
 from islands.learner.boundary import EngineEvent
 from islands.learner.commands import (
+    ARRIVING,
     READING,
     STEPPING,
     BookCopy,
@@ -274,7 +275,8 @@ class ComputeThread:
         def doing(what: str) -> Callable[[], None]:
             return lambda: setattr(commands, "doing", what)
 
-        return DirectSource(read_ahead(trainer.batches, doing(READING), doing(STEPPING)))
+        told = doing(READING), doing(ARRIVING), doing(STEPPING)
+        return DirectSource(read_ahead(trainer.batches, *told))
 
     def _make_keeper(self) -> CheckpointWriter | None:
         if self._kept is None:

@@ -56,10 +56,11 @@ class HostState:
     """Follower → leader, each second and whenever `held` grows.
 
     `held` is the number up to which this host has all commands with their arrays, `boundary` how
-    many boundaries it has come to, and `doing` what its compute thread does, for people. `idle`
-    says that it waits for the leader, `compiling` that it compiles, and `over` that it comes to no
-    further boundary. `newest` are the boundaries that it came to last: the number of each from 0
-    on, how many steps it had counted before it, and what it came to it for.
+    many boundaries it has come to, `steps` how many steps it had counted before the last of them,
+    and `doing` what its compute thread does, for people. `idle` says that it waits for the leader,
+    `compiling` that it compiles, and `over` that it comes to no further boundary. `newest` are the
+    boundaries that it came to last: the number of each from 0 on, how many steps it had counted
+    before it, and what it came to it for.
     """
 
     held: int
@@ -67,6 +68,7 @@ class HostState:
     doing: str
     idle: bool
     compiling: bool
+    steps: int = 0
     over: bool = False
     newest: tuple[tuple[int, int, str], ...] = ()
 

@@ -23,7 +23,7 @@ if __name__ == "__main__":
         main(
             entry,
             LearnerOptions,
-            program="python -m islands.multihost",
+            program="python -m islands.learner",  # whose environment variables count
             description="Train on this host's devices as a part of one learner of a run.",
         )
     )

@@ -48,6 +48,7 @@ class LeaderCommands:
         self.ended = False
         self.doing = STEPPING
         self.idle = False
+        self.steps = 0
         self._send = send
         self._own = own
         self._decided = decided
@@ -107,6 +108,7 @@ class LeaderCommands:
 
     def take(self, steps: int = 0, to: str = TO_STEP) -> list[EngineAction | BookCopy]:
         """Come to a boundary, and return what all hosts carry out at theirs of this number."""
+        self.steps = steps
         with self._changed:
             if self._abandoned:
                 self.ended = True
@@ -167,6 +169,7 @@ class FollowerCommands:
         self.ended = False
         self.doing = STEPPING
         self.idle = False
+        self.steps = 0
         self.newest: tuple[Arrival, ...] = ()  # replaced as one, since the loop reads it, too
         self._over = over
         self._abandoned = False
@@ -207,6 +210,7 @@ class FollowerCommands:
 
     def take(self, steps: int = 0, to: str = TO_STEP) -> list[EngineAction | BookCopy]:
         """Come to a boundary once its word is known, and return what all hosts carry out."""
+        self.steps = steps
         with self._changed:
             self._note(Arrival(self._words.boundary, steps, to))
             self.idle = True

@@ -68,11 +68,12 @@ class IslandFollower:
         self._sent = 0
         self._given = {"snapshot": 0, "value": 0}
         self._silent_ticks = 0
+        self._refused = ""
 
     @property
     def obstacle(self) -> str | None:
         """Why rank 0 was not reached yet, for people."""
-        return self._dialer.last_failure
+        return self._refused or self._dialer.last_failure
 
     async def form(self) -> str:
         """Wait until all hosts are there; returns the address of JAX's coordinator."""
@@ -137,7 +138,10 @@ class IslandFollower:
             case Word(boundary, upto):
                 self.commands.told(boundary, upto)
             case IslandEnds(reason, code):
-                self.end(Ended(reason, code))
+                if code == FAILED and not self._coordinator.done():
+                    self._refused = reason  # dialled again: what was there may be lost
+                else:
+                    self.end(Ended(reason, code))
             case LeaderBeat():
                 pass
             case body:
@@ -162,6 +166,7 @@ class IslandFollower:
             doing=commands.doing,
             idle=commands.idle,
             compiling=compute is not None and compute.compiling,
+            steps=commands.steps,
             over=commands.ended,
             newest=tuple((each.boundary, each.steps, each.to) for each in commands.newest),
         )

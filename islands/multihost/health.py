@@ -5,7 +5,9 @@ suspended itself must not blame others: while it stood still, it did not tick.
 
 A host is *lost* once it was silent for `SILENT_TICKS`. It is *stuck* once it has come to no
 boundary for the time that the run's settings give to a step, while it neither compiles nor waits
-for the leader. As steps are collective, all other hosts stand still then too: the stuck one is the
+for the leader. While any host's data has not arrived yet, none is stuck. A step is measured from
+one step to the next, without a rest between them; before one was measured, a step has the time of a
+compilation. As steps are collective, all other hosts stand still then too: the stuck one is the
 one that has come to the fewest boundaries.
 """
 
@@ -13,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from islands.learner.commands import STEPPING
+from islands.learner.commands import ARRIVING, READING, STEPPING
 from islands.multihost.forming import named
 
 SILENT_TICKS = 10
@@ -26,27 +28,43 @@ STALLED_STEPS = 5
 
 @dataclass(slots=True)
 class HostRecord:
-    """What the leader knows of a host; `still_ticks` count since its last boundary."""
+    """What the leader knows of a host; `still_ticks` count since its last boundary.
+
+    `step_ticks` count since its last step, if it has not rested since; `longest` are those of its
+    last steps.
+    """
 
     host: str
     silent_ticks: int = 0
     still_ticks: int = 0
+    step_ticks: int | None = None
     boundary: int = 0
+    steps: int = 0
     doing: str = "starting"
     idle: bool = False
     compiling: bool = False
     longest: deque[int] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
 
-    def tell(self, boundary: int, doing: str, *, idle: bool, compiling: bool) -> None:
+    def tell(self, boundary: int, steps: int, doing: str, *, idle: bool, compiling: bool) -> None:
         """Take in a host's state."""
         self.silent_ticks = 0
-        if boundary > self.boundary:
-            if self.boundary:
-                self.longest.append(self.still_ticks)
+        if boundary > self.boundary or idle:
             self.still_ticks = 0
+        if steps > self.steps:
+            if self.step_ticks is not None:
+                self.longest.append(self.step_ticks)
+            self.step_ticks = 0
         if idle:
-            self.still_ticks = 0
-        self.boundary, self.doing, self.idle, self.compiling = boundary, doing, idle, compiling
+            self.step_ticks = None
+        self.boundary, self.steps, self.doing = boundary, steps, doing
+        self.idle, self.compiling = idle, compiling
+
+    def tick(self) -> None:
+        """Count a second."""
+        self.silent_ticks += 1
+        self.still_ticks += 1
+        if self.step_ticks is not None:
+            self.step_ticks += 1
 
 
 class Health:
@@ -55,7 +73,7 @@ class Health:
     Args:
         hosts: name for people, by rank.
         stalled_s: least time without a boundary after which a host is stuck.
-        compile_s: the same while it compiles, or has come to no boundary after its first one.
+        compile_s: the same while it compiles, or before one of its steps was measured.
     """
 
     def __init__(self, hosts: Mapping[int, str], *, stalled_s: float, compile_s: float) -> None:
@@ -70,23 +88,23 @@ class Health:
         Args:
             own: the leader's rank, which is never silent.
         """
+        for record in self.hosts.values():
+            record.tick()
         for rank, record in self.hosts.items():
-            record.silent_ticks += rank != own
-            record.still_ticks += 1
-        for rank, record in self.hosts.items():
-            if record.silent_ticks >= SILENT_TICKS:
+            if rank != own and record.silent_ticks >= SILENT_TICKS:
                 return f"{named(rank, record.host)} has been silent for {record.silent_ticks} s"
+        if any(record.doing == ARRIVING for record in self.hosts.values()):
+            return None
         stuck = [rank for rank, record in self.hosts.items() if self._is_stuck(record)]
         return self._why_stuck(stuck) if stuck else None
 
     def _is_stuck(self, record: HostRecord) -> bool:
         if record.idle:
             return False
-        first = record.boundary == 0 or not record.longest
         limit_s = self._stalled_s
-        if record.compiling or first:
+        if record.compiling or not record.longest:
             limit_s = max(limit_s, self._compile_s)
-        elif record.longest:
+        else:
             limit_s = max(limit_s, STALLED_STEPS * max(record.longest))
         return record.still_ticks >= limit_s
 
@@ -99,7 +117,9 @@ class Health:
             last = readers if len(readers) == 1 else []
         if not last:
             still = max(self.hosts[rank].still_ticks for rank in stuck)
-            return f"all hosts have waited for their devices for {still} s, at boundary {least}"
+            reading = all(record.doing == READING for record in self.hosts.values())
+            what = "readers" if reading else "devices"
+            return f"all hosts have waited for their {what} for {still} s, at boundary {least}"
         rank = last[0]
         record = self.hosts[rank]
         return (

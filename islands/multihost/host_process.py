@@ -7,9 +7,11 @@ all, since their devices' steps are one: `host_watchdog.py` starts them again.
 """
 
 import asyncio
+import errno
 import json
 import os
 import signal
+import socket
 import sys
 from importlib.metadata import version
 from typing import Never
@@ -17,7 +19,7 @@ from typing import Never
 from islands.actors.ports import ThreadWorker
 from islands.cluster.roles import make_learner
 from islands.cluster.tape_sentences import why_ended
-from islands.errors import DONE, FAILED, SettingsError
+from islands.errors import DONE, FAILED, RefusedError, SettingsError, UnreachableError
 from islands.hosting.fetch_run_spec import Requester, check_same, fetch_run_spec
 from islands.hosting.process_runtime import (
     ConsoleTape,
@@ -33,12 +35,13 @@ from islands.identities import Role
 from islands.learner.actor import LearnerActor
 from islands.learner.commands import Commands
 from islands.learner.compute import ComputeThread
+from islands.messages.membership import RUN_OVER
 from islands.messages.multihost import HostHello
 from islands.messages.protocol import PROTOCOL
-from islands.multihost.among_hosts import network_among_hosts, own_name
+from islands.multihost.among_hosts import network_among_hosts, own_name, place
 from islands.multihost.follower import IslandFollower
 from islands.multihost.forming import Ended
-from islands.multihost.host_watchdog import beat
+from islands.multihost.host_watchdog import NO_HUB, beat
 from islands.multihost.jax_program import begin_program, check_environment
 from islands.multihost.leader import LEADER, IslandLeader
 from islands.multihost.shares import HostShares
@@ -50,7 +53,11 @@ from islands.tape.process_entries import Failed
 from islands.tape.writing import FileTape
 from islands.training.workload import Place, Workload, load_workload
 from messaging.actors.scope import Scope
+from messaging.errors import LocalFault
 from messaging.websocket.network import WebsocketNetwork
+
+LOOK_S = 15.0
+"""So often a host that waits for others asks the hub whether the run goes on."""
 
 END_S = 10.0
 """How long the process waits at its end for a step that was dispatched, and for its last words."""
@@ -73,11 +80,12 @@ class HostProcess:
         self._rank = options.rank
         self._who = self._name if self._rank == 0 else f"{self._name}, rank {self._rank}"
         self._host, self._port = split_address("island_address", options.island_address)
-        self._scope = Scope("island", lambda _, error: self._side.fail(error))
+        self._scope = Scope("island", lambda _, error: self._fail(error))
         self._asked = ""  # why a host was asked to end
         self._learner: LearnerActor | None = None
         self._tape: FileTape | None = None
-        self._side: IslandLeader | IslandFollower
+        self._forming: asyncio.Task[None]
+        self._side: IslandLeader | IslandFollower | None = None
 
     async def train(self) -> Never:
         """Train until the island ends; the process ends with it, as its devices may hang.
@@ -86,6 +94,7 @@ class HostProcess:
             IslandsError: it could not begin; the sentence says why.
         """
         check_environment()
+        self._scope.spawn(beat(), "beat")
         options = self._options
         network = network_of(options.connecting, token=token_of(options.connecting))
         try:
@@ -95,13 +104,7 @@ class HostProcess:
 
     async def _trained(self, network: WebsocketNetwork) -> Never:
         options = self._options
-        spec, plan = await fetch_run_spec(
-            network,
-            options.supervisor_urls,
-            Requester(Role.LEARNER, self._name),
-            wait_s=options.connecting.wait_s,
-            say=say,
-        )
+        spec, plan = await self._told_by_hub(network)
         spec = spec.with_precision(options.precision)
         if spec.settings.gossip.on:
             raise SettingsError(
@@ -111,16 +114,44 @@ class HostProcess:
         network.allow(limits_of(plan.layout))
         among = network_among_hosts(options.connecting, plan)
         if self._rank == 0:
-            await among.open(self._host, self._port)
+            await _opened(among, self._host, self._port)
             leader = self._side = self._leader(spec, plan)
             work = self._lead(leader, network, among, spec, plan)
         else:
             follower = self._side = self._follower(among, spec, plan)
             work = self._follow(follower, spec, plan)
-        self._scope.spawn(beat(), "beat")
+        self._forming = self._scope.spawn(self._look_for_run(network, plan), "run")
         self._scope.spawn(work, "work")
         ended = await self._side.ended
         await self._conclude(ended, among)
+
+    async def _told_by_hub(self, network: WebsocketNetwork) -> tuple[RunSpec, RunPlan]:
+        """Ask the hub what the run is; end this process if there is none to take part in."""
+        options = self._options
+        try:
+            return await fetch_run_spec(
+                network,
+                options.supervisor_urls,
+                Requester(Role.LEARNER, self._name),
+                wait_s=options.connecting.wait_s,
+                say=say,
+            )
+        except UnreachableError as error:
+            self._say(str(error))
+            os._exit(NO_HUB)
+        except RefusedError as error:
+            if RUN_OVER not in str(error):
+                raise
+            self._say(str(error))
+            os._exit(DONE)
+
+    async def _look_for_run(self, network: WebsocketNetwork, plan: RunPlan) -> None:
+        """Look now and then whether the run goes on, while the hosts wait for one another."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            _, now = await self._told_by_hub(network)
+            if now.begun != plan.begun:
+                raise UnreachableError("the run was begun anew meanwhile")
 
     async def _conclude(self, ended: Ended, among: WebsocketNetwork) -> Never:
         """Say why the island ends, and end the process."""
@@ -156,10 +187,11 @@ class HostProcess:
     ) -> None:
         """Lead the island as the learner that the run knows, to the learner's end."""
         options, timing = self._options, spec.settings.timing
-        self._say(f"rank 0 waits for {options.hosts - 1} more at {self._host}:{self._port}")
+        self._say(f"rank 0 waits for {options.hosts - 1} more at {place(self._host, self._port)}")
         await leader.form(among.listen(LEADER, guests=True))
+        self._forming.cancel()
         self._say(f"all {options.hosts} hosts are here")
-        coordinator = f"{self._host}:{self._port + 1}"
+        coordinator = place(self._host, self._port + 1)
         leader.begin(
             coordinator,
             stalled_s=timing.scaled(timing.stalled_s),
@@ -185,12 +217,16 @@ class HostProcess:
         """Have the learner leave the run, as a host was asked to end."""
         self._asked = self._asked or reason
         if self._learner is None:
+            assert self._side is not None, "only the hosts of an island are asked"
             self._side.end(Ended(reason, FAILED))
         else:
             self._learner.leave(reason)
 
     def _fail(self, error: BaseException) -> None:
-        """End the island, since values cannot be put together."""
+        """End the island, as this host cannot go on."""
+        if self._side is None:
+            self._say(f"it failed: {error}")
+            os._exit(FAILED)
         self._side.fail(error)
 
     # --- other ranks --------------------------------------------------------------------------
@@ -199,8 +235,7 @@ class HostProcess:
         options = self._options
         facts = facts_of(options, spec, plan)
         hello = HostHello(PROTOCOL, self._rank, options.hosts, own_name(), facts)
-        address = (f"{self._host}:{self._port}",)
-        urls = hub_urls("island_address", address, LEADER, tls=options.connecting.tls)
+        urls = hub_urls("island_address", (place(self._host, self._port),), LEADER)
         return IslandFollower(hello, among, urls[0], self._scope)
 
     async def _follow(self, follower: IslandFollower, spec: RunSpec, plan: RunPlan) -> None:
@@ -211,6 +246,7 @@ class HostProcess:
         waiting = self._scope.spawn(self._tell_obstacles(follower), "waiting")
         coordinator = await follower.form()
         waiting.cancel()
+        self._forming.cancel()
         workload = await self._prepared(coordinator, spec, plan)
         follower.train(self._made(workload, spec, follower.commands))
 
@@ -223,8 +259,8 @@ class HostProcess:
             if obstacle != told:
                 told = obstacle
                 why = f": {obstacle}" if obstacle else " and the other hosts"
-                place = f"{self._host}:{self._port}"
-                self._say(f"it waits for rank 0 at island_address {place}{why}")
+                where = place(self._host, self._port)
+                self._say(f"it waits for rank 0 at island_address {where}{why}")
 
     # --- both ---------------------------------------------------------------------------------
 
@@ -262,3 +298,22 @@ def facts_of(options: LearnerOptions, spec: RunSpec, plan: RunPlan) -> dict[str,
         "precision": str(options.precision or ""),
         "task_settings": json.dumps(options.task_settings, sort_keys=True, default=str),
     }
+
+
+async def _opened(network: WebsocketNetwork, host: str, port: int) -> None:
+    """Let the other hosts dial this one.
+
+    Raises:
+        UnreachableError: this host does not have that address yet; it may have it later.
+        LocalFault: the port is in use, or the network needs a token.
+    """
+    try:
+        await network.open(host, port)
+    except LocalFault as error:
+        cause = error.__cause__
+        late = isinstance(cause, socket.gaierror) or (
+            isinstance(cause, OSError) and cause.errno == errno.EADDRNOTAVAIL
+        )
+        if late:
+            raise UnreachableError(f"island_address is none of this host: {error}") from error
+        raise

@@ -31,6 +31,12 @@ SILENT_BEATS = 15
 LEAVING_S = 30.0
 """How long the process may take to leave in order after the first signal."""
 
+NO_HUB = 69
+"""Exit code of a host's process that was answered by no hub in the time that it was given."""
+
+ASKED_TO_END = 128 + signal.SIGTERM
+"""Exit code of the command where the run goes on, so that whoever started it starts it again."""
+
 
 async def beat() -> None:
     """Beat for the watchdog that started this process, if one did, for as long as it lives.
@@ -76,10 +82,12 @@ class HostWatchdog:
             loop.add_signal_handler(number, self._signalled, number)
         while True:  # one turn for each process
             code = await self._one()
-            if self._asked.is_set():
+            if code == DONE:
                 return DONE
-            if code in (DONE, OF_NO_USE):
-                return code
+            if self._asked.is_set():
+                return ASKED_TO_END
+            if code in (OF_NO_USE, NO_HUB):
+                return FAILED if code == NO_HUB else code
             delay_s = self._restarts.next_delay_s(loop.time(), 1.0)
             if delay_s is None:
                 say(f"{self._who}: it {self._restarts.told}, so it is not started again")
@@ -87,7 +95,7 @@ class HostWatchdog:
             say(f"{self._who}: {_ended(code)}; the island starts again")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._asked.wait(), delay_s)
-                return DONE
+                return ASKED_TO_END
 
     async def _one(self) -> int:
         """Run one process to its end; returns its exit code, or the negative signal."""
@@ -97,6 +105,8 @@ class HostWatchdog:
             *self._command, env=environment, pass_fds=(writes,), start_new_session=True
         )
         os.close(writes)
+        if self._asked.is_set():  # while it was being started
+            self._ask(process, signal.SIGTERM)
         guard = asyncio.create_task(self._guard(process, reads))
         try:
             return await process.wait()
@@ -104,6 +114,8 @@ class HostWatchdog:
             guard.cancel()
             self._process = None
             os.close(reads)
+            with contextlib.suppress(ProcessLookupError):  # it may leave a reader's processes,
+                os.killpg(process.pid, signal.SIGKILL)  # which would keep its links open
 
     async def _guard(self, process: asyncio.subprocess.Process, beats: int) -> None:
         """Kill a process whose beats have stopped, by counted seconds of this one."""
@@ -129,9 +141,14 @@ class HostWatchdog:
         if again:
             self._kill(self._process)
             os._exit(SIGNALLED)
-        self._process.send_signal(number)
-        self._process.send_signal(signal.SIGCONT)  # a stopped process would not handle it
-        asyncio.get_running_loop().call_later(LEAVING_S, self._kill, self._process)
+        self._ask(self._process, number)
+
+    def _ask(self, process: asyncio.subprocess.Process, number: int) -> None:
+        """Have a process leave in order, and end it if it does not."""
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+            process.send_signal(signal.SIGCONT)  # a stopped process would not handle it
+        asyncio.get_running_loop().call_later(LEAVING_S, self._kill, process)
 
     def _kill(self, process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -9,6 +9,7 @@ LEFT_BY_OTHERS = (
     "JAX_COORDINATOR_ADDRESS",
     "JAX_NUM_PROCESSES",
     "JAX_PROCESS_ID",
+    "JAX_LOCAL_DEVICE_IDS",
     "MEGASCALE_COORDINATOR_ADDRESS",
     "MEGASCALE_NUM_SLICES",
     "MEGASCALE_SLICE_ID",
@@ -52,6 +53,7 @@ def begin_program(coordinator: str, *, hosts: int, rank: int) -> None:
 
     jax.distributed.initialize(
         coordinator_address=coordinator,
+        cluster_detection_method="deactivate",  # it would choose devices by a cluster's variables
         num_processes=hosts,
         process_id=rank,
         coordinator_bind_address=coordinator if rank == 0 else None,

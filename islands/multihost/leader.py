@@ -200,6 +200,7 @@ class IslandLeader:
             commands, compute = self.commands, self._compute
             self._health.hosts[0].tell(
                 commands.boundary,
+                commands.steps,
                 commands.doing,
                 idle=commands.idle or commands.ended,
                 compiling=compute is not None and compute.compiling,
@@ -341,7 +342,8 @@ class IslandLeader:
         record.silent_ticks = 0
         match body:
             case HostState(held, boundary, doing, idle, compiling):
-                record.tell(boundary, doing, idle=idle or body.over, compiling=compiling)
+                idle = idle or body.over
+                record.tell(boundary, body.steps, doing, idle=idle, compiling=compiling)
                 self.commands.holds(rank, held)
                 self._newest[rank] = [Arrival(*each) for each in body.newest]
                 if body.over:

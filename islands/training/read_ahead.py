@@ -21,23 +21,29 @@ _Read = tuple[object, int] | BaseException | None
 Told = Callable[[], object]
 
 
-def read_ahead(batches: Batches, waits: Told, goes_on: Told) -> Batches:
+def read_ahead(batches: Batches, waits: Told, nothing_yet: Told, goes_on: Told) -> Batches:
     """Read the batches of each shard that is opened on a thread, ahead of those taken.
 
     Args:
         batches: opens the batches of a shard; where there are none at the moment, they are waited
             for.
         waits: told when the taker begins to wait for a batch.
+        nothing_yet: told while it waits, on the thread that reads, if there are none at the moment.
         goes_on: told when that is over.
     """
 
     def opened(shard: ShardKey, position: int) -> Iterator[tuple[object, int]]:
         read: Queue[_Read] = Queue(AHEAD)
-        closed = threading.Event()
-        arguments = (batches, shard, position, read, closed)
+        closed, waiting = threading.Event(), threading.Event()
+
+        def nothing() -> None:
+            if waiting.is_set():
+                nothing_yet()
+
+        arguments = (batches, shard, position, read, closed, nothing)
         threading.Thread(target=_read, args=arguments, name="read", daemon=True).start()
         try:
-            while (found := _next(read, waits, goes_on)) is not None:
+            while (found := _next(read, waiting, waits, goes_on)) is not None:
                 if isinstance(found, BaseException):
                     raise found
                 yield found
@@ -48,22 +54,30 @@ def read_ahead(batches: Batches, waits: Told, goes_on: Told) -> Batches:
     return opened
 
 
-def _next(read: Queue[_Read], waits: Told, goes_on: Told) -> _Read:
+def _next(read: Queue[_Read], waiting: threading.Event, waits: Told, goes_on: Told) -> _Read:
     try:
         return read.get_nowait()
     except Empty:
         waits()
+        waiting.set()
         found = read.get()
+        waiting.clear()
         goes_on()
         return found
 
 
 def _read(
-    batches: Batches, shard: ShardKey, position: int, read: Queue[_Read], closed: threading.Event
+    batches: Batches,
+    shard: ShardKey,
+    position: int,
+    read: Queue[_Read],
+    closed: threading.Event,
+    nothing: Told,
 ) -> None:
     try:
         for batch, after in batches(shard, position):
             if batch is None:
+                nothing()
                 closed.wait(ASKED_AGAIN_S)
             else:
                 read.put((batch, after))

@@ -12,6 +12,7 @@ import pytest
 from islands.errors import OF_NO_USE
 from islands.hosting.process_identity import facts
 from islands.multihost.health import SILENT_TICKS
+from islands.multihost.host_watchdog import ASKED_TO_END
 from tests.integration.programs import (
     Program,
     Room,
@@ -143,12 +144,13 @@ async def test_whatever_ends_one_host_ends_the_island_which_starts_again_as_one(
         assert f"has been silent for {SILENT_TICKS} s" in leader.err
         assert "so it is killed" in follower.err
         follower.process.terminate()
-        assert await room.ended(follower) == 0, str(follower)
+        assert await room.ended(follower) == ASKED_TO_END, str(follower)
         await room.wait(lambda: "was asked to end: SIGTERM" in leader.err)
         await room.wait(lambda: leader.err.count("waits for 1 more") == 5)  # for its return
         leader.process.terminate()
         await room.run("islands.cli", "control", "stop", "--folder", "run")
-        for program in (leader, pair.alone, hub):
+        assert await room.ended(leader) == ASKED_TO_END, str(leader)
+        for program in (pair.alone, hub):
             assert await room.ended(program) == 0, str(program)
         summary = summary_of(tmp_path / "run") or {}
         assert imbalance(summary) == 0
@@ -179,4 +181,4 @@ async def test_hosts_that_were_started_otherwise_are_told_why(tmp_path: Path) ->
         await room.wait(lambda: "it waits for rank 0 at island_address 127.0.0.1:" in lost.err)
         for program in (first, lost):
             program.process.terminate()
-            assert await room.ended(program) == 0, str(program)
+            assert await room.ended(program) == ASKED_TO_END, str(program)

@@ -1,6 +1,6 @@
 """Rank 0 finds which host is lost or stuck, and names it."""
 
-from islands.learner.commands import READING, STEPPING
+from islands.learner.commands import ARRIVING, READING, STEPPING
 from islands.multihost.health import SILENT_TICKS, STALLED_STEPS, Health
 
 STALLED_S, COMPILE_S = 30, 600
@@ -15,7 +15,7 @@ class Hosts:
             stalled_s=STALLED_S,
             compile_s=COMPILE_S,
         )
-        self.boundary = 0
+        self.boundary = self.steps = 0
 
     def second(
         self,
@@ -27,14 +27,15 @@ class Hosts:
         doing: str = STEPPING,
     ) -> str | None:
         """A second passes, in which all step, or all but one that is behind stand still."""
-        self.boundary += steps
+        self.boundary += max(steps, idle)
+        self.steps += steps
         for rank, record in self.health.hosts.items():
             if rank == silent:
                 continue
             late = behind == rank
-            record.tell(
-                self.boundary - late, doing if late else STEPPING, idle=idle, compiling=False
-            )
+            place = self.boundary - late, self.steps - late
+            said = doing if late or behind is None else STEPPING
+            record.tell(*place, said, idle=idle, compiling=False)
         return self.health.tick()
 
 
@@ -93,6 +94,46 @@ def test_the_first_step_has_the_time_of_a_compilation() -> None:
     told = [hosts.second(steps=0) for _ in range(COMPILE_S)]
     assert told[:-1] == [None] * (COMPILE_S - 1)
     assert told[-1] is not None
+
+
+def test_rests_before_the_first_step_do_not_shorten_its_time() -> None:
+    """Boundaries at which nothing is stepped tell nothing of how long a step takes."""
+    hosts = Hosts()
+    for _ in range(30):
+        hosts.second(steps=0, idle=True)
+    told = [hosts.second(steps=0) for _ in range(COMPILE_S - 2)]
+    assert not any(told)
+    assert hosts.second(steps=0)
+
+
+def test_a_long_pause_does_not_make_long_steps_a_stall() -> None:
+    """What was measured before it counts after it."""
+    hosts = Hosts()
+    for second in range(2000):
+        hosts.second(steps=int(second % 100 == 0))
+    for _ in range(500):
+        hosts.second(steps=0, idle=True)
+    assert not any(hosts.second(steps=0) for _ in range(STALLED_STEPS * 99 - 1))
+
+
+def test_data_that_has_not_arrived_makes_nobody_stuck() -> None:
+    """All hosts wait for it, in their readers or in the step that needs it."""
+    hosts = Hosts()
+    for _ in range(10):
+        hosts.second()
+    hosts.second(behind=1)
+    assert not any(hosts.second(behind=1, steps=0, doing=ARRIVING) for _ in range(3000))
+    told = [hosts.second(behind=1, steps=0, doing=READING) for _ in range(STALLED_S)]
+    assert any(told), "now its reader hangs"
+
+
+def test_readers_that_all_hosts_wait_for_are_told_as_such() -> None:
+    """A file system that hangs is no device that does."""
+    hosts = Hosts()
+    for _ in range(10):
+        hosts.second()
+    told = [hosts.second(steps=0, doing=READING) for _ in range(STALLED_S + 1)]
+    assert "all hosts have waited for their readers" in str(told[-1])
 
 
 def test_hosts_that_may_not_step_wait_for_as_long_as_it_takes() -> None:
