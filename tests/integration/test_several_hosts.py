@@ -170,9 +170,9 @@ async def test_hosts_that_were_started_otherwise_are_told_why(tmp_path: Path) ->
             "model_parallel is '2'": ("--hosts", 2, "--rank", 1, "--model_parallel", 2),
             f"127.0.0.1:{port} is in use": ("--hosts", 2, "--rank", 0),
         }
-        for sentence, options in wrong.items():
-            program = await room.run("islands.learner", *place, *options)
-            assert program.process.returncode == OF_NO_USE, str(program)
+        programs = [room.start("islands.learner", *place, *each) for each in wrong.values()]
+        for sentence, program in zip(wrong, programs, strict=True):
+            assert await room.ended(program) == OF_NO_USE, str(program)
             assert sentence in program.err
         lost = room.start(
             *("islands.learner", "--supervisor", address, "--name", "lost", "--hosts", 2),
