@@ -53,6 +53,7 @@ def loops(
     environment = {
         "JAX_NUM_CPU_DEVICES": str(DEVICES),
         "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # of XLA, which compiles in half of the time then
         "JAX_NUMPY_DTYPE_PROMOTION": "standard",  # as users have it
         "PJRT_NPROC": str(THREADS),
     }
@@ -86,7 +87,7 @@ async def merged(room: Room, name: str) -> None:
 async def test_processes_of_one_loop_spend_a_budget_as_one_learner(tmp_path: Path) -> None:
     """Each step is counted once, all end with 0 after as many steps, and what they learnt stays."""
     async with open_room(tmp_path) as room:
-        budget = 300 * ROWS
+        budget = 120 * ROWS
         hub, address = await hub_of(room, "functional", budget)
         both = loops(room, address, "ana")
         for each in (*both, hub):
@@ -98,7 +99,7 @@ async def test_processes_of_one_loop_spend_a_budget_as_one_learner(tmp_path: Pat
         taken = {steps_taken(each) for each in both}
         assert len(taken) == 1, "all see the end at the same boundary"
         assert taken.pop() - budget // ROWS in (0, 1)
-        assert all(loss_of(each) < 0.3 for each in both), "it begins at 0.6"
+        assert all(loss_of(each) < 0.5 for each in both), "it begins at 0.6"
 
 
 async def test_a_process_that_is_asked_to_end_takes_the_others_with_it_in_order(

@@ -54,7 +54,11 @@ def island(
     place = f"127.0.0.1:{free_port()}"
     common = ("--supervisor", address, "--name", name, "--folder", name, *more)
     several = ("--hosts", hosts, "--island_address", place)
-    environment = {"JAX_NUM_CPU_DEVICES": str(devices), "PJRT_NPROC": "1"}
+    environment = {
+        "JAX_NUM_CPU_DEVICES": str(devices),
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # of XLA, which compiles in half of the time then
+        "PJRT_NPROC": "1",
+    }
     return [
         room.start(
             "islands.learner",
@@ -90,7 +94,7 @@ async def merges_as(room: Room, name: str, incarnations_: int) -> None:
 async def test_islands_of_one_two_and_four_hosts_spend_a_budget_together(tmp_path: Path) -> None:
     """Every token is counted once, whichever number of hosts took the step."""
     async with open_room(tmp_path) as room:
-        budget = 60 * 32 * 3
+        budget = 20 * 32 * 3
         hub, address = await hub_of(
             room, budget, task="islands.tasks.digits:Digits", task_settings={}
         )
