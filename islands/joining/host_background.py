@@ -248,7 +248,6 @@ class HostBackground(Background):
         plan: RunPlan,
     ) -> None:
         """Lead the processes as the learner that the run knows, to the learner's end."""
-        timing = spec.settings.timing
         try:
             async with asyncio.timeout(MEETING_S):
                 await leader.form(among.listen(LEADER, guests=True))
@@ -259,11 +258,7 @@ class HostBackground(Background):
                 f"within {MEETING_S:g} s: all processes must call islands.join with the same "
                 "island_address"
             ) from error
-        leader.begin(
-            "",
-            stalled_s=timing.scaled(timing.stalled_s),
-            compile_s=timing.scaled(timing.compile_s),
-        )
+        leader.begin("", spec.settings.timing)
         self._fetched.set_result(Begun(spec, plan, leader.commands))
         compute = self._compute = await asyncio.wrap_future(self._entering)
         leader.trains(compute, HostShares(lambda: compute.model, self._place.hosts))

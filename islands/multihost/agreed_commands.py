@@ -22,7 +22,44 @@ from islands.multihost.agreement import (
 )
 
 
-class LeaderCommands:
+class _HostCommands:
+    """What the commands of any rank have in common.
+
+    Args:
+        over: told, on the thread that steps, that no boundary follows.
+    """
+
+    agreed = True
+
+    def __init__(self, over: Callable[[], object]) -> None:
+        self.ended = False
+        self.doing = STEPPING
+        self.idle = False
+        self.steps = 0
+        self._over = over
+        self._abandoned = False
+        self._changed = threading.Condition()
+
+    def abandon(self) -> None:
+        """Let this host's next boundary be its last, since the island ends."""
+        with self._changed:
+            self._abandoned = True
+            self._changed.notify()
+
+    def wake(self) -> None:
+        """Do nothing: what a boundary waits for comes as a command."""
+
+    def _carried_out(self, entries: Sequence[LogEntry]) -> list[EngineAction | BookCopy]:
+        """Return the entries of a boundary that its thread carries out; the end is noted here."""
+        self.doing = STEPPING
+        carried_out = [entry for entry in entries if not isinstance(entry, End)]
+        self.ended |= len(carried_out) < len(entries)
+        if self.ended:
+            self._over()
+        return carried_out
+
+
+class LeaderCommands(_HostCommands):
     """The commands of rank 0, which numbers them and decides at which boundary they are due.
 
     Args:
@@ -32,8 +69,6 @@ class LeaderCommands:
         decided: told, on the thread that steps, the word of a later boundary.
         over: told, on the thread that steps, that no boundary follows.
     """
-
-    agreed = True
 
     def __init__(
         self,
@@ -45,17 +80,11 @@ class LeaderCommands:
         over: Callable[[], object] = lambda: None,
     ) -> None:
         """Come to no boundary yet."""
-        self.ended = False
-        self.doing = STEPPING
-        self.idle = False
-        self.steps = 0
+        super().__init__(over)
         self._send = send
         self._own = own
         self._decided = decided
-        self._over = over
-        self._abandoned = False
         self._itinerary = Itinerary()
-        self._changed = threading.Condition()
         self._log = CommandLog()
         self._holdings = Holdings(range(1, hosts))
         self._words = Leader()
@@ -98,12 +127,6 @@ class LeaderCommands:
         """Let all hosts end at one boundary."""
         self.put(End())
 
-    def abandon(self) -> None:
-        """Let this host's next boundary be its last, since the island ends."""
-        with self._changed:
-            self._abandoned = True
-            self._changed.notify()
-
     # --- on the thread that steps -------------------------------------------------------------
 
     def take(self, steps: int = 0, to: str = TO_STEP) -> list[EngineAction | BookCopy]:
@@ -117,12 +140,7 @@ class LeaderCommands:
             done, boundary, upto = self._words.arrive(self._holdings.common(self._log.issued))
             entries = self._log.take(done)
         self._decided(boundary, upto)
-        self.doing = STEPPING
-        self.ended |= any(isinstance(entry, End) for entry in entries)
-        if self.ended:
-            self._over()
-        taken = [self._own(entry) for entry in entries]
-        return [entry for entry in taken if not isinstance(entry, End)]
+        return self._carried_out([self._own(entry) for entry in entries])
 
     def rest(self, steps: int = 0) -> list[EngineAction | BookCopy]:
         """Let no boundary of this host follow; the other hosts leave at the same place."""
@@ -143,15 +161,12 @@ class LeaderCommands:
                     break
             self.idle = False
 
-    def wake(self) -> None:
-        """Do nothing: what a boundary waits for comes as a command."""
-
     @property
     def _common(self) -> int:
         return self._holdings.common(self._log.issued)
 
 
-class FollowerCommands:
+class FollowerCommands(_HostCommands):
     """The commands of another rank, which carries out what the leader's words say.
 
     Args:
@@ -162,18 +177,10 @@ class FollowerCommands:
             word; they reach back to one that rank 0 has come to, if that goes on.
     """
 
-    agreed = True
-
     def __init__(self, over: Callable[[], object] = lambda: None) -> None:
         """Come to no boundary yet."""
-        self.ended = False
-        self.doing = STEPPING
-        self.idle = False
-        self.steps = 0
+        super().__init__(over)
         self.newest: tuple[Arrival, ...] = ()  # replaced as one, since the loop reads it, too
-        self._over = over
-        self._abandoned = False
-        self._changed = threading.Condition()
         self._words = Follower()
         self._entries: dict[int, LogEntry] = {}
         self._done = 0
@@ -201,10 +208,8 @@ class FollowerCommands:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Let this host's next boundary be its last, since the island ends."""
-        with self._changed:
-            self._abandoned = True
-            self._changed.notify()
+        """Let this host's next boundary be its last: the leader alone ends all at one boundary."""
+        self.abandon()
 
     # --- on the thread that steps -------------------------------------------------------------
 
@@ -224,11 +229,7 @@ class FollowerCommands:
             numbers = range(self._done + 1, upto + 1)
             entries = [self._entries.pop(number) for number in numbers]
             self._done = max(self._done, upto)
-        self.doing = STEPPING
-        self.ended |= any(isinstance(entry, End) for entry in entries)
-        if self.ended:
-            self._over()
-        return [entry for entry in entries if not isinstance(entry, End)]
+        return self._carried_out(entries)
 
     def rest(self, steps: int = 0) -> list[EngineAction | BookCopy]:
         """Let no boundary of this host follow; what was commanded, rank 0 answers."""
@@ -244,6 +245,3 @@ class FollowerCommands:
 
     def sleep(self, limit_s: float | None = None) -> None:
         """Return at once: the next boundary waits for its word."""
-
-    def wake(self) -> None:
-        """Do nothing: what a boundary waits for comes as a command."""

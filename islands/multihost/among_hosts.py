@@ -24,11 +24,6 @@ def network_among_hosts(connecting: ConnectOptions, plan: RunPlan) -> WebsocketN
     return network_of(connecting, token=token_of(connecting), limits=limits, types=MULTIHOST_TYPES)
 
 
-def place(host: str, port: int) -> str:
-    """Return host:port, as it is dialled."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def own_name() -> str:
     """Return the name of this process for people."""
     return f"{socket.gethostname()}, process {os.getpid()}"

@@ -38,14 +38,14 @@ from islands.learner.compute import ComputeThread
 from islands.messages.membership import RUN_OVER
 from islands.messages.multihost import HostHello
 from islands.messages.protocol import PROTOCOL
-from islands.multihost.among_hosts import network_among_hosts, own_name, place
+from islands.multihost.among_hosts import network_among_hosts, own_name
 from islands.multihost.follower import IslandFollower
 from islands.multihost.forming import Ended
 from islands.multihost.host_watchdog import NO_HUB, beat
 from islands.multihost.jax_program import begin_program, check_environment
 from islands.multihost.leader import LEADER, IslandLeader
 from islands.multihost.shares import HostShares
-from islands.settings.addresses import hub_urls, split_address
+from islands.settings.addresses import host_port, hub_urls, split_address
 from islands.settings.host import LearnerOptions
 from islands.settings.run_spec import RunPlan, RunSpec
 from islands.settings.wire_limits import limits_of
@@ -186,17 +186,15 @@ class HostProcess:
         plan: RunPlan,
     ) -> None:
         """Lead the island as the learner that the run knows, to the learner's end."""
-        options, timing = self._options, spec.settings.timing
-        self._say(f"rank 0 waits for {options.hosts - 1} more at {place(self._host, self._port)}")
+        options = self._options
+        self._say(
+            f"rank 0 waits for {options.hosts - 1} more at {host_port(self._host, self._port)}"
+        )
         await leader.form(among.listen(LEADER, guests=True))
         self._forming.cancel()
         self._say(f"all {options.hosts} hosts are here")
-        coordinator = place(self._host, self._port + 1)
-        leader.begin(
-            coordinator,
-            stalled_s=timing.scaled(timing.stalled_s),
-            compile_s=timing.scaled(timing.compile_s),
-        )
+        coordinator = host_port(self._host, self._port + 1)
+        leader.begin(coordinator, spec.settings.timing)
         workload = await self._prepared(coordinator, spec, plan)
         compute = self._made(workload, spec, leader.commands)
         leader.trains(compute, HostShares(lambda: compute.model, options.hosts))
@@ -235,7 +233,7 @@ class HostProcess:
         options = self._options
         facts = facts_of(options, spec, plan)
         hello = HostHello(PROTOCOL, self._rank, options.hosts, own_name(), facts)
-        urls = hub_urls("island_address", (place(self._host, self._port),), LEADER)
+        urls = hub_urls("island_address", (host_port(self._host, self._port),), LEADER)
         return IslandFollower(hello, among, urls[0], self._scope)
 
     async def _follow(self, follower: IslandFollower, spec: RunSpec, plan: RunPlan) -> None:
@@ -259,7 +257,7 @@ class HostProcess:
             if obstacle != told:
                 told = obstacle
                 why = f": {obstacle}" if obstacle else " and the other hosts"
-                where = place(self._host, self._port)
+                where = host_port(self._host, self._port)
                 self._say(f"it waits for rank 0 at island_address {where}{why}")
 
     # --- both ---------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from islands.multihost.command_wire import arrays_of, body_of, with_arrays
 from islands.multihost.forming import Ended, disagreement, misfit, named
 from islands.multihost.health import Health
 from islands.multihost.shares import Gathering, assembled, cut
+from islands.settings.run import Timing
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.links.link import Lane, Link, Listener
@@ -132,9 +133,13 @@ class IslandLeader:
         if self._hosts > 1:
             await self._formed.wait()
 
-    def begin(self, coordinator: str, *, stalled_s: float, compile_s: float) -> None:
+    def begin(self, coordinator: str, timing: Timing) -> None:
         """Tell all hosts where JAX's coordinator is to be; from here on they end together."""
-        self._health = Health(self._names, stalled_s=stalled_s, compile_s=compile_s)
+        self._health = Health(
+            self._names,
+            stalled_s=timing.scaled(timing.stalled_s),
+            compile_s=timing.scaled(timing.compile_s),
+        )
         self._broadcast(IslandFormed(coordinator))
         self._scope.spawn(self._tick(), "health")
 

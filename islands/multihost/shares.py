@@ -59,7 +59,6 @@ class Gathering:
     """
 
     hosts: int
-    taken: int = 0
     waiting: dict[int, deque[memoryview]] = field(default_factory=dict)
 
     def add(self, rank: int, share: memoryview) -> None:
@@ -70,7 +69,6 @@ class Gathering:
         """Take out the shares of the oldest value, in the order of ranks; None if one lacks."""
         if len(self.waiting) < self.hosts or not all(self.waiting.values()):
             return None
-        self.taken += 1
         return [self.waiting[rank].popleft() for rank in range(self.hosts)]
 
 

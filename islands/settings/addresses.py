@@ -25,6 +25,11 @@ def split_address(name: str, address: str) -> tuple[str, int]:
     return found[1].strip("[]"), port
 
 
+def host_port(host: str, port: int) -> str:
+    """Return `host:port` or `[ipv6]:port`, as `split_address` splits it and others dial it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def hub_urls(
     name: str, addresses: tuple[str, ...], actor: str, *, tls: bool = False
 ) -> tuple[str, ...]:
@@ -55,5 +60,4 @@ def _url(name: str, address: str, actor: str, *, tls: bool) -> str:
         )
     host, port = split_address(name, found[2])
     scheme = found[1] or ("wss" if tls else "ws")
-    place = f"[{host}]" if ":" in host else host
-    return f"{scheme}://{place}:{port}/{found[3] or actor}"
+    return f"{scheme}://{host_port(host, port)}/{found[3] or actor}"
