@@ -27,8 +27,9 @@ class Figures(msgspec.Struct):
 async def test_a_crowd_joins_contributes_and_leaves(tmp_path: Path) -> None:
     """All are admitted once, all are in merges, nobody is evicted, and all end with the run."""
     async with open_room(tmp_path) as room:
-        words = ["--learners", LEARNERS, "--patience", PATIENCE, "--seconds", 3, "--step_s", 0.5]
-        program = room.start("tests.benchmarks.crowd", *words, cwd=ROOT)
+        words = ["--learners", LEARNERS, "--all", "--patience", PATIENCE]
+        times = ["--seconds", 3, "--step_s", 0.5]
+        program = room.start("tests.benchmarks.crowd", *words, *times, cwd=ROOT)
         await room.ended(program, 250.0)
         figures = msgspec.json.decode(program.out.splitlines()[-1], type=Figures)
     assert figures.joins == figures.contributed_at_first == LEARNERS
