@@ -13,8 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
 from islands.data.shards import ShardKey, ShardPlan
-from islands.errors import DataError
-from islands.tasks.rows import Records, held_out, padded_batches
+from islands.tasks.rows import Records, held_out, padded_batches, table_of_scikit_learn
 from islands.training.task import Task, TaskState
 
 _PIXELS = 64
@@ -103,13 +102,8 @@ def _load() -> tuple[Records, Records]:
     Raises:
         DataError: scikit-learn is not installed.
     """
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        message = "the digits task needs scikit-learn; install it with: pip install islands[tasks]"
-        raise DataError(message) from error
-    images, labels = load_digits(return_X_y=True)
-    images, labels = (images / 16).astype(np.float32), labels.astype(np.int32)
+    values, digits = table_of_scikit_learn("digits.csv.gz")
+    images, labels = (values / 16).astype(np.float32), digits.astype(np.int32)
     unseen = held_out(len(images), _VALIDATION_SHARE)
     return (images[~unseen], labels[~unseen]), (images[unseen], labels[unseen])
 

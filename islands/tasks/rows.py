@@ -1,16 +1,50 @@
-"""What tasks on small tables share: which rows are held out, and batches with padding rows."""
+"""What tasks on small tables share: their files, which rows are held out, and padded batches."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from islands.data.shards import ShardKey, ShardPlan
+from islands.errors import DataError
 
 Records = tuple[NDArray[np.float32], NDArray[np.int32]]
 """The figures of each record, and its class."""
 
 Weights = NDArray[np.float32]
+
+
+def table_of_scikit_learn(
+    file: str, *, header_lines: int = 0
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Read a table that scikit-learn brings with it; the package is not imported.
+
+    The import takes longer than most of what a restarted learner does until its first step.
+
+    Args:
+        file: its name in scikit-learn's folder of data.
+        header_lines: lines before the first record.
+
+    Returns:
+        float64[records, columns], and the last column, float64[records], which tells the class.
+
+    Raises:
+        DataError: scikit-learn is not installed, or has no such file.
+    """
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise DataError(
+            f"{file} comes with scikit-learn, which is not installed; install it with: "
+            "pip install islands[tasks]"
+        )
+    place = Path(package.origin).parent / "datasets" / "data" / file
+    try:
+        table = np.loadtxt(place, delimiter=",", skiprows=header_lines)
+    except OSError as error:
+        raise DataError(f"this version of scikit-learn does not bring {file}: {error}") from error
+    return table[:, :-1], table[:, -1]
 
 
 def held_out(count: int, one_in: int) -> NDArray[np.bool_]:

@@ -21,8 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from numpy.typing import NDArray
 
 from islands.data.shards import ShardKey, ShardPlan
-from islands.errors import DataError
-from islands.tasks.rows import Records, held_out, padded_batches
+from islands.tasks.rows import Records, held_out, padded_batches, table_of_scikit_learn
 from islands.training.task import Task, TaskState
 
 _COLUMNS = 30
@@ -116,16 +115,11 @@ def _load() -> tuple[Records, Records]:
     Raises:
         DataError: scikit-learn is not installed.
     """
-    try:
-        from sklearn.datasets import load_breast_cancer
-    except ImportError as error:
-        message = "the table task needs scikit-learn; install it with: pip install islands[tasks]"
-        raise DataError(message) from error
-    columns, classes = load_breast_cancer(return_X_y=True)
+    columns, kinds = table_of_scikit_learn("breast_cancer.csv", header_lines=1)
     unseen = held_out(len(columns), _VALIDATION_SHARE)
     seen = columns[~unseen]
     columns = ((columns - seen.mean(0)) / seen.std(0)).astype(np.float32)
-    classes = classes.astype(np.int32)
+    classes = kinds.astype(np.int32)
     return (columns[~unseen], classes[~unseen]), (columns[unseen], classes[unseen])
 
 

@@ -1,11 +1,11 @@
 """A hub among many real learners, over websockets on loopback.
 
-    python -m tests.benchmarks.crowd --learners 64 --seconds 20 [--processes 2] [--step_s 1.0] [--all]
+    python -m tests.benchmarks.crowd --learners 64 --seconds 20 [--step_s 1.0] [--all]
 
 This process is the hub: supervisor and syncer, journal and run folder. The learners have devices
 that only sleep, and live in a few processes of their own, each with its own sockets. Once every
-one of them is in a merge, S seconds are measured; then the run is stopped, properly. Without `--all`
-a busy machine merges the fastest alone, as exchanges then take longer than their overlap hides.
+one of them is in a merge, S seconds are measured; then the run is stopped, properly. Without
+`--all` a busy machine merges the fastest alone: exchanges take longer than their overlap hides.
 
 The last line of output is JSON: `hub_cpu_s_per_s` is the CPU of the whole hub process (all threads)
 per second, `join_cpu_s` and `join_s` what it took from its start until everybody was in a merge.

@@ -14,6 +14,7 @@ from islands.models.configurations import CONFIGURATIONS
 from islands.models.decoder import DecoderConfig
 from islands.models.language import sample
 from islands.tasks.digits import Digits
+from islands.tasks.rows import table_of_scikit_learn
 from islands.tasks.stdlib_bytes import StdlibBytes
 from islands.tasks.table import Table
 from islands.training.factory import make
@@ -108,14 +109,27 @@ def test_digits_count_each_image_once() -> None:
     assert {batch.images.shape for batch in batches} == {(50, 64)}
 
 
+def test_tables_are_those_that_scikit_learn_loads() -> None:
+    """They are read without its help, which would take a second."""
+    datasets = pytest.importorskip("sklearn.datasets")
+    for file, header_lines, load in (
+        ("digits.csv.gz", 0, datasets.load_digits),
+        ("breast_cancer.csv", 1, datasets.load_breast_cancer),
+    ):
+        figures, classes = table_of_scikit_learn(file, header_lines=header_lines)
+        expected, expected_classes = load(return_X_y=True)
+        np.testing.assert_array_equal(figures, expected)
+        np.testing.assert_array_equal(classes, expected_classes)
+
+
 def test_tasks_without_scikit_learn_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing optional package is one sentence, not a traceback of imports."""
     from islands.tasks import digits, table
 
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     for module, task in ((digits, Digits()), (table, Table())):
         module._load.cache_clear()  # noqa: SLF001  (other tests may have loaded them)
-        with pytest.raises(DataError, match="needs scikit-learn"):
+        with pytest.raises(DataError, match="scikit-learn, which is not installed"):
             next(iter(task.batches(ShardKey(0, 0), 0)))
 
 
