@@ -69,15 +69,25 @@ def take_progress(core: Core, progress: Progress, connection: int, now_s: float)
 
 
 def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -> None:
-    """Take in a step time, as far as it can be believed; the pace-setting learner's is ξ_step."""
+    """Take in a step time, as far as it can be believed; the pace-setting learner's is ξ_step.
+
+    Which learner sets the pace changes with every report, and where all step alike it may never be
+    the one that reports: so each step of whoever does now is taken in once.
+    """
     timing, claimed_s = core.settings.timing, learner.progress.step_time_s
     elapsed_s, learner.stepped_s = now_s - learner.stepped_s, now_s
     if claimed_s <= 0:
         return
     slack_s = timing.scaled(timing.heartbeat_s)
     learner.step_s = believed_step_s(claimed_s, steps=stepped, elapsed_s=elapsed_s, slack_s=slack_s)
-    if core.pace_setter() == learner.name:
-        core.durations.step_s.add(learner.step_s)
+    setter = core.pace_setter()
+    if setter is None:
+        return
+    pacing = core.learners[setter]
+    step = (setter, pacing.incarnation, pacing.progress.steps)
+    if pacing.step_s > 0 and step != core.paced_by:
+        core.paced_by = step
+        core.durations.step_s.add(pacing.step_s)
 
 
 def goes_back(before: Progress, progress: Progress, news: Iterable[int]) -> bool:

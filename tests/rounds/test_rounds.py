@@ -79,6 +79,23 @@ def test_compute_sets_the_interval(
     assert_balanced(model)
 
 
+@pytest.mark.parametrize("learners", [2, 3, 8, 64])
+def test_learners_that_step_alike_all_take_part(learners: int) -> None:
+    """Without noise they report in the same order after every step, here the last one first.
+
+    So the one that reports never sets the pace; the grace is known all the same.
+    """
+    settings = settings_of(24, 24)
+    model = Model(settings, [], noise=0.0)
+    for index in reversed(range(learners)):
+        model.add_learner(f"learner-{index}", STEP_S)
+    model.run(5 * settings.interval_steps * STEP_S)
+    effective, participation = measured(model, 2 * settings.interval_steps * STEP_S)
+    assert model.syncer.core.step_s == pytest.approx(STEP_S, rel=0.01)
+    assert effective == pytest.approx(24, rel=0.05)
+    assert participation >= 0.99
+
+
 @pytest.mark.parametrize(
     ("latency_s", "merge_s"), [(0.02, 0.01), (0.05, 0.02)], ids=["fast link", "slow link"]
 )
