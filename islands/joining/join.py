@@ -10,6 +10,7 @@ from islands.errors import SettingsError
 from islands.hosting.process_runtime import say as say_on_terminal
 from islands.identities import SUPERVISOR, Role
 from islands.joining.background import Background, Membership
+from islands.joining.cursors import Cursor, CursorReader, check_cursor
 from islands.joining.host_background import HostBackground, place_of
 from islands.joining.joined_run import JoinedRun, Parameters, Tree
 from islands.layout.leaves import Layout
@@ -31,7 +32,7 @@ class ModelParameters(Parameters[Tree], Protocol[Tree]):
         """The model."""
 
 
-def join(
+def join(  # noqa: PLR0913  each is a choice of its own
     address: str | Sequence[str],
     params: "PyTree",
     *,
@@ -44,6 +45,7 @@ def join(
     trainable: Callable[[str], bool] = lambda _: True,
     folder: Path | str | None = None,
     island_address: str | None = None,
+    cursor: Cursor | None = None,
     say: Callable[[str], object] = say_on_terminal,
 ) -> "JoinedRun[PyTree]":
     """Join a run with a tree of JAX arrays that a loop of one's own trains.
@@ -70,6 +72,8 @@ def join(
         folder: folder in which this learner keeps its tape; by default it keeps none.
         island_address: host:port at which process 0 serves the other processes of this loop, with
             the run's token; needed if there are several, and of no use otherwise.
+        cursor: returns how far the loop has read its data, for `JoinedRun.position`; called in
+            `boundary`. Of 64 KiB at most; bytes, numbers, strings, lists and dictionaries.
         say: told what happens, in sentences for people.
 
     Returns:
@@ -94,13 +98,17 @@ def join(
     who = membership(address, name, token_file, connecting, folder, say)
     rank, hosts = jax.process_index(), jax.process_count()
     place = place_of(rank, hosts, island_address=island_address, name=name)
-    facts = facts_of(tokens_per_step=tokens_per_step, donate=donate, rename=rename)
+    facts = facts_of(tokens_per_step, donate=donate, rename=rename, cursor=cursor)
     background = None if place is None else HostBackground(who, place, facts)
-    return enter(who, tokens_per_step, made, background)
+    return enter(who, tokens_per_step, made, background, cursor)
 
 
 def facts_of(
-    *, tokens_per_step: int, donate: bool, rename: Mapping[str, str] | None
+    tokens_per_step: int,
+    *,
+    donate: bool,
+    rename: Mapping[str, str] | None,
+    cursor: Cursor | None,
 ) -> dict[str, str]:
     """Return which arguments must be equal on all processes of a loop, by what they are."""
     return {
@@ -108,6 +116,7 @@ def facts_of(
         "tokens_per_step": str(tokens_per_step),
         "donate": str(donate),
         "rename": str(sorted((rename or {}).items())),
+        "whether there is a cursor": str(cursor is not None),
     }
 
 
@@ -140,6 +149,7 @@ def enter(
     tokens_per_step: int,
     made: Callable[[Layout, RunSettings], ModelParameters[Tree]],
     background: Background | None = None,
+    cursor: Cursor | None = None,
 ) -> JoinedRun[Tree]:
     """Join a run as soon as its layout is known.
 
@@ -148,6 +158,7 @@ def enter(
         tokens_per_step: tokens that a step counts as processed.
         made: makes the parameters' model for the run's layout and settings.
         background: where the learner's actor lives; by default that of a loop in one process.
+        cursor: see `join`.
 
     Raises:
         IslandsError: see `join`.
@@ -159,6 +170,8 @@ def enter(
             f"tokens_per_step is {tokens_per_step!r}; it must be a whole number"
         ) from error
     at_least("tokens_per_step", tokens, 1)
+    check_cursor(cursor)
+    reader = CursorReader(cursor)
     background = background or Background(who)
     compute = None
     try:
@@ -166,10 +179,12 @@ def enter(
         settings = begun.spec.settings
         parameters = made(begun.plan.layout, settings)
         compute = SteppedCompute(
-            parameters.model, settings, who.name, tokens, commands=begun.commands
+            *(parameters.model, settings, who.name, tokens),
+            commands=begun.commands,
+            cursor=reader.take,
         )
         background.enter(compute)
-        return JoinedRun(who.name, parameters, compute, background)
+        return JoinedRun(who.name, parameters, compute, background, reader)
     except BaseException as error:  # such as a key that interrupts it
         if compute is not None:
             compute.rest()

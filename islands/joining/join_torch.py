@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from islands.hosting.process_runtime import say as say_on_terminal
+from islands.joining.cursors import Cursor
 from islands.joining.join import enter, membership
 from islands.joining.joined_run import JoinedRun
 from islands.joining.torch_parameters import TorchParameters
@@ -26,6 +27,7 @@ def join(
     rename: Mapping[str, str] | None = None,
     transposed: Collection[str] = (),
     folder: Path | str | None = None,
+    cursor: Cursor | None = None,
     say: Callable[[str], object] = say_on_terminal,
 ) -> JoinedRun[torch.nn.Module]:
     """Join a run with a PyTorch module, whose parameters are changed in place from now on.
@@ -44,6 +46,7 @@ def join(
         transposed: names of the matrices that the run holds transposed: a `Linear` of PyTorch holds
             [out, in], and layers of JAX hold [in, out].
         folder: folder in which this learner keeps its tape.
+        cursor: returns how far the loop has read its own data, as of the last step.
         say: told what happens, in sentences for people.
 
     Returns:
@@ -58,7 +61,7 @@ def join(
         return TorchParameters(module, layout, rename=rename, transposed=transposed)
 
     who = membership(address, name, token_file, connecting, folder, say)
-    run = enter(who, tokens_per_step, made)
+    run = enter(who, tokens_per_step, made, cursor=cursor)
     if optimizer is not None:
         try:
             run.boundary(module)

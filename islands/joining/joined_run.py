@@ -20,6 +20,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from islands.errors import TaskFailedError
 from islands.joining.background import Background
+from islands.joining.cursors import CursorReader, unpacked
 from islands.learner.stepped_compute import Dispatched, SteppedCompute
 
 Tree = TypeVar("Tree")
@@ -58,6 +59,7 @@ class JoinedRun(Generic[Tree]):
         parameters: the user's parameters.
         compute: carries out what is due at a boundary.
         background: the thread of the learner's actor.
+        cursors: reads how far the loop has read its own data.
     """
 
     def __init__(
@@ -66,12 +68,14 @@ class JoinedRun(Generic[Tree]):
         parameters: Parameters[Tree],
         compute: SteppedCompute,
         background: Background,
+        cursors: CursorReader | None = None,
     ) -> None:
         """Wait for the run's first values."""
         self.name = name
         self._parameters = parameters
         self._compute = compute
         self._background = background
+        self._cursors = cursors or CursorReader(None)
         self._announced = False
         self._inside = False  # a boundary is under way, or was broken off
         self._left = ""
@@ -79,6 +83,7 @@ class JoinedRun(Generic[Tree]):
         compute.arrive(until=lambda: compute.whole)
         self._raise_failure()
         self._params = parameters.give()
+        self._position = unpacked(compute.position)
 
     @property
     def params(self) -> Tree:
@@ -87,6 +92,15 @@ class JoinedRun(Generic[Tree]):
         A step that donates its arguments makes them invalid.
         """
         return self._params
+
+    @property
+    def position(self) -> object:
+        """The cursor with the newest merged work of this name, from which to read again.
+
+        None if nothing with a cursor was merged, or an earlier loop of this name is forgotten. It
+        is that of the time of joining, and stays as it is. Tuples come back as lists.
+        """
+        return self._position
 
     @property
     def over(self) -> bool:
@@ -240,6 +254,7 @@ class JoinedRun(Generic[Tree]):
             params = self.boundary(get(state), last[0])
             result = step(put(state, params), *rest, **named)
             last[0] = loss(result)
+            self._cursors.note()  # the loop reads the next batch before it comes here again
             return result
 
         return wrapped

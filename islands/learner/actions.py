@@ -151,6 +151,13 @@ class ResetMoments:
 
 
 @dataclass(frozen=True, slots=True)
+class TellPosition:
+    """Tell a loop that reads its own data from which cursor it is to read again."""
+
+    cursor: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ToPeer:
     """Send a message to another learner, relayed by the syncer."""
 
@@ -210,6 +217,7 @@ EngineAction = (
     | ResetMoments
     | ReadMoments
     | LoadMoments
+    | TellPosition
     | GossipEngineAction
 )
 

@@ -34,6 +34,7 @@ from islands.learner.actions import (
     ResetMoments,
     SetTimer,
     SettleFeedback,
+    TellPosition,
     ToPeer,
     ToSupervisor,
     ToSyncer,
@@ -308,6 +309,7 @@ class LearnerActor(RoleActor[Item]):
                 | ReadValue()
                 | ReadMoments()
                 | LoadMoments()
+                | TellPosition()
             ):
                 self._command(action)
             case SetTimer(after_s):

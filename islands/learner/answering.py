@@ -166,6 +166,7 @@ def _answer(core: Core, pull: PullFragment) -> None:
         precision=precision_now(core).value,
         digest="",
         acknowledge=core.adaptation is not None,
+        cursor=snapshot.cursor,
     )
     carries = core.settings.adoption is Adoption.DELAY_CORRECTED
     later = core.settings.feeds_back  # what is sent is not encoded yet (`take_encoded`)

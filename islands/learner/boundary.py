@@ -30,6 +30,7 @@ from islands.learner.actions import (
     ReadMoments,
     ReadValue,
     ResetMoments,
+    TellPosition,
 )
 from islands.learner.events import MomentsLoaded, ValueAdopted, ValueRead
 from islands.learner.fleet_clock import FleetClock
@@ -61,7 +62,7 @@ PIECES_PER_BOUNDARY = 2
 class PendingSnapshot:
     """A snapshot in transit to the host, with the base and the totals at its boundary.
 
-    It is for the share of a `round`, if it has one.
+    It is for the share of a `round`, if it has one. `cursor` tells how far the data was read.
     """
 
     fragment: FragmentIndex
@@ -70,6 +71,7 @@ class PendingSnapshot:
     tokens: int
     snapshot: Snapshot
     round: int | None = None
+    cursor: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,10 @@ class Boundary:
         may_snapshot: whether there is room for one more snapshot of a fragment, at a boundary with
             this total of steps.
         follow: receives the leases of every `AllowSteps`.
+        cursor: tells at a boundary how far the data was read, where whoever steps reads their own.
+
+    Attributes:
+        position: the cursor from which a learner that was lost is to read again; empty if none.
     """
 
     def __init__(
@@ -105,6 +111,7 @@ class Boundary:
         piece_taken: Callable[[PendingPiece], None],
         may_snapshot: Callable[[FragmentIndex, int], bool] = lambda *_: True,
         follow: Callable[[tuple[Lease, ...]], None] = lambda _: None,
+        cursor: Callable[[], bytes] = lambda: b"",
     ) -> None:
         """Start without permission to step."""
         self.model = model
@@ -120,6 +127,8 @@ class Boundary:
         self._asked: deque[ReadMoments] = deque()
         self._may_snapshot = may_snapshot
         self._follow = follow
+        self._cursor = cursor
+        self.position = b""
         self._clock = GossipClock() if settings.gossip.on else FleetClock(settings.interval_steps)
         self._until_tokens = 0
         self._until_steps: int | None = None
@@ -211,6 +220,8 @@ class Boundary:
             case ReadValue(request, incarnation):
                 payload = as_buffer(self.model.value(request.fragment))
                 self._report(ValueRead(request, incarnation, payload))
+            case TellPosition(cursor):
+                self.position = cursor
             case ResetMoments():
                 self.model.reset_moments()
                 self.resets += 1
@@ -323,8 +334,10 @@ class Boundary:
         if not self._may_snapshot(fragment, self.steps):
             return
         self._taken_at[fragment] = (self.steps, base)
+        cursor = self._cursor()
         snapshot = self.model.snapshot(fragment, self._settings.precision.of_snapshots)
-        self._snapshot_taken(PendingSnapshot(fragment, base, self.steps, self.tokens, snapshot))
+        totals = (base, self.steps, self.tokens)
+        self._snapshot_taken(PendingSnapshot(fragment, *totals, snapshot, cursor=cursor))
 
 
 def _floats(payload: memoryview) -> NDArray[np.float32]:

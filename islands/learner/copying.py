@@ -98,4 +98,4 @@ class CopyThread(OrderedThread):
             self.book(taken.fragment)
             self._room()
         totals = (taken.base, taken.steps, taken.tokens)
-        self._tell(SnapshotTaken(taken.fragment, *totals, buffer, taken.round))
+        self._tell(SnapshotTaken(taken.fragment, *totals, buffer, taken.round, taken.cursor))

@@ -67,7 +67,7 @@ class Core:
     `AllowSteps` commands. `decided` holds the (epoch, round) of answers that were not applied.
     `offered` maps each fragment whose seed was sent over this link to epoch and attempt of the
     request. `now_s` is the time of the event being handled; `giving` counts the pieces of moments
-    that peers wait for.
+    that peers wait for. `positioned` says that this process was told where its loop reads again.
     """
 
     settings: RunSettings
@@ -106,6 +106,7 @@ class Core:
     adaptation: Adaptation | None = None
     turns: Turns | None = None
     giving: int = 0
+    positioned: bool = False
     now_s: float = 0.0
     actions: list[Action] = field(default_factory=list)
 

@@ -153,7 +153,7 @@ class InlineCompute:
         self._copies.arrive(taken.fragment)
         totals = (taken.base, taken.steps, taken.tokens)
         buffer = taken.snapshot.buffer()
-        self._post(SnapshotTaken(taken.fragment, *totals, buffer, taken.round))
+        self._post(SnapshotTaken(taken.fragment, *totals, buffer, taken.round, taken.cursor))
 
     def _copied_later(self, taken: PendingSnapshot) -> None:
         if not self._stopped:

@@ -16,6 +16,7 @@ from islands.learner.actions import (
     Exit,
     ResetFeedback,
     ResetMoments,
+    TellPosition,
     ToSupervisor,
     ToSyncer,
 )
@@ -114,6 +115,10 @@ def take_welcome(core: Core, welcome: Welcome) -> None:
     if followed is EpochOrder.OLDER:
         core.actions.append(DropSyncerLink(f"epoch {epoch} is older than {seen}"))
         return
+    if not core.positioned:  # later, the process holds its place by itself
+        core.positioned = True
+        if welcome.position:
+            core.actions.append(TellPosition(welcome.position))
     take_donor(core, welcome.donor)
     if followed is EpochOrder.NEWER:
         core.pulls.link_changed()

@@ -60,6 +60,7 @@ class SteppedCompute:
         batch_tokens: tokens of each step.
         clock: tells how long steps take.
         commands: where commands wait for their boundary; by default on this host alone.
+        cursor: tells at a boundary how far the loop has read its own data.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class SteppedCompute:
         batch_tokens: int,
         clock: Clock | None = None,
         commands: Commands | None = None,
+        cursor: Callable[[], bytes] = lambda: b"",
     ) -> None:
         """Prepare; `start` lets the actor give commands."""
         self._outlet = Outlet()
@@ -90,6 +92,7 @@ class SteppedCompute:
             piece_taken=self._copier.await_piece,
             may_snapshot=self._copier.may_begin,
             follow=self._follow,
+            cursor=cursor,
         )
         self._model = model
         self._batch_tokens = batch_tokens
@@ -148,6 +151,11 @@ class SteppedCompute:
     def clock(self) -> float:
         """The learning-rate clock at the next step: the fleet's count of steps."""
         return self._boundary.clock
+
+    @property
+    def position(self) -> bytes:
+        """The cursor from which to read again; empty if there is none, or before it is whole."""
+        return self._boundary.position
 
     @property
     def whole(self) -> bool:

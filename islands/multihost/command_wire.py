@@ -19,6 +19,7 @@ from islands.learner.actions import (
     ReadMoments,
     ReadValue,
     ResetMoments,
+    TellPosition,
 )
 from islands.learner.commands import BookCopy
 from islands.multihost.agreement import End, LogEntry
@@ -27,7 +28,7 @@ KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(AdoptValue, AllowSteps, LoadMoments, PlanSnapshots),
-        *(ReadMoments, ReadValue, ResetMoments, BookCopy, End),
+        *(ReadMoments, ReadValue, ResetMoments, TellPosition, BookCopy, End),
     )
 }
 """The commands that hosts agree on; learners that gossip are on one host each."""

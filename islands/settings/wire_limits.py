@@ -11,7 +11,7 @@ from islands.messages.control import RunEnded
 from islands.messages.gossip import Share, ValueGiven
 from islands.messages.membership import RunSpecReply
 from islands.messages.peers import StateOffer
-from islands.messages.training import Contribution, FragmentSeed, FragmentUpdate
+from islands.messages.training import CURSOR_BYTES_MAX, Contribution, FragmentSeed, FragmentUpdate
 from messaging.codec.limits import Limits
 
 VALUES = (Contribution, FragmentSeed, FragmentUpdate)
@@ -29,6 +29,9 @@ SPEC_BYTES_MAX = 1 << 15
 """Most bytes of settings and task together, which are sent in one header."""
 
 FRAME_PREFIX_BYTES = 64
+
+CURSOR_TEXT_BYTES = CURSOR_BYTES_MAX * 4 // 3 + 4
+"""Most bytes of a cursor in a header; the hosts of an island tell it one another as text."""
 
 SCALES_BYTES = 8
 """Most bytes of an encoded value where its scales make it longer than float32."""
@@ -56,7 +59,7 @@ def limits_of(layout: Layout) -> Limits:
             "set fragments to fewer"
         )
     least = Limits()
-    header_bytes = least.header_bytes + REPORT_BYTES * fragments
+    header_bytes = least.header_bytes + CURSOR_TEXT_BYTES + REPORT_BYTES * fragments
     value_bytes = VALUE_BYTES * max(fragment.size for fragment in layout.fragments)
     value_bytes = max(value_bytes, SCALES_BYTES)
     payloads = {kind.__name__: value_bytes for kind in VALUES}

@@ -17,6 +17,7 @@ what a merge changes               `commits.py`
 how version 0 is fetched           `commits.py`, `seeding.py`
 data leases and token quotas       `leases.py`
 the fate of every token            `ledger.py`
+how far own data was read           `positions.py`
 membership: links and learners     `sessions.py`, `roster.py`
 peer names by connection           `connection_index.py`
 totals over all learners           `learner_index.py`

@@ -35,6 +35,7 @@ from islands.syncer.learner_index import LearnerIndex, Witness
 from islands.syncer.leases import LeaseBook
 from islands.syncer.ledger import Ledger
 from islands.syncer.pace import Pace
+from islands.syncer.positions import Positions
 from islands.syncer.record_schedule import RecordSchedule
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round
@@ -66,7 +67,7 @@ class Durable:
     tells whether the supervisor has heard so. `belated_tokens` counts tokens that closing rounds
     merged although earlier rounds should have (`commits.py`). `elapsed_s` is the time that counts
     against the budget (`pausing.py`). `clock` is the fleet's learning-rate clock; it continues
-    from its value if H or P change.
+    from its value if H or P change. `positions` are those of loops that read their own data.
     """
 
     epoch: int
@@ -90,6 +91,7 @@ class Durable:
     elapsed_s: float = 0.0
     run: str = ""
     fingerprint: str = ""
+    positions: Positions = field(default_factory=Positions)
 
 
 class ClosingStage(StrEnum):
@@ -143,6 +145,7 @@ class Core:
     is being read from a file, so that no learner is asked for it; `supervised` whether the link to
     the supervisor is up. `wrongs` holds, by name, the times of reports that cannot be true.
 
+    `published` and `positions` are those of `Durable` that are durable, so that they may be told.
     `grants` holds the grants that are not durable yet, each with the sequence number of its record
     once that is written. `written_grants` holds the content of each such record, oldest first: a
     grant may be renewed repeatedly before it is durable, and only what is durable is sent.
@@ -163,6 +166,7 @@ class Core:
     counted_s: float
     learners: dict[LearnerName, LearnerRecord] = field(default_factory=dict)
     published: list[Published | None] = field(default_factory=list)
+    positions: Positions = field(default_factory=Positions)
     kept: list[KeptVersions] = field(default_factory=list)
     increments: list[Increments] = field(default_factory=list)
     rounds: dict[int, Round] = field(default_factory=dict)

@@ -17,6 +17,7 @@ step time               twice what this syncer's clock has seen for a step, and 
 tokens of a batch       `BATCHES_DIFFER` times the learner's own mean (`believed_batch`); before its
                         first step it gets no more of the remaining budget than others (`leases.py`)
 credits of the pace     one round and one report (`pace.py`)
+bytes of a cursor       `CURSOR_BYTES_MAX` (`positions.py` bounds their number)
 repeated answers        `COPIES_MAX` over one link (`Answers`)
 ======================  ========================================================================
 
@@ -29,7 +30,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from islands.messages.training import Contribution, Progress
+from islands.messages.training import CURSOR_BYTES_MAX, Contribution, Progress
 
 BATCHES_DIFFER = 4
 """The mean batch of a contribution differs from its learner's mean by less than this factor."""
@@ -139,7 +140,7 @@ def age_steps(contribution: Contribution, told: Progress) -> float:
 
 
 def wrong_steps(contribution: Contribution, told: Progress, marks: ReportedTotals) -> str | None:
-    """Return why the steps of a contribution cannot be true; None if they can.
+    """Return why the steps of a contribution cannot be true, or its cursor; None if they can.
 
     Args:
         contribution: its steps and tokens count since its base, its `processed_tokens` since the
@@ -148,6 +149,8 @@ def wrong_steps(contribution: Contribution, told: Progress, marks: ReportedTotal
         marks: the totals of the sender's newest reports.
     """
     steps, tokens = contribution.steps, contribution.tokens
+    if len(contribution.cursor) > CURSOR_BYTES_MAX:
+        return f"a cursor of {len(contribution.cursor)} bytes, more than {CURSOR_BYTES_MAX}"
     if not 1 <= steps <= tokens:
         return f"{steps} steps of {tokens} tokens"
     mean_steps, mean_tokens = (told.steps, told.tokens) if told.steps else (1, told.batch_tokens)

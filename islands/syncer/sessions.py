@@ -18,6 +18,7 @@ from islands.syncer.events import LinkOpened
 from islands.syncer.old_values import note_back
 from islands.syncer.pausing import set_paused
 from islands.syncer.plausibility import news_of
+from islands.syncer.positions import being_merged
 from islands.syncer.quarantine import keeps_too_much
 from islands.syncer.recipients import is_owed
 from islands.syncer.reports import goes_back, last_word, take_report, wrong_because
@@ -58,6 +59,10 @@ def open_link(core: Core, event: LinkOpened, now_s: float) -> None:
     if learner is not None and learner.incarnation < hello.incarnation:
         retire(core, hello.name, "a newer incarnation said hello")
         learner = None
+    if learner is None and being_merged(core.rounds.values(), hello.name):
+        notice = Refused(hello.name, "work of its name is being merged", retry=True)
+        core.actions.append(Dismiss(connection, notice))
+        return
     if learner is None:
         learner = _new_record(core, hello)
     learner.connection, learner.stepped_s = connection, now_s
@@ -172,7 +177,10 @@ def _new_record(core: Core, hello: Hello) -> LearnerRecord:
 
 def _welcome(core: Core, hello: Hello) -> Welcome:
     versions = tuple(None if held is None else held.version for held in core.published)
-    return Welcome(core.durable.epoch, versions, donor_for(core, hello), core.epoch_proof)
+    reads = hello.role is Role.LEARNER and not hello.progress.tokens
+    position = core.positions.of(hello.name) if reads else b""
+    donor = donor_for(core, hello)
+    return Welcome(core.durable.epoch, versions, donor, core.epoch_proof, position)
 
 
 def _send_what_differs(core: Core, learner: LearnerRecord, hello: Hello, now_s: float) -> None:

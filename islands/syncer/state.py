@@ -128,6 +128,7 @@ class SyncerState:
             pace=_pace(settings, fragments, durable.clock),
             counted_s=now_s,
             published=published or [None] * fragments,
+            positions=durable.positions.copy(),
             kept=[KeptVersions(settings.staleness_max + 1) for _ in range(fragments)],
             increments=[Increments() for _ in range(fragments)]
             if settings.update_precision.of_increments

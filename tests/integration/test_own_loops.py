@@ -23,11 +23,14 @@ from tests.integration.programs import (
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-LOOPS = sorted(path.stem for path in (ROOT / "examples" / "loops").glob("*.py"))
+APART = "grain_loop"  # it has a test of its own
+FILES = (ROOT / "examples" / "loops").glob("*.py")
+LOOPS = sorted(path.stem for path in FILES if path.stem != APART)
 NEEDS = {"torch_loop": "torch"}
 ROWS = 16
 BUDGET = 200 * ROWS
 LONG = 40_000 * ROWS  # no loop spends so much before it is killed
+AS_USERS_HAVE_IT = {"JAX_NUMPY_DTYPE_PROMOTION": "standard"}
 PORT = re.compile(r"ws://127\.0\.0\.1:(\d+)/")
 
 
@@ -62,8 +65,7 @@ def address_in(said: str) -> str | None:
 def loop(room: Room, name: str, address: str, learner: str, more: str = "") -> Program:
     """Start an example's loop under a name of its own."""
     code = f"from examples.loops.{name} import main; main({address!r}, {learner!r}, {more})"
-    environment = {"JAX_NUMPY_DTYPE_PROMOTION": "standard"}  # as users have it
-    return room.start_words((sys.executable, "-c", code), environment=environment)
+    return room.start_words((sys.executable, "-c", code), environment=AS_USERS_HAVE_IT)
 
 
 def steps_of(program: Program) -> int:
@@ -103,6 +105,56 @@ async def test_two_loops_of_an_example_spend_a_budget_together(name: str, tmp_pa
         for who, program in zip(("ana", "ben"), loops, strict=True):
             beyond = steps_of(program) - counted[who]
             assert beyond in (0, 1), "a loop takes at most one step after the run is over"
+
+
+HALTED = """
+import signal
+from examples.loops import grain_loop
+
+made = grain_loop.batches
+
+
+class Halted:
+    def __init__(self, data):
+        self.data, self.taken = data, 0
+        self.get_state, self.set_state = data.get_state, data.set_state
+
+    def __next__(self):
+        self.taken += 1
+        while self.taken > {steps}:
+            signal.pause()
+        return next(self.data)
+
+
+grain_loop.batches = lambda name: Halted(made(name))
+grain_loop.main({address!r}, {learner!r})
+"""
+"""A loop that stands still after so many steps, until it is killed."""
+
+
+async def test_a_loop_that_was_killed_reads_again_what_was_lost(tmp_path: Path) -> None:
+    """It begins at the record after those that were merged, and the ledger has lost the others."""
+    budget, folder = 300 * ROWS, tmp_path / "run"
+    async with open_room(tmp_path) as room:
+        hub, address = await hub_of(room, APART, budget)
+        code = HALTED.format(steps=100, address=address, learner="ana")
+        first = room.start_words((sys.executable, "-c", code), environment=AS_USERS_HAVE_IT)
+        await room.wait(lambda: bool(entries(folder / "tape.jsonl", "committed")))
+        first.process.kill()
+        assert await room.ended(first) != 0
+        again = loop(room, APART, address, "ana")
+        for each in (again, hub):
+            assert await room.ended(each) == 0, str(each)
+    summary = summary_of(folder) or {}
+    assert imbalance(summary) == 0
+    ledger = msgspec.convert(summary["ledger"], dict[str, object])
+    lost = min(row["lost"] for row in msgspec.convert(ledger["fragments"], list[dict[str, int]]))
+    began = re.search(r"reads from {'next_index': (\d+)}", again.out)
+    assert began is not None, str(again)
+    merged = int(began[1])
+    assert merged > 0
+    beyond = merged + steps_of(again) - (budget - lost) // ROWS
+    assert beyond in (0, 1), "a loop takes at most one step after the run is over"
 
 
 async def test_loops_of_jax_and_of_pytorch_train_one_model(tmp_path: Path) -> None:

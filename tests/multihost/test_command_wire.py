@@ -13,6 +13,7 @@ from islands.learner.actions import (
     ReadMoments,
     ReadValue,
     ResetMoments,
+    TellPosition,
 )
 from islands.learner.commands import BookCopy
 from islands.messages.training import FragmentRequest, Merged
@@ -40,6 +41,7 @@ ENTRIES: tuple[LogEntry, ...] = (
     ReadMoments(3, "peer"),
     ReadValue(FragmentRequest(1, ZERO, 2), FIRST),
     ResetMoments(),
+    TellPosition(b"\0\xff" * 8),
     BookCopy(4),
     End(),
 )

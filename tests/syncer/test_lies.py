@@ -17,7 +17,12 @@ from islands.identities import (
     Version,
 )
 from islands.messages.membership import Evicted, Leave
-from islands.messages.training import ContributionDeclined, FragmentSeed, PullFragment
+from islands.messages.training import (
+    CURSOR_BYTES_MAX,
+    ContributionDeclined,
+    FragmentSeed,
+    PullFragment,
+)
 from islands.settings.run import RunSettings
 from islands.syncer import state as state_module
 from islands.syncer.actions import BeginMerge, Dismiss, DropContribution, Send
@@ -69,6 +74,8 @@ def another(value: object, chance: random.Random) -> object:
         return chance.choice((*NUMBERS, value + 1, value - 1))
     if isinstance(value, float):
         return chance.choice(TIMES)
+    if isinstance(value, bytes):
+        return chance.randbytes(chance.choice((0, 1, CURSOR_BYTES_MAX, CURSOR_BYTES_MAX + 1)))
     if isinstance(value, tuple):
         shorter = value[: chance.randrange(len(value) + 1)] if chance.random() < 0.1 else value
         return tuple(another(one, chance) for one in shorter)

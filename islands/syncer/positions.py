@@ -1,0 +1,89 @@
+"""How far each learner's own data was read in what was merged, for a learner that comes back.
+
+A loop that reads its own data sends a cursor with each contribution: how far it had read at the
+step boundary at which the contribution was taken. The cursor that is kept of a name is the one
+taken at the latest boundary, among all that were merged of its newest incarnation that has merged
+anything. Fragments are merged at different times: so what comes after this cursor is in no merged
+value of any fragment, and what comes before it had its turn in one fragment at least. Other
+fragments may lack the last steps before it, which they were to be merged with next.
+
+A position is told only once it is durable, and no merge that would move it is under way: else a
+record could be skipped, or trained on twice.
+
+What is kept is bounded: one cursor for each learner with an open account, and for the
+`DEPARTED_KEPT` others whose work was merged last. Every record of the journal holds them.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from islands.identities import Incarnation, LearnerName
+from islands.messages.training import Contribution
+from islands.syncer.rounds import Round, Stage
+
+DEPARTED_KEPT = 64
+"""Names without an open account whose cursors are kept, since they may come back."""
+
+
+class Position(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A cursor, and where in an incarnation it was taken; `order` counts all that were merged."""
+
+    incarnation: Incarnation
+    processed_tokens: int
+    order: int
+    cursor: bytes
+
+
+@dataclass(slots=True)
+class Positions:
+    """The newest merged cursor by name; `taken` counts those that ever were."""
+
+    held: dict[LearnerName, Position] = field(default_factory=dict)
+    taken: int = 0
+
+    def of(self, name: LearnerName) -> bytes:
+        """Return the cursor of a name; empty if there is none."""
+        held = self.held.get(name)
+        return b"" if held is None else held.cursor
+
+    def merged(self, contribution: Contribution, members: Collection[LearnerName]) -> None:
+        """Take in a contribution that is merged.
+
+        Args:
+            contribution: the contribution; one without a cursor ends what is known of its name, if
+                it is of a newer incarnation.
+            members: the learners with an open account.
+        """
+        ticket, name = contribution.ticket, contribution.ticket.name
+        held = self.held.get(name)
+        if held is not None:
+            newest = held.incarnation, held.processed_tokens
+            if (ticket.incarnation, contribution.processed_tokens) < newest:
+                return
+        if not contribution.cursor:
+            self.held.pop(name, None)
+            return
+        self.taken += 1
+        self.held[name] = Position(
+            ticket.incarnation, contribution.processed_tokens, self.taken, contribution.cursor
+        )
+        departed = [other for other in self.held if other not in members]
+        if len(departed) > DEPARTED_KEPT:
+            departed.sort(key=lambda other: self.held[other].order)
+            for other in departed[:-DEPARTED_KEPT]:
+                del self.held[other]
+
+    def copy(self) -> "Positions":
+        """Return a copy, which changes by itself."""
+        return Positions(dict(self.held), self.taken)
+
+
+def being_merged(rounds: Iterable[Round], name: LearnerName) -> bool:
+    """Return whether a round that has closed, and is not durable yet, holds a cursor of a name."""
+    for round_ in rounds:
+        admitted = None if round_.stage is Stage.COLLECTING else round_.arrived.get(name)
+        if admitted is not None and admitted.contribution.cursor:
+            return True
+    return False
