@@ -1,11 +1,12 @@
 """A functional train step with scanned layers and a donated state, as large trainers have it.
 
-    islands layout examples.loops.functional:initial model.json --stacked layers
+    islands layout examples.loops.functional:initial model.json --stacked layers --records 65536
     python -m islands.syncer --layout model.json --run.budget_tokens 400000
     python examples/loops/functional.py 127.0.0.1:7070
 
 The state of parameters and optimizer is one tree on a mesh of the loop's own, with Explicit axes;
-parameters are cut over `model`, batches over `data`. Only the lines marked with ★ are Islands'.
+parameters are cut over `model`, batches over `data`. The syncer leases the records to the loops, so
+each is read once in a pass. Only the lines marked with ★ are Islands'.
 """
 
 import sys
@@ -51,9 +52,9 @@ def train_step(state: PyTree, batch: tuple[Array, Array]) -> tuple[PyTree, Array
     return {"params": optax.apply_updates(state["params"], updates), "moments": moments}, loss
 
 
-def batch_of(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a batch of the function that is to be learnt; each loop draws its own."""
-    x = random.standard_normal((ROWS, WIDTH), np.float32)
+def batch_of(indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the records with these indices, as a file of records would have them."""
+    x = np.stack([np.random.default_rng(i).standard_normal(WIDTH, np.float32) for i in indices])
     return x, np.sin(x.sum(1, keepdims=True) / 4).astype(np.float32)
 
 
@@ -68,10 +69,13 @@ def main(address: str, name: str | None = None) -> None:
         islands.join(address, params, tokens_per_step=ROWS, name=name) as run,  # ★
     ):
         state = {"params": run.params, "moments": OPTIMIZER.init(run.params)}  # ★
-        loss, step, random = None, 0, np.random.default_rng()
+        loss, step = None, 0
+        batches = run.batches(batch_of, ROWS)  # ★
         while not run.over:  # ★
             state["params"] = run.boundary(state["params"], loss)  # ★
-            batch = jax.device_put(batch_of(random), NamedSharding(mesh, PartitionSpec("data")))
+            if run.over:  # ★
+                break  # ★
+            batch = jax.device_put(next(batches), NamedSharding(mesh, PartitionSpec("data")))
             state, loss = train_step(state, batch)
             step += 1
     print(f"{step} steps, loss {float(loss):.4f}; {run.why}")

@@ -1,20 +1,19 @@
 """The functional loop as several processes of one program of JAX, on one host or many.
 
-    islands layout examples.loops.functional:initial model.json --stacked layers
+    islands layout examples.loops.functional:initial model.json --stacked layers --records 65536
     python -m islands.syncer --layout model.json --run.budget_tokens 400000
     python -m examples.loops.several_processes 127.0.0.1:7070 ana 127.0.0.1:7171 127.0.0.1:7272 2 0
     python -m examples.loops.several_processes 127.0.0.1:7070 ana 127.0.0.1:7171 127.0.0.1:7272 2 1
 
 The words are the hub's address, the learner's name, where process 0 serves Islands and where it
-serves JAX, the number of processes, and which of them this is. Each process feeds its own rows of a
-batch. Only the lines marked with ★ are Islands'.
+serves JAX, the number of processes, and which of them this is. Each process reads its own rows of
+the batch that is leased to all. Only the lines marked with ★ are Islands'.
 """
 
 import signal
 import sys
 
 import jax
-import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 import islands  # ★
@@ -36,11 +35,14 @@ def main(address: str, name: str | None = None, island_address: str | None = Non
     ):
         signal.signal(signal.SIGTERM, lambda *_: run.leave("SIGTERM"))  # ★
         state = {"params": run.params, "moments": OPTIMIZER.init(run.params)}  # ★
-        loss, step, random = None, 0, np.random.default_rng()
+        loss, step = None, 0
+        first, count = jax.process_index() * ROWS // processes, ROWS // processes
+        batches = run.batches(lambda all_: batch_of(all_[first : first + count]), ROWS)  # ★
         while not run.over:  # ★
             state["params"] = run.boundary(state["params"], loss)  # ★
-            mine = [x[: ROWS // processes] for x in batch_of(random)]
-            batch = [jax.make_array_from_process_local_data(rows, x) for x in mine]
+            if run.over:  # ★
+                break  # ★
+            batch = [jax.make_array_from_process_local_data(rows, x) for x in next(batches)]
             state, loss = train_step(state, (batch[0], batch[1]))
             step += 1
     print(f"{step} steps, loss {float(loss):.4f}; {run.why}")

@@ -17,6 +17,8 @@ def run(options: LayoutOptions, _: Common) -> int:
         parameters_named(options.params),
         trainable=lambda path: trainable.search(path) is not None,
         stacked=lambda path: stacked is not None and re.search(stacked, path) is not None,
+        records=options.records,
+        shards=options.shards,
     )
     size = sum(leaf.size for leaf in leaves)
     print(f"{options.file}: {size:,} parameters in {len(leaves)} tensors; for a hub:\n")

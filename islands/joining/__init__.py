@@ -9,6 +9,7 @@ a PyTorch module as a model                 `torch_parameters.py`
 neither has moments to give                 `without_moments.py`
 which leaf is which of the run's            `places.py`
 how far the user's own data was read        `cursors.py`
+batches of records that the syncer leases   `leased_batches.py`
 joining, by kind of parameters              `join.py`, `join_torch.py`
 the file that tells a hub of a model        `layouts.py`
 the newest values, for one's own evaluation `latest.py`

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from islands.data.shards import ShardPlan
 from islands.errors import SettingsError
 from islands.hosting.process_runtime import say as say_on_terminal
 from islands.identities import SUPERVISOR, Role
@@ -18,6 +19,7 @@ from islands.learner.stepped_compute import SteppedCompute
 from islands.settings.addresses import hub_urls
 from islands.settings.groups import ConnectOptions, at_least, check_name, default_name
 from islands.settings.run import RunSettings
+from islands.settings.run_spec import RunPlan
 from islands.training.model import Model
 
 if TYPE_CHECKING:
@@ -103,6 +105,11 @@ def join(  # noqa: PLR0913  each is a choice of its own
     return enter(who, tokens_per_step, made, background, cursor)
 
 
+def records_of(plan: RunPlan, settings: RunSettings) -> ShardPlan | None:
+    """Return how the records that the run leases lie in shards; None if it leases none."""
+    return ShardPlan(plan.records, plan.shards, settings.seed) if plan.records else None
+
+
 def facts_of(
     tokens_per_step: int,
     *,
@@ -184,7 +191,8 @@ def enter(
             cursor=reader.take,
         )
         background.enter(compute)
-        return JoinedRun(who.name, parameters, compute, background, reader)
+        records = records_of(begun.plan, settings)
+        return JoinedRun(who.name, parameters, compute, background, reader, records)
     except BaseException as error:  # such as a key that interrupts it
         if compute is not None:
             compute.rest()

@@ -14,13 +14,15 @@ boundary, or `done`, shows that it was taken; a step that was not taken is given
 is over, `boundary` returns what it is given, and further steps are the user's own affair.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
-from islands.errors import TaskFailedError
+from islands.data.shards import ShardPlan
+from islands.errors import SettingsError, TaskError, TaskFailedError
 from islands.joining.background import Background
 from islands.joining.cursors import CursorReader, unpacked
+from islands.joining.leased_batches import Batch, LeasedBatches, Read
 from islands.learner.stepped_compute import Dispatched, SteppedCompute
 
 Tree = TypeVar("Tree")
@@ -60,6 +62,7 @@ class JoinedRun(Generic[Tree]):
         compute: carries out what is due at a boundary.
         background: the thread of the learner's actor.
         cursors: reads how far the loop has read its own data.
+        records: how the records that the run leases lie in shards; None if it leases none.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class JoinedRun(Generic[Tree]):
         compute: SteppedCompute,
         background: Background,
         cursors: CursorReader | None = None,
+        records: ShardPlan | None = None,
     ) -> None:
         """Wait for the run's first values."""
         self.name = name
@@ -76,6 +80,8 @@ class JoinedRun(Generic[Tree]):
         self._compute = compute
         self._background = background
         self._cursors = cursors or CursorReader(None)
+        self._records = records
+        self._leased = False  # whether `batches` was called
         self._announced = False
         self._inside = False  # a boundary is under way, or was broken off
         self._left = ""
@@ -164,6 +170,51 @@ class JoinedRun(Generic[Tree]):
                 "optimizer's state, and come to boundary with them before the next step"
             )
         return self._params
+
+    def batches(self, read: Read[Batch], size: int) -> Iterator[Batch]:
+        """Read what the syncer leases: each record of the data once in a pass, by whichever loop.
+
+        The batch of a step is read in its boundary, and taken by `next` after it. It counts as
+        trained on when the step is booked; otherwise whoever is leased the shard next reads it.
+
+        Args:
+            read: returns the batch of the records with the indices int64[size] that it is given; a
+                record's index is at least 0 and below the number in the run's layout.
+            size: number of records of each batch; a step's tokens are at least as many.
+
+        Returns:
+            One batch for each step that a boundary has announced; none once the run is over.
+
+        Raises:
+            SettingsError: the run leases no records, or its shards have no room for a batch.
+            TaskError: it comes too late, or for the second time.
+        """
+        if self._records is None:
+            raise SettingsError(
+                "this run leases no records: write its layout by `islands layout --records NUMBER`"
+            )
+        if size > self._compute.batch_tokens:
+            raise SettingsError(
+                f"a batch has {size} records, and tokens_per_step is {self._compute.batch_tokens}; "
+                "it must be at least as many"
+            )
+        if self._leased or self._announced or self._compute.steps:
+            raise TaskError("run.batches is called once, before the first boundary")
+        leased = LeasedBatches(self._records, size, read)
+        self._leased = True
+        self._compute.reads(leased)
+        return self._taken(leased)
+
+    def _taken(self, leased: LeasedBatches[Batch]) -> Iterator[Batch]:
+        """Yield a batch for each step that was announced.
+
+        Raises:
+            TaskError: no step was announced, or it has its batch already.
+        """
+        while not self.over:
+            if not self._announced:
+                raise TaskError("a batch was taken before a boundary; come to boundary first")
+            yield leased.take()
 
     def done(self, params: Tree, loss: object = None) -> Tree:
         """Book the last step, and leave the run in order.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from islands.errors import TaskError
-from islands.layout.layout_file import write_leaves
+from islands.layout.layout_file import SHARDS, write_leaves
 from islands.layout.leaves import Leaf, Role, default_role
 from islands.training.source_location import task_error
 
@@ -29,6 +29,8 @@ def write_layout(
     trainable: PathTest = lambda _: True,
     stacked: PathTest = lambda _: False,
     role: Callable[[str], Role] = default_role,
+    records: int = 0,
+    shards: int = SHARDS,
 ) -> list[Leaf]:
     """Write the file by which a hub plans a run of loops of one's own.
 
@@ -39,12 +41,15 @@ def write_layout(
         trainable: whether the leaf at a path is trained and merged.
         stacked: whether the leaf at a path holds all layers, stacked along its first axis.
         role: how the leaf at a path is merged.
+        records: number of records of the data, if the syncer leases them (`JoinedRun.batches`).
+        shards: number of shards in which they are leased; each must have room for a batch.
 
     Returns:
         The leaves, as the file has them.
 
     Raises:
         TaskError: a leaf is no floating array, or nothing is trained.
+        SettingsError: there are shards without a record.
         UserError: the file cannot be written.
     """
     leaves = [
@@ -60,7 +65,7 @@ def write_layout(
                 f"{leaf.path} is {leaf.dtype}: only floating leaves are trained; trainable tells "
                 "which they are"
             )
-    write_leaves(Path(file), leaves)
+    write_leaves(Path(file), leaves, records=records, shards=shards)
     return leaves
 
 

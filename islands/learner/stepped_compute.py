@@ -13,7 +13,7 @@ Nothing else touches the device: all that is dispatched here is dispatched on th
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Protocol
 
@@ -50,6 +50,19 @@ class Dispatched(Protocol):
         """Wait until the step is done and return its loss; None if the loss is not known."""
 
 
+class Leased(Protocol):
+    """The data of the leases that are held, if the loop reads what the syncer leases."""
+
+    def follow(self, leases: Sequence[Lease]) -> tuple[Lease, ...]:
+        """Replace the leases, and return them with the positions reached."""
+
+    def ready(self) -> bool:
+        """Read the next batch unless it was read; return whether there is one."""
+
+    def booked(self) -> tuple[Lease, ...]:
+        """Count what was taken for the last step, and return the leases after it."""
+
+
 class SteppedCompute:
     """The boundaries of a model that its user steps.
 
@@ -61,6 +74,9 @@ class SteppedCompute:
         clock: tells how long steps take.
         commands: where commands wait for their boundary; by default on this host alone.
         cursor: tells at a boundary how far the loop has read its own data.
+
+    Attributes:
+        batch_tokens: tokens of each step.
     """
 
     def __init__(
@@ -95,11 +111,12 @@ class SteppedCompute:
             cursor=cursor,
         )
         self._model = model
-        self._batch_tokens = batch_tokens
+        self.batch_tokens = batch_tokens
         self._clock = clock or MonotonicClock()
         self._resting = False
         self._lock = threading.Lock()  # a command is queued before `rest`, or answered after it
         self._leases: tuple[Lease, ...] = ()
+        self._data: Leased | None = None  # what the leases are of; by default the user's own affair
         self._owed = False  # whether an `AllowSteps` has no answer yet
         self._why: bool | None = None  # whether it stands still for a merge, as was told last
         self._began_s = 0.0
@@ -121,7 +138,7 @@ class SteppedCompute:
         """Tell that the model is ready, as it is before its user joins a run."""
         self._outlet.open(post)
         self._outlet.tell(made(self._model))
-        self._outlet.tell(TrainerReady(self._batch_tokens))
+        self._outlet.tell(TrainerReady(self.batch_tokens))
 
     def command(self, command: EngineAction) -> None:
         """Queue a command for the next boundary; if none follows, only tell that none does."""
@@ -162,10 +179,27 @@ class SteppedCompute:
         """Whether every fragment was adopted."""
         return bool(self._boundary.versions)
 
+    @property
+    def leases(self) -> tuple[Lease, ...]:
+        """The leases that are held, with the positions of the steps that were counted."""
+        return self._leases
+
+    @property
+    def steps(self) -> int:
+        """How many steps were counted."""
+        return self._boundary.steps
+
+    def reads(self, data: Leased) -> None:
+        """Have every step take a batch of the leases from here on."""
+        self._data = data
+        self._leases = data.follow(self._leases)
+
     def stepped(self, step: Dispatched) -> None:
         """Count the step that was dispatched since the last boundary."""
         boundary = self._boundary
-        boundary.stepped(self._batch_tokens)
+        if self._data is not None:
+            self._leases = self._data.booked()
+        boundary.stepped(self.batch_tokens)
         totals = boundary.steps, boundary.tokens, self._leases
         began_s = self._began_s
         self._finisher.submit(lambda: self._await_step(step, began_s, *totals))
@@ -222,12 +256,14 @@ class SteppedCompute:
             self._boundary.carry_out()
 
     def _may_step(self) -> bool:
-        return self._boundary.granted(self._batch_tokens) and not self._boundary.awaits_merge
+        if not self._boundary.granted(self.batch_tokens) or self._boundary.awaits_merge:
+            return False
+        return self._data is None or self._data.ready()
 
     def _stand_still(self) -> None:
         """Carry out what would wait for a later step; tell that none follows, if that is new."""
         boundary = self._boundary
-        waiting = boundary.granted(self._batch_tokens) and boundary.awaits_merge
+        waiting = boundary.granted(self.batch_tokens) and boundary.awaits_merge
         if not waiting:
             boundary.stood_still()
             boundary.adopt_now()
@@ -246,8 +282,8 @@ class SteppedCompute:
             self._commands.sleep()
 
     def _follow(self, leases: tuple[Lease, ...]) -> None:
-        """Hold the leases, whose positions never change: the user's loop reads data of its own."""
-        self._leases = leases
+        """Hold the leases; their positions never change where a loop reads data of its own."""
+        self._leases = leases if self._data is None else self._data.follow(leases)
 
     # --- on other threads ---------------------------------------------------------------------
 

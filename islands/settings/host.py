@@ -137,12 +137,17 @@ class LayoutOptions:
         trainable: regular expression that the path of a trained leaf matches; by default all do.
         stacked: regular expression that the path of a leaf matches which holds all layers, stacked
             along its first axis; by default none does.
+        records: number of records of the data, if the syncer is to lease them to the loops; 0: each
+            loop reads data of its own.
+        shards: number of shards in which records are leased; each must have room for a batch.
     """
 
     params: str = field(default="", metadata=POSITIONAL)
     file: Path | None = field(default=None, metadata=POSITIONAL)
     trainable: str = ""
     stacked: str | None = None
+    records: int = 0
+    shards: int = 64
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work.
@@ -156,6 +161,8 @@ class LayoutOptions:
             )
         if self.file is None:
             raise SettingsError("file is not set; it is the file to write, such as model.json")
+        at_least("records", self.records, 0)
+        at_least("shards", self.shards, 1)
         for name, pattern in (("trainable", self.trainable), ("stacked", self.stacked or "")):
             try:
                 re.compile(pattern)

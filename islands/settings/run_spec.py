@@ -111,12 +111,14 @@ def _differences(prefix: str, before: dict[str, object], now: dict[str, object])
 class RunPlan:
     """What follows from a spec: the model's layout, and the number of virtual shards per pass.
 
-    `begun` tells a run from another of its name, such as the one before a `--restart`.
+    `begun` tells a run from another of its name, such as the one before a `--restart`. `records` is
+    the number of records that loops of the users' own lease; 0: they read data of their own.
     """
 
     layout: Layout
     shards: int
     begun: str = ""
+    records: int = 0
 
     def encode(self) -> bytes:
         """Encode the plan as JSON."""
@@ -137,7 +139,7 @@ class RunPlan:
         layout = layout_of(told.leaves, told.fragments, told.pattern, dict(told.labels))
         if layout != told:
             raise RefusedError("the run's plan does not have the fingerprint that it names")
-        return RunPlan(layout, plan.shards, plan.begun)
+        return replace(plan, layout=layout)
 
 
 def write(folder: Path, spec: RunSpec, plan: RunPlan) -> None:

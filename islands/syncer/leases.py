@@ -36,7 +36,8 @@ STEP_TIME_MIN_S = 1e-6
 LEASES_HELD_MIN = 2
 """A learner always knows its next shard, so that it never waits for one.
 
-It gets more if what is left of an ordinary grant needs more shards.
+What is left of a shard that another one began may be little, so it comes on top. A learner gets
+more if what is left of an ordinary grant needs more shards.
 """
 
 LEASES_HELD_MAX = 256
@@ -195,8 +196,11 @@ class LeaseBook:
         unfinished = holder.unfinished
         if len(unfinished) >= wanted:
             return False
-        while len(unfinished) < wanted:
-            unfinished.append(self._next_lease())
+        missing = wanted - len(unfinished)
+        while missing and len(unfinished) < LEASES_HELD_MAX:
+            lease = self._next_lease()
+            unfinished.append(lease)
+            missing -= lease.position == 0  # of a shard that was begun, any little may be left
         holder.leases = sorted(unfinished)
         return True
 

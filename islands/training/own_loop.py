@@ -12,14 +12,11 @@ from numpy.typing import NDArray
 
 from islands.errors import SettingsError, TaskError
 from islands.layout.fragments import plan
-from islands.layout.layout_file import read_leaves
+from islands.layout.layout_file import read_layout
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan
 from islands.training.trainer import Trainer
 from islands.training.workload import Place, Workload
-
-SHARDS = 64
-"""Shards that the hub leases out; whose loop reads its own data takes no notice of them."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +46,14 @@ class OwnLoop(Workload):
                 "run.gossip is set, but loops of one's own are merged by a syncer alone; choose "
                 "another preset"
             )
-        leaves = read_leaves(Path(self.layout))
+        file = read_layout(Path(self.layout))
         made = plan(
-            leaves,
+            file.leaves,
             count=settings.fragments,
             pattern=settings.pattern,
             min_piece_bytes=settings.piece_bytes_min,
         )
-        return RunPlan(made, SHARDS)
+        return RunPlan(made, file.shards, records=file.records)
 
     def trainer(self, settings: RunSettings, place: Place) -> Trainer:
         """Refuse: there is no task to train.

@@ -1,14 +1,15 @@
 """What a user holds of a run: each step is booked once, and no end is silent."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import nan
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from islands.data.shards import ShardKey
-from islands.errors import RefusedError, SettingsError, TaskFailedError
+from islands.data.shards import ShardKey, ShardPlan
+from islands.errors import RefusedError, SettingsError, TaskError, TaskFailedError
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.joining.background import Background, Membership
 from islands.joining.join import enter, membership
@@ -229,3 +230,53 @@ def test_tokens_are_a_whole_number(tokens: object) -> None:
     who = membership("127.0.0.1:1", None, None, None, None, print)
     with pytest.raises(SettingsError, match="tokens_per_step is"):
         enter(who, tokens, lambda *_: Parameters(Model()))  # type: ignore[arg-type]
+
+
+def leased(loop: Loop, size: int = 4) -> Iterator[NDArray[np.int64]]:
+    """The batches of a run of 40 records in two shards."""
+    compute, background = loop.compute, loop.background
+    loop.run = JoinedRun(
+        *("ana", loop.parameters, compute, background), records=ShardPlan(40, 2, seed=1)
+    )
+    return loop.run.batches(lambda indices: indices, size)
+
+
+def test_a_batch_is_read_for_each_step_and_counts_once_it_is_booked() -> None:
+    """The last one was taken for a step that nobody booked, so somebody else reads it again."""
+    loop = Loop()
+    batches = leased(loop)
+    plan, read = ShardPlan(40, 2, seed=1), []
+    with loop.run as run:
+        params = run.params
+        for _ in range(3):
+            params = run.boundary(params)
+            read.append(next(batches))
+            loop.step()
+        assert loop.compute.leases == (Lease(0, 0, 8),)
+    members = plan.members(ShardKey(0, 0))
+    np.testing.assert_array_equal(np.concatenate(read), members[:12])
+    assert list(batches) == [], "the run is over"
+
+
+def test_batches_are_taken_after_a_boundary() -> None:
+    """Before the first one nothing is leased, and a step has one batch."""
+    loop = Loop()
+    with pytest.raises(TaskError, match="come to boundary first"):
+        next(leased(loop))
+    loop = Loop()
+    batches = leased(loop)
+    loop.run.boundary(loop.run.params)
+    next(batches)
+    with pytest.raises(TaskError, match="a second batch"):
+        next(batches)
+    with pytest.raises(TaskError, match="called once, before the first boundary"):
+        loop.run.batches(lambda indices: indices, 1)
+
+
+def test_a_run_leases_what_its_layout_tells() -> None:
+    """And a record counts as one token at least, as a position never advances by more."""
+    loop = Loop()
+    with pytest.raises(SettingsError, match="this run leases no records"):
+        loop.run.batches(lambda indices: indices, 1)
+    with pytest.raises(SettingsError, match="a batch has 9 records, and tokens_per_step is 8"):
+        leased(Loop(), size=9)

@@ -11,9 +11,10 @@ from islands.errors import SettingsError, TaskError, UserError
 from islands.joining.layouts import parameters_named, write_layout
 from islands.joining.places import places_of
 from islands.layout.fragments import plan
-from islands.layout.layout_file import read_leaves
+from islands.layout.layout_file import SHARDS, read_layout
 from islands.layout.leaves import Leaf, Role
 from islands.settings.run import RunSettings
+from islands.settings.run_spec import RunPlan
 from islands.training.own_loop import OwnLoop
 from islands.training.workload import Place
 
@@ -44,7 +45,7 @@ def test_what_is_written_is_read(given: object, tmp_path: Path) -> None:
         stacked=lambda path: path.startswith("layers"),
     )
     assert tuple(told) == LEAVES
-    assert read_leaves(file) == LEAVES
+    assert read_layout(file).leaves == LEAVES
 
 
 def test_a_function_is_traced_alone(tmp_path: Path) -> None:
@@ -76,10 +77,10 @@ def test_a_name_that_leads_nowhere_is_told() -> None:
 def test_a_file_that_is_no_layout_is_refused(tmp_path: Path) -> None:
     """A missing one too; with the command that writes one."""
     with pytest.raises(UserError, match=r"missing\.json cannot be read"):
-        read_leaves(tmp_path / "missing.json")
+        read_layout(tmp_path / "missing.json")
     (tmp_path / "other.json").write_text('{"leaves": [{"path": 3}]}')
     with pytest.raises(SettingsError, match="islands layout"):
-        read_leaves(tmp_path / "other.json")
+        read_layout(tmp_path / "other.json")
 
 
 def test_a_hub_plans_by_the_file(tmp_path: Path) -> None:
@@ -91,10 +92,26 @@ def test_a_hub_plans_by_the_file(tmp_path: Path) -> None:
     made = workload.plan(settings)
     assert [leaf.path for leaf in made.layout.leaves] == ["embedding", "layers/kernel"]
     assert len(made.layout.fragments) == 2
+    assert (made.shards, made.records) == (SHARDS, 0)
     with pytest.raises(SettingsError, match="merge_moments"):
         workload.plan(RunSettings(merge_moments=True))
     with pytest.raises(TaskError, match=r"islands\.join"):
         workload.trainer(settings, Place("ana"))
+
+
+def test_a_layout_tells_how_records_are_leased(tmp_path: Path) -> None:
+    """The plan has it, which every loop is told; none has a shard without a record."""
+    file = tmp_path / "model.json"
+    write_layout(file, {"a": jnp.zeros(4)}, records=1000, shards=10)
+    made = OwnLoop(str(file)).plan(RunSettings(fragments=1))
+    assert (made.shards, made.records) == (10, 1000)
+    assert RunPlan.decode(made.encode()) == made
+    for records, shards in ((-1, 1), (0, 0), (5, 6)):
+        with pytest.raises(SettingsError, match=r"(records|shards) is .*; it must be"):
+            write_layout(file, {"a": jnp.zeros(4)}, records=records, shards=shards)
+    file.write_text('{"leaves": [], "records": 3, "shards": 64}')
+    with pytest.raises(SettingsError, match="shards is 64; it must be 1 to 3"):
+        read_layout(file)
 
 
 def test_leaves_are_found_by_path() -> None:

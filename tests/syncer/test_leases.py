@@ -94,6 +94,30 @@ def test_an_ended_incarnation_gives_back_what_it_did_not_use() -> None:
     assert book.holders[BEN].leases[0] == Lease(0, 1, 3)
 
 
+def test_what_is_left_of_a_shard_comes_on_top() -> None:
+    """It may be less than a batch, and a loop that has nothing else would wait for ever."""
+    book = book_of(None)
+    book.open(ANA, Incarnation(1, 1))
+    top_up(book, ANA)
+    book.reported(report(ANA, 30, (Lease(0, 0, 4), Lease(0, 1, 3))))
+    book.close(ANA, 30)
+    book.open(BEN, Incarnation(1, 2))
+    top_up(book, BEN)
+    rests = [Lease(0, 0, 4), Lease(0, 1, 3)]
+    assert book.holders[BEN].leases == [*rests, Lease(0, 2, 0), Lease(0, 3, 0)]
+    assert len(rests) == LEASES_HELD_MIN
+
+
+def test_the_leases_of_a_learner_are_bounded() -> None:
+    """However many shards were begun, a report has to name all that it holds."""
+    book = book_of(None, shards=1000)
+    book.free = [Lease(0, shard, 1) for shard in range(500)]
+    book.next_shard = 500
+    book.open(ANA, Incarnation(1, 1))
+    top_up(book, ANA)
+    assert len(book.holders[ANA].leases) == LEASES_HELD_MAX
+
+
 def test_after_the_last_shard_a_new_pass_begins() -> None:
     """Shards are numbered by pass, so that a second reading is not a repetition."""
     book = book_of(None, shards=1)
