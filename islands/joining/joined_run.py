@@ -198,11 +198,15 @@ class JoinedRun(Generic[Tree]):
                 f"a batch has {size} records, and tokens_per_step is {self._compute.batch_tokens}; "
                 "it must be at least as many"
             )
-        if self._leased or self._announced or self._compute.steps:
-            raise TaskError("run.batches is called once, before the first boundary")
+        if self._leased or self._compute.steps:
+            raise TaskError("run.batches is called once, before the first step")
         leased = LeasedBatches(self._records, size, read)
         self._leased = True
         self._compute.reads(leased)
+        if (
+            self._announced
+        ):  # the first boundary was in `join`, as it is for an optimizer of PyTorch
+            leased.ready()
         return self._taken(leased)
 
     def _taken(self, leased: LeasedBatches[Batch]) -> Iterator[Batch]:

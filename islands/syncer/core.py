@@ -36,7 +36,7 @@ from islands.syncer.leases import LeaseBook
 from islands.syncer.ledger import Ledger
 from islands.syncer.pace import Pace
 from islands.syncer.positions import Positions
-from islands.syncer.record_schedule import RecordSchedule
+from islands.syncer.record_schedule import ACCOUNT_BYTES, RecordSchedule
 from islands.syncer.roster import LearnerRecord
 from islands.syncer.rounds import Round
 from islands.syncer.seeding import Seeding
@@ -465,7 +465,8 @@ class Core:
         """Return when the next record without a fragment may be written; None if none is known."""
         if any(fragment is None for _, fragment in self.journalling):
             return None  # the time is known once the one under way is durable
-        return self.records.at_s(len(self.durable.ledger.books) * self.fragments)
+        accounts = len(self.durable.ledger.books) * self.fragments
+        return self.records.at_s(accounts + self.durable.positions.size_bytes // ACCOUNT_BYTES)
 
     def write_due(self, now_s: float) -> None:
         """Write a record without a fragment if one is due."""

@@ -38,10 +38,14 @@ class Position(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class Positions:
-    """The newest merged cursor by name; `taken` counts those that ever were."""
+    """The newest merged cursor by name.
+
+    `taken` counts those that ever were, and `size_bytes` is the size of those that are held.
+    """
 
     held: dict[LearnerName, Position] = field(default_factory=dict)
     taken: int = 0
+    size_bytes: int = 0
 
     def of(self, name: LearnerName) -> bytes:
         """Return the cursor of a name; empty if there is none."""
@@ -62,22 +66,27 @@ class Positions:
             newest = held.incarnation, held.processed_tokens
             if (ticket.incarnation, contribution.processed_tokens) < newest:
                 return
+        self._forget(name)
         if not contribution.cursor:
-            self.held.pop(name, None)
             return
         self.taken += 1
         self.held[name] = Position(
             ticket.incarnation, contribution.processed_tokens, self.taken, contribution.cursor
         )
+        self.size_bytes += len(contribution.cursor)
         departed = [other for other in self.held if other not in members]
         if len(departed) > DEPARTED_KEPT:
             departed.sort(key=lambda other: self.held[other].order)
             for other in departed[:-DEPARTED_KEPT]:
-                del self.held[other]
+                self._forget(other)
+
+    def _forget(self, name: LearnerName) -> None:
+        held = self.held.pop(name, None)
+        self.size_bytes -= 0 if held is None else len(held.cursor)
 
     def copy(self) -> "Positions":
         """Return a copy, which changes by itself."""
-        return Positions(dict(self.held), self.taken)
+        return Positions(dict(self.held), self.taken, self.size_bytes)
 
 
 def being_merged(rounds: Iterable[Round], name: LearnerName) -> bool:

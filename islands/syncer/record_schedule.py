@@ -21,6 +21,10 @@ SECONDS_PER_ACCOUNT = 5e-7
 """Cost of a record [M: 0.1 µs to encode an account on the loop's thread, 0.4 µs at most on the
 worker's]."""
 
+ACCOUNT_BYTES = 100
+"""So many bytes of a cursor cost a record as much as an account [M: 2 ns to encode a byte on the
+loop's thread, 0.3 to hash it, and its write]."""
+
 DISTANCE = 10
 """Spacing of records without a fragment, in costs: they take at most a tenth of the time."""
 

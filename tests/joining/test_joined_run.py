@@ -269,8 +269,27 @@ def test_batches_are_taken_after_a_boundary() -> None:
     next(batches)
     with pytest.raises(TaskError, match="a second batch"):
         next(batches)
-    with pytest.raises(TaskError, match="called once, before the first boundary"):
+    with pytest.raises(TaskError, match="called once, before the first step"):
         loop.run.batches(lambda indices: indices, 1)
+
+
+def test_batches_may_be_asked_for_after_the_first_boundary() -> None:
+    """As joining with an optimizer of PyTorch comes to it; its loop then goes over the batches."""
+    loop = Loop(steps=3)
+    compute, background = loop.compute, loop.background
+    loop.run = run = JoinedRun(
+        *("ana", loop.parameters, compute, background), records=ShardPlan(40, 2, seed=1)
+    )
+    run.boundary(run.params)
+    taken = 0
+    for batch in run.batches(lambda indices: indices, 4):
+        assert len(batch) == 4
+        taken += 1
+        loop.step()
+        if taken == 3:
+            compute.stop()
+        run.boundary(run.params)
+    assert taken == 3
 
 
 def test_a_run_leases_what_its_layout_tells() -> None:

@@ -187,6 +187,7 @@ def test_the_number_of_cursors_is_bounded(members: int) -> None:
     for number in range(3 * DEPARTED_KEPT):
         held.merged(contribution(1, b"gone", name=f"gone{number}"), here)
         assert len(held.held) <= members + DEPARTED_KEPT
+        assert held.size_bytes == 4 * len(held.held)
     assert all(held.of(name) == b"here" for name in here)
     assert held.of(LearnerName(f"gone{3 * DEPARTED_KEPT - 1}")) == b"gone"
     assert held.of(LearnerName("gone0")) == b""
