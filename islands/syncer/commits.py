@@ -39,6 +39,7 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
     version = Version(durable.epoch, round_.version.number + 1)
     for name in sorted(round_.arrived):
         _apply(core, round_, name, version)
+    durable.positions.merged(round_.contributions, durable.ledger.books)
     durable.published[fragment] = Published(version, facts.digest, number)
     made = facts.increment
     if core.increments:
@@ -108,7 +109,6 @@ def _apply(core: Core, round_: Round, name: LearnerName, version: Version) -> No
     ticket = contribution.ticket
     merged = Merged(ticket.epoch, ticket.round, contribution.steps, contribution.tokens)
     core.durable.ledger.apply(name, ticket.incarnation, round_.fragment, merged, version)
-    core.durable.positions.merged(contribution, core.durable.ledger.books)
     core.durable.staleness_sum += round_.version.number - contribution.base.number
     core.durable.participants_sum += 1
     if core.closing is not None:
@@ -157,8 +157,7 @@ def _commit(core: Core, fragment: int, now_s: float) -> None:
     assert newest is not None, "what is journalled has a version"
     core.publish(fragment, newest)
     round_ = core.rounds.pop(fragment)
-    for name in sorted(round_.arrived):
-        core.positions.merged(round_.arrived[name].contribution, core.durable.ledger.books)
+    core.positions.merged(round_.contributions, core.durable.ledger.books)
     core.went_forward()
     assert round_.closed_s is not None, "a round is closed before it is merged"
     quorum = round_.quorum or len(round_.arrived)

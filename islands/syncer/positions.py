@@ -52,33 +52,39 @@ class Positions:
         held = self.held.get(name)
         return b"" if held is None else held.cursor
 
-    def merged(self, contribution: Contribution, members: Collection[LearnerName]) -> None:
-        """Take in a contribution that is merged.
+    def merged(
+        self, contributions: Iterable[Contribution], members: Collection[LearnerName]
+    ) -> None:
+        """Take in the contributions of a merge, and forget who departed long ago.
 
         Args:
-            contribution: the contribution; one without a cursor ends what is known of its name, if
-                it is of a newer incarnation.
+            contributions: those that are merged; one without a cursor ends what is known of its
+                name, if it is of a newer incarnation.
             members: the learners with an open account.
         """
-        ticket, name = contribution.ticket, contribution.ticket.name
-        held = self.held.get(name)
-        if held is not None:
-            newest = held.incarnation, held.processed_tokens
-            if (ticket.incarnation, contribution.processed_tokens) < newest:
-                return
-        self._forget(name)
-        if not contribution.cursor:
-            return
-        self.taken += 1
-        self.held[name] = Position(
-            ticket.incarnation, contribution.processed_tokens, self.taken, contribution.cursor
-        )
-        self.size_bytes += len(contribution.cursor)
-        departed = [other for other in self.held if other not in members]
+        for contribution in contributions:
+            self._take(contribution)
+        departed = [name for name in self.held if name not in members]
         if len(departed) > DEPARTED_KEPT:
-            departed.sort(key=lambda other: self.held[other].order)
-            for other in departed[:-DEPARTED_KEPT]:
-                self._forget(other)
+            departed.sort(key=lambda name: self.held[name].order)
+            for name in departed[:-DEPARTED_KEPT]:
+                self._forget(name)
+
+    def _take(self, contribution: Contribution) -> None:
+        ticket, cursor, tokens = (
+            contribution.ticket,
+            contribution.cursor,
+            contribution.processed_tokens,
+        )
+        held = self.held.get(ticket.name)
+        if held is not None:
+            if (ticket.incarnation, tokens) < (held.incarnation, held.processed_tokens):
+                return
+            self._forget(ticket.name)
+        if cursor:
+            self.taken += 1
+            self.size_bytes += len(cursor)
+            self.held[ticket.name] = Position(ticket.incarnation, tokens, self.taken, cursor)
 
     def _forget(self, name: LearnerName) -> None:
         held = self.held.pop(name, None)

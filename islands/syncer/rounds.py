@@ -72,6 +72,11 @@ class Round:
         return [n for n in self.asked if n not in self.arrived and n not in self.excused]
 
     @property
+    def contributions(self) -> list[Contribution]:
+        """The contributions that have arrived, by name."""
+        return [self.arrived[name].contribution for name in sorted(self.arrived)]
+
+    @property
     def quorum_complete(self) -> bool:
         """Whether K contributions have arrived; with K = all, everyone who is not excused."""
         if self.quorum is None:

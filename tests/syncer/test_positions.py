@@ -156,24 +156,24 @@ def test_a_merge_of_an_earlier_boundary_moves_nothing_back() -> None:
         (10, b"one", b"two"),
         (30, b"three", b"three"),
     ):
-        held.merged(contribution(processed, cursor), [ANA])
+        held.merged([contribution(processed, cursor)], [ANA])
         assert held.of(ANA) == kept
 
 
 def test_a_new_incarnation_counts_from_its_first_merge() -> None:
     """It may have begun anew, with less than its predecessor had read."""
     held = Positions()
-    held.merged(contribution(50, b"old"), [ANA])
-    held.merged(contribution(10, b"new", counter=2), [ANA])
-    held.merged(contribution(60, b"late"), [ANA])
+    held.merged([contribution(50, b"old")], [ANA])
+    held.merged([contribution(10, b"new", counter=2)], [ANA])
+    held.merged([contribution(60, b"late")], [ANA])
     assert held.of(ANA) == b"new"
 
 
 def test_a_loop_that_tells_no_cursor_any_more_has_no_position() -> None:
     """What it read since is not known."""
     held = Positions()
-    held.merged(contribution(50, b"old"), [ANA])
-    held.merged(contribution(10, b"", counter=2), [ANA])
+    held.merged([contribution(50, b"old")], [ANA])
+    held.merged([contribution(10, b"", counter=2)], [ANA])
     assert held.of(ANA) == b""
 
 
@@ -183,9 +183,9 @@ def test_the_number_of_cursors_is_bounded(members: int) -> None:
     held = Positions()
     here = [LearnerName(f"here{number}") for number in range(members)]
     for name in here:
-        held.merged(contribution(1, b"here", name=name), here)
+        held.merged([contribution(1, b"here", name=name)], here)
     for number in range(3 * DEPARTED_KEPT):
-        held.merged(contribution(1, b"gone", name=f"gone{number}"), here)
+        held.merged([contribution(1, b"gone", name=f"gone{number}")], here)
         assert len(held.held) <= members + DEPARTED_KEPT
         assert held.size_bytes == 4 * len(held.held)
     assert all(held.of(name) == b"here" for name in here)
