@@ -6,7 +6,8 @@ Where to find what:
 what the user holds                         `joined_run.py`
 a tree of JAX arrays as a model             `jax_parameters.py`
 a PyTorch module as a model                 `torch_parameters.py`
-neither has moments to give                 `without_moments.py`
+the state of the user's own optimizer       `own_moments.py`
+the same as a tree of JAX arrays            `jax_moments.py`
 which leaf is which of the run's            `places.py`
 joining, by kind of parameters              `join.py`, `join_torch.py`
 the file that tells a hub of a model        `layouts.py`

@@ -31,7 +31,7 @@ class ModelParameters(Parameters[Tree], Protocol[Tree]):
         """The model."""
 
 
-def join(
+def join(  # noqa: PLR0913  each is a choice of its own
     address: str | Sequence[str],
     params: "PyTree",
     *,
@@ -39,6 +39,7 @@ def join(
     name: str | None = None,
     token_file: Path | str | None = None,
     connecting: ConnectOptions | None = None,
+    opt_state: "PyTree" = None,
     donate: bool = True,
     rename: Mapping[str, str] | None = None,
     trainable: Callable[[str], bool] = lambda _: True,
@@ -63,6 +64,8 @@ def join(
             one name.
         token_file: file with the run's token, as `connecting` has it.
         connecting: how the hub is reached: token, certificates, patience.
+        opt_state: state of the loop's optimizer, for which a peer's is taken over where it has one.
+            Hand it in at each boundary, and go on with `JoinedRun.opt_state`.
         donate: whether buffers of the parameters may be reused when values are adopted; False for a
             loop that keeps another reference to them.
         rename: path in the run by path in `params`, where both differ.
@@ -82,25 +85,35 @@ def join(
         RefusedError: the hub refuses this learner, or process 0 refuses this process.
         HostLostError: another process of this loop has ended, or did not come in time.
     """
-    import jax
-
     from islands.joining.jax_parameters import JaxParameters
 
     def made(layout: Layout, settings: RunSettings) -> JaxParameters:
-        return JaxParameters(
-            params, layout, settings, donate=donate, rename=rename, trainable=trainable
-        )
+        like = {"donate": donate, "rename": rename, "trainable": trainable, "opt_state": opt_state}
+        return JaxParameters(params, layout, settings, **like)
 
     who = membership(address, name, token_file, connecting, folder, say)
+    moments = opt_state is not None
+    facts = facts_of(tokens_per_step, donate=donate, rename=rename, moments=moments)
+    return enter(who, tokens_per_step, made, background_of(who, name, island_address, facts))
+
+
+def background_of(
+    who: Membership, name: str | None, island_address: str | None, facts: Mapping[str, str]
+) -> Background | None:
+    """Return where the learner's actor lives; None if this loop is one process.
+
+    Raises:
+        SettingsError: an argument is missing, or superfluous.
+    """
+    import jax
+
     rank, hosts = jax.process_index(), jax.process_count()
     place = place_of(rank, hosts, island_address=island_address, name=name)
-    facts = facts_of(tokens_per_step=tokens_per_step, donate=donate, rename=rename)
-    background = None if place is None else HostBackground(who, place, facts)
-    return enter(who, tokens_per_step, made, background)
+    return None if place is None else HostBackground(who, place, facts)
 
 
 def facts_of(
-    *, tokens_per_step: int, donate: bool, rename: Mapping[str, str] | None
+    tokens_per_step: int, *, donate: bool, rename: Mapping[str, str] | None, moments: bool
 ) -> dict[str, str]:
     """Return which arguments must be equal on all processes of a loop, by what they are."""
     return {
@@ -108,6 +121,7 @@ def facts_of(
         "tokens_per_step": str(tokens_per_step),
         "donate": str(donate),
         "rename": str(sorted((rename or {}).items())),
+        "whether opt_state is given": str(moments),
     }
 
 

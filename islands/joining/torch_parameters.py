@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from islands.errors import InvariantError, TaskError
+from islands.joining.own_moments import OwnMoments, check_finite
 from islands.joining.places import places_of
-from islands.joining.without_moments import WithoutMoments, check_finite
 from islands.layout.leaves import Layout, Piece
 from islands.layout.ranges import Ranges
 from islands.learner.stepped_compute import Dispatched
@@ -60,7 +60,7 @@ class TorchStep:
         return None if self.loss is None else float(self.loss)
 
 
-class TorchModel(WithoutMoments):
+class TorchModel(OwnMoments):
     """The trained tensors of a module, and the base of each fragment.
 
     Args:
@@ -220,11 +220,15 @@ class TorchParameters:
         check_finite(self.model)
 
     @property
+    def opt_state(self) -> None:
+        """Nothing: the optimizer keeps its state, and changes it in place."""
+
+    @property
     def diverged(self) -> bool:
         """Whether a loss was not finite since this was asked last."""
         return self.model.take_divergence()
 
-    def take(self, params: torch.nn.Module) -> None:
+    def take(self, params: torch.nn.Module, opt_state: object = None) -> None:
         """Check that the tensors are where they were, since they are changed in place.
 
         Raises:

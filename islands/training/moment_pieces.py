@@ -91,7 +91,12 @@ def plan_moments(state: PyTree, most_bytes: int) -> MomentPlan:
         most_bytes: Largest size of a piece; a single element is never cut, however large.
     """
     flat = jax.tree_util.tree_leaves_with_path(state)
-    leaves = tuple(MomentLeaf(path_of(keys), np.dtype(x.dtype), tuple(x.shape)) for keys, x in flat)
+    leaves = [MomentLeaf(path_of(keys), np.dtype(x.dtype), tuple(x.shape)) for keys, x in flat]
+    return plan_leaves(leaves, most_bytes)
+
+
+def plan_leaves(leaves: Sequence[MomentLeaf], most_bytes: int) -> MomentPlan:
+    """Plan how leaves are cut into pieces, in their order; see `plan_moments`."""
     pieces: list[list[Part]] = []
     room = 0
     for part in (
@@ -104,7 +109,7 @@ def plan_moments(state: PyTree, most_bytes: int) -> MomentPlan:
         room -= part.size_bytes
     lines = "\n".join(f"{leaf.path} {leaf.dtype} {leaf.shape}" for leaf in leaves)
     schema = hashlib.blake2b(lines.encode(), digest_size=16).hexdigest() if pieces else ""
-    return MomentPlan(leaves, tuple(tuple(piece) for piece in pieces), schema)
+    return MomentPlan(tuple(leaves), tuple(tuple(piece) for piece in pieces), schema)
 
 
 def joined(plan: MomentPlan, pieces: Sequence[memoryview]) -> list[NDArray[np.generic]]:
