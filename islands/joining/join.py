@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -12,7 +13,8 @@ from islands.identities import SUPERVISOR, Role
 from islands.joining.background import Background, Membership
 from islands.joining.host_background import HostBackground, place_of
 from islands.joining.joined_run import JoinedRun, Parameters, Tree
-from islands.layout.leaves import Layout
+from islands.joining.layouts import PathTest, leaves_of
+from islands.layout.leaves import Layout, Leaf
 from islands.learner.stepped_compute import SteppedCompute
 from islands.settings.addresses import hub_urls
 from islands.settings.groups import ConnectOptions, at_least, check_name, default_name
@@ -42,7 +44,8 @@ def join(  # noqa: PLR0913  each is a choice of its own
     opt_state: "PyTree" = None,
     donate: bool = True,
     rename: Mapping[str, str] | None = None,
-    trainable: Callable[[str], bool] = lambda _: True,
+    trainable: PathTest = lambda _: True,
+    stacked: PathTest = lambda _: False,
     folder: Path | str | None = None,
     island_address: str | None = None,
     say: Callable[[str], object] = say_on_terminal,
@@ -70,6 +73,7 @@ def join(  # noqa: PLR0913  each is a choice of its own
             loop that keeps another reference to them.
         rename: path in the run by path in `params`, where both differ.
         trainable: whether the leaf at a path is trained and exchanged; by default all are.
+        stacked: whether it holds all layers along its first axis, for a hub of `--layout first`.
         folder: folder in which this learner keeps its tape; by default it keeps none.
         island_address: host:port at which process 0 serves the other processes of this loop, with
             the run's token; needed if there are several, and of no use otherwise.
@@ -94,7 +98,9 @@ def join(  # noqa: PLR0913  each is a choice of its own
     who = membership(address, name, token_file, connecting, folder, say)
     moments = opt_state is not None
     facts = facts_of(tokens_per_step, donate=donate, rename=rename, moments=moments)
-    return enter(who, tokens_per_step, made, background_of(who, name, island_address, facts))
+    background = background_of(who, name, island_address, facts)
+    leaves = partial(leaves_of, params, trainable=trainable, stacked=stacked, rename=rename)
+    return enter(who, tokens_per_step, made, background, leaves)
 
 
 def background_of(
@@ -154,6 +160,7 @@ def enter(
     tokens_per_step: int,
     made: Callable[[Layout, RunSettings], ModelParameters[Tree]],
     background: Background | None = None,
+    leaves: Callable[[], Sequence[Leaf]] | None = None,
 ) -> JoinedRun[Tree]:
     """Join a run as soon as its layout is known.
 
@@ -162,6 +169,7 @@ def enter(
         tokens_per_step: tokens that a step counts as processed.
         made: makes the parameters' model for the run's layout and settings.
         background: where the learner's actor lives; by default that of a loop in one process.
+        leaves: returns what is trained, for a run whose layout the first loop tells.
 
     Raises:
         IslandsError: see `join`.
@@ -176,7 +184,7 @@ def enter(
     background = background or Background(who)
     compute = None
     try:
-        begun = background.fetch()
+        begun = background.fetch(leaves)
         settings = begun.spec.settings
         parameters = made(begun.plan.layout, settings)
         compute = SteppedCompute(

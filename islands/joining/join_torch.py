@@ -1,6 +1,7 @@
 """Joining a run from a training loop of PyTorch."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -8,6 +9,7 @@ import torch
 from islands.hosting.process_runtime import say as say_on_terminal
 from islands.joining.join import enter, membership
 from islands.joining.joined_run import JoinedRun
+from islands.joining.layouts import leaves_of
 from islands.joining.torch_parameters import TorchParameters
 from islands.layout.leaves import Layout
 from islands.settings.groups import ConnectOptions
@@ -58,7 +60,8 @@ def join(
         return TorchParameters(module, layout, rename=rename, transposed=transposed)
 
     who = membership(address, name, token_file, connecting, folder, say)
-    run = enter(who, tokens_per_step, made)
+    leaves = partial(leaves_of, module, rename=rename, transposed=transposed)
+    run = enter(who, tokens_per_step, made, leaves=leaves)
     if optimizer is not None:
         try:
             run.boundary(module)

@@ -24,6 +24,7 @@ from tests.integration.programs import (
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 LOOPS = sorted(path.stem for path in (ROOT / "examples" / "loops").glob("*.py"))
+UNTOLD = "step_infos"  # its hub is told no layout
 NEEDS = {"torch_loop": "torch"}
 ROWS = 16
 BUDGET = 200 * ROWS
@@ -40,11 +41,15 @@ def told(name: str, command: str) -> list[str]:
 
 
 async def hub_of(room: Room, name: str, budget: int = BUDGET) -> tuple[Program, str]:
-    """Plan by the example's layout, and start its hub; its address."""
-    layout = await room.run("islands.cli", "layout", *told(name, "islands layout"))
-    assert layout.process.returncode == 0, str(layout)
+    """Start the hub of an example, planned by its layout or by that of its first loop."""
+    words = told(name, "python -m islands.syncer")
+    if name == UNTOLD:
+        words[words.index("--layout") + 1] = "first"
+    else:
+        layout = await room.run("islands.cli", "layout", *told(name, "islands layout"))
+        assert layout.process.returncode == 0, str(layout)
     hub = room.start(
-        *("islands.syncer", *told(name, "python -m islands.syncer")),
+        *("islands.syncer", *words),
         *("--run.budget_tokens", budget, "--run.piece_bytes_min", 4),
         *("--folder", "run", "--listen", "127.0.0.1:0"),
     )
