@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 LOOPS = sorted(path.stem for path in (ROOT / "examples" / "loops").glob("*.py"))
 UNTOLD = "step_infos"  # its hub is told no layout
-NEEDS = {"torch_loop": "torch"}
+NEEDS = {"torch_loop": "torch", "equinox_loop": "equinox"}
 ROWS = 16
 BUDGET = 200 * ROWS
 LONG = 40_000 * ROWS  # no loop spends so much before it is killed
