@@ -8,14 +8,17 @@ from islands.cluster.coordinator import Coordinator, CoordinatorSettings
 from islands.cluster.first_layout import FirstLayout, first_layout
 from islands.cluster.run_claim import check_plan, require_room, settle, unless_it_fails
 from islands.cluster.summary import SUMMARY_FILE
+from islands.errors import TaskError
 from islands.hosting.process_runtime import run_service, say
 from islands.hosting.watchdog import Watchdog
-from islands.identities import SUPERVISOR
+from islands.identities import SUPERVISOR, SYNCER
 from islands.layout.leaves import Leaf
 from islands.numerics.outer_choice import outer_optimizer
 from islands.settings.addresses import host_port
 from islands.settings.groups import OWN_LOOP, RunFile
 from islands.settings.run_spec import RunSpec, read
+from islands.training.host_memory import host_memory_bytes
+from islands.training.memory_faults import hub_lacks
 from islands.training.own_loop import OwnLoop
 from islands.training.workload import load_workload
 
@@ -63,7 +66,11 @@ def _wait_for_layout(
     found: list[FirstLayout] = []
 
     def check(leaves: tuple[Leaf, ...]) -> None:
-        check_plan(settings.spec, replace(workload, told=leaves).plan(settings.spec.settings))
+        plan = replace(workload, told=leaves).plan(settings.spec.settings)
+        check_plan(settings.spec, plan)
+        lacks = hub_lacks(plan.layout, settings.spec.settings, host_memory_bytes())
+        if settings.syncer_here and lacks:
+            raise TaskError(lacks)
 
     async def wait(watchdog: Watchdog) -> int:
         def waits(address: str) -> None:
@@ -111,6 +118,7 @@ def banner(hub: Coordinator) -> None:
     layout, token_file = hub.plan.layout, hub.settings.connecting.token_file
     address = hub.network.url(SUPERVISOR)
     own_loops = hub.spec.task == OWN_LOOP
+    lacks = hub_lacks(layout, hub.spec.settings, host_memory_bytes())
     reach = "in every training loop that is to take part:"
     if not own_loops:
         reach = "on every host that is to train, where the task can be imported:"
@@ -127,5 +135,7 @@ def banner(hub: Coordinator) -> None:
         f"fragments, folder {hub.settings.folder}\n{reach}\n\n"
         f"    {command}\n"
     )
+    if lacks and (hub.settings.syncer_here or SYNCER in hub.cluster.spec.launched):
+        say(lacks)
     if token_file is not None:
         say(f"TOKEN is a copy of {token_file}")

@@ -19,6 +19,7 @@ from islands.learner.stepped_compute import SteppedCompute
 from islands.settings.addresses import hub_urls
 from islands.settings.groups import ConnectOptions, at_least, check_name, default_name
 from islands.settings.run import RunSettings
+from islands.training.memory_faults import memory_told
 from islands.training.model import Model
 
 if TYPE_CHECKING:
@@ -186,7 +187,8 @@ def enter(
     try:
         begun = background.fetch(leaves)
         settings = begun.spec.settings
-        parameters = made(begun.plan.layout, settings)
+        with memory_told(begun.plan.layout):
+            parameters = made(begun.plan.layout, settings)
         compute = SteppedCompute(
             parameters.model, settings, who.name, tokens, commands=begun.commands
         )

@@ -24,6 +24,7 @@ version 0 from a file                `warm_start.py`
 parameters as a file                 `export.py`
 memory of each process               `process_memory.py`
 memory of this host                  `host_memory.py`
+memory that is not there             `memory_faults.py`
 loading `package.module:factory`     `factory.py`
 ===================================  ====================================
 """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from islands.data.shards import ShardKey
-from islands.errors import RefusedError, SettingsError, TaskFailedError
+from islands.errors import RefusedError, SettingsError, TaskError, TaskFailedError
 from islands.identities import FragmentIndex, Incarnation, Lease, Version
 from islands.joining.background import Background, Membership
 from islands.joining.join import enter, membership
@@ -207,6 +207,19 @@ def test_an_error_in_a_boundary_is_the_one_that_ends_the_loop() -> None:
         run.boundary(run.params)
     assert loop.run.over
     assert loop.background.reasons == ["its loop ended by TaskFailedError"]
+
+
+def test_a_model_that_does_not_fit_is_told_in_a_sentence() -> None:
+    """Not as a divergence, from which a loop goes on."""
+    loop = Loop()
+
+    def full() -> None:
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.")
+
+    loop.adopt(2)
+    loop.model.adopting = full
+    with pytest.raises(TaskError, match=r"no memory for .* parameters .* more devices"), loop.run:
+        loop.run.boundary(loop.run.params)
 
 
 def test_after_a_divergence_no_step_is_booked_that_nobody_took() -> None:
