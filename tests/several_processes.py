@@ -37,7 +37,7 @@ from islands.training.jax_results import share_of
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.jax_workload import JaxWorkload
 from islands.training.model import Model
-from islands.training.moment_pieces import joined
+from islands.training.moment_plan import joined
 from islands.training.task import TaskState
 from islands.training.trainer import Trainer
 from islands.training.workload import Place

@@ -7,7 +7,7 @@ what the user holds                         `joined_run.py`
 a tree of JAX arrays as a model             `jax_parameters.py`
 a PyTorch module as a model                 `torch_parameters.py`
 the state of the user's own optimizer       `own_moments.py`
-the same as a tree of JAX arrays            `jax_moments.py`
+the same in JAX, and in PyTorch             `jax_moments.py`, `torch_moments.py`
 which leaf is which of the run's            `places.py`
 joining, by kind of parameters              `join.py`, `join_torch.py`
 the file that tells a hub of a model        `layouts.py`

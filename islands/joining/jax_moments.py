@@ -23,16 +23,8 @@ from islands.layout.leaf_checks import check_alive, check_stored, place_of
 from islands.layout.rectangles import PieceShape, cut_of, read_rows
 from islands.training.compiled_functions import CompiledFunctions
 from islands.training.model import MOMENT_PIECE_BYTES, MomentsCopy
-from islands.training.moment_pieces import (
-    MomentLeaf,
-    MomentPlan,
-    MomentSnapshot,
-    Part,
-    is_key,
-    joined,
-    plan_leaves,
-    words_of,
-)
+from islands.training.moment_pieces import MomentSnapshot, is_key, words_of
+from islands.training.moment_plan import MomentLeaf, MomentPlan, Part, joined, plan_leaves
 from islands.training.task import path_of
 
 Known = Mapping[str, tuple[str, tuple[int, ...]]]
