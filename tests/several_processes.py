@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from islands.data.shards import ShardKey
 from islands.errors import SettingsError, TaskError
+from islands.joining.jax_moments import JaxMoments
 from islands.joining.jax_parameters import checked
 from islands.layout.fragments import plan
 from islands.layout.leaves import Layout, Leaf
@@ -30,12 +31,13 @@ from islands.layout.mesh import devices_of_learner, placed
 from islands.layout.ranges import Ranges
 from islands.settings.run import Adoption, RunSettings
 from islands.training import compiled_steps
+from islands.training.compiled_functions import CompiledFunctions
 from islands.training.jax_model import JaxModel
 from islands.training.jax_results import share_of
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.jax_workload import JaxWorkload
 from islands.training.model import Model
-from islands.training.moment_pieces import joined
+from islands.training.moment_plan import joined
 from islands.training.task import TaskState
 from islands.training.trainer import Trainer
 from islands.training.workload import Place
@@ -213,6 +215,14 @@ def own_leaves() -> Found:
     assert [leaf.sharding for leaf in model.local] == where
     recorder.keep("finite", np.bool_(model.finite()))
     recorder.keep("mark", np.float64(model.mark()))
+    held = JaxMoments({"count": jnp.int32(3), "mu": model.local}, {}, CompiledFunctions())
+    pieces = [held.read(piece).buffer() for piece in range(held.count)]
+    held.take({"count": jnp.int32(0), "mu": step(model.local)})
+    held.load(pieces)
+    assert [leaf.sharding for leaf in held.give()["mu"]] == where
+    again = [bytes(held.read(piece).buffer()) for piece in range(held.count)]
+    assert again == [bytes(piece) for piece in pieces]
+    recorder.keep("moments", np.frombuffer(b"".join(pieces), np.uint8))
     return recorder.found
 
 

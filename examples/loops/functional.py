@@ -64,15 +64,21 @@ def main(address: str, name: str | None = None) -> None:
     cut = NamedSharding(mesh, PartitionSpec(None, None, "model"))
     whole = NamedSharding(mesh, PartitionSpec())
     params = jax.device_put(initial(), {"layers": cut, "out": whole})
+    moments = OPTIMIZER.init(params)
     with (
         jax.set_mesh(mesh),
-        islands.join(address, params, tokens_per_step=ROWS, name=name) as run,  # ★
+        islands.join(  # ★
+            address, params, opt_state=moments, tokens_per_step=ROWS, name=name
+        ) as run,
     ):
-        state = {"params": run.params, "moments": OPTIMIZER.init(run.params)}  # ★
+        state = {"params": run.params, "moments": run.opt_state}  # ★
         loss, step = None, 0
         batches = run.batches(batch_of, ROWS)  # ★
         while not run.over:  # ★
-            state["params"] = run.boundary(state["params"], loss)  # ★
+            state["params"] = run.boundary(  # ★
+                state["params"], loss, opt_state=state["moments"]
+            )
+            state["moments"] = run.opt_state  # ★
             if run.over:  # ★
                 break  # ★
             batch = jax.device_put(next(batches), NamedSharding(mesh, PartitionSpec("data")))

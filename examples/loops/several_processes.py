@@ -27,19 +27,27 @@ def main(address: str, name: str | None = None, island_address: str | None = Non
     cut = NamedSharding(mesh, PartitionSpec(None, None, "model"))
     whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
     params = jax.jit(initial, out_shardings={"layers": cut, "out": whole})()
+    moments = OPTIMIZER.init(params)
     with (
         jax.set_mesh(mesh),
         islands.join(  # ★
-            address, params, tokens_per_step=ROWS, name=name, island_address=island_address
+            *(address, params),
+            opt_state=moments,
+            tokens_per_step=ROWS,
+            name=name,
+            island_address=island_address,
         ) as run,
     ):
         signal.signal(signal.SIGTERM, lambda *_: run.leave("SIGTERM"))  # ★
-        state = {"params": run.params, "moments": OPTIMIZER.init(run.params)}  # ★
+        state = {"params": run.params, "moments": run.opt_state}  # ★
         loss, step = None, 0
         first, count = jax.process_index() * ROWS // processes, ROWS // processes
         batches = run.batches(lambda all_: batch_of(all_[first : first + count]), ROWS)  # ★
         while not run.over:  # ★
-            state["params"] = run.boundary(state["params"], loss)  # ★
+            state["params"] = run.boundary(  # ★
+                state["params"], loss, opt_state=state["moments"]
+            )
+            state["moments"] = run.opt_state  # ★
             if run.over:  # ★
                 break  # ★
             batch = [jax.make_array_from_process_local_data(rows, x) for x in next(batches)]

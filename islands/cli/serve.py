@@ -1,17 +1,25 @@
 """A hub that starts no learners: `python -m islands.syncer` and `python -m islands.supervisor`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from islands.cluster.coordinator import Coordinator, CoordinatorSettings
-from islands.cluster.run_claim import settle, unless_it_fails
+from islands.cluster.first_layout import FirstLayout, first_layout
+from islands.cluster.run_claim import check_plan, require_room, settle, unless_it_fails
 from islands.cluster.summary import SUMMARY_FILE
+from islands.errors import TaskError
 from islands.hosting.process_runtime import run_service, say
 from islands.hosting.watchdog import Watchdog
-from islands.identities import SUPERVISOR
+from islands.identities import SUPERVISOR, SYNCER
+from islands.layout.leaves import Leaf
 from islands.numerics.outer_choice import outer_optimizer
+from islands.settings.addresses import host_port
 from islands.settings.groups import OWN_LOOP, RunFile
 from islands.settings.run_spec import RunSpec, read
+from islands.training.host_memory import host_memory_bytes
+from islands.training.memory_faults import hub_lacks
+from islands.training.own_loop import OwnLoop
 from islands.training.workload import load_workload
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -34,10 +42,61 @@ def serve(
     settings = told(spec_of(file))
     planned = not restart and read(settings.folder) is not None  # a planned run needs no JAX
     workload = None if planned else load_workload(settings.spec)
+    if isinstance(workload, OwnLoop) and workload.waits:
+        found = _wait_for_layout(settings, workload, restart=restart)
+        if found is None:
+            return 0
+        settings, workload = found
     claim = settle(settings.folder, settings.spec, workload, settings.start_from, restart=restart)
     with unless_it_fails(claim):
         hub = Coordinator(settings, claim, None)  # before the event loop, which this would block
     return run_service(lambda watchdog: _serve(hub, watchdog))
+
+
+def _wait_for_layout(
+    settings: CoordinatorSettings, workload: OwnLoop, *, restart: bool
+) -> tuple[CoordinatorSettings, OwnLoop] | None:
+    """Wait for the layout that the first loop tells; None if a signal ended that.
+
+    Raises:
+        UserError: the hub could not begin a run here, whatever is told.
+    """
+    require_room(settings.folder, settings.start_from, restart=restart)
+    listening = settings.listening
+    found: list[FirstLayout] = []
+
+    def check(leaves: tuple[Leaf, ...]) -> None:
+        plan = replace(workload, told=leaves).plan(settings.spec.settings)
+        check_plan(settings.spec, plan)
+        lacks = hub_lacks(plan.layout, settings.spec.settings, host_memory_bytes())
+        if settings.syncer_here and lacks:
+            raise TaskError(lacks)
+
+    async def wait(watchdog: Watchdog) -> int:
+        def waits(address: str) -> None:
+            watchdog.ready("waiting for the first learner, which tells the layout")
+            say(
+                f"run {settings.spec.settings.run!r} begins with the first training loop that "
+                f"joins, which tells the layout:\n\n    {_joining(address, settings)}\n"
+            )
+
+        told = await first_layout(listening, settings.connecting, check, waits)
+        found.extend([] if told is None else [told])
+        return 0
+
+    run_service(wait)
+    if not found:
+        say("stopped before a learner has joined; the same command waits again")
+        return None
+    at = host_port(listening.host, found[0].port)
+    settings = replace(settings, listening=replace(listening, listen=at))
+    return settings, replace(workload, told=found[0].leaves)
+
+
+def _joining(address: str, settings: CoordinatorSettings) -> str:
+    """Return the call by which a loop joins."""
+    token = "" if settings.connecting.token_file is None else ', token_file="TOKEN"'
+    return f'islands.join("{address}", params, tokens_per_step=…{token})'
 
 
 async def _serve(hub: Coordinator, watchdog: Watchdog) -> int:
@@ -59,14 +118,14 @@ def banner(hub: Coordinator) -> None:
     layout, token_file = hub.plan.layout, hub.settings.connecting.token_file
     address = hub.network.url(SUPERVISOR)
     own_loops = hub.spec.task == OWN_LOOP
+    lacks = hub_lacks(layout, hub.spec.settings, host_memory_bytes())
     reach = "in every training loop that is to take part:"
     if not own_loops:
         reach = "on every host that is to train, where the task can be imported:"
     if urlsplit(address).hostname in LOOPBACK:
         reach = "more learners can join from this machine (--listen HOST:PORT lets other hosts in):"
     if own_loops:
-        token = "" if token_file is None else ', token_file="TOKEN"'
-        command = f'islands.join("{address}", params, tokens_per_step=…{token})'
+        command = _joining(address, hub.settings)
     else:
         token = "" if token_file is None else " --token_file TOKEN"
         authority = " --tls_ca CA.pem" if address.startswith("wss:") else ""
@@ -76,5 +135,7 @@ def banner(hub: Coordinator) -> None:
         f"fragments, folder {hub.settings.folder}\n{reach}\n\n"
         f"    {command}\n"
     )
-    if token:
+    if lacks and (hub.settings.syncer_here or SYNCER in hub.cluster.spec.launched):
+        say(lacks)
+    if token_file is not None:
         say(f"TOKEN is a copy of {token_file}")

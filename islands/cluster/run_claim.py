@@ -122,12 +122,9 @@ def settle(
         plan = earlier[1]
     else:
         assert workload is not None, "a new run is planned from its workload"
-        if not restart:
-            _require_new(folder)
-        require_file(start_from)
+        require_room(folder, start_from, restart=restart)
         plan = replace(workload.plan(spec.settings), begun=secrets.token_hex(8))
-    limits_of(plan.layout)
-    check_told(spec.encode(), plan.encode())
+    check_plan(spec, plan)
     made = not folder.exists()
     with contextlib.ExitStack() as unless_settled:
         lock = unless_settled.enter_context(lock_folder(folder, LOCK_FILE, "hub"))
@@ -139,6 +136,27 @@ def settle(
         unless_settled.pop_all()
     other = () if earlier is None else spec.differences(earlier[0])
     return Claim(plan, other, lock, folder, made, earlier is not None, aside)
+
+
+def check_plan(spec: RunSpec, plan: RunPlan) -> None:
+    """Check that a run can be told to those who join.
+
+    Raises:
+        UserError: spec or plan are too large for a message, or have too many fragments.
+    """
+    limits_of(plan.layout)
+    check_told(spec.encode(), plan.encode())
+
+
+def require_room(folder: Path, start_from: Path | None, *, restart: bool) -> None:
+    """Check that a new run can begin in a folder, whatever its plan.
+
+    Raises:
+        UserError: the folder holds parts of another run, or the initial values are missing.
+    """
+    if not restart:
+        _require_new(folder)
+    require_file(start_from)
 
 
 def require_file(start_from: Path | None) -> None:

@@ -18,6 +18,9 @@ from messaging.plain_text import plain
 ENDS = {"tokens": "its budget of tokens is spent", "time": "its time is over"}
 """The sentences for the reasons for which a run ends."""
 
+USUAL = frozenset({learners.NO_DONOR, learners.KEEPS_NONE, learners.STEPS_NO_MORE})
+"""Reasons for fresh moments of which people are told nothing."""
+
 STATUS = {
     Status.LIVE: "is heard again",
     Status.SUSPECT: "is not heard",
@@ -70,6 +73,8 @@ def sentence(actor: str, entry: Entry, *, known: bool = False) -> str:
             told = f"the process of {name} ended: {reason}"
         case learners.Adapted():
             told = f"{actor} sends {sends(entry)}: {entry.reason}"
+        case learners.MomentsFresh(reason) if reason not in USUAL:
+            told = f"{actor} begins with fresh moments: {reason}"
         case rounds.Closing(reason):
             told = f"the run is ending: {why_ended(reason)}"
         case _:

@@ -1,14 +1,21 @@
 """Fetching the run's spec and plan from a supervisor, which a process needs before it can join."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from islands.errors import RefusedError, UnreachableError
 from islands.hosting.one_request import request
 from islands.identities import Role
-from islands.layout.leaves import Layout
-from islands.messages.membership import RunSpecReply, RunSpecRequest
+from islands.layout.layout_file import LayoutFile, encode_layout
+from islands.layout.leaves import Layout, Leaf
+from islands.messages.membership import (
+    LayoutTaken,
+    LayoutTold,
+    LayoutWanted,
+    RunSpecReply,
+    RunSpecRequest,
+)
 from islands.messages.protocol import PROTOCOL
 from islands.settings.run_spec import RunPlan, RunSpec
 from messaging.envelope import Envelope
@@ -16,6 +23,7 @@ from messaging.errors import DialDenied
 from messaging.links.link import Network
 
 PAUSE_S = 1.0
+NO_LAYOUT = "its run has no layout before the first training loop joins it (islands.join)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,7 @@ async def fetch_run_spec(
     *,
     wait_s: float,
     say: Callable[[str], object],
+    leaves: Callable[[], Sequence[Leaf]] | None = None,
 ) -> tuple[RunSpec, RunPlan]:
     """Ask the addresses in turn, again and again, until one answers.
 
@@ -42,6 +51,8 @@ async def fetch_run_spec(
         requester: the role and name to ask with.
         wait_s: how long to go on trying; each address is tried at least once.
         say: told why there is no answer yet, whenever the reason changes.
+        leaves: returns what the user's own loop trains, to be told to a run that has no layout yet;
+            None: a loop has to do that before this process can join.
 
     Raises:
         RefusedError: the supervisor that answered refuses this process.
@@ -52,7 +63,15 @@ async def fetch_run_spec(
     question, before = RunSpecRequest(PROTOCOL, requester.role, requester.name), ""
     while True:  # until a supervisor answers, or the deadline
         try:
-            return await request(network, addresses, requester.name, question, _read)
+            found: tuple[RunSpec, RunPlan] | LayoutWanted = await request(
+                network, addresses, requester.name, question, _read
+            )
+            if not isinstance(found, LayoutWanted):
+                return found
+            told = NO_LAYOUT
+            if leaves is not None:
+                await _tell(network, addresses, requester.name, leaves())
+                told = "it plans the run by the layout of the first loop that joined"
         except DialDenied as error:
             raise RefusedError(str(error)) from error
         except UnreachableError as error:
@@ -65,8 +84,23 @@ async def fetch_run_spec(
         await asyncio.sleep(PAUSE_S)
 
 
-def _read(envelope: Envelope) -> tuple[RunSpec, RunPlan] | None:
+async def _tell(
+    network: Network, addresses: tuple[str, ...], name: str, leaves: Sequence[Leaf]
+) -> None:
+    """Tell a run that has no layout what this loop trains."""
+
+    def read(envelope: Envelope) -> bool | None:
+        return True if isinstance(envelope.body, LayoutTaken) else None
+
+    message = LayoutTold(PROTOCOL, name)
+    told = encode_layout(LayoutFile(tuple(leaves)))
+    await request(network, addresses, name, message, read, told)
+
+
+def _read(envelope: Envelope) -> tuple[RunSpec, RunPlan] | LayoutWanted | None:
     match envelope.body:
+        case LayoutWanted():
+            return envelope.body
         case RunSpecReply(_, spec) if len(envelope.payload) == 1:
             return RunSpec.decode(spec), RunPlan.decode(envelope.payload[0])
         case _:

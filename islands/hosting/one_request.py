@@ -8,7 +8,7 @@ from islands.errors import RefusedError, UnreachableError
 from islands.messages.membership import Refused
 from messaging.envelope import Envelope
 from messaging.errors import DialDenied, DialFailed, LinkClosed
-from messaging.links.link import Link, Network
+from messaging.links.link import Lane, Link, Network
 
 Answer = TypeVar("Answer")
 ANSWER_S = 10.0
@@ -20,6 +20,7 @@ async def request(
     sender: str,
     body: object,
     read: Callable[[Envelope], Answer | None],
+    payload: bytes | None = None,
 ) -> Answer:
     """Send a message to the addresses in turn until one answers, and return the answer.
 
@@ -29,6 +30,7 @@ async def request(
         sender: name of the process that asks.
         body: the message.
         read: given each envelope that arrives; returns None until the answer is complete.
+        payload: bulk bytes that belong to the message, if there are any.
 
     Raises:
         DialDenied: the supervisor does not accept this process's connection.
@@ -45,7 +47,11 @@ async def request(
             failures.append(str(error))
             continue
         try:
-            link.send(Envelope(sender, link.remote, 1, body))
+            if payload is None:
+                link.send(Envelope(sender, link.remote, 1, body))
+            else:
+                bulk = (memoryview(payload),)
+                link.send(Envelope(sender, link.remote, 1, body, bulk), Lane.BULK)
             return await _answer(link, read)
         except LinkClosed as error:
             failures.append(f"{address} did not answer: {error}")

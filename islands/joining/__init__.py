@@ -6,7 +6,8 @@ Where to find what:
 what the user holds                         `joined_run.py`
 a tree of JAX arrays as a model             `jax_parameters.py`
 a PyTorch module as a model                 `torch_parameters.py`
-neither has moments to give                 `without_moments.py`
+the state of the user's own optimizer       `own_moments.py`
+the same in JAX, and in PyTorch             `jax_moments.py`, `torch_moments.py`
 which leaf is which of the run's            `places.py`
 how far the user's own data was read        `cursors.py`
 batches of records that the syncer leases   `leased_batches.py`

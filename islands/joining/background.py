@@ -6,7 +6,7 @@ device here. Signals stay the user's.
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from islands.cluster.tape_sentences import why_ended
 from islands.hosting.fetch_run_spec import Requester, fetch_run_spec
 from islands.hosting.process_runtime import ConsoleTape, context_in, network_of, tape_in, token_of
 from islands.identities import Role
+from islands.layout.leaves import Leaf
 from islands.learner.actor import LearnerActor
 from islands.learner.commands import Commands
 from islands.learner.compute import Compute
@@ -89,6 +90,7 @@ class Background:
         self._learner: LearnerActor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
+        self._leaves: Callable[[], Sequence[Leaf]] | None = None
         self._reason = ""  # to leave, once it was asked to
         name = f"islands-{membership.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -100,14 +102,21 @@ class Background:
         """Whether processes that take part together cannot go on; never so for one alone."""
         return False
 
-    def fetch(self) -> Begun:
+    def fetch(self, leaves: Callable[[], Sequence[Leaf]] | None = None) -> Begun:
         """Start the thread, and wait for what the hub tells of its run.
+
+        Args:
+            leaves: returns what is trained, for a run whose layout the first loop tells.
 
         Raises:
             IslandsError: No hub answers, or it refuses; the sentence says why.
         """
+        self._leaves = leaves
         self._thread.start()
-        return self._fetched.result()
+        try:
+            return self._fetched.result()
+        finally:
+            self._leaves = None  # it holds the parameters that joined
 
     def enter(self, compute: SteppedCompute) -> None:
         """Let the learner begin, with the compute that its user's loop steps."""
@@ -173,7 +182,10 @@ class Background:
             requester = Requester(Role.LEARNER, who.name)
             wait_s = who.connecting.wait_s
             spec, plan = await fetch_run_spec(
-                network, who.addresses, requester, wait_s=wait_s, say=who.say
+                *(network, who.addresses, requester),
+                wait_s=wait_s,
+                say=who.say,
+                leaves=self._leaves,
             )
             network.allow(limits_of(plan.layout))
             self._fetched.set_result(Begun(spec, plan))

@@ -176,6 +176,7 @@ class HostBackground(Background):
                 Requester(Role.LEARNER, who.name),
                 wait_s=who.connecting.wait_s,
                 say=who.say,
+                leaves=self._leaves,
             )
             if spec.settings.gossip.on:
                 raise SettingsError(

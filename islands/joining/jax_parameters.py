@@ -15,13 +15,23 @@ from jaxtyping import Array, PyTree
 from numpy.typing import NDArray
 
 from islands.errors import TaskError
+from islands.joining.jax_moments import JaxMoments
+from islands.joining.own_moments import OwnMoments, check_finite
 from islands.joining.places import places_of
-from islands.joining.without_moments import WithoutMoments, check_finite
 from islands.layout.leaves import Layout
 from islands.learner.stepped_compute import Dispatched
 from islands.settings.run import RunSettings
+from islands.training.compiled_functions import CompiledFunctions
 from islands.training.jax_model import JaxModel
 from islands.training.task import path_of
+
+NOT_TOLD = (
+    "the run was joined with opt_state: hand in the state after the last step at each boundary and "
+    "in done, and go on with run.opt_state"
+)
+NOT_JOINED = (
+    "an opt_state was handed in, but the run was joined without one: islands.join takes it, too"
+)
 
 Loss = Array | NDArray[np.generic] | np.generic | float
 
@@ -43,7 +53,7 @@ class Step:
         return float(np.mean(np.asarray(self.loss, np.float64)))
 
 
-class JoinedModel(WithoutMoments, JaxModel):
+class JoinedModel(OwnMoments, JaxModel):
     """The trained leaves of a user's tree; the optimizer that steps them is the user's own."""
 
 
@@ -58,9 +68,11 @@ class JaxParameters:
             a loop that keeps another reference to them.
         rename: path in the layout by path in the tree, where both differ.
         trainable: whether the leaf at a path is trained; by default all are.
+        opt_state: state of the optimizer, of which peers may be given; None: it is not told.
 
     Raises:
-        TaskError: the trained leaves are not those of the layout; names the first difference.
+        TaskError: the trained leaves are not those of the layout, or an array cannot be handled;
+            names the first.
     """
 
     def __init__(
@@ -72,6 +84,7 @@ class JaxParameters:
         donate: bool = True,
         rename: Mapping[str, str] | None = None,
         trainable: Callable[[str], bool] = lambda _: True,
+        opt_state: PyTree = None,
     ) -> None:
         flat, tree = jax.tree_util.tree_flatten_with_path(params)
         self._tree: Any = tree
@@ -79,8 +92,18 @@ class JaxParameters:
         self._leaves: list[Array] = [leaf for _, leaf in flat]
         shapes = [tuple(np.shape(leaf)) for leaf in self._leaves]
         self._places = places_of(layout, paths, shapes, rename or {}, trainable)
-        self.model = JoinedModel.of(layout, self._chosen(), donate=donate)
+        functions = CompiledFunctions()
+        self.model = JoinedModel.of(layout, self._chosen(), donate=donate, functions=functions)
+        self._moments: JaxMoments | None = None
+        if opt_state is not None:
+            to_run = rename or {}
+            known = {
+                path: (to_run.get(path, path), shape)
+                for path, shape in zip(paths, shapes, strict=True)
+            }
+            self._moments = self.model.moments = JaxMoments(opt_state, known, functions)
         self.model.prepare(settings.precision.of_snapshots, settings.adoption)
+        self.model.prepare_giving()
         check_finite(self.model)
 
     @property
@@ -88,18 +111,22 @@ class JaxParameters:
         """Whether a loss was not finite since this was asked last."""
         return self.model.take_divergence()
 
-    def take(self, params: PyTree) -> None:
-        """Hold the tree after a step.
+    def take(self, params: PyTree, opt_state: PyTree = None) -> None:
+        """Hold the tree after a step, and the optimizer's state.
 
         Raises:
-            TaskError: it has another structure than the one that joined, or a leaf was deleted.
+            TaskError: one has another structure than the one that joined, or a leaf was deleted.
         """
+        if (opt_state is None) != (self._moments is None):
+            raise TaskError(NOT_TOLD if opt_state is None else NOT_JOINED)
         leaves, tree = jax.tree.flatten(params)
         if self._tree != tree:
             raise TaskError(
                 f"boundary was given a tree of another structure than the run was joined with: "
                 f"{tree} in place of {self._tree}"
             )
+        if self._moments is not None:
+            self._moments.take(opt_state)
         self._leaves = leaves
         self.model.local = self._chosen()
 
@@ -108,6 +135,11 @@ class JaxParameters:
         for place, leaf in zip(self._places, self.model.local, strict=True):
             self._leaves[place] = leaf
         return jax.tree.unflatten(self._tree, self._leaves)
+
+    @property
+    def opt_state(self) -> PyTree:
+        """The optimizer's state to go on with; None where none was told."""
+        return None if self._moments is None else self._moments.give()
 
     def dispatched(self, loss: object) -> Dispatched:
         """Return what tells that the last step has finished.

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -14,12 +15,14 @@ from islands.joining.background import Background, Membership
 from islands.joining.cursors import Cursor, CursorReader, check_cursor
 from islands.joining.host_background import HostBackground, place_of
 from islands.joining.joined_run import JoinedRun, Parameters, Tree
-from islands.layout.leaves import Layout
+from islands.joining.layouts import PathTest, leaves_of
+from islands.layout.leaves import Layout, Leaf
 from islands.learner.stepped_compute import SteppedCompute
 from islands.settings.addresses import hub_urls
 from islands.settings.groups import ConnectOptions, at_least, check_name, default_name
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan
+from islands.training.memory_faults import memory_told
 from islands.training.model import Model
 
 if TYPE_CHECKING:
@@ -42,9 +45,11 @@ def join(  # noqa: PLR0913  each is a choice of its own
     name: str | None = None,
     token_file: Path | str | None = None,
     connecting: ConnectOptions | None = None,
+    opt_state: "PyTree" = None,
     donate: bool = True,
     rename: Mapping[str, str] | None = None,
-    trainable: Callable[[str], bool] = lambda _: True,
+    trainable: PathTest = lambda _: True,
+    stacked: PathTest = lambda _: False,
     folder: Path | str | None = None,
     island_address: str | None = None,
     cursor: Cursor | None = None,
@@ -67,10 +72,13 @@ def join(  # noqa: PLR0913  each is a choice of its own
             one name.
         token_file: file with the run's token, as `connecting` has it.
         connecting: how the hub is reached: token, certificates, patience.
+        opt_state: state of the loop's optimizer, for which a peer's is taken over where it has one.
+            Hand it in at each boundary, and go on with `JoinedRun.opt_state`.
         donate: whether buffers of the parameters may be reused when values are adopted; False for a
             loop that keeps another reference to them.
         rename: path in the run by path in `params`, where both differ.
         trainable: whether the leaf at a path is trained and exchanged; by default all are.
+        stacked: whether it holds all layers along its first axis, for a hub of `--layout first`.
         folder: folder in which this learner keeps its tape; by default it keeps none.
         island_address: host:port at which process 0 serves the other processes of this loop, with
             the run's token; needed if there are several, and of no use otherwise.
@@ -88,21 +96,32 @@ def join(  # noqa: PLR0913  each is a choice of its own
         RefusedError: the hub refuses this learner, or process 0 refuses this process.
         HostLostError: another process of this loop has ended, or did not come in time.
     """
-    import jax
-
     from islands.joining.jax_parameters import JaxParameters
 
     def made(layout: Layout, settings: RunSettings) -> JaxParameters:
-        return JaxParameters(
-            params, layout, settings, donate=donate, rename=rename, trainable=trainable
-        )
+        like = {"donate": donate, "rename": rename, "trainable": trainable, "opt_state": opt_state}
+        return JaxParameters(params, layout, settings, **like)
 
     who = membership(address, name, token_file, connecting, folder, say)
+    given = {"donate": donate, "rename": rename, "opt_state": opt_state, "cursor": cursor}
+    background = background_of(who, name, island_address, facts_of(tokens_per_step, **given))
+    leaves = partial(leaves_of, params, trainable=trainable, stacked=stacked, rename=rename)
+    return enter(who, tokens_per_step, made, background, leaves, cursor)
+
+
+def background_of(
+    who: Membership, name: str | None, island_address: str | None, facts: Mapping[str, str]
+) -> Background | None:
+    """Return where the learner's actor lives; None if this loop is one process.
+
+    Raises:
+        SettingsError: an argument is missing, or superfluous.
+    """
+    import jax
+
     rank, hosts = jax.process_index(), jax.process_count()
     place = place_of(rank, hosts, island_address=island_address, name=name)
-    facts = facts_of(tokens_per_step, donate=donate, rename=rename, cursor=cursor)
-    background = None if place is None else HostBackground(who, place, facts)
-    return enter(who, tokens_per_step, made, background, cursor)
+    return None if place is None else HostBackground(who, place, facts)
 
 
 def records_of(plan: RunPlan, settings: RunSettings) -> ShardPlan | None:
@@ -115,6 +134,7 @@ def facts_of(
     *,
     donate: bool,
     rename: Mapping[str, str] | None,
+    opt_state: object,
     cursor: Cursor | None,
 ) -> dict[str, str]:
     """Return which arguments must be equal on all processes of a loop, by what they are."""
@@ -123,6 +143,7 @@ def facts_of(
         "tokens_per_step": str(tokens_per_step),
         "donate": str(donate),
         "rename": str(sorted((rename or {}).items())),
+        "whether opt_state is given": str(opt_state is not None),
         "whether there is a cursor": str(cursor is not None),
     }
 
@@ -156,6 +177,7 @@ def enter(
     tokens_per_step: int,
     made: Callable[[Layout, RunSettings], ModelParameters[Tree]],
     background: Background | None = None,
+    leaves: Callable[[], Sequence[Leaf]] | None = None,
     cursor: Cursor | None = None,
 ) -> JoinedRun[Tree]:
     """Join a run as soon as its layout is known.
@@ -165,6 +187,7 @@ def enter(
         tokens_per_step: tokens that a step counts as processed.
         made: makes the parameters' model for the run's layout and settings.
         background: where the learner's actor lives; by default that of a loop in one process.
+        leaves: returns what is trained, for a run whose layout the first loop tells.
         cursor: see `join`.
 
     Raises:
@@ -182,9 +205,10 @@ def enter(
     background = background or Background(who)
     compute = None
     try:
-        begun = background.fetch()
+        begun = background.fetch(leaves)
         settings = begun.spec.settings
-        parameters = made(begun.plan.layout, settings)
+        with memory_told(begun.plan.layout):
+            parameters = made(begun.plan.layout, settings)
         compute = SteppedCompute(
             *(parameters.model, settings, who.name, tokens),
             commands=begun.commands,

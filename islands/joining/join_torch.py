@@ -1,26 +1,30 @@
 """Joining a run from a training loop of PyTorch."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 
+from islands.errors import SettingsError
 from islands.hosting.process_runtime import say as say_on_terminal
 from islands.joining.cursors import Cursor
 from islands.joining.join import enter, membership
 from islands.joining.joined_run import JoinedRun
+from islands.joining.layouts import leaves_of
 from islands.joining.torch_parameters import TorchParameters
 from islands.layout.leaves import Layout
 from islands.settings.groups import ConnectOptions
 from islands.settings.run import RunSettings
 
 
-def join(
+def join(  # noqa: PLR0913  each is a choice of its own
     address: str | Sequence[str],
     module: torch.nn.Module,
     optimizer: torch.optim.Optimizer | None = None,
     *,
     tokens_per_step: int,
+    moments: bool = False,
     name: str | None = None,
     token_file: Path | str | None = None,
     connecting: ConnectOptions | None = None,
@@ -38,6 +42,8 @@ def join(
         optimizer: the optimizer that steps them. A boundary then follows each `step()` by itself,
             and the loop has nothing to do but to end when the run is over. None: the loop calls
             `JoinedRun.boundary` before each step.
+        moments: whether the optimizer's state is given to peers, and taken from one where this
+            learner is started again or joins late.
         tokens_per_step: see `islands.join`, as are the arguments that follow.
         name: name of this learner.
         token_file: file with the run's token.
@@ -58,10 +64,15 @@ def join(
 
     def made(layout: Layout, settings: RunSettings) -> TorchParameters:
         del settings
-        return TorchParameters(module, layout, rename=rename, transposed=transposed)
+        told = optimizer if moments else None
+        return TorchParameters(module, layout, rename=rename, transposed=transposed, optimizer=told)
+
+    if moments and optimizer is None:
+        raise SettingsError("moments is set, but no optimizer was handed in; islands.join takes it")
 
     who = membership(address, name, token_file, connecting, folder, say)
-    run = enter(who, tokens_per_step, made, cursor=cursor)
+    leaves = partial(leaves_of, module, rename=rename, transposed=transposed)
+    run = enter(who, tokens_per_step, made, leaves=leaves, cursor=cursor)
     if optimizer is not None:
         try:
             run.boundary(module)

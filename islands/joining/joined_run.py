@@ -16,7 +16,7 @@ is over, `boundary` returns what it is given, and further steps are the user's o
 
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from islands.data.shards import ShardPlan
 from islands.errors import SettingsError, TaskError, TaskFailedError
@@ -43,11 +43,15 @@ class Parameters(Protocol[Tree]):
     def diverged(self) -> bool:
         """Whether a loss was not finite, so that the user has to reset the optimizer's state."""
 
-    def take(self, params: Tree) -> None:
-        """Hold the parameters after a step, whose buffers belong to the model from now on."""
+    def take(self, params: Tree, opt_state: object = None) -> None:
+        """Hold what a step made, whose buffers belong to the model from now on."""
 
     def give(self) -> Tree:
         """Return the parameters to go on with."""
+
+    @property
+    def opt_state(self) -> object:
+        """The optimizer's state to go on with; None where the run was joined without it."""
 
     def dispatched(self, loss: object) -> Dispatched:
         """Return what tells that the step which made the held parameters has finished."""
@@ -88,7 +92,7 @@ class JoinedRun(Generic[Tree]):
         self._ended = False
         compute.arrive(until=lambda: compute.whole)
         self._raise_failure()
-        self._params = parameters.give()
+        self._give()
         self._position = unpacked(compute.position)
 
     @property
@@ -107,6 +111,15 @@ class JoinedRun(Generic[Tree]):
         is that of the time of joining, and stays as it is. Tuples come back as lists.
         """
         return self._position
+
+    @property
+    def opt_state(self) -> Any:  # noqa: ANN401  a tree of the user's
+        """The optimizer's state to go on with, where the run was joined with it; None elsewhere.
+
+        It is what the last boundary was given, or a peer's: a learner that joins a run that goes on
+        is given one when it first joins, or at its first boundary.
+        """
+        return self._opt_state
 
     @property
     def over(self) -> bool:
@@ -132,7 +145,7 @@ class JoinedRun(Generic[Tree]):
         """
         return self._compute.clock
 
-    def boundary(self, params: Tree, loss: object = None) -> Tree:
+    def boundary(self, params: Tree, loss: object = None, *, opt_state: object = None) -> Tree:
         """Exchange what is due between two steps, and wait until the next step may be taken.
 
         Args:
@@ -140,6 +153,8 @@ class JoinedRun(Generic[Tree]):
             loss: the last step's loss, as an array that may not be computed yet, or a number. It is
                 shown in the run's status, and one that is not finite has this learner start over;
                 None if it is not told.
+            opt_state: the optimizer's state after the last step, where the run was joined with
+                one; go on with the property `opt_state`.
 
         Returns:
             The parameters to take the next step with.
@@ -152,12 +167,13 @@ class JoinedRun(Generic[Tree]):
             IslandsError: the run refused this learner.
         """
         if self.over or self._background.failed:
+            self._params, self._opt_state = params, opt_state
             self._raise_failure()
             return params
         self._inside = True
-        self._book(params, loss)
+        self._book(params, loss, opt_state)
         self._announced = self._compute.arrive()
-        self._params = self._parameters.give()
+        self._give()
         self._inside = False
         if self._left:  # a handler of signals asked for it meanwhile
             self._announced = False
@@ -203,9 +219,7 @@ class JoinedRun(Generic[Tree]):
         leased = LeasedBatches(self._records, size, read)
         self._leased = True
         self._compute.reads(leased)
-        if (
-            self._announced
-        ):  # the first boundary was in `join`, as it is for an optimizer of PyTorch
+        if self._announced:  # the first boundary was in `join`, as for an optimizer of PyTorch
             leased.ready()
         return self._taken(leased)
 
@@ -220,12 +234,13 @@ class JoinedRun(Generic[Tree]):
                 raise TaskError("a batch was taken before a boundary; come to boundary first")
             yield leased.take()
 
-    def done(self, params: Tree, loss: object = None) -> Tree:
+    def done(self, params: Tree, loss: object = None, *, opt_state: object = None) -> Tree:
         """Book the last step, and leave the run in order.
 
         Args:
             params: the parameters after the last step; they are consumed.
             loss: see `boundary`.
+            opt_state: see `boundary`.
 
         Returns:
             The parameters that the learner ended with.
@@ -233,9 +248,12 @@ class JoinedRun(Generic[Tree]):
         Raises:
             TaskError: see `boundary`.
         """
-        if not self.over:
-            self._book(params, loss)
+        over = self.over
+        if not over:
+            self._book(params, loss, opt_state)
         self._go("its loop is done")
+        if over:  # what is held was given to a further step
+            self._params, self._opt_state = params, opt_state
         return self._params
 
     def leave(self, reason: str = "it is asked to leave") -> None:
@@ -271,7 +289,7 @@ class JoinedRun(Generic[Tree]):
                 self._compute.rest()
             else:
                 self._compute.arrive(until=lambda: False)
-                self._params = self._parameters.give()
+                self._give()
         except BaseException as error:  # such as a key that interrupts it
             if self._background.together:
                 self._compute.rest()
@@ -291,6 +309,8 @@ class JoinedRun(Generic[Tree]):
         get: Callable[[State], Tree],
         put: Callable[[State, Tree], State],
         loss: Callable[[Result], object] = lambda _: None,
+        get_opt_state: Callable[[State], object] = lambda _: None,
+        put_opt_state: Callable[[State, Any], State] = lambda state, _: state,
     ) -> Callable[..., Result]:
         """Wrap a step, so that a loop that stays as it is takes part in the run.
 
@@ -299,6 +319,9 @@ class JoinedRun(Generic[Tree]):
             get: returns the parameters of a state.
             put: returns the state with other parameters.
             loss: returns the loss from what the step returned; None where it is not told.
+            get_opt_state: returns the optimizer's state of a state, where the run was joined with
+                one.
+            put_opt_state: returns the state with another optimizer's state.
 
         Returns:
             The step with a boundary before it.
@@ -306,8 +329,9 @@ class JoinedRun(Generic[Tree]):
         last: list[object] = [None]
 
         def wrapped(state: State, *rest: object, **named: object) -> Result:
-            params = self.boundary(get(state), last[0])
-            result = step(put(state, params), *rest, **named)
+            params = self.boundary(get(state), last[0], opt_state=get_opt_state(state))
+            state = put_opt_state(put(state, params), self.opt_state)
+            result = step(state, *rest, **named)
             last[0] = loss(result)
             self._cursors.note()  # the loop reads the next batch before it comes here again
             return result
@@ -344,9 +368,13 @@ class JoinedRun(Generic[Tree]):
         if consequence and cause is not None and cause is not error:
             raise cause from error
 
-    def _book(self, params: Tree, loss: object) -> None:
-        """Take the parameters of the user, and count the step that made them."""
-        self._parameters.take(params)
+    def _give(self) -> None:
+        """Take over what the model holds for the user to go on with."""
+        self._params, self._opt_state = self._parameters.give(), self._parameters.opt_state
+
+    def _book(self, params: Tree, loss: object, opt_state: object) -> None:
+        """Take what the user's step made, and count it."""
+        self._parameters.take(params, opt_state)
         if self._announced:
             self._announced = False
             self._compute.stepped(self._parameters.dispatched(loss))

@@ -4,7 +4,7 @@ A path joins the keys of a tree by `/`, as do the names of a PyTorch module. Equ
 are all that loops of different frameworks need in common.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from inspect import isroutine
@@ -52,11 +52,39 @@ def write_layout(
         SettingsError: there are shards without a record.
         UserError: the file cannot be written.
     """
-    leaves = [
-        Leaf(path, shape, dtype, role(path), shape[0] if stacked(path) and shape else 1)
-        for path, shape, dtype in _tensors(params)
-        if trainable(path)
-    ]
+    leaves = leaves_of(params, trainable=trainable, stacked=stacked, role=role)
+    write_leaves(Path(file), leaves, records=records, shards=shards)
+    return leaves
+
+
+def leaves_of(
+    params: "PyTree",
+    *,
+    trainable: PathTest = lambda _: True,
+    stacked: PathTest = lambda _: False,
+    role: Callable[[str], Role] = default_role,
+    rename: Mapping[str, str] | None = None,
+    transposed: Collection[str] = (),
+) -> list[Leaf]:
+    """Return the leaves that a run has to plan for.
+
+    Args:
+        params: see `write_layout`, as are the arguments that follow.
+        trainable: whether the leaf at a path is trained and merged.
+        stacked: whether the leaf at a path holds all layers.
+        role: how the leaf at a path of the run is merged.
+        rename: path in the run by path in `params`, where both differ.
+        transposed: paths of the matrices that the run holds transposed.
+
+    Raises:
+        TaskError: a leaf is no floating array, or nothing is trained.
+    """
+    leaves = []
+    for path, shape, dtype in _tensors(params, trainable):
+        stack = shape[0] if stacked(path) and shape else 1
+        told = shape[::-1] if path in transposed else shape
+        name = (rename or {}).get(path, path)
+        leaves.append(Leaf(name, told, dtype, role(name), stack))
     if not leaves:
         raise TaskError("nothing is trained: the parameters have no leaf, or trainable has none")
     for leaf in leaves:
@@ -65,7 +93,6 @@ def write_layout(
                 f"{leaf.path} is {leaf.dtype}: only floating leaves are trained; trainable tells "
                 "which they are"
             )
-    write_leaves(Path(file), leaves, records=records, shards=shards)
     return leaves
 
 
@@ -84,26 +111,29 @@ def parameters_named(name: str) -> object:
 
 def _tensors(
     params: Any,  # noqa: ANN401  a tree, a module or a function of the user's
+    trainable: PathTest,
 ) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    """Yield path, shape and dtype of each leaf."""
+    """Yield path, shape and dtype of each leaf that is trained."""
     if isroutine(params) or isinstance(params, type | partial):
-        yield from _tensors(_called(params))
+        yield from _tensors(_called(params), trainable)
         return
     if hasattr(params, "named_parameters"):
         for name, tensor in params.named_parameters():
-            if not tensor.requires_grad:  # frozen
-                continue
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            yield name.replace(".", "/"), tuple(tensor.shape), dtype
+            path = name.replace(".", "/")
+            if tensor.requires_grad and trainable(path):
+                yield path, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
         return
     import jax
 
     from islands.training.task import path_of
 
     for keys, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+        path = path_of(keys)
+        if not trainable(path):
+            continue
         if not hasattr(leaf, "shape"):
-            raise TaskError(f"{path_of(keys)} is a {type(leaf).__name__}, and no array")
-        yield path_of(keys), tuple(leaf.shape), str(leaf.dtype)
+            raise TaskError(f"{path} is a {type(leaf).__name__}, and no array")
+        yield path, tuple(leaf.shape), str(leaf.dtype)
 
 
 def _called(function: Callable[[], Any]) -> Any:  # noqa: ANN401  as above

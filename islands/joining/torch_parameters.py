@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from islands.errors import InvariantError, TaskError
+from islands.joining.own_moments import OwnMoments, check_finite
 from islands.joining.places import places_of
-from islands.joining.without_moments import WithoutMoments, check_finite
+from islands.joining.torch_moments import TorchMoments
 from islands.layout.leaves import Layout, Piece
 from islands.layout.ranges import Ranges
 from islands.learner.stepped_compute import Dispatched
@@ -60,7 +61,7 @@ class TorchStep:
         return None if self.loss is None else float(self.loss)
 
 
-class TorchModel(WithoutMoments):
+class TorchModel(OwnMoments):
     """The trained tensors of a module, and the base of each fragment.
 
     Args:
@@ -181,6 +182,7 @@ class TorchParameters:
         layout: the layout of the run.
         rename: path in the run by name in the module, where both differ; names are joined by `/`.
         transposed: names of the matrices that the run holds transposed, as JAX's layers do.
+        optimizer: the optimizer whose state peers may be given; None: it is not told.
 
     Raises:
         TaskError: the trained tensors are not those of the layout, or lie on several devices.
@@ -193,6 +195,7 @@ class TorchParameters:
         *,
         rename: Mapping[str, str] | None = None,
         transposed: Collection[str] = (),
+        optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
         named = {
             name.replace(".", "/"): tensor
@@ -215,16 +218,24 @@ class TorchParameters:
         shapes = [tuple(tensor.shape) for tensor in tensors]
         places = places_of(layout, paths, shapes, rename or {}, lambda _: True)
         self.model = TorchModel(layout, [tensors[place] for place in places])
+        if optimizer is not None:
+            to_run = rename or {}
+            known = {to_run.get(path, path): parameter for path, parameter in named.items()}
+            self.model.moments = TorchMoments(optimizer, known)
         self._module = module
         self._held = [(path, named[path], named[path].data_ptr()) for path in paths]
         check_finite(self.model)
+
+    @property
+    def opt_state(self) -> None:
+        """Nothing: the optimizer keeps its state, and changes it in place."""
 
     @property
     def diverged(self) -> bool:
         """Whether a loss was not finite since this was asked last."""
         return self.model.take_divergence()
 
-    def take(self, params: torch.nn.Module) -> None:
+    def take(self, params: torch.nn.Module, opt_state: object = None) -> None:
         """Check that the tensors are where they were, since they are changed in place.
 
         Raises:

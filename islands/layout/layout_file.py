@@ -1,20 +1,33 @@
-"""A file that tells what a model's trained tensors are, so that a hub can plan a run without them.
+"""What a model's trained tensors are, as it is told to a hub, which plans a run without them.
 
-`islands layout` writes it, and `--layout FILE` has a hub read it. It is JSON: a list of leaves,
-each with its path, shape, dtype, role and stack; and, where the syncer is to lease the records of
-the loops' data, how many there are, and in how many shards.
+`islands layout` writes a file, and `--layout FILE` has a hub read it; for `--layout first` the
+first loop that joins sends the same in a message. It is JSON: a list of leaves, each with its path,
+shape, dtype, role and stack; and, where the syncer is to lease the records of the loops' data, how
+many there are, and in how many shards. Whoever wrote it, what it claims is bounded before anything
+is planned by it.
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from islands.errors import SettingsError, unusable
+from islands.errors import SettingsError, TaskError, unusable
 from islands.layout.leaves import Leaf
 
 SHARDS = 64
 """Shards that a hub leases out, unless the file says otherwise."""
+
+LEAVES_MAX = 1 << 16
+"""Most tensors, each entry of a stack counted."""
+
+PATH_MAX = 1024
+"""Most characters of a path."""
+
+DIMENSIONS_MAX = 16
+SIZE_MAX = 1 << 50
+"""Most dimensions of a leaf, and most elements of all together."""
 
 
 class LayoutFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,8 +65,7 @@ def write_leaves(
         SettingsError: there are shards without a record.
         UserError: the file cannot be written.
     """
-    told = LayoutFile(tuple(leaves), records, shards)
-    text = msgspec.json.format(msgspec.json.encode(told), indent=1)
+    text = msgspec.json.format(encode_layout(LayoutFile(tuple(leaves), records, shards)), indent=1)
     try:
         path.write_bytes(text + b"\n")
     except OSError as error:
@@ -72,8 +84,49 @@ def read_layout(path: Path) -> LayoutFile:
     except OSError as error:
         raise unusable(f"the layout {path} cannot be read", error) from error
     try:
-        return msgspec.json.decode(text, type=LayoutFile)
-    except msgspec.MsgspecError as error:
+        return decode_layout(text)
+    except (msgspec.MsgspecError, TaskError) as error:
         raise SettingsError(
             f"{path} is no layout ({error}); `islands layout MODULE:PARAMS {path}` writes one"
         ) from error
+
+
+def encode_layout(told: LayoutFile) -> bytes:
+    """Encode what a hub is told as JSON."""
+    return msgspec.json.encode(told)
+
+
+def decode_layout(text: bytes | memoryview) -> LayoutFile:
+    """Decode what a hub is told, and check what it claims.
+
+    Raises:
+        MsgspecError: the text is no such file.
+        SettingsError: there are shards without a record.
+        TaskError: there are too many leaves, or one cannot be; names it.
+    """
+    told = msgspec.json.decode(text, type=LayoutFile)
+    leaves = told.leaves
+    for leaf in leaves:
+        _check(leaf)
+    tensors = sum(leaf.stack for leaf in leaves)
+    if tensors > LEAVES_MAX:
+        raise TaskError(f"there are {tensors} tensors, of {LEAVES_MAX} at most: stack them")
+    size = sum(leaf.size for leaf in leaves)
+    if size > SIZE_MAX:
+        raise TaskError(f"there are {size} parameters, of {SIZE_MAX} at most")
+    return told
+
+
+def _check(leaf: Leaf) -> None:
+    """Refuse a leaf whose claims no model has.
+
+    Raises:
+        TaskError: names it, as far as it has a name.
+    """
+    path = leaf.path[:PATH_MAX]
+    if not 0 < len(leaf.path) <= PATH_MAX or not leaf.path.isprintable():
+        raise TaskError(f"a path is {path!r}; it must have 1 to {PATH_MAX} printable characters")
+    if len(leaf.shape) > DIMENSIONS_MAX or any(n < 0 for n in leaf.shape):
+        raise TaskError(f"{path} has the shape {leaf.shape}, which no array has")
+    if not 1 <= leaf.stack <= max(1, math.prod(leaf.shape)):
+        raise TaskError(f"{path} is a stack of {leaf.stack}, which its shape {leaf.shape} is not")

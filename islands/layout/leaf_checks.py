@@ -34,10 +34,17 @@ def placement_of(leaves: Mapping[str, Array]) -> Placement:
     for path, leaf in leaves.items():
         check_leaf(path, leaf)
     first, leaf = next(iter(leaves.items()))
-    place = _place(leaf.sharding)
+    place = place_of(leaf.sharding)
     for path, other in leaves.items():
         check_place(path, other, place, first)
     return place
+
+
+def place_of(sharding: Sharding) -> Placement:
+    """Return the devices that a sharding names."""
+    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
+        return Placement(tuple(sharding.mesh.devices.flat), sharding.mesh)
+    return Placement(tuple(sharding.device_set), None)
 
 
 def check_leaf(path: str, leaf: object) -> None:
@@ -60,6 +67,15 @@ def check_leaf(path: str, leaf: object) -> None:
             f"{path} is {leaf.dtype}, and its elements are smaller than a byte: hand in the leaf "
             "of a wider type from which it was made"
         )
+    check_stored(path, leaf)
+
+
+def check_stored(path: str, leaf: Array) -> None:
+    """Refuse an array that cannot be read or written where it is stored.
+
+    Raises:
+        TaskError: The sentence names it, what is wrong with it, and how to mend it.
+    """
     if not leaf.sharding.addressable_devices:
         raise TaskError(
             f"{path} has no part on a device of this process, which so has nothing to exchange: "
@@ -93,7 +109,7 @@ def check_place(path: str, leaf: Array, place: Placement, like: str) -> None:
     Raises:
         TaskError: The leaf is on another device or another mesh.
     """
-    found = _place(leaf.sharding)
+    found = place_of(leaf.sharding)
     if found.key == place.key:
         return
     if found.alone != place.alone:
@@ -157,12 +173,6 @@ def _check_sharding(path: str, sharding: Sharding) -> None:
             f"{path} is a sum whose parts are still on several devices ({sharding.spec}): reshard "
             "it first, so that they are added"
         )
-
-
-def _place(sharding: Sharding) -> Placement:
-    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
-        return Placement(tuple(sharding.mesh.devices.flat), sharding.mesh)
-    return Placement(tuple(sharding.device_set), None)
 
 
 def _told(place: Placement) -> str:

@@ -39,10 +39,11 @@ from islands.learner.events import (
 from islands.learner.moments_checkpoint import CheckpointFile, CheckpointWriter
 from islands.settings.run import RunSettings
 from islands.training.batch_source import BatchSource, DirectSource
+from islands.training.memory_faults import compute_failure, lacks_memory
 from islands.training.model import Model
 from islands.training.prefetch import Prefetcher
 from islands.training.read_ahead import read_ahead
-from islands.training.source_location import task_error, task_failure
+from islands.training.source_location import task_error
 from islands.training.trainer import Trainer
 from messaging.clock import Clock, MonotonicClock
 
@@ -54,9 +55,6 @@ STARVED_AFTER_S = 1.0
 
 STAYS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 """Errors of a wrong path: they recur at every start."""
-
-NO_ROOM = "RESOURCE_EXHAUSTED"
-"""XLA's error code when a device's memory is exhausted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +214,8 @@ class ComputeThread:
         try:
             self._work()
         except BaseException as error:  # noqa: BLE001  the actor reports it and ends the process
-            self._outlet.tell(
-                ComputeFailed(task_failure(error, "the task failed while it trained"))
-            )
+            layout = None if self._trainer is None else self._trainer.layout
+            self._outlet.tell(ComputeFailed(compute_failure(error, layout)))
         finally:
             self._copier.close()
             if self._reader is not None:
@@ -376,11 +373,8 @@ def idled(engine: Engine) -> Idled:
 
 def _may_pass(error: Exception) -> bool:
     """Whether an error at the start may not recur at the next start."""
-    return isinstance(error, MemoryError) or (
-        not isinstance(error, STAYS)
-        if isinstance(error, OSError)
-        else isinstance(error, RuntimeError) and NO_ROOM in str(error)
-    )
+    passing = isinstance(error, OSError) and not isinstance(error, STAYS)
+    return passing or lacks_memory(error)
 
 
 def nobody(_: ComputeEvent) -> None:

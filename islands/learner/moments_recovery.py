@@ -29,7 +29,12 @@ from islands.learner.events import MomentsLoaded, PieceArrived, TrainerMade
 from islands.learner.moments import Stage
 from islands.messages.peers import StateRequest
 from islands.tape.entry import Record
-from islands.tape.learner_entries import MomentsFresh, MomentsTaken
+from islands.tape.learner_entries import (
+    KEEPS_NONE,
+    STEPS_NO_MORE,
+    MomentsFresh,
+    MomentsTaken,
+)
 
 WINDOW = 2
 """Pieces requested at a time: one is in flight while the donor reads the next."""
@@ -65,9 +70,9 @@ def pursue(core: Core) -> None:
         return
     limit_s = core.settings.timing.scaled(core.settings.timing.resend_s)
     if moments.pieces == 0:
-        go_fresh(core, "this optimizer keeps none")
+        go_fresh(core, KEEPS_NONE)
     elif core.closing or core.leaving is not None:
-        go_fresh(core, "it will not step any more")
+        go_fresh(core, STEPS_NO_MORE)
     elif core.now_s >= moments.deadline_s(limit_s):
         missing = moments.pieces - len(moments.arrived)
         go_fresh(core, f"{missing} of {moments.pieces} pieces did not come in time")

@@ -39,6 +39,7 @@ from islands.learner.compute import (
 from islands.learner.copying import CopyThread, OrderedThread
 from islands.learner.events import Idled, StepFinished, TrainerReady
 from islands.settings.run import RunSettings
+from islands.training.memory_faults import memory_told
 from islands.training.model import Model
 from messaging.clock import Clock, MonotonicClock
 
@@ -253,7 +254,8 @@ class SteppedCompute:
             self._owed |= isinstance(command, AllowSteps)
             enqueue(self._boundary.commands, command)
         if taken or not self._commands.ended:  # or other hosts may be gone, who would do the same
-            self._boundary.carry_out()
+            with memory_told(self._model.layout):
+                self._boundary.carry_out()
 
     def _may_step(self) -> bool:
         if not self._boundary.granted(self.batch_tokens) or self._boundary.awaits_merge:

@@ -15,6 +15,7 @@ from islands.learner.moments import Stage
 from islands.learner.moments_recovery import go_fresh, take_up_kept
 from islands.messages.training import FragmentUpdate, LeaseGranted, Quarantined
 from islands.settings.run import Adoption
+from islands.tape.learner_entries import NO_DONOR
 
 RESENDS = 2
 """After the time of so many retransmissions, what was sent and is not decided counts as lost."""
@@ -40,7 +41,7 @@ def allow(core: Core) -> None:
     whole = core.phase in (Phase.STEPPING, Phase.STARVED, Phase.WAITING)
     if whole and not (core.closing or core.paused or core.leaving or core.quarantined):
         if core.moments.stage is Stage.OPEN:
-            go_fresh(core, "no donor")
+            go_fresh(core, NO_DONOR)
         if core.moments.stage is Stage.KEPT:
             take_up_kept(core)
         if core.healing:

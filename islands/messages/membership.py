@@ -179,6 +179,31 @@ class RunSpecRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class LayoutWanted:
+    """The answer to a request for the run spec while the run has no layout yet.
+
+    The first training loop of a user's own that joins tells it; others ask again later.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutTold:
+    """The layout that a loop would train; payload: its leaves as JSON (`layout.layout_file`)."""
+
+    protocol: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutTaken:
+    """The run has a layout now, this one or that of another loop; the run spec tells which."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunSpecReply:
     """The run spec: settings and task as JSON (`settings.run_spec`); payload: the run plan."""
 

@@ -15,6 +15,8 @@ from islands.settings.run import RunSettings
 
 DEFAULT_TASK = "islands.tasks.stdlib_bytes:StdlibBytes"
 OWN_LOOP = "islands.training.own_loop:OwnLoop"
+FIRST = "first"
+"""The layout of a hub whose first learner tells it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class RunFile:
             final.safetensors of another run; by default the task's own initial parameters.
         layout: a file of `islands layout` in place of a task: learners join the run from training
             loops of their own (`islands.join`), and nothing of theirs must be importable here.
+            With `first` the hub needs no file: the first loop that joins tells its layout.
         preset: algorithm whose settings are the defaults under `run`, where each can be overridden:
             decoupled, decoupled_diloco, diloco, streaming_diloco, muloco or data_parallel.
     """

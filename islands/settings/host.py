@@ -19,6 +19,7 @@ from islands.messages.control import Verb
 from islands.settings.addresses import DEFAULT_PORT, hub_urls
 from islands.settings.gossip import check_members
 from islands.settings.groups import (
+    FIRST,
     ConnectOptions,
     KeepOptions,
     ListenOptions,
@@ -109,6 +110,11 @@ class RunOptions:
             raise SettingsError(
                 f"learners is {self.learners}; with a layout it must be 0, for learners join from "
                 "training loops of their own"
+            )
+        if self.file.layout == Path(FIRST):
+            raise SettingsError(
+                "layout is first, for which python -m islands.syncer can wait; islands run needs "
+                "the file that `islands layout` writes"
             )
         check_members(self.file.run.gossip, [f"learner-{index}" for index in range(self.learners)])
         at_least("model_parallel", self.model_parallel, 1)

@@ -63,6 +63,12 @@ class MomentsTaken(Logged, frozen=True, kw_only=True, rename={"donor": "from"}):
     waited_s: float
 
 
+NO_DONOR = "no donor"
+KEEPS_NONE = "this optimizer keeps none"
+STEPS_NO_MORE = "it will not step any more"
+"""Reasons for fresh moments that are as they should be."""
+
+
 class MomentsFresh(Logged, frozen=True):
     """A learner's process began with fresh inner moments; `reason` says why."""
 

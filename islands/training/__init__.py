@@ -17,13 +17,14 @@ functions of a task, shared          `compiled_steps.py`
 functions compiled ahead of time     `compiled_functions.py`
 losses and differences on their way  `jax_results.py`
 threads and caches of JAX            `jax_settings.py`
-moments, piece by piece              `moment_pieces.py`
+moments, piece by piece              `moment_pieces.py`, `moment_plan.py`
 second moments, told by first ones   `second_moments.py`
 evaluation by the user's code        `evaluation.py`
 version 0 from a file                `warm_start.py`
 parameters as a file                 `export.py`
 memory of each process               `process_memory.py`
 memory of this host                  `host_memory.py`
+memory that is not there             `memory_faults.py`
 loading `package.module:factory`     `factory.py`
 ===================================  ====================================
 """

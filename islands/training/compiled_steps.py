@@ -27,7 +27,8 @@ from islands.layout.leaves import Role as LeafRole
 from islands.layout.patterns import Pattern
 from islands.training.compiled_functions import CompiledFunctions
 from islands.training.model import MOMENT_PIECE_BYTES
-from islands.training.moment_pieces import MomentPlan, plan_moments, words_of
+from islands.training.moment_pieces import plan_moments, words_of
+from islands.training.moment_plan import MomentPlan
 from islands.training.second_moments import Decays, SecondMoment, count_of, decays_of, first_of
 from islands.training.task import Task, TaskState, path_of
 from islands.training.task_trace import (

@@ -36,7 +36,8 @@ from islands.training.evaluation import evaluated
 from islands.training.jax_model import JaxModel
 from islands.training.jax_results import JaxStep
 from islands.training.model import MomentsCopy, Snapshot
-from islands.training.moment_pieces import MomentSnapshot, Part, is_key, joined
+from islands.training.moment_pieces import MomentSnapshot, is_key
+from islands.training.moment_plan import Part, joined
 from islands.training.second_moments import advance, rows_beside
 from islands.training.task import Task
 from islands.training.trainer import PendingStep, Trainer, first_pass

@@ -1,6 +1,7 @@
 """The workload of a hub whose learners train in loops of their own: a layout, and nothing else.
 
-A run of `--layout FILE` has this one in place of a task. Learners join it by `islands.join`.
+A run of `--layout FILE` has this one in place of a task. Learners join it by `islands.join`. The
+first of them tells the layout where it is `--layout first`.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,9 @@ from numpy.typing import NDArray
 
 from islands.errors import SettingsError, TaskError
 from islands.layout.fragments import plan
-from islands.layout.layout_file import read_layout
+from islands.layout.layout_file import LayoutFile, read_layout
+from islands.layout.leaves import Leaf
+from islands.settings.groups import FIRST
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunPlan
 from islands.training.trainer import Trainer
@@ -24,10 +27,17 @@ class OwnLoop(Workload):
     """A model that loops of the users' own train.
 
     Attributes:
-        layout: Path of the file that `islands layout` wrote.
+        layout: Path of the file that `islands layout` wrote; `first`: a loop tells it.
+        told: What the first loop has told.
     """
 
     layout: str
+    told: tuple[Leaf, ...] | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the layout is not known before a loop tells it."""
+        return self.layout == FIRST and self.told is None
 
     def plan(self, settings: RunSettings) -> RunPlan:
         """Return the layout of the leaves in the file.
@@ -46,7 +56,12 @@ class OwnLoop(Workload):
                 "run.gossip is set, but loops of one's own are merged by a syncer alone; choose "
                 "another preset"
             )
-        file = read_layout(Path(self.layout))
+        if self.waits:
+            raise SettingsError(
+                "layout is first, so nothing is known of the model before a loop has joined the "
+                "hub; give the file that `islands layout` writes"
+            )
+        file = read_layout(Path(self.layout)) if self.told is None else LayoutFile(self.told)
         made = plan(
             file.leaves,
             count=settings.fragments,

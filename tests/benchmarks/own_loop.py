@@ -51,12 +51,14 @@ class Parameters:
     """The accelerator's arrays; its model is held on the device, so nothing is taken or given."""
 
     diverged = False
+    opt_state = None
 
     def __init__(self, model: Accelerator) -> None:
         self.model = model
         model.setup()
 
-    def take(self, params: Accelerator) -> None:
+    def take(self, params: Accelerator, opt_state: object = None) -> None:
+        assert opt_state is None
         assert params is self.model
 
     def give(self) -> Accelerator:

@@ -24,6 +24,10 @@ from islands.tape.round_entries import Closing, Swinging
         (members.Killed("a"), "a was killed"),
         (learners.MomentsFresh("no donor", 0.0), ""),
         (
+            learners.MomentsFresh("those of b are of another optimizer", 0.0),
+            "s begins with fresh moments: those of b are of another optimizer",
+        ),
+        (
             learners.MomentsTaken(donor="b", pieces=2, seconds=1.0, waited_s=0.0),
             "s took its moments from b",
         ),

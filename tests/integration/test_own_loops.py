@@ -24,9 +24,10 @@ from tests.integration.programs import (
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 APART = "grain_loop"  # it has a test of its own
+UNTOLD = "step_infos"  # its hub is told no layout
 FILES = (ROOT / "examples" / "loops").glob("*.py")
 LOOPS = sorted(path.stem for path in FILES if path.stem != APART)
-NEEDS = {"torch_loop": "torch"}
+NEEDS = {"torch_loop": "torch", "equinox_loop": "equinox"}
 ROWS = 16
 BUDGET = 200 * ROWS
 LONG = 40_000 * ROWS  # no loop spends so much before it is killed
@@ -43,11 +44,15 @@ def told(name: str, command: str) -> list[str]:
 
 
 async def hub_of(room: Room, name: str, budget: int = BUDGET) -> tuple[Program, str]:
-    """Plan by the example's layout, and start its hub; its address."""
-    layout = await room.run("islands.cli", "layout", *told(name, "islands layout"))
-    assert layout.process.returncode == 0, str(layout)
+    """Start the hub of an example, planned by its layout or by that of its first loop."""
+    words = told(name, "python -m islands.syncer")
+    if name == UNTOLD:
+        words[words.index("--layout") + 1] = "first"
+    else:
+        layout = await room.run("islands.cli", "layout", *told(name, "islands layout"))
+        assert layout.process.returncode == 0, str(layout)
     hub = room.start(
-        *("islands.syncer", *told(name, "python -m islands.syncer")),
+        *("islands.syncer", *words),
         *("--run.budget_tokens", budget, "--run.piece_bytes_min", 4),
         *("--folder", "run", "--listen", "127.0.0.1:0"),
     )

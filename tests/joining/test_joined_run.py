@@ -58,14 +58,16 @@ class Parameters:
         self.model = model
         self.given = 0
         self.booked = 0
+        self.opt_state: object = None
 
     @property
     def diverged(self) -> bool:
         found, self.model.diverged = self.model.diverged, False
         return found
 
-    def take(self, params: int) -> None:
-        """Hold nothing: the model is changed in place."""
+    def take(self, params: int, opt_state: object = None) -> None:
+        """Hold the optimizer's state alone: the model is changed in place."""
+        self.opt_state = opt_state
 
     def give(self) -> int:
         self.given += 1
@@ -208,6 +210,19 @@ def test_an_error_in_a_boundary_is_the_one_that_ends_the_loop() -> None:
     assert loop.background.reasons == ["its loop ended by TaskFailedError"]
 
 
+def test_a_model_that_does_not_fit_is_told_in_a_sentence() -> None:
+    """Not as a divergence, from which a loop goes on."""
+    loop = Loop()
+
+    def full() -> None:
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.")
+
+    loop.adopt(2)
+    loop.model.adopting = full
+    with pytest.raises(TaskError, match=r"no memory for .* parameters .* more devices"), loop.run:
+        loop.run.boundary(loop.run.params)
+
+
 def test_after_a_divergence_no_step_is_booked_that_nobody_took() -> None:
     """The handler resets the optimizer and goes on, with the loss as it was."""
     loop = Loop()
@@ -222,6 +237,38 @@ def test_after_a_divergence_no_step_is_booked_that_nobody_took() -> None:
     loop.step()
     loop.run.boundary(params, 0.5)
     assert loop.booked == 2
+
+
+def test_a_step_goes_on_with_the_optimizer_state_of_a_boundary() -> None:
+    """That of a peer, where the learner has been given one; a wrapped step puts it back."""
+    loop = Loop()
+    loop.model.adopting = lambda: setattr(loop.parameters, "opt_state", "a peer's")
+
+    def step(state: tuple[int, str]) -> tuple[int, str]:
+        loop.step()
+        return state
+
+    wrapped = loop.run.around(
+        step,
+        get=lambda state: state[0],
+        put=lambda state, params: (params, state[1]),
+        get_opt_state=lambda state: state[1],
+        put_opt_state=lambda state, found: (state[0], found),
+    )
+    assert wrapped((1, "own"))[1] == "own"
+    loop.adopt(2)
+    assert wrapped((1, "own"))[1] == "a peer's" == loop.run.opt_state
+
+
+def test_whoever_has_stepped_beyond_the_end_is_given_that_back() -> None:
+    """What the last boundary held was donated to that step."""
+    loop = Loop()
+    loop.compute.stop()
+    params = loop.run.boundary(7, opt_state="own")
+    assert (params, loop.run.opt_state) == (7, "own")
+    assert loop.run.done(8, opt_state="last") == 8 == loop.run.params
+    assert loop.run.opt_state == "last"
+    assert loop.booked == 0
 
 
 @pytest.mark.parametrize("tokens", [16.0, "16", 0])

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from islands.training.moment_pieces import MomentPlan, MomentSnapshot, joined, plan_moments
+from islands.training.moment_pieces import MomentSnapshot, plan_moments
+from islands.training.moment_plan import MomentPlan, joined
 
 DTYPES = st.sampled_from([np.float32, ml_dtypes.bfloat16, np.int32, np.bool_])
 LEAVES = st.lists(st.tuples(st.lists(st.integers(0, 7), max_size=3).map(tuple), DTYPES), max_size=8)
