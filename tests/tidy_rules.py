@@ -36,7 +36,7 @@ ACTING_STEMS = (
         "journal",
         "journal_writer",
     ),
-    *("moments_checkpoint", "peer_links", "stepped_compute", "workers"),
+    *("moments_checkpoint", "peer_links", "share_desk", "stepped_compute", "workers"),
 )
 # These do not touch the world either, but they hold a role's arrays.
 ARRAY_STEMS = ("boundary", "gossip_values", "hooks", "increment_shelf", "vault")

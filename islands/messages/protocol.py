@@ -16,6 +16,7 @@ from islands.messages.membership import (
     Stop,
 )
 from islands.messages.peers import StateOffer, StateRequest
+from islands.messages.shares import ContributionShare, ShareHello, ShareWelcome
 from islands.messages.training import (
     Contribution,
     ContributionDeclined,
@@ -78,4 +79,7 @@ MESSAGE_TYPES: tuple[type, ...] = (
     ShareDeclined,
     ValueWanted,
     ValueGiven,
+    ShareHello,
+    ShareWelcome,
+    ContributionShare,
 )

@@ -116,7 +116,9 @@ class Contribution:
 
     `steps` and `tokens` are those done since `base` was adopted, up to the step boundary at which
     the value was taken; `processed_tokens` is the incarnation's total at that boundary. With
-    `acknowledge` the sender asks to be told when the last byte has arrived.
+    `acknowledge` the sender asks to be told when the last byte has arrived. If `ranges` are given,
+    the payload has these elements alone, and the others come in shares with the same ticket and
+    `answer` (`messages.shares`); `digest` is that of the whole value either way.
     """
 
     ticket: Ticket
@@ -128,11 +130,16 @@ class Contribution:
     precision: str
     digest: str
     acknowledge: bool = False
+    answer: int = 0
+    ranges: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ContributionReceived:
-    """The whole contribution has arrived at the syncer; this says nothing of its fate."""
+    """The whole contribution has arrived at the syncer; this says nothing of its fate.
+
+    It is told to whoever asked for it, or sent the contribution in shares.
+    """
 
     ticket: Ticket
 
