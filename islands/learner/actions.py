@@ -71,10 +71,14 @@ class ResetFeedback:
 
 @dataclass(frozen=True, slots=True)
 class Contribute:
-    """Send a snapshot; the actor encodes it, and fills in its digest."""
+    """Send a snapshot; the actor encodes it, and fills in its digest.
+
+    On several hosts, the hosts know it by the number `snapshot`.
+    """
 
     message: Contribution
     payload: memoryview = field(compare=False, repr=False)
+    snapshot: int = 0
 
 
 @dataclass(frozen=True, slots=True)

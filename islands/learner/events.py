@@ -205,7 +205,8 @@ class Idled:
 class SnapshotTaken:
     """A snapshot (base − local of one fragment, at these totals) has reached the host.
 
-    It is part of a share if it has a `round`.
+    It is part of a share if it has a `round`. On several hosts all of them have a part of it, and
+    know it by its `number`, from 1 on.
     """
 
     fragment: FragmentIndex
@@ -214,6 +215,7 @@ class SnapshotTaken:
     tokens: int
     payload: memoryview = field(compare=False, repr=False)
     round: int | None = None
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
