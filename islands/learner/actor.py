@@ -480,7 +480,8 @@ class LearnerActor(RoleActor[Item]):
             sharing.linked(
                 self._syncer_address,
                 self._hello,
-                lambda message, payload, topic: self._send_up(message, (payload,), topic=topic),
+                lambda message, payload, topic: self._send_up(message, payload, topic=topic),
+                whole=self.context.settings.update_precision.of_increments,
             )
         elif isinstance(body, ContributionReceived):
             sharing.arrived(body.ticket)
@@ -491,4 +492,6 @@ class LearnerActor(RoleActor[Item]):
         def arrive(taken: Taken) -> None:
             self.post(UpdateArrived(update, taken.intact, taken.value))
 
-        self._published.take_in(update, payload, self._worker, record=self.record, arrived=arrive)
+        record, sharing = self.record, self._sharing
+        if sharing is None or not sharing.takes(update, payload, record=record, arrived=arrive):
+            self._published.take_in(update, payload, self._worker, record=record, arrived=arrive)

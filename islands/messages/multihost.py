@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from islands.identities import FragmentIndex, Ticket
+from islands.identities import FragmentIndex, Ticket, Version
 from islands.messages.shares import ShareHello
 
 
@@ -113,6 +113,14 @@ class ShareLacking:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareHeld:
+    """Follower → leader: it holds its share of a published value, until a newer one is adopted."""
+
+    fragment: FragmentIndex
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
 class LeaderBeat:
     """Leader → followers, each second: the leader is alive."""
 
@@ -158,6 +166,7 @@ MULTIHOST_TYPES: tuple[type, ...] = (
     SyncerTold,
     ShareWanted,
     ShareLacking,
+    ShareHeld,
     LeaderBeat,
     ValueShare,
     HostFailed,

@@ -16,7 +16,13 @@ from islands.messages.membership import (
     Stop,
 )
 from islands.messages.peers import StateOffer, StateRequest
-from islands.messages.shares import ContributionShare, ShareHello, ShareWelcome
+from islands.messages.shares import (
+    ContributionShare,
+    ShareHello,
+    ShareWelcome,
+    UpdateShare,
+    UpdatesInShares,
+)
 from islands.messages.training import (
     Contribution,
     ContributionDeclined,
@@ -82,4 +88,6 @@ MESSAGE_TYPES: tuple[type, ...] = (
     ShareHello,
     ShareWelcome,
     ContributionShare,
+    UpdatesInShares,
+    UpdateShare,
 )

@@ -6,7 +6,10 @@ itself: it has no heartbeats at the supervisor, no quota and no part in any roun
 
 from dataclasses import dataclass
 
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
+
+Ranges = tuple[tuple[int, int], ...]
+"""Ranges (start, stop) of elements of a flat value, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,5 +48,32 @@ class ContributionShare:
     answer: int
     fragment: FragmentIndex
     precision: str
-    ranges: tuple[tuple[int, int], ...]
+    ranges: Ranges
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatesInShares:
+    """Member → syncer: send each host its share of published values, while all have sessions.
+
+    `shares` are the ranges of each host, by rank, of each fragment; together, the hosts' are all
+    elements. A fragment of which rank 0 has none is sent whole, to rank 0; so are all, if `shares`
+    is empty.
+    """
+
+    name: LearnerName
+    incarnation: Incarnation
+    shares: tuple[tuple[Ranges, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateShare:
+    """Syncer → host: its share of a published value; payload: one buffer for each range.
+
+    The member is told the rest by its own `FragmentUpdate`. `digest` is that of the payload.
+    """
+
+    fragment: FragmentIndex
+    version: Version
+    ranges: Ranges
     digest: str

@@ -197,7 +197,9 @@ class FragmentUpdate:
     has its fate. `merged` is the receiver's newest merged contribution to this fragment, if any.
     `clock` is the learning-rate clock in steps. `interval_steps` is the receiver's H from this
     value on; 0 = that of the run's settings. `since` is given if increments are sent; `digest` is
-    that of the whole value either way.
+    that of the whole value either way. If `ranges` are given, the payload has these elements alone,
+    one buffer for each range, and `share_digest` is that of these: the receiver's other hosts are
+    sent the others (`messages.shares`).
     """
 
     epoch: int
@@ -209,6 +211,8 @@ class FragmentUpdate:
     merged: Merged | None
     interval_steps: int = 0
     since: IncrementsSince | None = None
+    ranges: tuple[tuple[int, int], ...] = ()
+    share_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A follower of an island: its link to rank 0, which tells it what each boundary carries out.
 
-It has no actor: what its thread reads of a value goes to rank 0. Over a session of its own it sends
-the syncer its shares of contributions (`follower_shares.py`).
+It has no actor: what its thread reads of a value goes to rank 0. Over a session of its own it
+exchanges its shares with the syncer (`follower_shares.py`).
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from islands.messages.multihost import (
     IslandFormed,
     LeaderBeat,
     LeaveAsked,
+    ShareHeld,
     ShareLacking,
     ShareWanted,
     SyncerTold,
@@ -92,6 +93,7 @@ class IslandFollower:
             worker=worker,
             changed=self._tell_state,
             lacks=lambda wanted: self._send(ShareLacking(wanted.ticket, wanted.fragment)),
+            holds=lambda fragment, version: self._send(ShareHeld(fragment, version)),
         )
         self._arrivals = Arrivals()
         self._compute: Compute | None = None
@@ -187,9 +189,9 @@ class IslandFollower:
         try:
             for number, kind, body, arrays in self._arrivals.complete():
                 entry = entry_of(kind, body, arrays)
-                self.commands.arrived(number, entry)
                 if isinstance(entry, AdoptValue):
-                    self._shares.replaced(entry.fragment)
+                    entry = self._shares.adopts(entry)
+                self.commands.arrived(number, entry)
         except InvariantError as error:
             self.fail(error)
             return

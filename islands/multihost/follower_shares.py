@@ -1,9 +1,12 @@
-"""A follower's own session with the run's syncer, over which it sends its shares of contributions.
+"""A follower's own session with the run's syncer, over which shares are sent and received.
 
 Rank 0 tells where the syncer is, once it is welcome there, and which part of which snapshot to
 send. A follower keeps the newest shares that it gave rank 0: the one that rank 0 may answer with,
 and those that follow. What it cannot send, rank 0 sends (`leader_shares.py`), so nothing is sent
 again here: while the session is down, rank 0 does not ask, and what was on its way it sends itself.
+
+Its shares of published values are kept until rank 0's command to adopt one comes, or one to adopt a
+newer value. Rank 0 is told of each that is kept, and commands no more often than it was told.
 """
 
 import random
@@ -12,12 +15,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from islands.actors.ports import Worker
+from islands.errors import InvariantError
+from islands.identities import FragmentIndex, Version
+from islands.layout.leaves import VALUE_BYTES
 from islands.layout.ranges import size_of
+from islands.learner.actions import AdoptValue
 from islands.learner.snapshot_copies import COPIES_MAX
 from islands.messages.membership import Refused
 from islands.messages.multihost import ShareWanted, SyncerTold
-from islands.messages.shares import ContributionShare, ShareWelcome
-from islands.multihost.shares import cut
+from islands.messages.shares import ContributionShare, ShareWelcome, UpdateShare
+from islands.multihost.shares import cut, joined
 from islands.numerics.quantize import size_bytes
 from messaging.actors.scope import Scope
 from messaging.codec.tensors import digest
@@ -25,6 +32,9 @@ from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
 from messaging.links.link import Lane, Link, Network
 from messaging.links.link_state import DialSettings
+
+VALUES_MAX = 6
+"""Shares of published values of one fragment that are kept; those that come then are not."""
 
 
 class FollowerShares:
@@ -38,6 +48,7 @@ class FollowerShares:
         worker: computes digests, off the loop.
         changed: called when the session has opened or ended.
         lacks: called with what was wanted and cannot be sent.
+        holds: called with the fragment and the version of a share that is kept.
     """
 
     def __init__(
@@ -50,6 +61,7 @@ class FollowerShares:
         worker: Worker,
         changed: Callable[[], object],
         lacks: Callable[[ShareWanted], object],
+        holds: Callable[[FragmentIndex, Version], object],
     ) -> None:
         """Dial nobody before rank 0 has told where."""
         self._rank = rank
@@ -59,6 +71,7 @@ class FollowerShares:
         self._worker = worker
         self._changed = changed
         self._lacks = lacks
+        self._holds = holds
         self._told: SyncerTold | None = None
         self._dialer: Dialer | None = None
         self._welcome: Link | None = None
@@ -66,6 +79,7 @@ class FollowerShares:
         self._ended_received = 0
         self._sent = 0
         self._kept: dict[int, deque[tuple[int, memoryview]]] = {}
+        self._values: dict[int, list[tuple[Version, memoryview]]] = {}
 
     @property
     def session(self) -> int:
@@ -126,6 +140,8 @@ class FollowerShares:
             case ShareWelcome():
                 self._welcome = link
                 self._changed()
+            case UpdateShare():
+                self._take(envelope.body, envelope.payload)
             case Refused(retry=False):  # rank 0 goes on to send everything
                 self.close("the syncer refuses it")
             case _:
@@ -136,14 +152,51 @@ class FollowerShares:
         if was_open:
             self._changed()
 
-    # --- shares -------------------------------------------------------------------------------
+    # --- shares of published values -----------------------------------------------------------
+
+    def _take(self, update: UpdateShare, payload: tuple[memoryview, ...]) -> None:
+        """Keep a share whose digest is right, if there is room for it; tell rank 0."""
+        fragment, version = update.fragment, update.version
+
+        def make() -> tuple[memoryview, bool]:
+            share = joined(payload)
+            fits = share.nbytes == VALUE_BYTES * size_of(update.ranges)
+            return share, fits and digest(share) == update.digest
+
+        def made(found: tuple[memoryview, bool]) -> None:
+            share, intact = found
+            kept = self._values.setdefault(fragment, [])
+            if intact and len(kept) < VALUES_MAX:
+                kept.append((version, share))
+                self._holds(fragment, version)
+
+        if payload:
+            self._worker.submit(make, made)
+
+    def adopts(self, adopt: AdoptValue) -> AdoptValue:
+        """Return a command with this host's share; forget what no later command needs.
+
+        Raises:
+            InvariantError: the share is not kept, which is a bug.
+        """
+        fragment, version = adopt.fragment, adopt.version
+        self._replaced(fragment)
+        kept = self._values.get(fragment, [])
+        mine = [share for at, share in kept if at == version]
+        if adopt.in_shares and not mine:
+            raise InvariantError(f"{version} of fragment {fragment} is to be adopted, and not here")
+        left = [(version, share) for share in mine[adopt.in_shares :]]
+        self._values[fragment] = [*left, *(each for each in kept if each[0] > version)]
+        return replace(adopt, payload=mine[0]) if adopt.in_shares else adopt
+
+    # --- shares of contributions --------------------------------------------------------------
 
     def keep(self, fragment: int, number: int, share: memoryview) -> None:
         """Keep a share of a snapshot for as long as rank 0 may ask for it."""
         kept = self._kept.setdefault(fragment, deque(maxlen=COPIES_MAX + 2))
         kept.append((number, share))
 
-    def replaced(self, fragment: int) -> None:
+    def _replaced(self, fragment: int) -> None:
         """Keep but the newest share of a fragment, as a published value has replaced its base."""
         kept = self._kept.get(fragment)
         while kept and len(kept) > 1:

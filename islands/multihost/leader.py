@@ -17,7 +17,7 @@ from islands.errors import DONE, FAILED, OF_NO_USE
 from islands.learner.actions import AdoptValue, EngineAction
 from islands.learner.commands import Arrival, BookCopy
 from islands.learner.compute import Compute, ComputeEvent, Post
-from islands.learner.events import SnapshotTaken, ValueRead
+from islands.learner.events import SnapshotTaken, TrainerMade, ValueRead
 from islands.messages.multihost import (
     CommandIssued,
     CommandPart,
@@ -28,6 +28,7 @@ from islands.messages.multihost import (
     IslandFormed,
     LeaderBeat,
     LeaveAsked,
+    ShareHeld,
     ShareLacking,
     ValueShare,
     Word,
@@ -251,6 +252,8 @@ class IslandLeader:
         elif isinstance(event, ValueRead):
             self._gather("value", 0, event.payload, event)
         else:
+            if isinstance(event, TrainerMade):
+                self.shares.made()
             self._post(event)
 
     # --- values -------------------------------------------------------------------------------
@@ -295,7 +298,7 @@ class IslandLeader:
 
     def _for(self, rank: int, entry: LogEntry) -> LogEntry:
         """Return a command with a host's shares of its arrays."""
-        if not isinstance(entry, AdoptValue):
+        if not isinstance(entry, AdoptValue) or entry.in_shares:
             return entry
         assert self._shared is not None, "values are adopted once the model was made"
         ranges, size = self._shared.shares(entry.fragment), self._shared.size(entry.fragment)
@@ -360,6 +363,8 @@ class IslandLeader:
                 self._gather(kind, rank, envelope.payload[0])
             case ShareLacking(ticket, fragment):
                 self.shares.lacking(rank, ticket, fragment)
+            case ShareHeld(fragment, version):
+                self.shares.held(rank, fragment, version)
             case HostFailed(reason, mistake):
                 told = f"{named(rank, record.host)}: {reason}"
                 self.end(Ended(told, OF_NO_USE if mistake else FAILED))

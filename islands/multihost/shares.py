@@ -52,6 +52,11 @@ def assembled(shares: Sequence[memoryview], ranges: Sequence[Ranges], size: int)
     return whole.data.toreadonly()
 
 
+def joined(buffers: Sequence[memoryview]) -> memoryview:
+    """Return the bytes of some buffers, one after the other; a single one is not copied."""
+    return buffers[0] if len(buffers) == 1 else memoryview(b"".join(buffers))
+
+
 def parts(shares: Sequence[Ranges], size: int) -> list[Ranges]:
     """Return which elements each host sends: its share; or an even part, if each has everything.
 
@@ -83,6 +88,9 @@ class Shared(Protocol):
 
     def size(self, fragment: int) -> int:
         """Return the number of elements of a fragment."""
+
+    def sizes(self) -> Sequence[int]:
+        """Return those of all fragments."""
 
 
 @dataclass(slots=True)
@@ -127,6 +135,10 @@ class HostShares:
     def size(self, fragment: int) -> int:
         """Return the number of elements of a fragment."""
         return self._model.layout.fragments[fragment].size
+
+    def sizes(self) -> Sequence[int]:
+        """Return those of all fragments."""
+        return [fragment.size for fragment in self._model.layout.fragments]
 
     @property
     def _model(self) -> Model:

@@ -21,6 +21,7 @@ membership: links and learners     `sessions.py`, `roster.py`
 peer names by connection           `connection_index.py`
 who may send shares of an island   `share_sessions.py`
 how shares become a contribution   `assembly.py`
+whole, as increments, in shares    `value_sender.py`
 totals over all learners           `learner_index.py`
 when a journal record is written   `record_schedule.py`
 writing the journal, recovery      `journal.py`, `journal_writer.py`

@@ -21,16 +21,15 @@ from islands.actors.membership_client import MembershipClient
 from islands.actors.role_actor import Context, RoleActor
 from islands.errors import IslandsError, JournalError, RefusedError
 from islands.files.disk import Disk
-from islands.identities import FinalVersions, LearnerName, Phase, Role, Version
+from islands.identities import FinalVersions, LearnerName, Phase, Role
 from islands.messages.control import RunEnded
 from islands.messages.membership import HeartbeatAck, Leave, MembershipChanged, Refused, Stop
 from islands.messages.peers import PEER_TYPES
-from islands.messages.shares import ContributionShare, ShareHello
+from islands.messages.shares import ContributionShare, ShareHello, UpdatesInShares
 from islands.messages.training import (
     Contribution,
     ContributionDeclined,
     FragmentSeed,
-    FragmentUpdate,
     Hello,
     Progress,
 )
@@ -74,6 +73,7 @@ from islands.syncer.resume_checks import take_up
 from islands.syncer.share_desk import ShareDesk
 from islands.syncer.state import SyncerState, fresh
 from islands.syncer.state_donors import route
+from islands.syncer.value_sender import ValueSender
 from islands.syncer.vault import Vault
 from islands.syncer.workers import SyncerWorkers, attempt
 from islands.tape import member_entries, process_entries, round_entries
@@ -140,9 +140,9 @@ class SyncerActor(RoleActor[Event]):
         self._acceptor: LinkAcceptor | None = None
         self._callers = ConnectionIndex()
         self._undelivered: dict[int, None] = {}
-        self._sent: dict[int, dict[int, Version]] = {}
         self._inspections = InspectionQueue(self.vault, workers.inspecting, self.post)
         self._shares = ShareDesk(self._inspections, credentials, self)
+        self._values = ValueSender(self.vault, self._shares.sessions, workers.inspecting, self)
         self._beating: asyncio.TimerHandle | None = None
         self._membership: MembershipClient | None = None
         self._end: tuple[RunEnded, bytes] | None = None
@@ -288,7 +288,7 @@ class SyncerActor(RoleActor[Event]):
             case Send(connection, message):
                 self.send(self.link(connection), message)
             case SendValue(connection, message):
-                self._send_value(connection, message)
+                self._values.send(connection, self._callers.name(connection), message)
             case Dismiss(connection, message):
                 self.send(self.link(connection), message)
                 self.drop(connection, "dismissed")
@@ -313,20 +313,6 @@ class SyncerActor(RoleActor[Event]):
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
-
-    def _send_value(self, connection: int, message: FragmentUpdate) -> None:
-        """Send a version, unless the link is still sending it: that may outlast a resend interval.
-
-        A newer version is queued behind it, and replaces any that is still queued.
-        """
-        link, topic = self.link(connection), f"update-{message.fragment}"
-        if link is None:
-            return
-        sent = self._sent.setdefault(connection, {})
-        if sent.get(message.fragment) == message.version and link.holds(topic):
-            return
-        sent[message.fragment] = message.version
-        self.send(link, message, self.vault.payload(message), Lane.BULK, topic=topic)
 
     def _look_at_load(self) -> None:
         found = self._inspections.load.look(self._workers.busy(), self.now_s())
@@ -421,7 +407,7 @@ class SyncerActor(RoleActor[Event]):
 
     def _lost(self, connection: int) -> None:
         self._undelivered.pop(connection, None)
-        self._sent.pop(connection, None)
+        self._values.forget(connection)
         name = self._callers.forget(connection)
         self._shares.lost(connection, None if name in self._callers.newest else name)
         if name is not None and not self.ref.stopped:
@@ -441,6 +427,8 @@ class SyncerActor(RoleActor[Event]):
                 self._shares.take(connection, name, body, envelope.payload)
             case _ if name is None:
                 self.drop(connection, "said something before hello")
+            case UpdatesInShares() if body.name == name:
+                self._shares.part(connection, body)
             case Progress():
                 self.post(ProgressArrived(body, connection))
             case Contribution() if body.ticket.name == name:
@@ -451,7 +439,13 @@ class SyncerActor(RoleActor[Event]):
                 self._take_seed(body, envelope.payload)
             case Leave() if body.name == name:
                 self.post(LeaveArrived(body))
-            case Contribution() | ContributionDeclined() | FragmentSeed() | Leave():
+            case (
+                Contribution()
+                | ContributionDeclined()
+                | FragmentSeed()
+                | Leave()
+                | UpdatesInShares()
+            ):
                 self.record(process_entries.Impostor(name, type(body).__name__))
                 self.drop(connection, "spoke in another's name")
             case _ if isinstance(body, PEER_TYPES):

@@ -129,6 +129,11 @@ class InspectionQueue:
         if claimed is not None:
             self._copy(share, claimed, payload[0], share.digest, refused)
 
+    @property
+    def sizes(self) -> list[int]:
+        """The number of elements of each fragment."""
+        return self._vault.sizes
+
     def forget_shares(self, name: LearnerName) -> None:
         """Forget a learner's contributions that are not whole, since its link is gone."""
         self._assemblies.forget(name)

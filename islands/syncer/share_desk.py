@@ -8,11 +8,17 @@ honest host sends is closed. Either way the tape tells why, and no memory is tak
 from typing import Protocol
 
 from islands.actors.credentials import Credentials
+from islands.errors import MalformedError
 from islands.identities import LearnerName, Ticket
-from islands.messages.shares import ContributionShare, ShareHello, ShareWelcome
+from islands.messages.shares import (
+    ContributionShare,
+    ShareHello,
+    ShareWelcome,
+    UpdatesInShares,
+)
 from islands.messages.training import ContributionReceived
 from islands.syncer.inspection_queue import InspectionQueue
-from islands.syncer.share_sessions import ShareSessions, refusal, why_unknown
+from islands.syncer.share_sessions import ShareSessions, parted, refusal, why_unknown
 from islands.syncer.state import SyncerState
 from islands.tape.entry import Entry
 from islands.tape.member_entries import HostLinked, HostUnlinked
@@ -45,13 +51,16 @@ class ShareDesk:
         inspections: assemble shares, and measure what is whole.
         credentials: verify that a host belongs to an admitted member.
         links: the syncer's.
+
+    Attributes:
+        sessions: The open sessions.
     """
 
     def __init__(
         self, inspections: InspectionQueue, credentials: Credentials, links: Links
     ) -> None:
         """Know no hosts yet."""
-        self._sessions = ShareSessions()
+        self.sessions = ShareSessions()
         self._inspections = inspections
         self._credentials = credentials
         self._links = links
@@ -59,7 +68,7 @@ class ShareDesk:
 
     def connections(self) -> list[int]:
         """Return the open sessions, once those are closed whose member's incarnation has ended."""
-        sessions = self._sessions
+        sessions = self.sessions
         for connection in sessions.over(self._links.state.core) if sessions.hosts else []:
             self._links.drop(connection, "the incarnation of its member has ended")
             self._close(connection)
@@ -76,13 +85,24 @@ class ShareDesk:
             links.send(link, refused)
             links.drop(connection, "dismissed")
             return
-        earlier = self._sessions.open(connection, hello)
+        earlier = self.sessions.open(connection, hello)
         if earlier is not None and earlier != connection:
             links.drop(earlier, "replaced by a newer session")
         if link is not None:
             link.admit()
             links.send(link, ShareWelcome(links.state.durable.epoch))
         links.record(HostLinked(hello.name, str(hello.incarnation), hello.rank))
+
+    def part(self, connection: int, wish: UpdatesInShares) -> None:
+        """Send a member its values in shares from now on, or whole if it tells none."""
+        sizes = self._inspections.sizes
+        self.sessions.parted.pop(connection, None)
+        if not wish.shares:
+            return
+        try:
+            self.sessions.parted[connection] = parted(wish, sizes)
+        except MalformedError as error:
+            self._links.record(ShareDropped(wish.name, str(error)))
 
     def lost(self, connection: int, name: str | None) -> None:
         """Note that a connection is none of a host; and that a member's shares are void.
@@ -111,7 +131,7 @@ class ShareDesk:
             payload: its buffers.
         """
         links, ticket = self._links, share.ticket
-        host = self._sessions.hosts.get(connection)
+        host = self.sessions.hosts.get(connection)
         told = name if host is None else host.name
         if told != ticket.name or (host is not None and host.incarnation != ticket.incarnation):
             links.record(Impostor(told, type(share).__name__))
@@ -129,7 +149,7 @@ class ShareDesk:
             links.record(ShareDropped(ticket.name, unknown))
 
     def _close(self, connection: int) -> None:
-        hello = self._sessions.close(connection)
+        hello = self.sessions.close(connection)
         if hello is not None:
             self._links.record(HostUnlinked(hello.name, hello.rank))
 

@@ -106,6 +106,11 @@ class Vault:
         fragments = self._layout.fragments
         return fragments[fragment].size if 0 <= fragment < len(fragments) else None
 
+    @property
+    def sizes(self) -> list[int]:
+        """The number of elements of each fragment."""
+        return [fragment.size for fragment in self._layout.fragments]
+
     @staticmethod
     def room(size_bytes: int) -> memoryview:
         """Return memory for a contribution that comes in shares; the system gives it as used."""

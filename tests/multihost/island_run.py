@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from islands.history import Limits, judge
-from islands.settings.run import Precision, RunSettings, Timing
+from islands.settings.run import Precision, RunSettings, Timing, UpdatePrecision
 from islands.simulation.world import Costs, LearnerHost
 from islands.tape.writing import MemoryTape
 from islands.training.toy import NumpyTrainer
@@ -18,6 +18,7 @@ from tests.oracle.wire import Disturbances, Tap
 
 ISLAND, ALONE = "pair", "alone"
 SHAPES = (("first", (64, 64)), ("second", (64, 64)), ("third", (33, 7)), ("bias", (5,)))
+SIZE_BYTES = 4 * (2 * 64 * 64 + 33 * 7 + 5)
 BATCH, RECORDS = 8, 64
 GOOD = Route(latency_s=0.005)
 
@@ -53,7 +54,9 @@ def play(
     *,
     budget_tokens: int = 800,
     quorum: int = 2,
+    seed: int = 1,
     route: Route = GOOD,
+    updates: UpdatePrecision = UpdatePrecision.FLOAT32,
 ) -> Found:
     """Play a run of an island and a learner on one host."""
     settings = RunSettings(
@@ -61,6 +64,7 @@ def play(
         fragments=4,
         budget_tokens=budget_tokens,
         precision=precision,
+        update_precision=updates,
         quorum=quorum,
         timing=Timing(patience=0.3),
     )
@@ -75,7 +79,7 @@ def play(
         world = IslandWorld(
             settings,
             {ALONE: host, ISLAND: host},
-            seed=1,
+            seed=seed,
             tape=tape,
             costs=Costs(work_s=(0.001, 0.001), route=route),
             trainers=trainer,

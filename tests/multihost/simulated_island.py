@@ -13,15 +13,15 @@ from dataclasses import replace
 from islands.actors.ports import InlineWorker
 from islands.cluster.roles import make_learner
 from islands.layout.ranges import Ranges, held_by
-from islands.learner.actions import EngineAction
+from islands.learner.actions import AdoptValue, EngineAction
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import Compute, ComputeEvent, Post
-from islands.learner.events import SnapshotTaken
+from islands.learner.events import SnapshotTaken, TrainerMade
 from islands.learner.inline_compute import InlineCompute
 from islands.messages.multihost import ShareWanted, SyncerTold
 from islands.multihost.follower_shares import FollowerShares
 from islands.multihost.leader_shares import HostSession, LeaderShares
-from islands.multihost.shares import cut
+from islands.multihost.shares import assembled, cut
 from islands.simulation.world import LearnerHost, World
 
 AMONG_S = 0.001
@@ -99,6 +99,9 @@ class SimulatedIsland:
                 lacks=lambda wanted, rank=rank: _later(  # type: ignore[misc]
                     self.leader.lacking, rank, wanted.ticket, wanted.fragment
                 ),
+                holds=lambda fragment, version, rank=rank: _later(  # type: ignore[misc]
+                    self.leader.held, rank, fragment, version
+                ),
             )
 
     def shares(self, fragment: int) -> list[Ranges]:
@@ -108,7 +111,11 @@ class SimulatedIsland:
 
     def size(self, fragment: int) -> int:
         """The number of elements of a fragment."""
-        return self._world.layout.fragments[fragment].size
+        return self.sizes()[fragment]
+
+    def sizes(self) -> list[int]:
+        """Those of all fragments."""
+        return [fragment.size for fragment in self._world.layout.fragments]
 
     # --- the compute --------------------------------------------------------------------------
 
@@ -121,6 +128,13 @@ class SimulatedIsland:
         self._compute.start(self._told)
 
     def command(self, command: EngineAction) -> None:
+        """Put the hosts' shares of a value together, as the one compute adopts all of it."""
+        if isinstance(command, AdoptValue):
+            mine = [side.adopts(command).payload for side in self.followers.values()]
+            if command.in_shares:
+                ranges, size = self.shares(command.fragment), self.size(command.fragment)
+                whole = assembled([command.payload, *mine], ranges, size)
+                command = replace(command, payload=whole, in_shares=False)
         self._compute.command(command)
 
     def stop(self) -> None:
@@ -128,6 +142,8 @@ class SimulatedIsland:
 
     def _told(self, event: ComputeEvent) -> None:
         """Number a snapshot, of which each host keeps its share."""
+        if isinstance(event, TrainerMade):
+            self.leader.made()
         if isinstance(event, SnapshotTaken):
             self._number += 1
             event = replace(event, number=self._number)

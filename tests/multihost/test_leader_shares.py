@@ -13,8 +13,8 @@ from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, R
 from islands.layout.ranges import Ranges
 from islands.messages.multihost import ShareWanted, SyncerTold
 from islands.messages.protocol import PROTOCOL
-from islands.messages.shares import ContributionShare
-from islands.messages.training import Contribution, Hello, Progress
+from islands.messages.shares import ContributionShare, UpdatesInShares
+from islands.messages.training import Contribution, FragmentUpdate, Hello, Progress
 from islands.multihost.leader_shares import HostSession, LeaderShares
 from messaging.codec.tensors import digest
 from messaging.simulation.virtual_time import run_virtual
@@ -40,6 +40,7 @@ class Island:
     def __init__(self, shares: tuple[Ranges, ...] = APART) -> None:
         self.told: list[tuple[int, object]] = []
         self.sent: list[tuple[ContributionShare, bytes]] = []
+        self.asked: list[object] = []
         self._shares = shares
         self.leader = LeaderShares(
             3,
@@ -56,13 +57,19 @@ class Island:
         """All elements."""
         return VALUE.size
 
+    def sizes(self) -> list[int]:
+        """Of the one fragment."""
+        return [VALUE.size]
+
     def link(self) -> None:
         """The learner is welcome at the syncer."""
-        self.leader.linked("syncer", hello(), self._send)
+        self.leader.linked("syncer", hello(), self._send, whole=False)
 
-    def _send(self, body: object, payload: memoryview, _: str) -> bool:
-        assert isinstance(body, ContributionShare)
-        self.sent.append((body, bytes(payload)))
+    def _send(self, body: object, payload: tuple[memoryview, ...], _: str | None) -> bool:
+        if isinstance(body, ContributionShare):
+            self.sent.append((body, b"".join(payload)))
+        else:
+            self.asked.append(body)
         return True
 
     def open(self, *ranks: int, number: int = 1) -> None:
@@ -204,3 +211,140 @@ def test_a_host_without_elements_sends_nothing(ranges: Ranges) -> None:
     island.open(1, 2)
     assert island.divide()[0] == ranges
     assert island.wanted() == ({1: ((3, 9),)} if ranges else {})
+
+
+VERSION = Version(1, 3)
+
+
+def update(version: Version = VERSION, ranges: Ranges = ((0, 3),)) -> FragmentUpdate:
+    """A published value, of which rank 0 is sent its share."""
+    share = b"".join(elements(*range(start, stop)) for start, stop in ranges)
+    return FragmentUpdate(
+        *(1, FragmentIndex(0), version, 0, "of the whole", 0.0, None),
+        ranges=ranges,
+        share_digest=digest(memoryview(share)),
+    )
+
+
+class Receiver(Island):
+    """An island whose learner is given values."""
+
+    def __init__(self, shares: tuple[Ranges, ...] = APART) -> None:
+        super().__init__(shares)
+        self.given: list[bytes] = []
+        self.refused: list[str] = []
+
+    async def take(self, message: FragmentUpdate, *payload: bytes) -> bool:
+        """Take in what the learner's own link brings."""
+        taken = self.leader.takes(
+            message,
+            [memoryview(each) for each in payload],
+            record=lambda entry: self.refused.append(entry.reason),
+            arrived=lambda taken: self.given.append(bytes(taken.value)),
+        )
+        await asyncio.sleep(0.01)
+        return taken
+
+    def hold(self, *ranks: int, version: Version = VERSION) -> None:
+        """Other hosts hold their shares."""
+        for rank in ranks:
+            self.leader.held(rank, FragmentIndex(0), version)
+
+
+def receiver(shares: tuple[Ranges, ...] = APART) -> Receiver:
+    """One that has asked for values in shares."""
+    island = Receiver(shares)
+    island.link()
+    island.leader.made()
+    island.open(1, 2)
+    return island
+
+
+def test_values_in_shares_are_asked_for_while_every_host_has_a_session() -> None:
+    """Over each link, once the model is made; and only where no host has elements of another."""
+    island = receiver()
+    wish, none = (
+        UpdatesInShares(ANA, WHO, shares) for shares in (tuple((each,) for each in APART), ())
+    )
+    assert island.asked == [wish]
+    island.open(1, 2)
+    assert island.asked == [wish]
+    island.open(2, number=0)
+    assert island.asked == [wish, none], "it may be open at the syncer's end"
+    island.open(2)
+    assert island.asked == [wish, none, wish]
+    island.link()
+    island.open(1, number=2)
+    assert island.asked == [wish, none, wish]
+    island.open(2, number=2)
+    assert island.asked == [wish, none, wish, wish]
+    assert receiver((((0, 9),),) * 3).asked == []
+    assert receiver(((), ((0, 4),), ((4, 9),))).asked == []
+    adds = Receiver()
+    adds.leader.linked("syncer", hello(), adds._send, whole=True)  # noqa: SLF001
+    adds.leader.made()
+    adds.open(1, 2)
+    assert adds.asked == [], "increments are added to whole values"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_value_reaches_the_learner_once_every_host_has_its_share(*, first: bool) -> None:
+    """Whoever is last; and each share that a host holds serves one command."""
+    island = receiver()
+
+    async def act() -> None:
+        if first:
+            island.hold(1, 2)
+        assert await island.take(update(), elements(0, 1, 2))
+        if not first:
+            island.hold(1)
+            assert island.given == []
+            island.hold(2)
+        assert island.given == [elements(0, 1, 2)]
+        island.link()
+        island.open(1, 2, number=2)
+        assert await island.take(update(), elements(0, 1, 2))
+        assert len(island.given) == 1
+        island.hold(1, 2)
+        assert len(island.given) == 2
+
+    run(act)
+
+
+def test_an_older_value_does_not_follow_a_newer_one() -> None:
+    """Neither another share, nor one that was waited for when the whole value came."""
+    island, newer = receiver(), Version(1, 4)
+
+    async def act() -> None:
+        assert await island.take(update(), elements(0, 1, 2))
+        assert await island.take(update(newer), elements(0, 1, 2))
+        island.hold(1, 2)
+        assert island.given == []
+        island.hold(1, 2, version=newer)
+        assert len(island.given) == 1
+        island.hold(1, 2)
+        await island.take(update(), elements(0, 1, 2))
+        whole = replace(update(Version(1, 6)), ranges=())
+        await island.take(update(Version(1, 5)), elements(0, 1, 2))
+        assert not await island.take(whole, bytes(PAYLOAD))
+        island.hold(1, 2, version=Version(1, 5))
+        assert len(island.given) == 1
+
+    run(act)
+
+
+def test_a_share_that_is_not_this_hosts_is_refused() -> None:
+    """Other ranges or lengths, another digest, a fragment that there is not."""
+    island = receiver()
+
+    async def act() -> None:
+        island.hold(1, 2)
+        assert await island.take(update(ranges=((0, 4),)), elements(0, 1, 2, 3))
+        assert await island.take(update(), elements(0, 1))
+        assert await island.take(replace(update(), fragment=FragmentIndex(7)), elements(0, 1, 2))
+        assert await island.take(replace(update(), share_digest=""), elements(0, 1, 2))
+        assert island.given == []
+        assert len(island.refused) == 4
+        assert "digest" in island.refused[-1]
+
+    run(act)
