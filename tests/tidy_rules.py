@@ -36,7 +36,15 @@ ACTING_STEMS = (
         "journal",
         "journal_writer",
     ),
-    *("moments_checkpoint", "peer_links", "stepped_compute", "workers"),
+    *(
+        "moments_checkpoint",
+        "peer_links",
+        "share_desk",
+        "sharing",
+        "stepped_compute",
+        "value_sender",
+        "workers",
+    ),
 )
 # These do not touch the world either, but they hold a role's arrays.
 ARRAY_STEMS = ("boundary", "gossip_values", "hooks", "increment_shelf", "vault")

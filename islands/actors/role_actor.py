@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from islands.errors import InvariantError, IslandsError
 from islands.layout.leaves import Layout
 from islands.messages.control import Note
-from islands.settings.run import RunSettings
+from islands.settings.run import RunSettings, Timing
 from islands.tape.entry import Entry, Notable
 from islands.tape.entry_limit import CAUSED_BY_PEERS, EntryLimit
 from islands.tape.process_entries import Failed, Unsendable
@@ -72,14 +72,18 @@ class Context:
     @property
     def dialling(self) -> DialSettings:
         """Back-off and liveness timeouts of all sessions, scaled by the run's timing settings."""
-        timing = self.settings.timing
-        return DialSettings(
-            backoff_first_s=timing.scaled(0.1),
-            backoff_longest_s=timing.scaled(5.0),
-            dial_timeout_s=timing.scaled(5.0),
-            stable_s=timing.scaled(5.0),
-            liveness_s=timing.scaled(timing.suspect_s),
-        )
+        return dialling(self.settings.timing)
+
+
+def dialling(timing: Timing) -> DialSettings:
+    """Return the back-off and liveness timeouts of a session, scaled by the timing settings."""
+    return DialSettings(
+        backoff_first_s=timing.scaled(0.1),
+        backoff_longest_s=timing.scaled(5.0),
+        dial_timeout_s=timing.scaled(5.0),
+        stable_s=timing.scaled(5.0),
+        liveness_s=timing.scaled(timing.suspect_s),
+    )
 
 
 class RoleActor(Actor[T]):

@@ -30,6 +30,7 @@ from islands.layout.leaves import Layout
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import Compute, StepReport
 from islands.learner.moments_checkpoint import CheckpointFile
+from islands.learner.sharing import Sharing
 from islands.numerics.increment import warm_up as load_increments
 from islands.numerics.merge import warm_up
 from islands.numerics.outer import OuterOptimizer
@@ -64,6 +65,7 @@ def make_learner(
     observe: Callable[[StepReport], None] | None = None,
     tell: Callable[[str], object] | None = None,
     kept: CheckpointFile | None = None,
+    sharing: Sharing | None = None,
 ) -> LearnerActor:
     """Make the actor of a learner.
 
@@ -76,6 +78,7 @@ def make_learner(
         observe: receives every finished step, for the metrics.
         tell: is told what happens to it, for the person at its terminal.
         kept: file in which an earlier process of this name left its moments.
+        sharing: the other hosts of its island, if there are any.
     """
     worker = worker or ThreadWorker(name, lambda e: learner.fail("worker", e), finish=False)
     precision, updates = context.settings.precision, context.settings.update_precision
@@ -84,7 +87,8 @@ def make_learner(
     if updates.of_increments:
         worker.submit(lambda: load_increments(updates), lambda _: None)
     rng = rng or chance()
-    learner: LearnerActor = LearnerActor(name, context, compute, worker, rng, observe, tell, kept)
+    more = observe, tell, kept, sharing
+    learner: LearnerActor = LearnerActor(name, context, compute, worker, rng, *more)
     return learner
 
 

@@ -22,6 +22,7 @@ from islands.layout.leaves import Leaf
 from islands.learner.actor import LearnerActor
 from islands.learner.commands import Commands
 from islands.learner.compute import Compute
+from islands.learner.sharing import Sharing
 from islands.learner.stepped_compute import SteppedCompute
 from islands.settings.groups import ConnectOptions, KeepOptions
 from islands.settings.run_spec import RunPlan, RunSpec
@@ -195,7 +196,12 @@ class Background:
             await network.close()
 
     async def _train(
-        self, network: WebsocketNetwork, spec: RunSpec, plan: RunPlan, compute: Compute
+        self,
+        network: WebsocketNetwork,
+        spec: RunSpec,
+        plan: RunPlan,
+        compute: Compute,
+        sharing: Sharing | None = None,
     ) -> None:
         who = self._membership
         tape = (
@@ -206,7 +212,9 @@ class Background:
         told = ConsoleTape(tape, who.say)
         context: Context = context_in(network, who.addresses, spec, plan, told)
         learner = make_learner(
-            who.name, context, compute, tell=lambda text: who.say(f"{who.name}: {text}")
+            *(who.name, context, compute),
+            tell=lambda text: who.say(f"{who.name}: {text}"),
+            sharing=sharing,
         )
         self._learner = learner
         if self._reason:  # asked for while it was made

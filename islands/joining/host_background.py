@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from islands.actors.ports import ThreadWorker
+from islands.actors.role_actor import dialling
 from islands.errors import (
     DONE,
     OF_NO_USE,
@@ -200,7 +201,7 @@ class HostBackground(Background):
             leader = self._side = self._leader()
             work = self._lead(leader, network, among, spec, plan)
         else:
-            follower = self._side = self._follower(among)
+            follower = self._side = self._follower(among, network, spec)
             work = self._follow(follower, spec, plan)
         self._scope.spawn(work, "work")
         try:
@@ -234,7 +235,7 @@ class HostBackground(Background):
             host=own_name(),
             facts=self._facts,
             scope=self._scope,
-            worker=ThreadWorker(f"island-{who.name}", self._fail, finish=False),
+            worker=self._worker(),
             say=lambda text: who.say(f"{self._who}: {text}"),
             leave=self._ask,
             replaceable=False,
@@ -263,16 +264,23 @@ class HostBackground(Background):
         self._fetched.set_result(Begun(spec, plan, leader.commands))
         compute = self._compute = await asyncio.wrap_future(self._entering)
         leader.trains(compute, HostShares(lambda: compute.model, self._place.hosts))
-        await self._train(network, spec, plan, leader)
+        await self._train(network, spec, plan, leader, leader.shares)
         await leader.finish(self.ended)
 
     # --- other ranks --------------------------------------------------------------------------
 
-    def _follower(self, among: WebsocketNetwork) -> IslandFollower:
+    def _follower(
+        self, among: WebsocketNetwork, network: WebsocketNetwork, spec: RunSpec
+    ) -> IslandFollower:
         place = self._place
         hello = HostHello(PROTOCOL, place.rank, place.hosts, own_name(), self._facts)
         urls = hub_urls("island_address", (place.address,), LEADER)
-        return IslandFollower(hello, among, urls[0], self._scope)
+        return IslandFollower(
+            *(hello, among, urls[0], self._scope),
+            upward=network,
+            dialling=dialling(spec.settings.timing),
+            worker=self._worker(),
+        )
 
     async def _follow(self, follower: IslandFollower, spec: RunSpec, plan: RunPlan) -> None:
         """Follow rank 0, which tells when the processes end."""
@@ -291,6 +299,9 @@ class HostBackground(Background):
         follower.train(compute)
 
     # --- both ---------------------------------------------------------------------------------
+
+    def _worker(self) -> ThreadWorker:
+        return ThreadWorker(f"island-{self._membership.name}", self._fail, finish=False)
 
     def _ask(self, reason: str) -> None:
         """Have the learner leave, which all processes carry out at one boundary."""

@@ -15,6 +15,7 @@ graceful shutdown (drain)              `leaving.py`
 token accounting of one fragment       `account.py`
 estimate of the fleet's step count     `fleet_clock.py`
 progress messages on the terminal      `narration.py`
+what an island's other hosts are asked `sharing.py`
 checkpoint of the moments on disk      `moments_checkpoint.py`
 the learner's memory                   `core.py`
 dispatch of events to all these rules  `state.py`

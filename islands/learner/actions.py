@@ -71,10 +71,14 @@ class ResetFeedback:
 
 @dataclass(frozen=True, slots=True)
 class Contribute:
-    """Send a snapshot; the actor encodes it, and fills in its digest."""
+    """Send a snapshot; the actor encodes it, and fills in its digest.
+
+    On several hosts, the hosts know it by the number `snapshot`.
+    """
 
     message: Contribution
     payload: memoryview = field(compare=False, repr=False)
+    snapshot: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,8 @@ class AdoptValue:
     the base if the base contained it already. `sent` holds that contribution's bytes as sent, and
     `sent_precision` their format, if it was encoded on the host.
     Otherwise the value replaces the local one, but for its share `local_share`. While compute
-    steps, the value waits until the total of steps is `at_steps`.
+    steps, the value waits until the total of steps is `at_steps`. With `in_shares` the payload is
+    this host's share alone, and each other host has its own.
     """
 
     fragment: FragmentIndex
@@ -118,6 +123,7 @@ class AdoptValue:
     local_share: float = 0.0
     at_steps: int = 0
     sent_precision: Precision | None = None
+    in_shares: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,10 +72,17 @@ from islands.learner.gossip_port import GossipPort
 from islands.learner.moments_checkpoint import CheckpointFile
 from islands.learner.narration import Narrator, seen_of
 from islands.learner.peers import Pieces
+from islands.learner.sharing import Sharing
 from islands.learner.state import LearnerState
 from islands.messages.membership import Leave
 from islands.messages.peers import StateOffer, StateRequest
-from islands.messages.training import FragmentUpdate, Hello, Progress
+from islands.messages.training import (
+    ContributionReceived,
+    FragmentUpdate,
+    Hello,
+    Progress,
+    Welcome,
+)
 from islands.numerics.error_feedback import ErrorFeedback
 from islands.settings.run import Precision
 from islands.tape import learner_entries, process_entries
@@ -100,6 +107,7 @@ class LearnerActor(RoleActor[Item]):
         observe: receives every finished step, for the metrics.
         tell: receives one-sentence progress messages for the person at the terminal.
         kept: the checkpoint in which an earlier process of this name left its moments.
+        sharing: the other hosts of its island, if there are any.
     """
 
     def __init__(
@@ -112,6 +120,7 @@ class LearnerActor(RoleActor[Item]):
         observe: Callable[[StepReport], None] | None = None,
         tell: Callable[[str], object] | None = None,
         kept: CheckpointFile | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         """Prepare the actor; `run` starts it."""
         super().__init__(name, context)
@@ -134,6 +143,8 @@ class LearnerActor(RoleActor[Item]):
         self._syncer: Dialer | None = None
         self._syncer_address: str | None = None
         self._greeted: Link | None = None
+        self._hello: Hello | None = None
+        self._sharing = sharing
         self._pieces = Pieces(
             send=self._send_up,
             load=compute.command,
@@ -158,14 +169,16 @@ class LearnerActor(RoleActor[Item]):
 
     @property
     def bytes_up(self) -> int:
-        """Bytes that this process has sent, over all its links."""
+        """Bytes that this learner has sent, over all its links."""
         others = 0 if self._gossip is None else self._gossip.links.bytes_sent
+        others += 0 if self._sharing is None else self._sharing.bytes_sent
         return others + sum(session.bytes_sent for session in self._sessions)
 
     @property
     def bytes_down(self) -> int:
-        """Bytes that this process has received, over all its links."""
+        """Bytes that this learner has received, over all its links."""
         others = 0 if self._gossip is None else self._gossip.links.bytes_received
+        others += 0 if self._sharing is None else self._sharing.bytes_received
         return others + sum(session.bytes_received for session in self._sessions)
 
     def _make_gossip(self) -> GossipPort:
@@ -209,6 +222,9 @@ class LearnerActor(RoleActor[Item]):
                 self._tick_later()
                 self._handle(Ticked(self._compute.compiling))
                 self._tell_figures()
+            case SyncerLinkChanged(up=False) if self._sharing is not None:
+                self._sharing.unlinked()
+                self._handle(message)
             case _:
                 self._handle(message)
 
@@ -363,14 +379,16 @@ class LearnerActor(RoleActor[Item]):
         """Send the snapshot that the state chose; the worker encodes it and computes its digest."""
         message, link = action.message, self._link(self._syncer)
         ticket, on_host = message.ticket, self.context.settings.precision.on_host
-        precision = Precision(message.precision)
+        precision, whole, own = Precision(message.precision), action.payload, None
+        if self._sharing is not None and not on_host:
+            message, own = self._sharing.divide(message, whole, action.snapshot)
 
         def finish() -> tuple[memoryview, str]:
-            payload = action.payload
+            payload = whole
             if on_host:
                 number = ticket.epoch, ticket.round
                 payload = self._feedback.encoded(message.fragment, number, payload, precision)
-            return payload, digest(payload)
+            return payload if own is None else own(), digest(payload)
 
         def send(finished: tuple[memoryview, str]) -> None:
             payload, computed = finished
@@ -433,7 +451,7 @@ class LearnerActor(RoleActor[Item]):
         lane = Lane.BULK if payload else Lane.CONTROL
         link = self._link(self._syncer)
         if isinstance(message, Hello):
-            self._greeted = link
+            self._greeted, self._hello = link, message
         elif link is not self._greeted:
             return False  # a new link opened, and the state has not handled that event yet
         return self.send(link, message, payload, lane, recipient=recipient, topic=topic)
@@ -454,7 +472,21 @@ class LearnerActor(RoleActor[Item]):
         elif isinstance(body, StateOffer):
             self._pieces.receive(envelope, body)
         elif isinstance(body, SyncerMessage):
+            if self._sharing is not None:
+                self._tell_hosts(self._sharing, body)
             self.post(FromSyncer(body))
+
+    def _tell_hosts(self, sharing: Sharing, body: SyncerMessage) -> None:
+        """Have the other hosts of the island know what the syncer says of sessions and shares."""
+        if isinstance(body, Welcome) and self._hello is not None and self._syncer_address:
+            sharing.linked(
+                self._syncer_address,
+                self._hello,
+                lambda message, payload, topic: self._send_up(message, payload, topic=topic),
+                whole=self.context.settings.update_precision.of_increments,
+            )
+        elif isinstance(body, ContributionReceived):
+            sharing.arrived(body.ticket)
 
     def _check_update(self, update: FragmentUpdate, payload: tuple[memoryview, ...]) -> None:
         """Take in an update off the loop, then pass the value to the state."""
@@ -462,4 +494,6 @@ class LearnerActor(RoleActor[Item]):
         def arrive(taken: Taken) -> None:
             self.post(UpdateArrived(update, taken.intact, taken.value))
 
-        self._published.take_in(update, payload, self._worker, record=self.record, arrived=arrive)
+        record, sharing = self.record, self._sharing
+        if sharing is None or not sharing.takes(update, payload, record=record, arrived=arrive):
+            self._published.take_in(update, payload, self._worker, record=record, arrived=arrive)

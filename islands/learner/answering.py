@@ -172,7 +172,7 @@ def _answer(core: Core, pull: PullFragment) -> None:
     later = core.settings.feeds_back  # what is sent is not encoded yet (`take_encoded`)
     sent = snapshot.payload if carries and not later else None  # leaves the local value once merged
     account.answered(pull.ticket.epoch, pull.ticket.round, contribution.tokens, sent)
-    core.actions.append(Contribute(contribution, snapshot.payload))
+    core.actions.append(Contribute(contribution, snapshot.payload, snapshot.number))
 
 
 def _decline(core: Core, pull: PullFragment, reason: str) -> None:

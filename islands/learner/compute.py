@@ -300,8 +300,8 @@ class ComputeThread:
                 may_snapshot=self._copier.may_begin,
                 source=reader,
             )
-            self._outlet.tell(made(engine.trainer))
             self._trainer = engine.trainer
+            self._outlet.tell(made(engine.trainer))
             engine.trainer.setup()
             finite = engine.trainer.finite()
             batch_tokens = engine.trainer.tokens(engine.probe_batch())

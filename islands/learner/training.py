@@ -154,6 +154,7 @@ def take_update(core: Core, event: UpdateArrived) -> None:
             sent_precision=None if sent is None else sent.precision,
             local_share=core.settings.local_share if mixes else 0.0,
             at_steps=at_steps,
+            in_shares=bool(update.ranges),
         )
     )
     pass_over(core)

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from islands.identities import FragmentIndex, Ticket, Version
+from islands.messages.shares import ShareHello
+
 
 @dataclass(frozen=True, slots=True)
 class HostHello:
@@ -60,7 +63,9 @@ class HostState:
     and `doing` what its compute thread does, for people. `idle` says that it waits for the leader,
     `compiling` that it compiles, and `over` that it comes to no further boundary. `newest` are the
     boundaries that it came to last: the number of each from 0 on, how many steps it had counted
-    before it, and what it came to it for.
+    before it, and what it came to it for. `session` is the number of the `SyncerTold` for which its
+    own session with the syncer is open, 0 if none is; `bytes_sent` and `bytes_received` are those
+    of all its sessions.
     """
 
     held: int
@@ -71,6 +76,48 @@ class HostState:
     steps: int = 0
     over: bool = False
     newest: tuple[tuple[int, int, str], ...] = ()
+    session: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SyncerTold:
+    """Leader → followers: the island's learner is welcome at a syncer, so each may open a session.
+
+    Each of these has a `number`, from 1 on. The rank in `hello` is to be the follower's own.
+    """
+
+    number: int
+    address: str
+    hello: ShareHello
+
+
+@dataclass(frozen=True, slots=True)
+class ShareWanted:
+    """Leader → follower: send these ranges of snapshot `answer` to the syncer, for this ticket."""
+
+    ticket: Ticket
+    answer: int
+    fragment: FragmentIndex
+    precision: str
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareLacking:
+    """Follower → leader: it cannot send what was wanted for this ticket."""
+
+    ticket: Ticket
+    fragment: FragmentIndex
+
+
+@dataclass(frozen=True, slots=True)
+class ShareHeld:
+    """Follower → leader: it holds its share of a published value, until a newer one is adopted."""
+
+    fragment: FragmentIndex
+    version: Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +163,10 @@ MULTIHOST_TYPES: tuple[type, ...] = (
     CommandPart,
     Word,
     HostState,
+    SyncerTold,
+    ShareWanted,
+    ShareLacking,
+    ShareHeld,
     LeaderBeat,
     ValueShare,
     HostFailed,

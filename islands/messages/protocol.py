@@ -19,6 +19,13 @@ from islands.messages.membership import (
     Stop,
 )
 from islands.messages.peers import StateOffer, StateRequest
+from islands.messages.shares import (
+    ContributionShare,
+    ShareHello,
+    ShareWelcome,
+    UpdateShare,
+    UpdatesInShares,
+)
 from islands.messages.training import (
     Contribution,
     ContributionDeclined,
@@ -84,4 +91,9 @@ MESSAGE_TYPES: tuple[type, ...] = (
     ShareDeclined,
     ValueWanted,
     ValueGiven,
+    ShareHello,
+    ShareWelcome,
+    ContributionShare,
+    UpdatesInShares,
+    UpdateShare,
 )

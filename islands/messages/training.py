@@ -124,6 +124,9 @@ class Contribution:
     the value was taken; `processed_tokens` is the incarnation's total at that boundary. With
     `acknowledge` the sender asks to be told when the last byte has arrived. `cursor` tells how far
     the sender's own data was read at that boundary; it is opaque, and empty if the sender has none.
+    If `ranges` are given, the payload has these elements alone, and the others come in shares with
+    the same ticket and `answer` (`messages.shares`); `digest` is that of the whole value either
+    way.
     """
 
     ticket: Ticket
@@ -136,11 +139,16 @@ class Contribution:
     digest: str
     acknowledge: bool = False
     cursor: bytes = field(default=b"", repr=False)
+    answer: int = 0
+    ranges: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ContributionReceived:
-    """The whole contribution has arrived at the syncer; this says nothing of its fate."""
+    """The whole contribution has arrived at the syncer; this says nothing of its fate.
+
+    It is told to whoever asked for it, or sent the contribution in shares.
+    """
 
     ticket: Ticket
 
@@ -198,7 +206,9 @@ class FragmentUpdate:
     has its fate. `merged` is the receiver's newest merged contribution to this fragment, if any.
     `clock` is the learning-rate clock in steps. `interval_steps` is the receiver's H from this
     value on; 0 = that of the run's settings. `since` is given if increments are sent; `digest` is
-    that of the whole value either way.
+    that of the whole value either way. If `ranges` are given, the payload has these elements alone,
+    one buffer for each range, and `share_digest` is that of these: the receiver's other hosts are
+    sent the others (`messages.shares`).
     """
 
     epoch: int
@@ -210,6 +220,8 @@ class FragmentUpdate:
     merged: Merged | None
     interval_steps: int = 0
     since: IncrementsSince | None = None
+    ranges: tuple[tuple[int, int], ...] = ()
+    share_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

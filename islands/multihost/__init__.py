@@ -10,6 +10,8 @@ what a boundary carries out on all hosts       `agreement.py`
 when a host counts as lost or stuck            `health.py`
 commands as messages                           `command_wire.py`
 shares of values, cut and put together         `shares.py`
+who sends and is sent which share              `leader_shares.py`
+a follower's session with the syncer           `follower_shares.py`
 commands as the thread that steps takes them   `agreed_commands.py`
 rank 0's links to the others                   `leader.py`
 a follower's link to rank 0                    `follower.py`

@@ -1,6 +1,7 @@
 """Commands as messages: their fields in one, and each of their arrays in one of its own.
 
-A value that is adopted is cut: each host is sent its share alone. Everything else is sent whole.
+A value that is adopted is cut: each host is sent its share alone, or has it from the syncer.
+Everything else is sent whole.
 """
 
 from collections.abc import Sequence
@@ -40,10 +41,9 @@ ARRAYS = ("payload", "sent", "pieces")
 def arrays_of(entry: LogEntry) -> tuple[memoryview, ...]:
     """Return the arrays of a command, in the order in which they are sent."""
     match entry:
-        case AdoptValue(sent=None):
-            return (entry.payload,)
-        case AdoptValue(sent=memoryview() as sent):
-            return (entry.payload, sent)
+        case AdoptValue(sent=sent, in_shares=in_shares):
+            payload = () if in_shares else (entry.payload,)
+            return payload if sent is None else (*payload, sent)
         case LoadMoments(pieces):
             return pieces
         case _:
@@ -53,6 +53,8 @@ def arrays_of(entry: LogEntry) -> tuple[memoryview, ...]:
 def with_arrays(entry: LogEntry, arrays: Sequence[memoryview]) -> LogEntry:
     """Return a command with these arrays in the place of its own, in the order of `arrays_of`."""
     match entry:
+        case AdoptValue(in_shares=True):
+            return replace(entry, sent=arrays[0] if arrays else None)
         case AdoptValue():
             sent = arrays[1] if len(arrays) > 1 else None
             return replace(entry, payload=arrays[0], sent=sent)

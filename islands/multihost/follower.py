@@ -1,13 +1,16 @@
 """A follower of an island: its link to rank 0, which tells it what each boundary carries out.
 
-It has no actor and no link to the run's syncer: what its thread reads of a value goes to rank 0.
+It has no actor: what its thread reads of a value goes to rank 0. Over a session of its own it
+exchanges its shares with the syncer (`follower_shares.py`).
 """
 
 import asyncio
 import random
 from contextlib import suppress
 
+from islands.actors.ports import Worker
 from islands.errors import FAILED, OF_NO_USE, InvariantError
+from islands.learner.actions import AdoptValue
 from islands.learner.compute import Compute, ComputeEvent, ComputeFailed
 from islands.learner.events import SnapshotTaken, ValueRead
 from islands.messages.multihost import (
@@ -20,12 +23,17 @@ from islands.messages.multihost import (
     IslandFormed,
     LeaderBeat,
     LeaveAsked,
+    ShareHeld,
+    ShareLacking,
+    ShareWanted,
+    SyncerTold,
     ValueShare,
     Word,
 )
 from islands.multihost.agreed_commands import FollowerCommands
 from islands.multihost.agreement import Arrivals
 from islands.multihost.command_wire import entry_of
+from islands.multihost.follower_shares import FollowerShares
 from islands.multihost.forming import Ended
 from islands.multihost.health import SILENT_TICKS
 from islands.multihost.leader import LEADER, TICK_S
@@ -33,6 +41,7 @@ from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.links.dialer import Dialer
 from messaging.links.link import Lane, Network
+from messaging.links.link_state import DialSettings
 
 
 class IslandFollower:
@@ -43,9 +52,22 @@ class IslandFollower:
         network: dials rank 0.
         address: URL of rank 0.
         scope: owns the tasks.
+        upward: dials the run's syncer.
+        dialling: back-off and liveness of the session with the syncer.
+        worker: computes digests, off the loop.
     """
 
-    def __init__(self, hello: HostHello, network: Network, address: str, scope: Scope) -> None:
+    def __init__(
+        self,
+        hello: HostHello,
+        network: Network,
+        address: str,
+        scope: Scope,
+        *,
+        upward: Network,
+        dialling: DialSettings,
+        worker: Worker,
+    ) -> None:
         """Dial nobody yet; `form` does."""
         loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Ended] = loop.create_future()
@@ -62,6 +84,16 @@ class IslandFollower:
             on_envelope=lambda _, envelope: self._heard(envelope),
             on_close=lambda _, reason: self._lost(reason),
             rng=random.Random(hello.rank),
+        )
+        self._shares = FollowerShares(
+            hello.rank,
+            network=upward,
+            dialling=dialling,
+            scope=scope,
+            worker=worker,
+            changed=self._tell_state,
+            lacks=lambda wanted: self._send(ShareLacking(wanted.ticket, wanted.fragment)),
+            holds=lambda fragment, version: self._send(ShareHeld(fragment, version)),
         )
         self._arrivals = Arrivals()
         self._compute: Compute | None = None
@@ -109,8 +141,9 @@ class IslandFollower:
     def _told(self, event: ComputeEvent) -> None:
         """Send rank 0 what it is to put together; all else it hears of its own thread."""
         match event:
-            case SnapshotTaken(payload=payload):
+            case SnapshotTaken(fragment=fragment, payload=payload):
                 self._give("snapshot", payload)
+                self._shares.keep(fragment, self._given["snapshot"], payload)
             case ValueRead(payload=payload):
                 self._give("value", payload)
             case ComputeFailed(error):
@@ -142,6 +175,10 @@ class IslandFollower:
                     self._refused = reason  # dialled again: what was there may be lost
                 else:
                     self.end(Ended(reason, code))
+            case SyncerTold():
+                self._shares.told(envelope.body)
+            case ShareWanted():
+                self._shares.wanted(envelope.body)
             case LeaderBeat():
                 pass
             case body:
@@ -151,7 +188,10 @@ class IslandFollower:
         before = self._arrivals.held
         try:
             for number, kind, body, arrays in self._arrivals.complete():
-                self.commands.arrived(number, entry_of(kind, body, arrays))
+                entry = entry_of(kind, body, arrays)
+                if isinstance(entry, AdoptValue):
+                    entry = self._shares.adopts(entry)
+                self.commands.arrived(number, entry)
         except InvariantError as error:
             self.fail(error)
             return
@@ -169,6 +209,9 @@ class IslandFollower:
             steps=commands.steps,
             over=commands.ended,
             newest=tuple((each.boundary, each.steps, each.to) for each in commands.newest),
+            session=self._shares.session,
+            bytes_sent=self._shares.bytes_sent,
+            bytes_received=self._shares.bytes_received,
         )
         self._send(state)
 

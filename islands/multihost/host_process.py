@@ -17,6 +17,7 @@ from importlib.metadata import version
 from typing import Never
 
 from islands.actors.ports import ThreadWorker
+from islands.actors.role_actor import dialling
 from islands.cluster.roles import make_learner
 from islands.cluster.tape_sentences import why_ended
 from islands.errors import DONE, FAILED, RefusedError, SettingsError, UnreachableError
@@ -118,7 +119,7 @@ class HostProcess:
             leader = self._side = self._leader(spec, plan)
             work = self._lead(leader, network, among, spec, plan)
         else:
-            follower = self._side = self._follower(among, spec, plan)
+            follower = self._side = self._follower(among, network, spec, plan)
             work = self._follow(follower, spec, plan)
         self._forming = self._scope.spawn(self._look_for_run(network, plan), "run")
         self._scope.spawn(work, "work")
@@ -172,7 +173,7 @@ class HostProcess:
             host=own_name(),
             facts=facts_of(self._options, spec, plan),
             scope=self._scope,
-            worker=ThreadWorker(f"island-{self._name}", self._fail, finish=False),
+            worker=self._worker(),
             say=self._say,
             leave=self._leave,
         )
@@ -201,7 +202,9 @@ class HostProcess:
         tape = self._tape = tape_in(options.folder, self._name, options.keeping)
         addresses = options.supervisor_urls
         context = context_in(network, addresses, spec, plan, ConsoleTape(tape, say))
-        learner = self._learner = make_learner(self._name, context, leader, tell=self._say)
+        learner = self._learner = make_learner(
+            self._name, context, leader, tell=self._say, sharing=leader.shares
+        )
         self._say(f"joining run {spec.settings.run!r} at {addresses[0]}")
         await live([learner], self._leave)
         await asyncio.to_thread(compute.join, END_S)
@@ -229,12 +232,19 @@ class HostProcess:
 
     # --- other ranks --------------------------------------------------------------------------
 
-    def _follower(self, among: WebsocketNetwork, spec: RunSpec, plan: RunPlan) -> IslandFollower:
+    def _follower(
+        self, among: WebsocketNetwork, network: WebsocketNetwork, spec: RunSpec, plan: RunPlan
+    ) -> IslandFollower:
         options = self._options
         facts = facts_of(options, spec, plan)
         hello = HostHello(PROTOCOL, self._rank, options.hosts, own_name(), facts)
         urls = hub_urls("island_address", (host_port(self._host, self._port),), LEADER)
-        return IslandFollower(hello, among, urls[0], self._scope)
+        return IslandFollower(
+            *(hello, among, urls[0], self._scope),
+            upward=network,
+            dialling=dialling(spec.settings.timing),
+            worker=self._worker(),
+        )
 
     async def _follow(self, follower: IslandFollower, spec: RunSpec, plan: RunPlan) -> None:
         """Follow rank 0, which tells when the island ends."""
@@ -261,6 +271,9 @@ class HostProcess:
                 self._say(f"it waits for rank 0 at island_address {where}{why}")
 
     # --- both ---------------------------------------------------------------------------------
+
+    def _worker(self) -> ThreadWorker:
+        return ThreadWorker(f"island-{self._name}", self._fail, finish=False)
 
     async def _prepared(self, coordinator: str, spec: RunSpec, plan: RunPlan) -> Workload:
         """Begin the program of JAX, then build what is trained."""

@@ -10,16 +10,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
 
 from islands.actors.acceptor import LinkAcceptor
 from islands.actors.ports import Worker
 from islands.errors import DONE, FAILED, OF_NO_USE
-from islands.layout.ranges import Ranges
 from islands.learner.actions import AdoptValue, EngineAction
 from islands.learner.commands import Arrival, BookCopy
 from islands.learner.compute import Compute, ComputeEvent, Post
-from islands.learner.events import SnapshotTaken, ValueRead
+from islands.learner.events import SnapshotTaken, TrainerMade, ValueRead
 from islands.messages.multihost import (
     CommandIssued,
     CommandPart,
@@ -30,6 +28,8 @@ from islands.messages.multihost import (
     IslandFormed,
     LeaderBeat,
     LeaveAsked,
+    ShareHeld,
+    ShareLacking,
     ValueShare,
     Word,
 )
@@ -38,7 +38,8 @@ from islands.multihost.agreement import LogEntry
 from islands.multihost.command_wire import arrays_of, body_of, with_arrays
 from islands.multihost.forming import Ended, disagreement, misfit, named
 from islands.multihost.health import Health
-from islands.multihost.shares import Gathering, assembled, cut
+from islands.multihost.leader_shares import HostSession, LeaderShares
+from islands.multihost.shares import Gathering, Shared, assembled, cut
 from islands.settings.run import Timing
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
@@ -46,16 +47,6 @@ from messaging.links.link import Lane, Link, Listener
 
 TICK_S = 1.0
 LEADER = "rank-0"
-
-
-class Shared(Protocol):
-    """What is known of a model's values once it was made."""
-
-    def shares(self, fragment: int) -> Sequence[Ranges]:
-        """Return the share of each host, by rank, of a fragment's flat value."""
-
-    def size(self, fragment: int) -> int:
-        """Return the number of elements of a fragment."""
 
 
 class IslandLeader:
@@ -114,6 +105,8 @@ class IslandLeader:
         self._shared: Shared | None = None
         self._post: Post = lambda _: None
         self._sent = 0
+        self._snapshots = 0
+        self.shares = LeaderShares(hosts, tell=self._tell_host, shared=self._known, worker=worker)
         self._gathered = {kind: Gathering(hosts) for kind in ("snapshot", "value")}
         self._own_events: dict[str, deque[SnapshotTaken | ValueRead]] = {
             kind: deque() for kind in self._gathered
@@ -259,6 +252,8 @@ class IslandLeader:
         elif isinstance(event, ValueRead):
             self._gather("value", 0, event.payload, event)
         else:
+            if isinstance(event, TrainerMade):
+                self.shares.made()
             self._post(event)
 
     # --- values -------------------------------------------------------------------------------
@@ -281,20 +276,29 @@ class IslandLeader:
         assert self._shared is not None, "who reports has a model"
         taken = isinstance(event, SnapshotTaken)
         fragment = event.fragment if isinstance(event, SnapshotTaken) else event.request.fragment
+        number = self._snapshots = self._snapshots + taken
         if taken:
             self.commands.put(BookCopy(fragment))
         ranges, size = self._shared.shares(fragment), self._shared.size(fragment)
         self._worker.submit(
             lambda: assembled(shares, ranges, size),
-            lambda whole: self._post(replace(event, payload=whole)),
+            lambda whole: self._post(
+                replace(event, payload=whole, number=number)
+                if isinstance(event, SnapshotTaken)
+                else replace(event, payload=whole)
+            ),
         )
+
+    def _known(self) -> Shared:
+        assert self._shared is not None, "values are shared once the model was made"
+        return self._shared
 
     def _own(self, entry: LogEntry) -> LogEntry:
         return self._for(0, entry)
 
     def _for(self, rank: int, entry: LogEntry) -> LogEntry:
         """Return a command with a host's shares of its arrays."""
-        if not isinstance(entry, AdoptValue):
+        if not isinstance(entry, AdoptValue) or entry.in_shares:
             return entry
         assert self._shared is not None, "values are adopted once the model was made"
         ranges, size = self._shared.shares(entry.fragment), self._shared.size(entry.fragment)
@@ -350,11 +354,17 @@ class IslandLeader:
                 idle = idle or body.over
                 record.tell(boundary, body.steps, doing, idle=idle, compiling=compiling)
                 self.commands.holds(rank, held)
+                session = HostSession(body.session, body.bytes_sent, body.bytes_received)
+                self.shares.heard(rank, session)
                 self._newest[rank] = [Arrival(*each) for each in body.newest]
                 if body.over:
                     self._is_over(rank)
             case ValueShare(kind) if len(envelope.payload) == 1 and kind in self._gathered:
                 self._gather(kind, rank, envelope.payload[0])
+            case ShareLacking(ticket, fragment):
+                self.shares.lacking(rank, ticket, fragment)
+            case ShareHeld(fragment, version):
+                self.shares.held(rank, fragment, version)
             case HostFailed(reason, mistake):
                 told = f"{named(rank, record.host)}: {reason}"
                 self.end(Ended(told, OF_NO_USE if mistake else FAILED))
@@ -362,6 +372,11 @@ class IslandLeader:
                 self._leave(f"{named(rank, record.host)} was asked to end: {reason}")
             case _:
                 self._drop(connection, "it said what no follower says")
+
+    def _tell_host(self, rank: int, body: object) -> None:
+        for connection, of in self._ranks.items():
+            if of == rank:
+                self._send(connection, body)
 
     def _broadcast(self, body: object) -> None:
         for connection in list(self._ranks):

@@ -5,13 +5,14 @@ ascending, and may be several where a mesh interleaves the devices of hosts.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from islands.errors import InvariantError
-from islands.layout.ranges import Ranges, size_of
+from islands.layout.ranges import Ranges, held_by, size_of
 from islands.training.model import Model
 
 
@@ -49,6 +50,47 @@ def assembled(shares: Sequence[memoryview], ranges: Sequence[Ranges], size: int)
             whole[each * start : each * stop] = buffer[offset : offset + length]
             offset += length
     return whole.data.toreadonly()
+
+
+def joined(buffers: Sequence[memoryview]) -> memoryview:
+    """Return the bytes of some buffers, one after the other; a single one is not copied."""
+    return buffers[0] if len(buffers) == 1 else memoryview(b"".join(buffers))
+
+
+def parts(shares: Sequence[Ranges], size: int) -> list[Ranges]:
+    """Return which elements each host sends: its share; or an even part, if each has everything.
+
+    Args:
+        shares: each host's share, by rank; every element is in one of them.
+        size: number of elements of the whole value.
+    """
+    if sum(map(size_of, shares)) == size:
+        return list(shares)
+    if any(size_of(share) != size for share in shares):
+        raise InvariantError("the shares of an island's hosts overlap")
+    return [held_by(rank, range(len(shares)), size) for rank in range(len(shares))]
+
+
+def united(ranges: Iterable[Ranges]) -> Ranges:
+    """Return the elements of several hosts, which have none in common, as one share."""
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(each for share in ranges for each in share):
+        begin = merged.pop()[0] if merged and merged[-1][1] == start else start
+        merged.append((begin, stop))
+    return tuple(merged)
+
+
+class Shared(Protocol):
+    """What is known of a model's values once it was made."""
+
+    def shares(self, fragment: int) -> Sequence[Ranges]:
+        """Return the share of each host, by rank, of a fragment's flat value."""
+
+    def size(self, fragment: int) -> int:
+        """Return the number of elements of a fragment."""
+
+    def sizes(self) -> Sequence[int]:
+        """Return those of all fragments."""
 
 
 @dataclass(slots=True)
@@ -93,6 +135,10 @@ class HostShares:
     def size(self, fragment: int) -> int:
         """Return the number of elements of a fragment."""
         return self._model.layout.fragments[fragment].size
+
+    def sizes(self) -> Sequence[int]:
+        """Return those of all fragments."""
+        return [fragment.size for fragment in self._model.layout.fragments]
 
     @property
     def _model(self) -> Model:

@@ -11,10 +11,11 @@ from islands.messages.control import RunEnded
 from islands.messages.gossip import Share, ValueGiven
 from islands.messages.membership import RunSpecReply
 from islands.messages.peers import StateOffer
+from islands.messages.shares import ContributionShare, UpdateShare
 from islands.messages.training import CURSOR_BYTES_MAX, Contribution, FragmentSeed, FragmentUpdate
 from messaging.codec.limits import Limits
 
-VALUES = (Contribution, FragmentSeed, FragmentUpdate)
+VALUES = (Contribution, ContributionShare, FragmentSeed, FragmentUpdate, UpdateShare)
 
 REPORT_BYTES = 192
 """Most bytes that a fragment adds to a Hello, which is the longest report."""

@@ -20,6 +20,9 @@ the fate of every token            `ledger.py`
 how far own data was read           `positions.py`
 membership: links and learners     `sessions.py`, `roster.py`
 peer names by connection           `connection_index.py`
+who may send shares of an island   `share_sessions.py`
+how shares become a contribution   `assembly.py`
+whole, as increments, in shares    `value_sender.py`
 totals over all learners           `learner_index.py`
 when a journal record is written   `record_schedule.py`
 writing the journal, recovery      `journal.py`, `journal_writer.py`
@@ -43,5 +46,6 @@ all rules together                 `state.py`
 
 `actor.py` performs what `state.py` decides and decides nothing itself. `vault.py` holds the arrays,
 `workers.py` the worker threads that measure, merge and write, `inspection_queue.py` the payloads
-that wait to be measured, and `hooks.py` the calls into the syncer's host.
+that wait to be measured, `share_desk.py` takes the shares of islands, and `hooks.py` has the calls
+into the syncer's host.
 """

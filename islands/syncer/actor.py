@@ -21,15 +21,15 @@ from islands.actors.membership_client import MembershipClient
 from islands.actors.role_actor import Context, RoleActor
 from islands.errors import IslandsError, JournalError, RefusedError
 from islands.files.disk import Disk
-from islands.identities import FinalVersions, LearnerName, Phase, Role, Version
+from islands.identities import FinalVersions, LearnerName, Phase, Role
 from islands.messages.control import RunEnded
 from islands.messages.membership import HeartbeatAck, Leave, MembershipChanged, Refused, Stop
 from islands.messages.peers import PEER_TYPES
+from islands.messages.shares import ContributionShare, ShareHello, UpdatesInShares
 from islands.messages.training import (
     Contribution,
     ContributionDeclined,
     FragmentSeed,
-    FragmentUpdate,
     Hello,
     Progress,
 )
@@ -70,10 +70,12 @@ from islands.syncer.inspection_queue import InspectionQueue
 from islands.syncer.journal import Journal, Recovered, encode
 from islands.syncer.journal_writer import JournalWriter
 from islands.syncer.resume_checks import take_up
+from islands.syncer.share_desk import ShareDesk
 from islands.syncer.state import SyncerState, fresh
 from islands.syncer.state_donors import route
+from islands.syncer.value_sender import ValueSender
 from islands.syncer.vault import Vault
-from islands.syncer.workers import SyncerWorkers
+from islands.syncer.workers import SyncerWorkers, attempt
 from islands.tape import member_entries, process_entries, round_entries
 from islands.tape.entry import Record
 from messaging.envelope import Envelope
@@ -138,8 +140,9 @@ class SyncerActor(RoleActor[Event]):
         self._acceptor: LinkAcceptor | None = None
         self._callers = ConnectionIndex()
         self._undelivered: dict[int, None] = {}
-        self._sent: dict[int, dict[int, Version]] = {}
         self._inspections = InspectionQueue(self.vault, workers.inspecting, self.post)
+        self._shares = ShareDesk(self._inspections, credentials, self)
+        self._values = ValueSender(self.vault, self._shares.sessions, workers.inspecting, self)
         self._beating: asyncio.TimerHandle | None = None
         self._membership: MembershipClient | None = None
         self._end: tuple[RunEnded, bytes] | None = None
@@ -196,28 +199,16 @@ class SyncerActor(RoleActor[Event]):
         if self._membership.membership.incarnation is not None:
             self._membership.beat()  # it tells the supervisor the address to dial
         self._handle(Ticked())
-        if begins:
-            self._read_initial()
+        if begins and self._initial is not None:
+            initial = self._initial
+            attempt(
+                self._workers.merging,
+                lambda: self.vault.take_initial(initial()),
+                done=lambda digests: self.post(InitialRead(digests)),
+                failed=lambda error: self.fail("the initial value", error),
+            )
         if self._hooks.ready is not None:
             self._hooks.ready()
-
-    def _read_initial(self) -> None:
-        """Read version 0 on the worker; an error is the user's to mend, and ends this process."""
-
-        def read() -> tuple[str, ...] | IslandsError:
-            assert self._initial is not None, "asked for only if there is one"
-            try:
-                return self.vault.take_initial(self._initial())
-            except IslandsError as error:
-                return error
-
-        def arrive(result: tuple[str, ...] | IslandsError) -> None:
-            if isinstance(result, IslandsError):
-                self.fail("the initial value", result)
-            else:
-                self.post(InitialRead(result))
-
-        self._workers.merging.submit(read, arrive)
 
     def _restored(self, recovered: Recovered | None, *, initial: bool) -> SyncerState:
         context, epoch = self.context, self._journal.epoch
@@ -295,12 +286,12 @@ class SyncerActor(RoleActor[Event]):
     def _perform(self, action: Action) -> None:
         match action:
             case Send(connection, message):
-                self.send(self._link(connection), message)
+                self.send(self.link(connection), message)
             case SendValue(connection, message):
-                self._send_value(connection, message)
+                self._values.send(connection, self._callers.name(connection), message)
             case Dismiss(connection, message):
-                self.send(self._link(connection), message)
-                self._drop(connection, "dismissed")
+                self.send(self.link(connection), message)
+                self.drop(connection, "dismissed")
             case BeginMerge(fragment, number):
                 self._workers.merging.submit(
                     lambda: self.vault.merge(action),
@@ -322,20 +313,6 @@ class SyncerActor(RoleActor[Event]):
                 self.ref.stop(reason)
             case _:
                 assert_never(action)
-
-    def _send_value(self, connection: int, message: FragmentUpdate) -> None:
-        """Send a version, unless the link is still sending it: that may outlast a resend interval.
-
-        A newer version is queued behind it, and replaces any that is still queued.
-        """
-        link, topic = self._link(connection), f"update-{message.fragment}"
-        if link is None:
-            return
-        sent = self._sent.setdefault(connection, {})
-        if sent.get(message.fragment) == message.version and link.holds(topic):
-            return
-        sent[message.fragment] = message.version
-        self.send(link, message, self.vault.payload(message), Lane.BULK, topic=topic)
 
     def _look_at_load(self) -> None:
         found = self._inspections.load.look(self._workers.busy(), self.now_s())
@@ -412,24 +389,27 @@ class SyncerActor(RoleActor[Event]):
         if self._membership is not None:
             self._membership.beat()
         self._tell_end()
-        for connection in sorted(self._callers.names):
-            self.send(self._link(connection), HeartbeatAck(self.state.core.view.epoch))
+        for connection in sorted([*self._callers.names, *self._shares.connections()]):
+            self.send(self.link(connection), HeartbeatAck(self.state.core.view.epoch))
         timing, loop = self.context.settings.timing, asyncio.get_running_loop()
         self._beating = loop.call_later(timing.scaled(timing.heartbeat_s), self._beat)
 
     # --- links --------------------------------------------------------------------------------
 
-    def _link(self, connection: int) -> Link | None:
+    def link(self, connection: int) -> Link | None:
+        """Return the link of a connection; None once it is closed."""
         return None if self._acceptor is None else self._acceptor.link(connection)
 
-    def _drop(self, connection: int, reason: str) -> None:
+    def drop(self, connection: int, reason: str) -> None:
+        """Close the link of a connection."""
         if self._acceptor is not None:
             self._acceptor.drop(connection, reason)
 
     def _lost(self, connection: int) -> None:
         self._undelivered.pop(connection, None)
-        self._sent.pop(connection, None)
+        self._values.forget(connection)
         name = self._callers.forget(connection)
+        self._shares.lost(connection, None if name in self._callers.newest else name)
         if name is not None and not self.ref.stopped:
             self.post(LinkClosed(name, connection))
 
@@ -437,12 +417,18 @@ class SyncerActor(RoleActor[Event]):
         body, name = envelope.body, self._callers.names.get(connection)
         answer = None if name is None else acknowledgement(body)
         if answer is not None:
-            self.send(self._link(connection), answer)
+            self.send(self.link(connection), answer)
         match body:
             case Hello():
                 self._hello(connection, body)
+            case ShareHello() if name is None:
+                self._shares.hello(connection, body)
+            case ContributionShare():
+                self._shares.take(connection, name, body, envelope.payload)
             case _ if name is None:
-                self._drop(connection, "said something before hello")
+                self.drop(connection, "said something before hello")
+            case UpdatesInShares() if body.name == name:
+                self._shares.part(connection, body)
             case Progress():
                 self.post(ProgressArrived(body, connection))
             case Contribution() if body.ticket.name == name:
@@ -453,9 +439,15 @@ class SyncerActor(RoleActor[Event]):
                 self._take_seed(body, envelope.payload)
             case Leave() if body.name == name:
                 self.post(LeaveArrived(body))
-            case Contribution() | ContributionDeclined() | FragmentSeed() | Leave():
+            case (
+                Contribution()
+                | ContributionDeclined()
+                | FragmentSeed()
+                | Leave()
+                | UpdatesInShares()
+            ):
                 self.record(process_entries.Impostor(name, type(body).__name__))
-                self._drop(connection, "spoke in another's name")
+                self.drop(connection, "spoke in another's name")
             case _ if isinstance(body, PEER_TYPES):
                 self._relay(connection, envelope)
             case _ if answer is None:
@@ -465,7 +457,7 @@ class SyncerActor(RoleActor[Event]):
         """Forward a message between peers, under the name that its link said hello with."""
         sender, recipient = self._callers.names[connection], envelope.recipient
         target = route(self.state.core, connection, sender, recipient)
-        link = None if target is None else self._link(target)
+        link = None if target is None else self.link(target)
         if link is not None:
             self._envelopes += 1  # ids are counted per sender, and on this link we are the sender
             passed = replace(envelope, sender=sender, id=self._envelopes)
@@ -488,11 +480,12 @@ class SyncerActor(RoleActor[Event]):
                 self._journal.begin_epoch(hello.epoch_seen)
         if not genuine:
             return  # it is dismissed, and no message of it is accepted until then
-        if (link := self._link(connection)) is not None:
+        if (link := self.link(connection)) is not None:
             link.admit()
+        self._shares.lost(connection, hello.name)
         earlier = self._callers.greet(connection, hello.name)
         if earlier is not None and earlier != connection:
-            self._drop(earlier, "replaced by a newer link")
+            self.drop(earlier, "replaced by a newer link")
 
     def _take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...]) -> None:
         asked, who = self.state.core.seeding, (seed.name, seed.incarnation)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from islands.identities import LearnerName
+
 
 @dataclass(slots=True)
 class ConnectionIndex:
@@ -9,6 +11,11 @@ class ConnectionIndex:
 
     names: dict[int, str] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)
+
+    def name(self, connection: int) -> LearnerName | None:
+        """Return the name of a peer; None if none said hello over that link."""
+        found = self.names.get(connection)
+        return None if found is None else LearnerName(found)
 
     def greet(self, connection: int, name: str) -> int | None:
         """Note that a peer said hello; return its earlier connection, which this one replaces."""

@@ -1,15 +1,25 @@
-"""Payloads that arrived and are measured on a worker; each becomes an event once it is measured."""
+"""Payloads that arrived and are measured on a worker; each becomes an event once it is measured.
+
+A contribution that comes in shares is measured once all of it is here (`assembly.py`).
+"""
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace as with_fields
 
 from msgspec.structs import replace
 
 from islands.actors.ports import Worker
+from islands.errors import MalformedError
 from islands.identities import FragmentIndex, LearnerName, Ticket
+from islands.layout.ranges import size_of
+from islands.messages.shares import ContributionShare
 from islands.messages.training import Contribution, FragmentSeed
 from islands.numerics.norms import Measured
+from islands.numerics.quantize import size_bytes
+from islands.settings.run import Precision
 from islands.syncer.admission import Check
+from islands.syncer.assembly import Answer, Assemblies, Assembly
 from islands.syncer.eligibility import BUSY
 from islands.syncer.events import ContributionArrived, SeedArrived
 from islands.syncer.overload import LoadWatch
@@ -20,12 +30,18 @@ from islands.tape.round_entries import Closed, Opened
 INSPECTIONS_MAX = 4
 """Contributions of one learner that may wait for the worker: answers to two pulls, each twice."""
 
+IN_SHARES = (Precision.FLOAT32, Precision.BFLOAT16)
+"""The precisions of which a share is a slice of the payload; all else is encoded as one."""
+
+UNFIT = Check(schema_ok=False, digest_ok=False, finite=False, norm=0.0)
+
 
 class InspectionQueue:
     """The payloads that wait for the inspecting worker, bounded for each sender.
 
     Attributes:
         load: counts the contributions that rounds lack because they wait here.
+        whole: told the connection and the ticket of a contribution whose last share has arrived.
 
     Args:
         vault: measures payloads, and keeps contributions that are finite.
@@ -43,6 +59,8 @@ class InspectionQueue:
         self._vault = vault
         self._worker = worker
         self._post = post
+        self.whole: Callable[[int, Ticket], object] = lambda _, __: None
+        self._assemblies = Assemblies()
         self._waiting: Counter[str] = Counter()
         self._tickets: dict[int, tuple[FragmentIndex, Ticket]] = {}
         self._taken = 0
@@ -51,7 +69,13 @@ class InspectionQueue:
     def take_contribution(
         self, connection: int, message: Contribution, payload: tuple[memoryview, ...]
     ) -> None:
-        """Measure a contribution; one too many is dropped, and pulled again if it is needed."""
+        """Measure a contribution; one too many is dropped, and pulled again if it is needed.
+
+        One that has the first share alone is measured once the others have come.
+        """
+        if message.ranges:
+            self._take_head(connection, message, payload)
+            return
         name = str(message.ticket.name)
         if self._waiting[name] >= INSPECTIONS_MAX:
             return
@@ -69,6 +93,104 @@ class InspectionQueue:
             self._post(ContributionArrived(message, check, connection))
 
         self._worker.submit(lambda: self._vault.inspect(message, payload), arrive)
+
+    def _take_head(
+        self, connection: int, head: Contribution, payload: tuple[memoryview, ...]
+    ) -> None:
+        """Copy the head's own share, whose digest is checked with that of the whole value."""
+        try:
+            claimed = self._claim(head, payload)
+        except MalformedError as error:
+            check = with_fields(UNFIT, flaw=f"share: {error}")
+            self._post(ContributionArrived(head, check, connection))
+            return
+        self._assemblies.take_head(connection, head)
+        if claimed is not None:
+            self._copy(head, claimed, payload[0], None, lambda _: None)
+
+    def take_share(
+        self,
+        share: ContributionShare,
+        payload: tuple[memoryview, ...],
+        refused: Callable[[str], object],
+    ) -> None:
+        """Copy a share of a contribution to its place, unless it came before.
+
+        Args:
+            share: the message.
+            payload: its buffers.
+            refused: told, in a sentence, why it cannot be a share of that contribution.
+        """
+        try:
+            claimed = self._claim(share, payload)
+        except MalformedError as error:
+            refused(str(error))
+            return
+        if claimed is not None:
+            self._copy(share, claimed, payload[0], share.digest, refused)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of elements of each fragment."""
+        return self._vault.sizes
+
+    def forget_shares(self, name: LearnerName) -> None:
+        """Forget a learner's contributions that are not whole, since its link is gone."""
+        self._assemblies.forget(name)
+
+    def _claim(
+        self, message: Contribution | ContributionShare, payload: tuple[memoryview, ...]
+    ) -> Assembly | None:
+        """Claim the elements of a share, whose bytes must be as many as these take.
+
+        Raises:
+            MalformedError: it does not fit; the text says why.
+        """
+        size, precision = self._vault.size(message.fragment), message.precision
+        if size is None:
+            raise MalformedError(f"there is no fragment {message.fragment}")
+        if precision not in IN_SHARES:
+            raise MalformedError(f"the precision {precision!r} is not sent in shares")
+        expected = size_bytes(1, precision) * size_of(message.ranges)
+        if len(payload) != 1 or payload[0].nbytes != expected:
+            had = [each.nbytes for each in payload]
+            raise MalformedError(
+                f"it came with buffers of {had} bytes, and its ranges take {expected}"
+            )
+        return self._assemblies.claim(Answer.of(message), size, message.ranges)
+
+    def _copy(
+        self,
+        message: Contribution | ContributionShare,
+        assembly: Assembly,
+        payload: memoryview,
+        computed: str | None,
+        refused: Callable[[str], object],
+    ) -> None:
+        """Copy a share on the worker; the last one makes its contribution whole."""
+        ranges = message.ranges
+        if assembly.buffer is None:
+            assembly.buffer = self._vault.room(size_bytes(assembly.size, message.precision))
+        whole, place = assembly.buffer, self._vault.place
+
+        def arrive(intact: bool) -> None:  # noqa: FBT001  a callback's only argument
+            if intact:
+                assembly.placed += size_of(ranges)
+                self._look_whether_whole(Answer.of(message))
+            else:
+                assembly.give_back(ranges)
+                refused("its digest is not that of its bytes")
+
+        self._worker.submit(lambda: place(whole, ranges, payload, computed), arrive)
+
+    def _look_whether_whole(self, answer: Answer) -> None:
+        found = self._assemblies.take_whole(answer)
+        if found is None or found.head is None or found.buffer is None:
+            return
+        connection, head = found.head
+        self.whole(connection, answer.ticket)
+        payload = (found.buffer.toreadonly(),)
+        self.take_contribution(connection, with_fields(head, ranges=()), payload)
 
     def take_seed(self, seed: FragmentSeed, payload: tuple[memoryview, ...], at_most: int) -> None:
         """Check a fragment of an initial value; at most `at_most` payloads of a sender may wait."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from islands.errors import MalformedError, UserError
 from islands.identities import Incarnation, LearnerName, Ticket, Version
 from islands.layout.leaves import Layout
+from islands.layout.ranges import Ranges, size_of
 from islands.messages.training import Contribution, FragmentSeed, FragmentUpdate
 from islands.numerics.norms import Measured, clip, measure
 from islands.numerics.outer import OuterOptimizer, OuterState, merge_with
@@ -99,6 +100,34 @@ class Vault:
         self._record_held(fragment, version)
 
     # --- contributions ------------------------------------------------------------------------
+
+    def size(self, fragment: int) -> int | None:
+        """Return the number of elements of a fragment; None if there is no such fragment."""
+        fragments = self._layout.fragments
+        return fragments[fragment].size if 0 <= fragment < len(fragments) else None
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of elements of each fragment."""
+        return [fragment.size for fragment in self._layout.fragments]
+
+    @staticmethod
+    def room(size_bytes: int) -> memoryview:
+        """Return memory for a contribution that comes in shares; the system gives it as used."""
+        return np.empty(size_bytes, np.uint8).data
+
+    @staticmethod
+    def place(whole: memoryview, ranges: Ranges, payload: memoryview, computed: str | None) -> bool:
+        """Copy a share to its place, unless its digest is another; heavy, for the worker."""
+        if computed is not None and digest(payload) != computed:
+            return False
+        target, source = np.frombuffer(whole, np.uint8), np.frombuffer(payload, np.uint8)
+        each, at = payload.nbytes // size_of(ranges), 0
+        for start, stop in ranges:
+            length = each * (stop - start)
+            target[each * start : each * stop] = source[at : at + length]
+            at += length
+        return True
 
     def inspect(
         self, contribution: Contribution, payload: tuple[memoryview, ...]

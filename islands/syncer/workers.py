@@ -15,10 +15,13 @@ So no record is written from arrays that change, although merging and writing ru
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 from islands.actors.ports import ThreadWorker, Worker
+from islands.errors import IslandsError
 from islands.syncer.overload import INSPECTING, MERGING, WRITING, Busy
+
+T = TypeVar("T")
 
 INSPECTORS_MAX = 8
 """More threads than this are limited by the memory, not by the cores."""
@@ -50,6 +53,30 @@ class SyncerWorkers:
         self.inspecting.close()
         self.merging.close()
         self.writing.close()
+
+
+def attempt(
+    worker: Worker,
+    work: Callable[[], T],
+    *,
+    done: Callable[[T], object],
+    failed: Callable[[IslandsError], object],
+) -> None:
+    """Do work that the user may have to mend something for; one of the two is told on the loop."""
+
+    def tried() -> T | IslandsError:
+        try:
+            return work()
+        except IslandsError as error:
+            return error
+
+    def tell(result: T | IslandsError) -> None:
+        if isinstance(result, IslandsError):
+            failed(result)
+        else:
+            done(result)
+
+    worker.submit(tried, tell)
 
 
 def worker_threads(name: str, failed: Callable[[BaseException], object]) -> SyncerWorkers:

@@ -3,10 +3,16 @@
 One refusal is worth an entry; ten thousand a second would fill a disk and hide everything else.
 """
 
-from islands.tape.process_entries import Impostor, Refused, Unexpected, UpdateRefused
+from islands.tape.process_entries import (
+    Impostor,
+    Refused,
+    ShareDropped,
+    Unexpected,
+    UpdateRefused,
+)
 from islands.tape.round_entries import KeptOut, Void
 
-CAUSED_BY_PEERS = (Refused, Unexpected, UpdateRefused, Impostor, KeptOut, Void)
+CAUSED_BY_PEERS = (Refused, ShareDropped, Unexpected, UpdateRefused, Impostor, KeptOut, Void)
 """Entries that any peer with the token can cause at will."""
 
 ENTRIES_PER_S = 20

@@ -130,6 +130,21 @@ class Unlinked(Entry, frozen=True):
     name: str
 
 
+class HostLinked(Entry, frozen=True):
+    """Another host of an island opened a session with the syncer, for its shares."""
+
+    name: str
+    incarnation: str
+    rank: int
+
+
+class HostUnlinked(Entry, frozen=True):
+    """The session of an island's other host was lost or closed."""
+
+    name: str
+    rank: int
+
+
 class Retired(Logged, frozen=True):
     """The syncer ended an incarnation, and accepts nothing more from it."""
 

@@ -5,7 +5,7 @@ that the sender says about a buffer.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from blake3 import blake3
@@ -30,7 +30,15 @@ def as_buffer(array: NDArray[np.generic]) -> memoryview:
 
 def digest(buffer: memoryview) -> str:
     """Return the first 128 bits of the BLAKE3 digest of a buffer's bytes, in hexadecimal."""
-    return blake3(buffer).hexdigest(length=DIGEST_BYTES)
+    return digest_of((buffer,))
+
+
+def digest_of(buffers: Iterable[memoryview]) -> str:
+    """Return the digest of several buffers' bytes, one after the other."""
+    hasher = blake3()
+    for buffer in buffers:
+        hasher.update(buffer)
+    return hasher.hexdigest(length=DIGEST_BYTES)
 
 
 POOLED_BYTES_MIN = 1 << 16

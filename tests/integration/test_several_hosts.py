@@ -110,6 +110,10 @@ async def test_islands_of_one_two_and_four_hosts_spend_a_budget_together(tmp_pat
         assert budget - 3 * 32 < spent <= budget, "each may leave less than a batch"
         assert imbalance(summary) == 0
         assert incarnations(summary) == {"one": 1, "two": 1, "four": 1}
+        tape = tmp_path / "run" / "tape.jsonl"
+        sending = {(row["name"], row["rank"]) for row in entries(tape, "host_linked")}
+        assert sending == {("two", 1), *(("four", rank) for rank in (1, 2, 3))}
+        assert not entries(tape, "share_dropped")
 
 
 class Pair:

@@ -26,6 +26,7 @@ from islands.identities import (
 )
 from islands.messages.membership import Leave, Refused
 from islands.messages.protocol import PROTOCOL
+from islands.messages.shares import UpdatesInShares
 from islands.messages.training import (
     Contribution,
     ContributionDeclined,
@@ -156,6 +157,7 @@ IN_ANAS_NAME = [
     ContributionDeclined(TICKET, FragmentIndex(0), "nothing"),
     Contribution(TICKET, FragmentIndex(0), Version(1, 0), 1, 1, 1, "float32", ""),
     FragmentSeed(1, FragmentIndex(0), ANA, WHO, ""),
+    UpdatesInShares(ANA, WHO, ()),
 ]
 
 

@@ -1,0 +1,157 @@
+"""The shares of contributions that hosts of an island send, and the sessions over which they come.
+
+`share_sessions.py` says who may open one and what may come over it, `assembly.py` how shares
+become a contribution. A share that fits no pull is dropped; a link over which one comes that no
+honest host sends is closed. Either way the tape tells why, and no memory is taken.
+"""
+
+from typing import Protocol
+
+from islands.actors.credentials import Credentials
+from islands.errors import MalformedError
+from islands.identities import LearnerName, Ticket
+from islands.messages.shares import (
+    ContributionShare,
+    ShareHello,
+    ShareWelcome,
+    UpdatesInShares,
+)
+from islands.messages.training import ContributionReceived
+from islands.syncer.inspection_queue import InspectionQueue
+from islands.syncer.share_sessions import ShareSessions, parted, refusal, why_unknown
+from islands.syncer.state import SyncerState
+from islands.tape.entry import Entry
+from islands.tape.member_entries import HostLinked, HostUnlinked
+from islands.tape.process_entries import Impostor, ShareDropped
+from messaging.links.link import Link
+
+
+class Links(Protocol):
+    """What is used of the syncer's actor: its state, its links and its tape."""
+
+    state: SyncerState
+
+    def link(self, connection: int) -> Link | None:
+        """Return the link of a connection; None once it is closed."""
+
+    def drop(self, connection: int, reason: str) -> None:
+        """Close the link of a connection."""
+
+    def send(self, link: Link | None, body: object) -> bool:
+        """Send a control message."""
+
+    def record(self, entry: Entry) -> None:
+        """Write an entry to the tape."""
+
+
+class ShareDesk:
+    """Takes the shares of all islands.
+
+    Args:
+        inspections: assemble shares, and measure what is whole.
+        credentials: verify that a host belongs to an admitted member.
+        links: the syncer's.
+
+    Attributes:
+        sessions: The open sessions.
+    """
+
+    def __init__(
+        self, inspections: InspectionQueue, credentials: Credentials, links: Links
+    ) -> None:
+        """Know no hosts yet."""
+        self.sessions = ShareSessions()
+        self._inspections = inspections
+        self._credentials = credentials
+        self._links = links
+        inspections.whole = self._tell_whole
+
+    def connections(self) -> list[int]:
+        """Return the open sessions, once those are closed whose member's incarnation has ended."""
+        sessions = self.sessions
+        for connection in sessions.over(self._links.state.core) if sessions.hosts else []:
+            self._links.drop(connection, "the incarnation of its member has ended")
+            self._close(connection)
+        return list(sessions.hosts)
+
+    def hello(self, connection: int, hello: ShareHello) -> None:
+        """Open a session, or refuse it in a sentence."""
+        links = self._links
+        trusted = self._credentials.genuine(hello.name, hello.incarnation, hello.credential)
+        refused = refusal(links.state.core, hello, trusted=trusted)
+        link = links.link(connection)
+        if refused is not None:
+            links.record(ShareDropped(hello.name, refused.reason))
+            links.send(link, refused)
+            links.drop(connection, "dismissed")
+            return
+        earlier = self.sessions.open(connection, hello)
+        if earlier is not None and earlier != connection:
+            links.drop(earlier, "replaced by a newer session")
+        if link is not None:
+            link.admit()
+            links.send(link, ShareWelcome(links.state.durable.epoch))
+        links.record(HostLinked(hello.name, str(hello.incarnation), hello.rank))
+
+    def part(self, connection: int, wish: UpdatesInShares) -> None:
+        """Send a member its values in shares from now on, or whole if it tells none."""
+        sizes = self._inspections.sizes
+        self.sessions.parted.pop(connection, None)
+        if not wish.shares:
+            return
+        try:
+            self.sessions.parted[connection] = parted(wish, sizes)
+        except MalformedError as error:
+            self._links.record(ShareDropped(wish.name, str(error)))
+
+    def lost(self, connection: int, name: str | None) -> None:
+        """Note that a connection is none of a host; and that a member's shares are void.
+
+        Args:
+            connection: its number.
+            name: the member whose link has ended, or begins anew.
+        """
+        self._close(connection)
+        if name is not None:
+            self._inspections.forget_shares(LearnerName(name))
+
+    def take(
+        self,
+        connection: int,
+        name: str | None,
+        share: ContributionShare,
+        payload: tuple[memoryview, ...],
+    ) -> None:
+        """Take a share from its member, or from a host of it.
+
+        Args:
+            connection: over which it came.
+            name: the member that said hello there, if one did.
+            share: the message.
+            payload: its buffers.
+        """
+        links, ticket = self._links, share.ticket
+        host = self.sessions.hosts.get(connection)
+        told = name if host is None else host.name
+        if told != ticket.name or (host is not None and host.incarnation != ticket.incarnation):
+            links.record(Impostor(told, type(share).__name__))
+            links.drop(connection, "spoke in another's name")
+            return
+
+        def refused(reason: str) -> None:
+            links.record(ShareDropped(ticket.name, reason))
+            links.drop(connection, f"a share was refused: {reason}")
+
+        unknown = why_unknown(links.state.core, ticket)
+        if unknown is None:
+            self._inspections.take_share(share, payload, refused)
+        else:
+            links.record(ShareDropped(ticket.name, unknown))
+
+    def _close(self, connection: int) -> None:
+        hello = self.sessions.close(connection)
+        if hello is not None:
+            self._links.record(HostUnlinked(hello.name, hello.rank))
+
+    def _tell_whole(self, connection: int, ticket: Ticket) -> None:
+        self._links.send(self._links.link(connection), ContributionReceived(ticket))
