@@ -45,7 +45,7 @@ from islands.messages.training import (
     Welcome,
 )
 
-PROTOCOL = 5
+PROTOCOL = 6
 
 MESSAGE_TYPES: tuple[type, ...] = (
     Join,
