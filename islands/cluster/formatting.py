@@ -1,5 +1,7 @@
 """Numbers and times as people read them, on a screen and in a picture."""
 
+from collections.abc import Sequence
+
 from islands.cluster.figures import RunFigures
 
 LONG_S = 100.0
@@ -37,3 +39,11 @@ def count(number: float) -> str:
         if number < 1000:  # noqa: PLR2004  the next unit begins there
             return f"{number:.1f} {unit}"
     return f"{number / 1000:.1f} T"
+
+
+def markdown_table(lines: Sequence[Sequence[str]]) -> str:
+    """Format lines of cells as a table of Markdown; the first one is its head."""
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    head, *rest = lines
+    rows = (head, ["-" * width for width in widths], *rest)
+    return "\n".join(f"| {' | '.join(map(str.ljust, row, widths))} |" for row in rows)

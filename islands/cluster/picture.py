@@ -168,14 +168,14 @@ def _chart(
     curve(canvas, across, up, points, colour)
 
 
-def axes(canvas: Canvas, across: Scale, up: Scale, *, time: bool = False) -> None:
+def axes(canvas: Canvas, across: Scale, up: Scale, *, unit: str = "tokens") -> None:
     """The axes of a chart, with labelled lines at round values.
 
     Args:
         canvas: to draw on.
         across: where tokens or times lie, from the left end of the chart to its right one.
         up: where values lie, from its bottom to its top.
-        time: whether x is seconds, not tokens.
+        unit: what x counts; `time` is in seconds.
     """
     (left, right), (bottom, top) = (across.start, across.end), (up.start, up.end)
     for value in up.ticks:
@@ -187,11 +187,10 @@ def axes(canvas: Canvas, across: Scale, up: Scale, *, time: bool = False) -> Non
     for value in across.ticks:
         x = across.at(value)
         canvas.line([(x, top), (x, bottom)], FAINT)
-        label = _time(value) if time else count(value).replace(".0 ", " ")
+        label = _time(value) if unit == "time" else count(value).replace(".0 ", " ")
         half = text_width(label, SCALE) / 2
         canvas.text((min(x, WIDTH - MARGIN - half) - half, bottom + 6), label, INK, SCALE)
     canvas.line([(left, top), (left, bottom), (right, bottom)], INK)
-    unit = "time" if time else "tokens"
     canvas.text((right - text_width(unit, SCALE), bottom + 26), unit, INK, SCALE)
 
 

@@ -64,7 +64,7 @@ def _chart(canvas: Canvas, corner: Point, title: str, lines: list[Points], *, ti
         return
     across = Scale.of([0.0, *(x for x, _ in points)], left, right, y=False)
     up = Scale.of([y for _, y in points], bottom, top, y=True)
-    axes(canvas, across, up, time=time)
+    axes(canvas, across, up, unit="time" if time else "tokens")
     for index, line in enumerate(lines):
         if line:
             curve(canvas, across, up, line, LINES[index % len(LINES)])

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 from statistics import mean
 
+from islands.cluster.formatting import markdown_table
 from islands.errors import UserError
 from islands.settings.study import StudyOptions
 from islands.study.cells import Trial
@@ -140,10 +141,7 @@ def table(options: StudyOptions, rows: Sequence[Row], metric: str) -> str:
         "virtual s",
         "",
     )
-    cells = [head, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
-    lines = [_line(line, widths) for line in cells]
-    lines.insert(1, _line(["-" * width for width in widths], widths))
+    cells = markdown_table([head, *(_cells(row) for row in rows)])
     alike = "" if options.seed_argument else "; all seeds read the data in one order"
     seeds = ", ".join(map(str, options.seeds))
     told = (
@@ -151,12 +149,7 @@ def table(options: StudyOptions, rows: Sequence[Row], metric: str) -> str:
         f"{options.within:.1%} worse than the baseline. `failed`: a trial failed, did not spend "
         "its budget, or ended with a figure that is no number."
     )
-    return "\n".join([*lines, "", told]) + "\n"
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-    return f"| {' | '.join(padded)} |"
+    return f"{cells}\n\n{told}\n"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
