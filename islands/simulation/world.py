@@ -95,6 +95,9 @@ class Costs:
 Trainers = Callable[[str, LearnerHost], Trainer]
 """Makes what a learner of this name computes with on its host."""
 
+StepEnd = Callable[[str, float, float], float]
+"""Tells when a step ends, of a learner's name, its beginning, and how long it takes by itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class NumpyTrainers:
@@ -139,6 +142,7 @@ class World:
         trainers: makes what learners compute with; by default `NumpyTrainers`.
         hooks: calls of the syncer into its host.
         figures: gets the name and the step figures of each learner; if None, learners send none.
+        step_end_s: tells when a step ends; by default nothing lengthens it.
     """
 
     def __init__(
@@ -154,6 +158,7 @@ class World:
         trainers: Trainers | None = None,
         hooks: SyncerHooks | None = None,
         figures: Callable[[str, StepFigures], None] | None = None,
+        step_end_s: StepEnd | None = None,
     ) -> None:
         """Make the hosts, on which no process runs yet."""
         self.settings = settings
@@ -172,6 +177,7 @@ class World:
         self._make_trainer = trainers or NumpyTrainers(settings)
         self._syncer_hooks = hooks
         self._figures_told = figures
+        self._step_end_s = step_end_s or (lambda _, begin_s, work_s: begin_s + work_s)
         plan = self._make_trainer("", LearnerHost())
         self.layout, self._shards = plan.layout, plan.shards
         self._context = Context(
@@ -229,12 +235,18 @@ class World:
         compute = InlineCompute(
             self.trainers[name],
             self.settings,
-            step_s=lambda: self.slow.get(name, 1.0) * host.draw_step_s(rng),
+            step_s=lambda: self._step_s(name, host, rng),
             setup_s=host.setup_s,
             copy_s=lambda: host.draw_copy_s(rng),
         )
         worker = InlineWorker(self._work_s(rng))
         return make_learner(name, self._context, compute, worker=worker, rng=rng)
+
+    def _step_s(self, name: str, host: LearnerHost, rng: random.Random) -> float:
+        """How long the step takes that a learner begins now."""
+        work_s = self.slow.get(name, 1.0) * host.draw_step_s(rng)
+        begin_s = asyncio.get_running_loop().time()
+        return self._step_end_s(name, begin_s, work_s) - begin_s
 
     def _make_syncer(self, rng: random.Random) -> SyncerActor:
         disk = self.disks[SYNCER]
