@@ -13,6 +13,7 @@ from typing import Any
 
 from islands.cli.command import main as run_command
 from islands.cli.parsing import Common
+from islands.settings.goodput import GoodputOptions
 from islands.settings.host import (
     CheckOptions,
     ControlOptions,
@@ -67,6 +68,11 @@ COMMANDS: dict[str, Command] = {
         StudyOptions,
         "compare settings at equal tokens on a virtual clock, as a YAML file says",
     ),
+    "simulate goodput": Command(
+        "islands.cli.simulate_goodput",
+        GoodputOptions,
+        "tell what failing chips leave of a fleet's time, by the real actors on a virtual clock",
+    ),
     "tokenize": Command(
         "islands.cli.tokenizing",
         TokenizeOptions,
@@ -113,7 +119,7 @@ ROLES = "syncer, supervisor, learner and observer start by python -m islands.<ro
 
 def parser() -> argparse.ArgumentParser:
     """Make the parser of options before the subcommand; it is used for its help text only."""
-    lines = [f"  {name:8} {command.text}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:16} {command.text}" for name, command in COMMANDS.items()]
     top = argparse.ArgumentParser(
         prog="islands",
         usage="islands [-h] [--version] COMMAND [options]",
@@ -132,8 +138,9 @@ def main(arguments: list[str] | None = None) -> int:
     debug = ["--debug"] * (given[:1] == ["--debug"])  # it is allowed before the subcommand as well
     given = given[len(debug) :]
     name = given[0] if given else ""
-    if name in COMMANDS:
-        return _run(name, [*given[1:], *debug])
+    for words in (2, 1):
+        if " ".join(given[:words]) in COMMANDS:
+            return _run(" ".join(given[:words]), [*given[words:], *debug])
     if name in ("-h", "--help"):
         print(parser().format_help(), end="")
         return 0
@@ -164,6 +171,9 @@ def _unknown(name: str) -> str:
         return f"no command; it must be one of {', '.join(COMMANDS)}"
     if name in ("learner", "syncer", "supervisor", "observer"):
         return f"there is no command {name}; it starts by python -m islands.{name}"
+    kinds = [command for command in COMMANDS if command.startswith(f"{name} ")]
+    if kinds:
+        return f"what to {name} is not told; it must be one of {', '.join(kinds)}"
     near = difflib.get_close_matches(name, COMMANDS, 1)
     meant = f"; did you mean {near[0]}?" if near else f"; it must be one of {', '.join(COMMANDS)}"
     return f"there is no command {name}{meant}"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from islands.cli.schema import Key
+from islands.settings.goodput import GoodputOptions
 from islands.settings.host import (
     CheckOptions,
     LearnerOptions,
@@ -22,6 +23,7 @@ CALLED = {
     CheckOptions: "islands check",
     RunOptions: "islands run",
     StudyOptions: "islands study",
+    GoodputOptions: "islands simulate goodput",
     SyncerOptions: "python -m islands.syncer",
     SupervisorOptions: "python -m islands.supervisor",
     LearnerOptions: "python -m islands.learner",

@@ -1,0 +1,198 @@
+"""When the chips of one learner step: failures, stalls, slices that go and come back.
+
+A learner's chips lie in slices. A chip fails once in a mean time (MTBI), at random. What a failure
+costs depends on how the learner's own program takes it:
+
+- *Elastic* (`ElasticChips`): it stalls for a short while and goes on without the slice, which is
+  ready again some minutes later. Slices that are ready come back together, at most once in a while,
+  and stall the others once more. A failure within a stall joins it and does not lengthen it.
+- *Not elastic* (`RigidChips`): all chips end the step that they are in, then start again; a spare
+  takes the place of the slice.
+
+Both are the devices of a simulated learner (`fleet.py`), and of the plain event model that has no
+actors (`event_model.py`). They draw from a random stream of their own, so that a learner's failures
+do not depend on what else happens.
+
+Reference: the event model of Decoupled DiLoCo (arXiv 2604.21428); its times are unpublished, and
+the defaults here were fitted to its two rows of data-parallel training.
+"""
+
+import random
+from dataclasses import dataclass, field
+from math import inf
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Chips:
+    """The chips of one learner, and what a failure costs it; times in seconds.
+
+    Attributes:
+        count: chips while no slice is away.
+        slice_chips: chips of a slice, which come and go together.
+        mtbi_s: mean time between the failures of one chip.
+        stall_s: for how long a failure stalls an elastic learner.
+        return_s: from a failure until its slice is ready again.
+        rejoin_every_s: least time between two times at which slices come back.
+        rejoin_stall_s: for how long slices that come back stall an elastic learner.
+        restart_s: for how long a failure stops a learner that is not elastic.
+    """
+
+    count: float
+    slice_chips: float = 256.0
+    mtbi_s: float = 365.0 * 86400.0
+    stall_s: float = 18.0
+    return_s: float = 600.0
+    rejoin_every_s: float = 300.0
+    rejoin_stall_s: float = 16.0
+    restart_s: float = 86.0
+
+
+@dataclass(slots=True)
+class Counted:
+    """The chip-seconds that were spent on steps, from one time to another.
+
+    Attributes:
+        from_s: what was before is not counted: the fleet has not lost slices yet.
+        until_s: nor is what comes later.
+        chip_s: chip-seconds of steps.
+        stalls: of what is counted, (start, end) of every time without a step that chips caused.
+    """
+
+    from_s: float = 0.0
+    until_s: float = inf
+    chip_s: float = 0.0
+    stalls: list[tuple[float, float]] = field(default_factory=list)
+
+    def step(self, start_s: float, stop_s: float, chips: float) -> None:
+        """Count a part of a step on so many chips."""
+        self.chip_s += chips * max(0.0, self._inside(stop_s) - self._inside(start_s))
+
+    def stall(self, start_s: float, stop_s: float) -> None:
+        """Note that the chips stood still; a stall that goes on where the last ended is one."""
+        start_s, stop_s = self._inside(start_s), self._inside(stop_s)
+        if stop_s <= start_s:
+            return
+        if self.stalls and self.stalls[-1][1] == start_s:
+            start_s = self.stalls.pop()[0]
+        self.stalls.append((start_s, stop_s))
+
+    def _inside(self, at_s: float) -> float:
+        return min(max(at_s, self.from_s), self.until_s)
+
+
+class Device(Protocol):
+    """What a learner steps on."""
+
+    counted: Counted
+
+    def step(self, begin_s: float, work_s: float) -> float:
+        """Take a step; returns when it ends.
+
+        Args:
+            begin_s: when it begins, which is not before the last one's end.
+            work_s: how long it takes where nothing fails.
+        """
+
+
+class ElasticChips:
+    """Chips that go on without those that failed.
+
+    Args:
+        chips: how many, and what a failure costs.
+        rng: of the times of failures.
+        counted: counts what is stepped.
+    """
+
+    def __init__(self, chips: Chips, rng: random.Random, counted: Counted) -> None:
+        """All chips are there, and nothing stalls, at time 0."""
+        self.counted = counted
+        self._chips = chips
+        self._rng = rng
+        self._live = chips.count
+        self._away: list[float] = []  # when each slice that failed is ready, in order
+        self._stalled_until_s = 0.0
+        self._rejoined_s = -inf
+        self._fails_s = 0.0
+        self._draw(0.0)
+
+    def step(self, begin_s: float, work_s: float) -> float:
+        """Take a step, which takes longer by the stalls that fall into it; returns its end."""
+        self._pass_until(begin_s)
+        now_s, left_s = begin_s, work_s
+        while left_s > 0:
+            stalled = now_s < self._stalled_until_s
+            end_s = self._stalled_until_s if stalled else now_s + left_s
+            event_s = self._next_s
+            until_s = min(end_s, event_s)
+            if stalled:
+                self.counted.stall(now_s, until_s)
+            else:
+                self.counted.step(now_s, until_s, self._live)
+                left_s = 0.0 if end_s <= event_s else left_s - (until_s - now_s)
+            now_s = until_s
+            if event_s <= end_s:
+                self._happen(event_s)
+        return now_s
+
+    @property
+    def _next_s(self) -> float:
+        """When the next slice fails, or slices come back."""
+        if not self._away:
+            return self._fails_s
+        back_s = max(self._away[0], self._rejoined_s + self._chips.rejoin_every_s)
+        return min(self._fails_s, back_s)
+
+    def _pass_until(self, now_s: float) -> None:
+        """Let happen what happens while the learner does not step."""
+        while self._next_s <= now_s:
+            self._happen(self._next_s)
+
+    def _happen(self, now_s: float) -> None:
+        chips = self._chips
+        if now_s == self._fails_s:
+            if now_s >= self._stalled_until_s:
+                self._stalled_until_s = now_s + chips.stall_s
+            self._live = max(0.0, self._live - chips.slice_chips)
+            self._away.append(now_s + chips.return_s)
+        else:
+            ready = sum(at_s <= now_s for at_s in self._away)
+            del self._away[:ready]
+            self._live = min(chips.count, self._live + ready * chips.slice_chips)
+            self._stalled_until_s = max(self._stalled_until_s, now_s) + chips.rejoin_stall_s
+            self._rejoined_s = now_s
+        self._draw(now_s)
+
+    def _draw(self, now_s: float) -> None:
+        """Draw the next failure anew, for so many chips as there are: it has no memory."""
+        rate = self._live / self._chips.mtbi_s
+        self._fails_s = now_s + self._rng.expovariate(rate) if rate > 0 else inf
+
+
+class RigidChips:
+    """Chips that all start again when one of them fails.
+
+    Args:
+        chips: how many, and what a failure costs.
+        rng: of the times of failures.
+        counted: counts what is stepped.
+    """
+
+    def __init__(self, chips: Chips, rng: random.Random, counted: Counted) -> None:
+        """All chips are there."""
+        self.counted = counted
+        self._chips = chips
+        self._rng = rng
+
+    def step(self, begin_s: float, work_s: float) -> float:
+        """Take a step; if a chip fails in it, start again after its end. Returns when it is over.
+
+        Chips that fail while the others start again are replaced with them.
+        """
+        end_s = begin_s + work_s
+        self.counted.step(begin_s, end_s, self._chips.count)
+        fails_s = begin_s + self._rng.expovariate(self._chips.count / self._chips.mtbi_s)
+        if fails_s > end_s:
+            return end_s
+        self.counted.stall(end_s, end_s + self._chips.restart_s)
+        return end_s + self._chips.restart_s
