@@ -18,9 +18,11 @@ from islands.messages.membership import (
 )
 from islands.messages.protocol import PROTOCOL
 from islands.settings.run_spec import RunPlan, RunSpec
+from islands.settings.wire_limits import limits_of
 from messaging.envelope import Envelope
 from messaging.errors import DialDenied
 from messaging.links.link import Network
+from messaging.websocket.network import WebsocketNetwork
 
 PAUSE_S = 1.0
 NO_LAYOUT = "its run has no layout before the first training loop joins it (islands.join)"
@@ -35,7 +37,7 @@ class Requester:
 
 
 async def fetch_run_spec(
-    network: Network,
+    network: WebsocketNetwork,
     addresses: tuple[str, ...],
     requester: Requester,
     *,
@@ -46,7 +48,7 @@ async def fetch_run_spec(
     """Ask the addresses in turn, again and again, until one answers.
 
     Args:
-        network: dials the addresses.
+        network: dials the addresses; from then on it allows messages as large as the run's.
         addresses: the addresses of the supervisor.
         requester: the role and name to ask with.
         wait_s: how long to go on trying; each address is tried at least once.
@@ -67,6 +69,7 @@ async def fetch_run_spec(
                 network, addresses, requester.name, question, _read
             )
             if not isinstance(found, LayoutWanted):
+                network.allow(limits_of(found[1].layout))
                 return found
             told = NO_LAYOUT
             if leaves is not None:

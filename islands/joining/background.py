@@ -26,7 +26,6 @@ from islands.learner.sharing import Sharing
 from islands.learner.stepped_compute import SteppedCompute
 from islands.settings.groups import ConnectOptions, KeepOptions
 from islands.settings.run_spec import RunPlan, RunSpec
-from islands.settings.wire_limits import limits_of
 from islands.tape.writing import FileTape, MemoryTape
 from messaging.websocket.network import WebsocketNetwork
 
@@ -188,7 +187,6 @@ class Background:
                 say=who.say,
                 leaves=self._leaves,
             )
-            network.allow(limits_of(plan.layout))
             self._fetched.set_result(Begun(spec, plan))
             self._compute = await asyncio.wrap_future(self._entering)
             await self._train(network, spec, plan, self._compute)

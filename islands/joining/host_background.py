@@ -40,7 +40,6 @@ from islands.multihost.leader import LEADER, IslandLeader
 from islands.multihost.shares import HostShares
 from islands.settings.addresses import hub_urls, split_address
 from islands.settings.run_spec import RunPlan, RunSpec
-from islands.settings.wire_limits import limits_of
 from messaging.actors.scope import Scope
 from messaging.websocket.network import WebsocketNetwork
 
@@ -184,7 +183,6 @@ class HostBackground(Background):
                     "the learners of this run gossip, and each must be one process: start a run "
                     "without gossip for a loop of several"
                 )
-            network.allow(limits_of(plan.layout))
             self._facts["the run"] = f"{spec.settings.run} {plan.begun}"
             among = network_among_hosts(who.connecting, plan)
             await self._take_part(network, among, spec, plan)

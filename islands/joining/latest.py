@@ -20,7 +20,6 @@ from islands.joining.background import Membership
 from islands.joining.join import membership
 from islands.layout.leaves import MOMENTS_PREFIX
 from islands.settings.groups import ConnectOptions
-from islands.settings.wire_limits import limits_of
 from islands.tape.writing import MemoryTape
 from messaging.websocket.network import WebsocketNetwork
 
@@ -80,7 +79,6 @@ async def _observed(network: WebsocketNetwork, who: Membership, wait_s: float) -
     spec, plan = await fetch_run_spec(
         network, who.addresses, requester, wait_s=who.connecting.wait_s, say=who.say
     )
-    network.allow(limits_of(plan.layout))
     found: list[Arrays] = []
 
     def take(values: Sequence[NDArray[np.float32]]) -> dict[str, float]:

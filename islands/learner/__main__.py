@@ -53,7 +53,6 @@ async def _learn(options: LearnerOptions, name: str) -> int:
     )
     from islands.identities import Role
     from islands.learner.compute import ComputeThread
-    from islands.settings.wire_limits import limits_of
     from islands.training.process_memory import ADAM_MOMENTS, slow_write_s
     from islands.training.workload import Place
 
@@ -66,7 +65,6 @@ async def _learn(options: LearnerOptions, name: str) -> int:
             network, addresses, requester, wait_s=connecting.wait_s, say=say
         )
         spec = spec.with_precision(options.precision)
-        network.allow(limits_of(plan.layout))
         if spec.settings.gossip.on:
             await network.open(listening.host, listening.port, advertise=listening.advertise)
         workload, layout = await asyncio.to_thread(_prepare, spec, options.task_settings)

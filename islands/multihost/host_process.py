@@ -49,7 +49,6 @@ from islands.multihost.shares import HostShares
 from islands.settings.addresses import host_port, hub_urls, split_address
 from islands.settings.host import LearnerOptions
 from islands.settings.run_spec import RunPlan, RunSpec
-from islands.settings.wire_limits import limits_of
 from islands.tape.process_entries import Failed
 from islands.tape.writing import FileTape
 from islands.training.workload import Place, Workload, load_workload
@@ -112,7 +111,6 @@ class HostProcess:
                 "the learners of this run gossip, and each must be on one host: start it without "
                 "--hosts"
             )
-        network.allow(limits_of(plan.layout))
         among = network_among_hosts(options.connecting, plan)
         if self._rank == 0:
             await _opened(among, self._host, self._port)

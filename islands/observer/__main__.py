@@ -36,7 +36,6 @@ async def _observe(options: ObserverOptions, name: str) -> int:
         token_of,
     )
     from islands.identities import Role
-    from islands.settings.wire_limits import limits_of
     from islands.tape.process_entries import Evaluation
 
     connecting = options.connecting
@@ -47,7 +46,6 @@ async def _observe(options: ObserverOptions, name: str) -> int:
         spec, plan = await fetch_run_spec(
             network, addresses, requester, wait_s=connecting.wait_s, say=say
         )
-        network.allow(limits_of(plan.layout))
         workload, layout = await asyncio.to_thread(_prepare, spec, options.task_settings)
         check_same(layout, plan.layout)
         tape = tape_in(options.folder, name, options.keeping)

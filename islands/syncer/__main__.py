@@ -58,7 +58,6 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         token_of,
     )
     from islands.identities import Role
-    from islands.settings.wire_limits import limits_of
 
     connecting, listening = options.connecting, options.listening
     network = network_of(connecting, listening, token=token_of(connecting))
@@ -72,7 +71,6 @@ async def _apart(options: SyncerOptions, watchdog: "Watchdog") -> int:
         spec, plan = await fetch_run_spec(
             network, addresses, requester, wait_s=connecting.wait_s, say=say
         )
-        network.allow(limits_of(plan.layout))
         key_file = options.key_file or options.folder / KEY_FILE
         credentials = credentials_of(spec.settings.run, key_file)
         if options.restart:  # every check that could refuse this start has passed

@@ -39,7 +39,6 @@ from islands.learner.compute import ComputeThread
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.settings.run import RunSettings, Timing
 from islands.settings.run_spec import RunSpec
-from islands.settings.wire_limits import limits_of
 from islands.tape.writing import MemoryTape
 from islands.training.workload import Place, load_workload
 
@@ -204,7 +203,6 @@ async def learn(url: str, names: list[str]) -> None:
     try:
         requester = Requester(Role.LEARNER, names[0])
         spec, plan = await fetch_run_spec(network, (url,), requester, wait_s=WAIT_S, say=print)
-        network.allow(limits_of(plan.layout))
         workload = load_workload(spec)
         learners: list[LearnerActor] = []
         for name in names:
