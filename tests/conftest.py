@@ -8,7 +8,7 @@ that runs it again.
 import os
 import re
 import shlex
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,6 +52,18 @@ hypothesis_settings.register_profile(
     "ci", parent=hypothesis_settings.get_profile("islands"), derandomize=True
 )
 hypothesis_settings.load_profile("ci" if os.environ.get("CI") else "islands")
+
+
+@pytest.fixture
+def quickly_compiled() -> Iterator[None]:
+    """XLA compiles in half of the time, for tests that ask neither for bits nor for speed."""
+    import jax
+
+    option = "jax_disable_most_optimizations"
+    before, quickly = jax.config.read(option), True
+    jax.config.update(option, quickly)
+    yield
+    jax.config.update(option, before)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

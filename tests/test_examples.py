@@ -31,6 +31,7 @@ from islands.training.jax_trainer import JaxTrainer
 from islands.training.task import Sampler, Task
 
 ROOT = Path(__file__).parent.parent
+QUICKLY_COMPILED = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # in half of the time
 EXAMPLES = ROOT / "examples"
 NO_RUNS = ("learner.yaml", "study.yaml")
 RUNS = sorted(path.name for path in EXAMPLES.glob("*.yaml") if path.name not in NO_RUNS)
@@ -46,6 +47,9 @@ QUICK = {
 }
 
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
+
 @pytest.fixture(autouse=True)
 def _beside_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the examples are started, as line.yaml says."""
@@ -55,7 +59,8 @@ def _beside_the_examples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def islands(*arguments: str, cwd: Path = EXAMPLES) -> subprocess.CompletedProcess[str]:
     """`python -m islands.cli`, by default in the folder of the examples."""
-    environment = {**os.environ, **cpu_environment(1), "PYTHONPATH": str(ROOT)}
+    quickly = QUICKLY_COMPILED if "--dry-run" in arguments else {}  # it takes no more than a step
+    environment = {**os.environ, **cpu_environment(1), **quickly, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, "-m", "islands.cli", *arguments],
         cwd=cwd,

@@ -11,6 +11,8 @@ import pytest
 from islands.settings.run import RunSettings
 from islands.training.jax_workload import JaxWorkload
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 PAGE = (Path(__file__).parent.parent / "docs" / "tasks.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 SHARED = 1

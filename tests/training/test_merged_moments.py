@@ -20,6 +20,8 @@ from islands.training.jax_trainer import JaxTrainer
 from islands.training.warm_start import read_values
 from tests.study.regression import Regression
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 
 @dataclass(frozen=True)
 class ByAdam(Regression):

@@ -17,6 +17,8 @@ from islands.training.second_moments import Decays, decays_of, first_of
 
 Floats = NDArray[np.float32]
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 ADAM = Decays(first=0.9, second=0.99, scale=1.0)  # (1 − b₂)/(1 − b₁)²
 SHAPES = {"matrix": (5, 7), "vector": (9,)}
 

@@ -521,8 +521,7 @@ async def sentence_of(network: WebsocketNetwork, address: str) -> str:
 
 async def test_failures_of_dialling_are_sentences() -> None:
     """Whoever dials in vain is told what is wrong and what to do about it."""
-    settings = WebsocketSettings(handshake_s=0.5)
-    stranger = WebsocketNetwork([Probe], settings=settings)
+    stranger = WebsocketNetwork([Probe])
     async with Hub() as hub:
         place = f"{LOOPBACK}:{hub.network.port}"
         assert "wants another secret" in await sentence_of(stranger, f"ws://{place}/far")
