@@ -15,7 +15,6 @@ from islands.errors import InvariantError
 from islands.identities import (
     TRAINING,
     FragmentIndex,
-    Incarnation,
     LearnerName,
     Phase,
     Version,
@@ -156,7 +155,7 @@ class Core:
     tokens or data since the last grants, and `hungry` those that could not be given a whole batch.
     `barren` is the number of the next round if nobody was eligible for it, `unspent` shows that
     tokens are left (`closing.py`), `witnesses` are those of `any_learner`, and `fastest` is known
-    for the event being handled. `paced_by` tells which step of whom `durations` took in last.
+    for the event being handled.
     """
 
     settings: RunSettings
@@ -172,7 +171,6 @@ class Core:
     rounds: dict[int, Round] = field(default_factory=dict)
     fastest: FastestStep = field(default_factory=FastestStep)
     durations: Durations = field(default_factory=Durations.unknown)
-    paced_by: tuple[LearnerName, Incarnation, int] | None = None
     gauges: list[NormGauge] = field(default_factory=list)
     adoptions: dict[int, Adoption] = field(default_factory=dict)
     journalling: deque[tuple[int, int | None]] = field(default_factory=deque)

@@ -72,7 +72,7 @@ def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -
     """Take in a step time, as far as it can be believed; the pace-setting learner's is ξ_step.
 
     Which learner sets the pace changes with every report, and where all step alike it may never be
-    the one that reports: so each step of whoever does now is taken in once.
+    the one that reports: so the last step of whoever does now is taken in, unless it was before.
     """
     timing, claimed_s = core.settings.timing, learner.progress.step_time_s
     elapsed_s, learner.stepped_s = now_s - learner.stepped_s, now_s
@@ -84,9 +84,8 @@ def _time_step(core: Core, learner: LearnerRecord, stepped: int, now_s: float) -
     if setter is None:
         return
     pacing = core.learners[setter]
-    step = (setter, pacing.incarnation, pacing.progress.steps)
-    if pacing.step_s > 0 and step != core.paced_by:
-        core.paced_by = step
+    if pacing.step_s > 0 and pacing.paced_steps != pacing.progress.steps:
+        pacing.paced_steps = pacing.progress.steps
         core.durations.step_s.add(pacing.step_s)
 
 

@@ -33,7 +33,8 @@ class LearnerRecord:
     """The record of one incarnation. `connection` is its link's number; None while that is down.
 
     `stepped_s` is when it last reported steps, or opened its link; `step_s` is how long a step
-    takes, as far as that can be believed, 0 while it is unknown. `turn_steps` is the H that it is
+    takes, as far as that can be believed, 0 while it is unknown. `paced_steps` is the step of it
+    that was last taken in as one of the pace-setting learner. `turn_steps` is the H that it is
     told, where learners open rounds, and `asking` has the fragments for which its newest report
     asks for one, less those for which one was opened since.
     """
@@ -54,6 +55,7 @@ class LearnerRecord:
     whole: bool = False
     stepped_s: float = 0.0
     step_s: float = 0.0
+    paced_steps: int = 0
     turn_steps: int = 0
     asking: set[int] = field(default_factory=set)
     exchange: Exchange = field(default_factory=Exchange)

@@ -7,10 +7,19 @@ from math import inf, nan
 import msgspec
 import pytest
 
-from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Lease, Role, Version
+from islands.identities import (
+    Fate,
+    FragmentIndex,
+    Incarnation,
+    LearnerName,
+    Lease,
+    Role,
+    Status,
+    Version,
+)
 from islands.messages.membership import Evicted, Refused
 from islands.messages.training import Contribution, FragmentProgress, Progress, PullFragment
-from islands.settings.run import RunSettings
+from islands.settings.run import PaceBy, RunSettings
 from islands.syncer.actions import DropContribution
 from islands.syncer.core import Durable
 from islands.syncer.events import ContributionArrived, LinkOpened, ProgressArrived
@@ -227,6 +236,24 @@ def test_a_version_that_the_journal_lacks_is_adopted_anew() -> None:
     (evicted,) = again.dismissed()
     assert isinstance(evicted, Evicted)
     assert "holds version 1.7, the newest here is 1.0" in evicted.reason
+
+
+def test_a_step_of_who_sets_the_pace_is_taken_in_once() -> None:
+    """Also where another learner set the pace meanwhile, and has gone."""
+    settings = RunSettings(interval_steps=1000, fragments=2, pace_by=PaceBy.FASTEST)
+    bench = seeded("ana", "ben", "cem", settings=settings)
+    bench.learners["ben"].step_time_s = 0.3
+    bench.step("ana")
+    bench.step("ben", 2)
+    measured_s = bench.core.step_s
+    assert 0.1 < measured_s < 0.3
+    bench.view("ben", Status.EVICTED)
+    assert bench.core.pace_setter() == "ana"
+    bench.step("cem")
+    assert bench.core.pace_setter() == "ana"
+    assert bench.core.step_s == measured_s
+    bench.step("ana")
+    assert bench.core.step_s < measured_s
 
 
 # --------------------------------------------------------------------------------- contributions
