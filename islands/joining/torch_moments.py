@@ -168,8 +168,8 @@ class TorchMoments:
         if found is None:
             return torch.zeros(last - first, dtype=slot.dtype)
         value = torch.as_tensor(found, dtype=slot.dtype).detach().reshape(-1)[first:last]
-        if not self._queues:
-            return value.clone()
+        if not self._queues:  # what is here already would share the memory that a step changes
+            return value.clone() if value.device.type == "cpu" else value.cpu()
         host = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
         return host.copy_(value, non_blocking=True)
 
