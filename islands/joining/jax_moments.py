@@ -81,7 +81,8 @@ class JaxMoments:
         """Hold the state after a step.
 
         Raises:
-            TaskError: it has another structure than the one that joined.
+            TaskError: it has another structure than the one that joined, or an array of another
+                dtype or shape.
         """
         leaves, tree = jax.tree.flatten(state)
         if tree != self._tree:
@@ -89,6 +90,8 @@ class JaxMoments:
                 "boundary was given an opt_state of another structure than the run was joined "
                 f"with: {tree} in place of {self._tree}"
             )
+        for place, told in self._told.items():
+            _check_like(told, leaves[place], self._leaves[place])
         self._leaves = leaves
 
     def give(self) -> PyTree:
@@ -145,6 +148,30 @@ class JaxMoments:
             parts_to=devices.whole,
         )
         return compiled, arguments
+
+
+def _check_like(told: str, leaf: Any, joined_with: Array) -> None:  # noqa: ANN401  the user's
+    """Refuse a leaf that cannot be given to a peer as the one that joined can.
+
+    Args:
+        told: what it is, for the sentence.
+        leaf: what a step has put there.
+        joined_with: an array with the dtype and shape of the one that joined.
+
+    Raises:
+        TaskError: it is no array of this dtype and shape.
+    """
+    if not isinstance(leaf, jax.Array):
+        found = f"a {type(leaf).__name__}"
+    elif (leaf.dtype, leaf.shape) != (joined_with.dtype, joined_with.shape):
+        found = f"{leaf.dtype}{list(leaf.shape)}"
+    else:
+        return
+    raise TaskError(
+        f"{told} is {found}, and was {joined_with.dtype}{list(joined_with.shape)} when the run was "
+        "joined: a step has to keep dtypes and shapes, as peers are told them; join with a state "
+        "like those that the step returns, or without opt_state"
+    )
 
 
 def shared_path(path: str, shape: tuple[int, ...], known: Known) -> str:

@@ -115,7 +115,8 @@ class JaxParameters:
         """Hold the tree after a step, and the optimizer's state.
 
         Raises:
-            TaskError: one has another structure than the one that joined, or a leaf was deleted.
+            TaskError: one has another structure than the one that joined, or a leaf was deleted, or
+                an array of the optimizer's state has another dtype or shape.
         """
         if (opt_state is None) != (self._moments is None):
             raise TaskError(NOT_TOLD if opt_state is None else NOT_JOINED)

@@ -1,5 +1,6 @@
 """The state of a user's optimizer: what one loop reads of it is what another one goes on with."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -148,3 +149,23 @@ def test_a_state_that_is_not_the_one_that_joined_is_refused() -> None:
     jax.tree.map(lambda leaf: leaf.delete(), parameters.opt_state[0].mu)
     with pytest.raises(TaskError, match="0/mu/a of opt_state was deleted"):
         given(parameters)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (lambda mu: mu.astype(jnp.bfloat16), r"bfloat16\[8\], and was float32\[8\]"),
+        (lambda mu: mu[:4], r"float32\[4\], and was float32\[8\]"),
+        (np.asarray, "a ndarray, and was"),
+    ],
+    ids=["dtype", "shape", "no array of JAX"],
+)
+def test_a_step_keeps_what_peers_were_told(changed: Callable[[Array], Any], told: str) -> None:
+    """Else this learner would give them pieces of another size; what it held is as it was."""
+    parameters = joined(tree(), OPTIMIZER.init(tree()))
+    before = bits(parameters.opt_state)
+    first, *rest = parameters.opt_state
+    spoiled = first._replace(mu={**first.mu, "a": changed(first.mu["a"])})
+    with pytest.raises(TaskError, match="0/mu/a of opt_state is " + told):
+        parameters.take(parameters.give(), (spoiled, *rest))
+    assert bits(parameters.opt_state) == before
