@@ -41,7 +41,10 @@ more if what is left of an ordinary grant needs more shards.
 """
 
 LEASES_HELD_MAX = 256
-"""Every report and every grant holds all leases of a learner, and must fit into one frame."""
+"""Every report and every grant holds all leases of a learner, and must fit into one frame.
+
+One of them is a whole shard, which has room for a batch, whatever is left of the others.
+"""
 
 QUOTA_TOKENS_MAX = 2**62
 """Quota of one incarnation, also without a budget: what a report claims must fit into a grant."""
@@ -198,15 +201,25 @@ class LeaseBook:
             return False
         missing = wanted - len(unfinished)
         while missing and len(unfinished) < LEASES_HELD_MAX:
-            lease = self._next_lease()
+            last = len(unfinished) == LEASES_HELD_MAX - 1
+            begun = last and all(lease.position for lease in unfinished)
+            lease = self._next_whole() if begun else self._next_lease()
             unfinished.append(lease)
             missing -= lease.position == 0  # of a shard that was begun, any little may be left
         holder.leases = sorted(unfinished)
         return True
 
     def _next_lease(self) -> Lease:
-        if self.free:
-            return self.free.pop(0)
+        return self.free.pop(0) if self.free else self._new_lease()
+
+    def _next_whole(self) -> Lease:
+        """Return the next shard that nobody has begun."""
+        for place, lease in enumerate(self.free):
+            if lease.position == 0:
+                return self.free.pop(place)
+        return self._new_lease()
+
+    def _new_lease(self) -> Lease:
         lease = Lease(self.pass_index, self.next_shard, 0)
         self.next_shard += 1
         if self.next_shard == self.shards:

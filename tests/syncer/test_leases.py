@@ -1,5 +1,6 @@
 """Data and token quotas: exact, and nothing unread."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -108,14 +109,23 @@ def test_what_is_left_of_a_shard_comes_on_top() -> None:
     assert len(rests) == LEASES_HELD_MIN
 
 
-def test_the_leases_of_a_learner_are_bounded() -> None:
-    """However many shards were begun, a report has to name all that it holds."""
+@pytest.mark.parametrize("whole", [299, 500], ids=["given back", "new"])
+def test_the_leases_of_a_learner_are_bounded(whole: int) -> None:
+    """However many shards were begun, a report has to name all that it holds.
+
+    The last one is a whole shard: of the others, less than a batch may be left in all.
+    """
     book = book_of(None, shards=1000)
-    book.free = [Lease(0, shard, 1) for shard in range(500)]
+    book.free = [Lease(0, shard, int(shard != whole)) for shard in range(500)]
     book.next_shard = 500
     book.open(ANA, Incarnation(1, 1))
     top_up(book, ANA)
-    assert len(book.holders[ANA].leases) == LEASES_HELD_MAX
+    held = book.holders[ANA].leases
+    assert held == [Lease(0, shard, 1) for shard in range(LEASES_HELD_MAX - 1)] + [
+        Lease(0, whole, 0)
+    ]
+    assert len(book.free) == 500 - LEASES_HELD_MAX + (whole == 500)
+    assert not set(held) & set(book.free)
 
 
 def test_after_the_last_shard_a_new_pass_begins() -> None:
