@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from islands.data import shards
 from islands.data.shards import ShardKey, ShardPlan
 
 
@@ -78,3 +79,16 @@ def test_shard_keys_order_by_pass_first() -> None:
 def test_nothing_is_left_at_the_end_of_a_shard_or_beyond(position: int) -> None:
     """The position may be what another learner said, and the shard is only finished."""
     assert list(ShardPlan(100, 4).groups(ShardKey(0, 0), position, 1)) == []
+
+
+def test_a_large_pass_is_shuffled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its shards are read in; the records of a shard do not hold the whole order."""
+    plan = ShardPlan(100, 7, seed=3)
+    keys = [ShardKey(pass_index, shard) for pass_index in range(2) for shard in range(7)]
+    wanted = [plan.members(key).tolist() for key in keys]
+    monkeypatch.setattr(shards, "KEPT_RECORDS", 99)
+    shards._large_order.cache_clear()  # noqa: SLF001  it is kept for all plans of a process
+    found = [plan.members(key) for key in keys]
+    assert [members.tolist() for members in found] == wanted
+    assert all(members.base is None for members in found)
+    assert shards._large_order.cache_info().misses == 2  # noqa: SLF001  as above
