@@ -172,13 +172,7 @@ class JoinedRun(Generic[Tree]):
             return params
         self._inside = True
         self._book(params, loss, opt_state)
-        self._announced = self._compute.arrive()
-        self._give()
-        self._inside = False
-        if self._left:  # a handler of signals asked for it meanwhile
-            self._announced = False
-            self._leave()
-        self._raise_failure()
+        self._announce()
         if self._parameters.diverged and not self.over:
             self._announced = False
             raise TaskFailedError(
@@ -193,6 +187,9 @@ class JoinedRun(Generic[Tree]):
         The batch of a step is read in its boundary, and taken by `next` after it. It counts as
         trained on when the step is booked; otherwise whoever is leased the shard next reads it.
 
+        Call it before the first boundary. After that (as where `islands.torch.join` was given an
+        optimizer), it waits for leases itself, as a boundary does: go on with `params`.
+
         Args:
             read: returns the batch of the records with the indices int64[size] that it is given; a
                 record's index is at least 0 and below the number in the run's layout.
@@ -204,6 +201,7 @@ class JoinedRun(Generic[Tree]):
         Raises:
             SettingsError: the run leases no records, or its shards have no room for a batch.
             TaskError: it comes too late, or for the second time.
+            IslandsError: the learner has ended by an error.
         """
         if self._records is None:
             raise SettingsError(
@@ -219,8 +217,8 @@ class JoinedRun(Generic[Tree]):
         leased = LeasedBatches(self._records, size, read)
         self._leased = True
         self._compute.reads(leased)
-        if self._announced:  # the first boundary was in `join`, as for an optimizer of PyTorch
-            leased.ready()
+        if self._announced and not leased.ready():  # after a boundary, such as that in `join`
+            self._announce()
         return self._taken(leased)
 
     def _taken(self, leased: LeasedBatches[Batch]) -> Iterator[Batch]:
@@ -367,6 +365,21 @@ class JoinedRun(Generic[Tree]):
         consequence = self._background.together and isinstance(error, Exception)
         if consequence and cause is not None and cause is not error:
             raise cause from error
+
+    def _announce(self) -> None:
+        """Wait until the next step may be taken, and announce it.
+
+        Raises:
+            IslandsError: the learner has ended by an error.
+        """
+        self._inside = True
+        self._announced = self._compute.arrive()
+        self._give()
+        self._inside = False
+        if self._left:  # a handler of signals asked for it meanwhile
+            self._announced = False
+            self._leave()
+        self._raise_failure()
 
     def _give(self) -> None:
         """Take over what the model holds for the user to go on with."""

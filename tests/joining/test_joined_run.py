@@ -339,6 +339,27 @@ def test_batches_may_be_asked_for_after_the_first_boundary() -> None:
     assert taken == 3
 
 
+def test_batches_asked_for_after_a_boundary_wait_for_leases() -> None:
+    """A batch that is not leased yet was not taken; a run that ends meanwhile has none."""
+    plan = ShardPlan(40, 2, seed=1)
+    for ends in (False, True):
+        loop = Loop(steps=0)
+        compute = loop.compute
+        compute.command(AllowSteps(80, (Lease(0, 0, 18),), 1))
+        loop.run = run = JoinedRun(
+            *("ana", loop.parameters, compute, loop.background), records=plan
+        )
+        run.boundary(run.params)
+        if ends:
+            compute.stop()
+        else:  # it is carried out at a boundary, or while one is waited in
+            compute.command(AllowSteps(80, (Lease(0, 0, 18), Lease(0, 1, 0)), 1))
+        batches = run.batches(lambda indices: indices, 4)
+        wanted = [*plan.members(ShardKey(0, 0))[18:], *plan.members(ShardKey(0, 1))[:2]]
+        found = next(batches, None)
+        assert found is None if ends else found is not None and found.tolist() == wanted
+
+
 def test_a_run_leases_what_its_layout_tells() -> None:
     """And a record counts as one token at least, as a position never advances by more."""
     loop = Loop()
