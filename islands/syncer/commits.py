@@ -39,7 +39,7 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
     version = Version(durable.epoch, round_.version.number + 1)
     for name in sorted(round_.arrived):
         _apply(core, round_, name, version)
-    durable.positions.merged(round_.contributions, durable.ledger.books)
+    _keep_cursors(core, round_)
     durable.published[fragment] = Published(version, facts.digest, number)
     made = facts.increment
     if core.increments:
@@ -73,6 +73,16 @@ def take_merge(core: Core, fragment: int, number: int, facts: MergeFacts, now_s:
     )
     _look_for_swings(core, fragment, facts, now_s)
     core.write_fragment(fragment)
+
+
+def _keep_cursors(core: Core, round_: Round) -> None:
+    """Keep the cursors of what is merged; tell once if there is no room for one."""
+    positions = core.durable.positions
+    refused = positions.merged(round_.contributions, core.durable.ledger.books)
+    if refused and not core.cursors_full:
+        core.cursors_full = True
+        kept, size_bytes = len(positions.held), positions.size_bytes
+        core.record(round_entries.CursorNotKept(refused[0], kept, size_bytes))
 
 
 def _look_for_swings(core: Core, fragment: int, facts: MergeFacts, now_s: float) -> None:

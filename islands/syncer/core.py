@@ -155,7 +155,7 @@ class Core:
     tokens or data since the last grants, and `hungry` those that could not be given a whole batch.
     `barren` is the number of the next round if nobody was eligible for it, `unspent` shows that
     tokens are left (`closing.py`), `witnesses` are those of `any_learner`, and `fastest` is known
-    for the event being handled.
+    for the event being handled. `cursors_full` is whether a cursor was not kept since this start.
     """
 
     settings: RunSettings
@@ -196,6 +196,7 @@ class Core:
     ungranted: dict[LearnerName, None] = field(default_factory=dict)
     hungry: dict[LearnerName, None] = field(default_factory=dict)
     barren: int | None = None
+    cursors_full: bool = False
     unspent: tuple[LearnerName, LearnerName | None] | None = None
     grace_watch: GraceWatch = field(default_factory=GraceWatch)
     swings: SwingWatch = field(default_factory=SwingWatch)

@@ -11,10 +11,12 @@ A position is told only once it is durable, and no merge that would move it is u
 record could be skipped, or trained on twice.
 
 What is kept is bounded: one cursor for each learner with an open account, and for the
-`DEPARTED_KEPT` others whose work was merged last. Every record of the journal holds them.
+`DEPARTED_KEPT` others whose work was merged last, of `HELD_BYTES_MAX` in all, since every record of
+the journal holds them. Where these are full, those who departed are forgotten first; then a name
+keeps the cursor that it has, or none, and its records after that are read again.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,6 +27,9 @@ from islands.syncer.rounds import Round, Stage
 
 DEPARTED_KEPT = 64
 """Names without an open account whose cursors are kept, since they may come back."""
+
+HELD_BYTES_MAX = 1 << 24
+"""Most bytes of all cursors that are kept: of 4096 learners, 4 KiB for each."""
 
 
 class Position(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -53,38 +58,66 @@ class Positions:
         return b"" if held is None else held.cursor
 
     def merged(
-        self, contributions: Iterable[Contribution], members: Collection[LearnerName]
-    ) -> None:
+        self, contributions: Sequence[Contribution], members: Collection[LearnerName]
+    ) -> list[LearnerName]:
         """Take in the contributions of a merge, and forget who departed long ago.
 
         Args:
             contributions: those that are merged; one without a cursor ends what is known of its
                 name, if it is of a newer incarnation.
             members: the learners with an open account.
+
+        Returns:
+            Names whose cursor is not kept, for want of room.
         """
-        for contribution in contributions:
-            self._take(contribution)
-        departed = [name for name in self.held if name not in members]
-        if len(departed) > DEPARTED_KEPT:
-            departed.sort(key=lambda name: self.held[name].order)
-            for name in departed[:-DEPARTED_KEPT]:
+        self._make_room(contributions, members)
+        refused = [one.ticket.name for one in contributions if not self._take(one)]
+        departed = self._departed(members)
+        for name in departed[: max(0, len(departed) - DEPARTED_KEPT)]:
+            self._forget(name)
+        return refused
+
+    def _make_room(
+        self, contributions: Sequence[Contribution], members: Collection[LearnerName]
+    ) -> None:
+        """Forget those who departed first, as far as the cursors of a merge need their room."""
+        added = sum(
+            len(one.cursor) - len(self.of(one.ticket.name)) for one in contributions if one.cursor
+        )
+        if self.size_bytes + added <= HELD_BYTES_MAX:
+            return
+        staying = [*members, *(one.ticket.name for one in contributions)]
+        for name in self._departed(dict.fromkeys(staying)):
+            if self.size_bytes + added > HELD_BYTES_MAX:
                 self._forget(name)
 
-    def _take(self, contribution: Contribution) -> None:
+    def _departed(self, members: Collection[LearnerName]) -> list[LearnerName]:
+        """Return the names without an account, beginning with that merged longest ago."""
+        departed = [name for name in self.held if name not in members]
+        return sorted(departed, key=lambda name: self.held[name].order)
+
+    def _take(self, contribution: Contribution) -> bool:
+        """Take in a contribution; return whether there was room for its cursor."""
         ticket, cursor, tokens = (
             contribution.ticket,
             contribution.cursor,
             contribution.processed_tokens,
         )
         held = self.held.get(ticket.name)
-        if held is not None:
-            if (ticket.incarnation, tokens) < (held.incarnation, held.processed_tokens):
-                return
-            self._forget(ticket.name)
+        if held is not None and (ticket.incarnation, tokens) < (
+            held.incarnation,
+            held.processed_tokens,
+        ):
+            return True
+        added = len(cursor) - len(self.of(ticket.name))
+        if added > 0 and self.size_bytes + added > HELD_BYTES_MAX:
+            return False
+        self._forget(ticket.name)
         if cursor:
             self.taken += 1
             self.size_bytes += len(cursor)
             self.held[ticket.name] = Position(ticket.incarnation, tokens, self.taken, cursor)
+        return True
 
     def _forget(self, name: LearnerName) -> None:
         held = self.held.pop(name, None)

@@ -197,6 +197,17 @@ class NothingMerged(Logged, frozen=True):
     because: dict[str, str]
 
 
+class CursorNotKept(Logged, frozen=True):
+    """How far a loop has read its own data is not kept, as the cursors of others take all the room.
+
+    It is told once in each start of the syncer.
+    """
+
+    name: str
+    kept: int
+    size_bytes: int
+
+
 # --- contributions and tokens ---------------------------------------------------------------------
 
 

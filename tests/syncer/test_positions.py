@@ -11,9 +11,11 @@ from islands.identities import Fate, FragmentIndex, Incarnation, LearnerName, Ro
 from islands.messages.membership import Refused
 from islands.messages.training import CURSOR_BYTES_MAX, Contribution, PullFragment, Welcome
 from islands.settings.run import RunSettings
+from islands.syncer import positions
 from islands.syncer.events import ContributionArrived, LinkOpened, MergeFacts, MergeFinished
 from islands.syncer.journal import decode, encode
 from islands.syncer.positions import DEPARTED_KEPT, Positions
+from islands.tape.round_entries import CursorNotKept
 from tests.syncer.bench import BATCH, GOOD, Bench, Learner, opened, seeded
 
 ANA = LearnerName("ana")
@@ -191,3 +193,43 @@ def test_the_number_of_cursors_is_bounded(members: int) -> None:
     assert all(held.of(name) == b"here" for name in here)
     assert held.of(LearnerName(f"gone{3 * DEPARTED_KEPT - 1}")) == b"gone"
     assert held.of(LearnerName("gone0")) == b""
+
+
+@pytest.fixture
+def little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for 10 bytes of cursors."""
+    monkeypatch.setattr(positions, "HELD_BYTES_MAX", 10)
+
+
+@pytest.mark.usefixtures("little_room")
+def test_the_bytes_of_all_cursors_are_bounded() -> None:
+    """Who left is forgotten first; then a name keeps what it has, or nothing, and is told of."""
+    held, ben, here = Positions(), LearnerName("ben"), [ANA, LearnerName("ben")]
+    for name in ("old", "new"):
+        assert held.merged([contribution(1, b"1234", name=name)], here) == []
+    assert held.merged([contribution(1, b"12345")], here) == []
+    assert sorted(held.held) == ["ana", "new"], "who left longest ago is forgotten"
+    both = [contribution(2, b"23456"), contribution(2, b"123456", name="ben")]
+    assert held.merged(both, here) == [ben]
+    assert (held.of(ANA), held.of(ben), held.size_bytes) == (b"23456", b"", 5)
+    assert held.merged([contribution(3, b"12345", name="ben")], here) == []
+    assert held.merged([contribution(4, b"123456", name="ben")], here) == [ben]
+    assert held.of(ben) == b"12345", "it is read again from there"
+    assert held.merged([contribution(5, b"54321", name="ben")], here) == []
+    assert held.of(ben) == b"54321", "no more room than before is needed"
+
+
+@pytest.mark.usefixtures("little_room")
+def test_that_a_cursor_is_not_kept_is_told_once() -> None:
+    """The merge goes on, and the run's log tells why a loop may read records again."""
+    bench = seeded("ana", settings=ALONE, fragments=1)
+    told: list[CursorNotKept] = []
+    for _ in range(2):
+        (pull,) = opened(bench)
+        answer(bench, pull, bytes(11))
+        bench.merge()
+        told += bench.entries(CursorNotKept)
+        bench.journal()
+        bench.adopt("ana")
+    assert told == [CursorNotKept("ana", 0, 0)]
+    assert position(bench, 2) == b""
