@@ -13,11 +13,12 @@ import asyncio
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 
 import msgspec
 
 from islands.actors.acceptor import LinkAcceptor
-from islands.errors import UserError
+from islands.errors import TaskError, UserError
 from islands.hosting.process_runtime import network_of, token_of
 from islands.identities import SUPERVISOR
 from islands.layout.layout_file import decode_layout
@@ -59,15 +60,47 @@ class FirstLayout:
     port: int
 
 
+class LayoutReader:
+    """Reads the layouts that are told, and plans by them.
+
+    A large one takes seconds, in which nobody is answered, and many loops may tell the same: so the
+    text that was refused last is not planned again.
+
+    Args:
+        check: plans by the leaves that are told.
+    """
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._refused: tuple[bytes, str] | None = None
+
+    def read(self, text: memoryview) -> tuple[Leaf, ...]:
+        """Return the leaves of a layout, by which a run can be planned.
+
+        Raises:
+            TaskError: there is no such run; says why.
+        """
+        digest = sha256(text).digest()
+        if self._refused is not None and self._refused[0] == digest:
+            raise TaskError(self._refused[1])
+        try:
+            leaves = decode_layout(text).leaves
+            self._check(leaves)
+        except (msgspec.MsgspecError, UserError) as error:
+            self._refused = digest, str(error)
+            raise TaskError(str(error)) from error
+        return leaves
+
+
 def answer(
-    envelope: Envelope, taken: tuple[Leaf, ...] | None, check: Check
+    envelope: Envelope, taken: tuple[Leaf, ...] | None, reader: LayoutReader
 ) -> tuple[object, tuple[Leaf, ...] | None]:
     """Decide what a message is answered, and which leaves are the run's after it.
 
     Args:
         envelope: the message, of which nothing is believed.
         taken: the leaves that were taken before; None if none were.
-        check: plans by the leaves that are told.
+        reader: reads the layout that is told.
 
     Returns:
         The answer, and the leaves of the run; None if there are none yet.
@@ -83,9 +116,8 @@ def answer(
             return LayoutTaken(name), taken
         case LayoutTold() if len(envelope.payload) == 1:
             try:
-                leaves = decode_layout(envelope.payload[0]).leaves
-                check(leaves)
-            except (msgspec.MsgspecError, UserError) as error:
+                leaves = reader.read(envelope.payload[0])
+            except TaskError as error:
                 reason = f"a run cannot be planned by the layout of {name}: {error}"
                 return Refused(name, reason, retry=False), None
             return LayoutTaken(name), leaves
@@ -143,7 +175,7 @@ class _Desk:
         self, network: WebsocketNetwork, check: Check, found: "asyncio.Future[FirstLayout | None]"
     ) -> None:
         self._port = network.port
-        self._check = check
+        self._reader = LayoutReader(check)
         self._found = found
         self._taken: tuple[Leaf, ...] | None = None
         self._sent = 0
@@ -171,7 +203,7 @@ class _Desk:
         link = self._acceptor.link(connection)
         if link is None:
             return
-        body, self._taken = answer(envelope, self._taken, self._check)
+        body, self._taken = answer(envelope, self._taken, self._reader)
         self._send(link, envelope.sender, body)
         if self._taken is not None:
             _settle(self._found, FirstLayout(self._taken, self._port))

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from islands.cluster.first_layout import answer
+from islands.cluster.first_layout import LayoutReader, answer
 from islands.errors import SettingsError
 from islands.identities import Role
 from islands.layout.layout_file import (
@@ -49,9 +49,9 @@ def told(leaves: tuple[Leaf, ...], protocol: int = PROTOCOL) -> Envelope:
 def test_the_first_layout_is_the_runs() -> None:
     """A loop that was asked at the same time and tells its own later hears that there is one."""
     asked = heard(RunSpecRequest(PROTOCOL, Role.LEARNER, "ana"))
-    assert answer(asked, None, check) == (LayoutWanted("ana"), None)
-    assert answer(told(LEAVES), None, check) == (LayoutTaken("ana"), LEAVES)
-    assert answer(told(OTHERS), LEAVES, check) == (LayoutTaken("ana"), LEAVES)
+    assert answer(asked, None, LayoutReader(check)) == (LayoutWanted("ana"), None)
+    assert answer(told(LEAVES), None, LayoutReader(check)) == (LayoutTaken("ana"), LEAVES)
+    assert answer(told(OTHERS), LEAVES, LayoutReader(check)) == (LayoutTaken("ana"), LEAVES)
 
 
 def test_others_are_told_what_is_waited_for() -> None:
@@ -62,7 +62,7 @@ def test_others_are_told_what_is_waited_for() -> None:
         told(LEAVES, PROTOCOL + 1),
         heard(RunSpecRequest(PROTOCOL + 1, Role.LEARNER, "ana")),
     ):
-        refused, taken = answer(envelope, None, check)
+        refused, taken = answer(envelope, None, LayoutReader(check))
         assert isinstance(refused, Refused)
         assert refused.retry == (refused.reason.startswith("this hub waits"))
         assert taken is None
@@ -87,7 +87,7 @@ def test_others_are_told_what_is_waited_for() -> None:
 )
 def test_a_layout_that_no_model_has_is_refused(leaves: tuple[Leaf, ...], why: str) -> None:
     """In a sentence, before anything is planned by it; the hub waits on."""
-    refused, taken = answer(told(leaves), None, check)
+    refused, taken = answer(told(leaves), None, LayoutReader(check))
     assert isinstance(refused, Refused)
     assert why in refused.reason
     assert taken is None
@@ -96,9 +96,27 @@ def test_a_layout_that_no_model_has_is_refused(leaves: tuple[Leaf, ...], why: st
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"leaves": [{"path": 3}]}', b"\xff"])
 def test_what_is_no_layout_is_refused(text: bytes) -> None:
     """Whatever bytes are sent."""
-    refused, taken = answer(heard(LayoutTold(PROTOCOL, "ana"), text), None, check)
+    refused, taken = answer(heard(LayoutTold(PROTOCOL, "ana"), text), None, LayoutReader(check))
     assert isinstance(refused, Refused)
     assert taken is None
+
+
+def test_a_layout_that_was_refused_is_not_planned_again() -> None:
+    """Many loops may tell the same, and each is told why; another text is planned."""
+    planned: list[tuple[Leaf, ...]] = []
+
+    def counted(leaves: tuple[Leaf, ...]) -> None:
+        planned.append(leaves)
+        check(leaves)
+
+    reader, words = LayoutReader(counted), []
+    for leaves in (OTHERS * 2, OTHERS * 2, OTHERS * 3):
+        refused, _ = answer(told(leaves), None, reader)
+        assert isinstance(refused, Refused)
+        words.append(refused.reason)
+    assert planned == [OTHERS * 2, OTHERS * 3]
+    assert words[0] == words[1]
+    assert answer(told(OTHERS), None, reader) == (LayoutTaken("ana"), OTHERS)
 
 
 def test_there_is_no_plan_before_the_first_has_come() -> None:
