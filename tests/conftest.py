@@ -59,11 +59,12 @@ def quickly_compiled() -> Iterator[None]:
     """XLA compiles in half of the time, for tests that ask neither for bits nor for speed."""
     import jax
 
-    option = "jax_disable_most_optimizations"
-    before, quickly = jax.config.read(option), True
-    jax.config.update(option, quickly)
+    def switch(*, on: bool) -> None:
+        jax.config.update("jax_disable_most_optimizations", on)  # type: ignore[no-untyped-call]  # untyped in JAX
+
+    switch(on=True)
     yield
-    jax.config.update(option, before)
+    switch(on=False)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
