@@ -6,7 +6,8 @@ and those that follow. What it cannot send, rank 0 sends (`leader_shares.py`), s
 again here: while the session is down, rank 0 does not ask, and what was on its way it sends itself.
 
 Its shares of published values are kept until rank 0's command to adopt one comes, or one to adopt a
-newer value. Rank 0 is told of each that is kept, and commands no more often than it was told.
+newer value; one that comes after that is not kept. Rank 0 is told of each that is kept, and
+commands no more often than it was told.
 """
 
 import random
@@ -80,6 +81,7 @@ class FollowerShares:
         self._sent = 0
         self._kept: dict[int, deque[tuple[int, memoryview]]] = {}
         self._values: dict[int, list[tuple[Version, memoryview]]] = {}
+        self._adopted: dict[int, Version] = {}
 
     @property
     def session(self) -> int:
@@ -111,6 +113,7 @@ class FollowerShares:
             self._changed()
             return
         self.close("rank 0 has another session")
+        self._adopted.clear()  # a new incarnation adopts again what an ended one had adopted
         self._dialer = Dialer(
             self._network,
             told.address,
@@ -166,7 +169,9 @@ class FollowerShares:
         def made(found: tuple[memoryview, bool]) -> None:
             share, intact = found
             kept = self._values.setdefault(fragment, [])
-            if intact and len(kept) < VALUES_MAX:
+            adopted = self._adopted.get(fragment)
+            is_news = adopted is None or adopted < version
+            if intact and is_news and len(kept) < VALUES_MAX:
                 kept.append((version, share))
                 self._holds(fragment, version)
 
@@ -185,8 +190,10 @@ class FollowerShares:
         mine = [share for at, share in kept if at == version]
         if adopt.in_shares and not mine:
             raise InvariantError(f"{version} of fragment {fragment} is to be adopted, and not here")
-        left = [(version, share) for share in mine[adopt.in_shares :]]
+        spent = 1 if adopt.in_shares else 0  # of those that were told twice
+        left = [(version, share) for share in mine[spent:]]
         self._values[fragment] = [*left, *(each for each in kept if each[0] > version)]
+        self._adopted[fragment] = max(version, self._adopted.get(fragment, version))
         return replace(adopt, payload=mine[0]) if adopt.in_shares else adopt
 
     # --- shares of contributions --------------------------------------------------------------

@@ -9,8 +9,8 @@ an island whose hosts have no sessions sends everything by rank 0.
 
 Published values come in shares if rank 0 has asked for that. One reaches the learner, as this
 host's share, once every host has told that it holds its own, and only if it is newer than what the
-learner has; so a command to adopt it finds the share on each host. If one is lost, the learner
-reports no adoption, and the syncer sends the value again, whole, to rank 0.
+learner has; so a command to adopt it finds the share on each host. If one is lost, or late, the
+learner reports no adoption, and the syncer sends that value again, or a newer one, whole.
 """
 
 from collections.abc import Callable
@@ -248,8 +248,14 @@ class LeaderShares:
         )
 
     def _note(self, fragment: int, version: Version) -> None:
-        """Note a version that the learner is given, so that no share of an older one follows."""
+        """Note a version that the learner is given, so that no share of an older one follows.
+
+        The other hosts forget theirs at the command to adopt it.
+        """
         self._newest[fragment] = max(version, self._newest.get(fragment, version))
+        for held in self._held.values():
+            if fragment in held and held[fragment] <= version:
+                del held[fragment]
         pending = self._pending.get(fragment)
         if pending is not None and pending.version <= version:
             del self._pending[fragment]
@@ -262,17 +268,17 @@ class LeaderShares:
         shares = self._shared().shares(fragment)
         hosts = [held for rank, held in self._held.items() if shares[rank]]
         if all(held.get(fragment) == pending.version for held in hosts):
-            for held in hosts:  # each share that a follower holds serves one command
-                del held[fragment]
-            self._note(fragment, pending.version)
+            self._note(fragment, pending.version)  # each share that is held serves one command
             pending.arrived(Taken(pending.share))
 
     # --- what the other hosts say -------------------------------------------------------------
 
     def held(self, rank: int, fragment: int, version: Version) -> None:
         """Note that a follower holds its share of a published value."""
-        self._held[rank][fragment] = version
-        self._look_whether_held(fragment)
+        newest = self._newest.get(fragment)
+        if newest is None or newest < version:
+            self._held[rank][fragment] = version
+            self._look_whether_held(fragment)
 
     def heard(self, rank: int, session: HostSession) -> None:
         """Take in a follower's state; send what a session that it has lost may have carried."""

@@ -5,8 +5,6 @@ become a contribution. A share that fits no pull is dropped; a link over which o
 honest host sends is closed. Either way the tape tells why, and no memory is taken.
 """
 
-from typing import Protocol
-
 from islands.actors.credentials import Credentials
 from islands.errors import MalformedError
 from islands.identities import LearnerName, Ticket
@@ -18,30 +16,10 @@ from islands.messages.shares import (
 )
 from islands.messages.training import ContributionReceived
 from islands.syncer.inspection_queue import InspectionQueue
+from islands.syncer.links import Links
 from islands.syncer.share_sessions import ShareSessions, parted, refusal, why_unknown
-from islands.syncer.state import SyncerState
-from islands.tape.entry import Entry
 from islands.tape.member_entries import HostLinked, HostUnlinked
 from islands.tape.process_entries import Impostor, ShareDropped
-from messaging.links.link import Link
-
-
-class Links(Protocol):
-    """What is used of the syncer's actor: its state, its links and its tape."""
-
-    state: SyncerState
-
-    def link(self, connection: int) -> Link | None:
-        """Return the link of a connection; None once it is closed."""
-
-    def drop(self, connection: int, reason: str) -> None:
-        """Close the link of a connection."""
-
-    def send(self, link: Link | None, body: object) -> bool:
-        """Send a control message."""
-
-    def record(self, entry: Entry) -> None:
-        """Write an entry to the tape."""
 
 
 class ShareDesk:

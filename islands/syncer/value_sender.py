@@ -2,38 +2,24 @@
 
 A value is sent in shares to a member whose hosts all have sessions (`share_sessions.py`): to each
 host its own, and to the member the message that tells all else. Whoever does not report that it has
-adopted it is sent it again, and then whole.
+adopted it is sent it again, and then whole; and until a version that went in shares is reported as
+adopted, or a newer one is, every other version goes whole. So the hosts of an island have the
+shares of one version to wait for, and a host that is always late, or lost its share, costs the
+others at most that version: the whole value that follows replaces it on each host.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol
 
 from islands.actors.ports import Worker
 from islands.identities import LearnerName, Version
 from islands.messages.shares import UpdateShare
 from islands.messages.training import FragmentUpdate
+from islands.syncer.links import Links
 from islands.syncer.share_sessions import ShareSessions
 from islands.syncer.vault import Vault
 from messaging.codec.tensors import digest_of
-from messaging.links.link import Lane, Link
-
-
-class Links(Protocol):
-    """What is used of the syncer's actor: its links."""
-
-    def link(self, connection: int) -> Link | None:
-        """Return the link of a connection; None once it is closed."""
-
-    def send(
-        self,
-        link: Link | None,
-        body: object,
-        payload: tuple[memoryview, ...],
-        lane: Lane,
-        *,
-        topic: str | None,
-    ) -> bool:
-        """Send a message with a payload."""
+from messaging.links.link import Lane
 
 
 class ValueSender:
@@ -43,7 +29,7 @@ class ValueSender:
         vault: holds them.
         sessions: who is sent shares.
         worker: computes digests of shares, off the loop.
-        links: the syncer's.
+        links: the syncer's, whose state tells what receivers have reported.
     """
 
     def __init__(self, vault: Vault, sessions: ShareSessions, worker: Worker, links: Links) -> None:
@@ -53,11 +39,13 @@ class ValueSender:
         self._worker = worker
         self._links = links
         self._sent: dict[int, dict[int, Version]] = {}
+        self._in_shares: dict[int, dict[int, Version]] = {}
         self._preparing: set[tuple[int, int, Version]] = set()
 
     def forget(self, connection: int) -> None:
         """Forget what was sent over a link that is gone."""
         self._sent.pop(connection, None)
+        self._in_shares.pop(connection, None)
 
     def send(self, connection: int, name: LearnerName | None, message: FragmentUpdate) -> None:
         """Send a version, unless it is still being sent: that may outlast a resend interval.
@@ -79,11 +67,12 @@ class ValueSender:
             return
         sent[fragment] = version
         receivers = None
-        if not again and message.since is None:
+        if not again and message.since is None and self._has_settled(connection, name, fragment):
             receivers = self._sessions.receivers(connection, name, fragment)
         if receivers is None:
             self._send_whole(connection, message)
             return
+        self._in_shares.setdefault(connection, {})[fragment] = version
         value = self._vault.payload(message)[0]
         parts = {
             host: tuple(value[4 * start : 4 * stop] for start, stop in ranges)
@@ -111,12 +100,21 @@ class ValueSender:
             lambda: {host: digest_of(buffers) for host, buffers in parts.items()}, send
         )
 
+    def _has_settled(self, connection: int, name: LearnerName | None, fragment: int) -> bool:
+        """Whether the receiver has adopted what it was last sent in shares, or a newer version."""
+        last = self._in_shares.get(connection, {}).get(fragment)
+        learner = None if name is None else self._links.state.core.learners.get(name)
+        held = None if learner is None else learner.holds(fragment)
+        return last is None or (held is not None and held >= last)
+
     def _is_sending(
         self, connection: int, name: LearnerName | None, message: FragmentUpdate
     ) -> bool:
         if (connection, message.fragment, message.version) in self._preparing:
             return True
-        hosts = self._sessions.receivers(connection, name, message.fragment) or {connection: ()}
+        hosts: Iterable[int] = (connection,)
+        if self._in_shares.get(connection, {}).get(message.fragment) == message.version:
+            hosts = self._sessions.receivers(connection, name, message.fragment) or hosts
         links = [link for link in map(self._links.link, hosts) if link is not None]
         return any(link.holds(_topic(message.fragment)) for link in links)
 

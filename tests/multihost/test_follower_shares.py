@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -128,18 +129,40 @@ def test_what_is_told_twice_serves_two_commands() -> None:
 
 
 def test_shares_are_bounded_and_damaged_ones_not_kept() -> None:
-    """Rank 0 is told of what is kept alone, so a value that is not comes whole."""
+    """Rank 0 is told of what is kept alone, so the next value comes whole, and makes room."""
 
     async def act(host: Host) -> None:
         link = await host.session()
-        await send(link, 9, wrong="damaged")
+        await send(link, 99, wrong="damaged")
         assert host.held == []
         for number in range(VALUES_MAX + 3):
             await send(link, number)
         assert len(host.held) == VALUES_MAX
-        host.side.adopts(adopt(3))
+        host.side.adopts(adopt(VALUES_MAX + 3, in_shares=False))
+        assert not any(host.side._values.values())  # noqa: SLF001
         await send(link, 20)
         assert host.held[-1] == Version(1, 20)
+
+    play(act)
+
+
+def test_a_share_that_comes_after_its_value_was_replaced_is_not_kept() -> None:
+    """But it is, where a new incarnation adopts the value again."""
+
+    async def act(host: Host) -> None:
+        link = await host.session()
+        host.side.adopts(adopt(2, in_shares=False))
+        await send(link, 1)
+        await send(link, 2)
+        assert host.held == []
+        await send(link, 3)
+        assert host.held == [Version(1, 3)]
+        link.close("cut")
+        other = replace(HELLO, incarnation=Incarnation(1, 2))
+        host.side.told(SyncerTold(2, "syncer", other))
+        again = await host.listener.accept()
+        await send(again, 2)
+        assert host.held[1:] == [Version(1, 2)]
 
     play(act)
 

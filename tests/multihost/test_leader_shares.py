@@ -329,6 +329,8 @@ def test_an_older_value_does_not_follow_a_newer_one() -> None:
         assert not await island.take(whole, bytes(PAYLOAD))
         island.hold(1, 2, version=Version(1, 5))
         assert len(island.given) == 1
+        assert not any(island.leader._held.values()), "nothing is left of them"  # noqa: SLF001
+        assert not island.leader._pending  # noqa: SLF001
 
     run(act)
 

@@ -9,7 +9,7 @@ from islands.identities import SYNCER
 from islands.settings.run import Precision, UpdatePrecision
 from messaging.simulation.network import Route
 from tests.multihost.island_run import ISLAND, SIZE_BYTES, play
-from tests.multihost.simulated_island import IslandWorld, host_name
+from tests.multihost.simulated_island import IslandWorld, SimulatedIsland, host_name
 
 pytestmark = pytest.mark.simulation
 
@@ -105,6 +105,31 @@ def test_shares_that_are_lost_late_or_repeated_cost_no_contribution(number: int)
     assert sum(line["fate"] == "applied" for line in fates) > 0.7 * len(fates)
     assert len(found.of("host_linked")) > 3
     assert found.sent[host_name(ISLAND, 2)] > 0
+
+
+def test_a_host_that_stays_one_publication_behind_keeps_no_value_from_the_island() -> None:
+    """A fragment is published each 0.8 s, and this host's shares take 1.5 s: whole ones overtake.
+
+    Of versions that others have replaced, no host keeps its shares.
+    """
+    sides: list[SimulatedIsland] = []
+
+    async def late(world: IslandWorld) -> None:
+        sides.append(world.islands[ISLAND])
+        await asyncio.sleep(3.0)
+        for tenths in range(1, 16):  # no silence that would end the session
+            route = Route(latency_s=0.1 * tenths)
+            world.network.set_route(SYNCER, host_name(ISLAND, 2), route)
+            await asyncio.sleep(0.1)
+
+    found = play((0, 1, 2), Precision.FLOAT32, late, budget_tokens=2500, quorum=1)
+    assert found.wrong == []
+    assert len(found.of("host_linked")) == 2, "sessions last"
+    adopted = [float(str(line["at_s"])) for line in found.of("adopted") if line["actor"] == ISLAND]
+    assert len(adopted) > 0.5 * len(found.of("committed"))
+    assert max(later - earlier for earlier, later in pairwise(adopted)) < 2.0
+    for side in sides[0].followers.values():
+        assert all(len(kept) <= 1 for kept in side._values.values())  # noqa: SLF001
 
 
 async def never_reached(world: IslandWorld) -> None:

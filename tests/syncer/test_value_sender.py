@@ -1,6 +1,7 @@
 """Published values go to each host of an island as its share, or whole to its member."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from islands.errors import MalformedError
 from islands.identities import FragmentIndex, Version
 from islands.layout.ranges import Ranges
 from islands.messages.shares import UpdateShare, UpdatesInShares
-from islands.messages.training import FragmentUpdate
+from islands.messages.training import FragmentProgress, FragmentUpdate
 from islands.syncer.share_sessions import BUFFERS_MAX, HOSTS_MAX, parted
 from messaging.codec.tensors import digest_of
 from messaging.envelope import Envelope
@@ -80,6 +81,40 @@ def test_each_host_is_sent_its_share_and_the_member_the_rest(tmp_path: Path) -> 
         assert isinstance(again.body, FragmentUpdate)
         assert (again.body.ranges, elements(again)) == ((), SIZE)
         assert await values(room, other) == []
+
+    with_syncer(tmp_path, act, seeded=True)
+
+
+def test_what_follows_an_unreported_share_goes_whole(tmp_path: Path) -> None:
+    """Until the member reports that version, or a newer one: so few shares wait for a late host."""
+
+    async def act(room: Room) -> None:
+        ana, other = await asked(room)
+
+        async def newer(number: int) -> Ranges:
+            body = replace(update(), version=Version(1, number))
+            published = room.actor.vault._shelves[0].values  # noqa: SLF001
+            published[body.version] = published[Version(1, 0)]
+            (head,) = await values(room, ana, body)
+            assert isinstance(head.body, FragmentUpdate)
+            shares = await values(room, other)
+            assert bool(shares) == bool(head.body.ranges)
+            return head.body.ranges
+
+        def report(number: int) -> None:
+            learner = room.actor.state.core.learners[ANA]
+            told = FragmentProgress(version=Version(1, number))
+            fragments = (told, *learner.progress.fragments[1:])
+            learner.progress = replace(learner.progress, fragments=fragments)
+
+        assert await newer(5) == HEADS[0]
+        assert await newer(6) == ()
+        report(4)
+        assert await newer(7) == ()
+        report(7)
+        assert await newer(8) == HEADS[0]
+        report(8)
+        assert await newer(9) == HEADS[0]
 
     with_syncer(tmp_path, act, seeded=True)
 
