@@ -95,10 +95,14 @@ class SyncerTold:
 
 @dataclass(frozen=True, slots=True)
 class ShareWanted:
-    """Leader → follower: send these ranges of snapshot `answer` to the syncer, for this ticket."""
+    """Leader → follower: send these ranges of a snapshot to the syncer, for this ticket.
+
+    `answer` numbers the divisions of contributions among the hosts; `snapshot` the snapshots.
+    """
 
     ticket: Ticket
     answer: int
+    snapshot: int
     fragment: FragmentIndex
     precision: str
     ranges: tuple[tuple[int, int], ...]

@@ -213,9 +213,9 @@ class FollowerShares:
         """Send a part of a snapshot; rank 0 is told if that cannot be."""
         link = self._link
         kept = dict(self._kept.get(wanted.fragment, ()))
-        share = kept.get(wanted.answer)
+        share = kept.get(wanted.snapshot)
         self._kept[wanted.fragment] = deque(
-            [(number, each) for number, each in kept.items() if number >= wanted.answer],
+            [(number, each) for number, each in kept.items() if number >= wanted.snapshot],
             maxlen=COPIES_MAX + 2,
         )
         if link is None or share is None:

@@ -92,6 +92,7 @@ class LeaderShares:
         self._number = 0
         self._send: SendUp | None = None
         self._divided: dict[int, Divided] = {}
+        self._answers = 0
         self._hello: Hello | None = None
         self._whole = False
         self._made = False
@@ -183,11 +184,12 @@ class LeaderShares:
         if self._send is None or not asked or not own or not 1 < several <= RANGES_MAX:
             self._divided.pop(fragment, None)
             return message, lambda: payload
-        ticket, precision = message.ticket, message.precision
+        self._answers += 1  # of one snapshot, if a link was lost: its divisions may differ
+        answer, ticket, precision = self._answers, message.ticket, message.precision
         for rank, ranges in asked.items():
-            self._tell(rank, ShareWanted(ticket, snapshot, fragment, precision, ranges))
-        self._divided[fragment] = Divided(ticket, snapshot, precision, size, payload, asked)
-        head = replace(message, answer=snapshot, ranges=own)
+            self._tell(rank, ShareWanted(ticket, answer, snapshot, fragment, precision, ranges))
+        self._divided[fragment] = Divided(ticket, answer, precision, size, payload, asked)
+        head = replace(message, answer=answer, ranges=own)
         return head, lambda: cut(payload, own, size)
 
     def arrived(self, ticket: Ticket) -> None:
