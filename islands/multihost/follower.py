@@ -12,7 +12,7 @@ from islands.actors.ports import Worker
 from islands.errors import FAILED, OF_NO_USE, InvariantError
 from islands.learner.actions import AdoptValue
 from islands.learner.compute import Compute, ComputeEvent, ComputeFailed
-from islands.learner.events import SnapshotTaken, ValueRead
+from islands.learner.events import SnapshotTaken, ValueAdopted, ValueRead
 from islands.messages.multihost import (
     CommandIssued,
     CommandPart,
@@ -146,6 +146,8 @@ class IslandFollower:
                 self._shares.keep(fragment, self._given["snapshot"], payload)
             case ValueRead(payload=payload):
                 self._give("value", payload)
+            case ValueAdopted(fragment=fragment):
+                self._shares.adopted(fragment)
             case ComputeFailed(error):
                 self.fail(error)
             case _:

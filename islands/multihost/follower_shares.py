@@ -1,9 +1,10 @@
 """A follower's own session with the run's syncer, over which shares are sent and received.
 
 Rank 0 tells where the syncer is, once it is welcome there, and which part of which snapshot to
-send. A follower keeps the newest shares that it gave rank 0: the one that rank 0 may answer with,
-and those that follow. What it cannot send, rank 0 sends (`leader_shares.py`), so nothing is sent
-again here: while the session is down, rank 0 does not ask, and what was on its way it sends itself.
+send. A follower keeps the newest shares that it gave rank 0, until this host adopts a published
+value of that fragment: the one that rank 0 may answer with, and those that follow. What it cannot
+send, rank 0 sends (`leader_shares.py`), so nothing is sent again here: while the session is down,
+rank 0 does not ask, and what was on its way it sends itself.
 
 Its shares of published values are kept until rank 0's command to adopt one comes, or one to adopt a
 newer value; one that comes after that is not kept. Rank 0 is told of each that is kept, and
@@ -185,7 +186,6 @@ class FollowerShares:
             InvariantError: the share is not kept, which is a bug.
         """
         fragment, version = adopt.fragment, adopt.version
-        self._replaced(fragment)
         kept = self._values.get(fragment, [])
         mine = [share for at, share in kept if at == version]
         if adopt.in_shares and not mine:
@@ -203,11 +203,9 @@ class FollowerShares:
         kept = self._kept.setdefault(fragment, deque(maxlen=COPIES_MAX + 2))
         kept.append((number, share))
 
-    def _replaced(self, fragment: int) -> None:
-        """Keep but the newest share of a fragment, as a published value has replaced its base."""
-        kept = self._kept.get(fragment)
-        while kept and len(kept) > 1:
-            kept.popleft()
+    def adopted(self, fragment: int) -> None:
+        """Forget the shares of a fragment, as a published value has replaced their base here."""
+        self._kept.pop(fragment, None)
 
     def wanted(self, wanted: ShareWanted) -> None:
         """Send a part of a snapshot; rank 0 is told if that cannot be."""

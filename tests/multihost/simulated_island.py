@@ -16,7 +16,7 @@ from islands.layout.ranges import Ranges, held_by
 from islands.learner.actions import AdoptValue, EngineAction
 from islands.learner.actor import LearnerActor
 from islands.learner.compute import Compute, ComputeEvent, Post
-from islands.learner.events import SnapshotTaken, TrainerMade
+from islands.learner.events import SnapshotTaken, TrainerMade, ValueAdopted
 from islands.learner.inline_compute import InlineCompute
 from islands.messages.multihost import ShareWanted, SyncerTold
 from islands.multihost.follower_shares import FollowerShares
@@ -150,6 +150,9 @@ class SimulatedIsland:
             for rank, side in self.followers.items():
                 ranges, size = self.shares(event.fragment)[rank], self.size(event.fragment)
                 side.keep(event.fragment, self._number, cut(event.payload, ranges, size))
+        if isinstance(event, ValueAdopted):
+            for side in self.followers.values():
+                side.adopted(event.fragment)
         self._post(event)
 
     # --- the network among the hosts ----------------------------------------------------------

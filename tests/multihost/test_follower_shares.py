@@ -10,12 +10,12 @@ import pytest
 
 from islands.actors.ports import InlineWorker
 from islands.errors import InvariantError
-from islands.identities import FragmentIndex, Incarnation, LearnerName, Version
+from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.learner.actions import AdoptValue
 from islands.messages.membership import Refused
-from islands.messages.multihost import SyncerTold
+from islands.messages.multihost import ShareWanted, SyncerTold
 from islands.messages.protocol import PROTOCOL
-from islands.messages.shares import ShareHello, ShareWelcome, UpdateShare
+from islands.messages.shares import ContributionShare, ShareHello, ShareWelcome, UpdateShare
 from islands.multihost.follower_shares import VALUES_MAX, FollowerShares
 from messaging.actors.scope import Scope
 from messaging.codec.tensors import digest
@@ -36,6 +36,7 @@ class Host:
         self.network = MemoryNetwork()
         self.held: list[Version] = []
         self.changes: list[int] = []
+        self.lacking: list[ShareWanted] = []
         self.listener = self.network.listen("syncer")
         self.side = FollowerShares(
             1,
@@ -44,7 +45,7 @@ class Host:
             scope=scope,
             worker=InlineWorker(lambda: 0.0),
             changed=lambda: self.changes.append(self.side.session),
-            lacks=lambda _: None,
+            lacks=self.lacking.append,
             holds=lambda _, version: self.held.append(version),
         )
 
@@ -163,6 +164,30 @@ def test_a_share_that_comes_after_its_value_was_replaced_is_not_kept() -> None:
         again = await host.listener.accept()
         await send(again, 2)
         assert host.held[1:] == [Version(1, 2)]
+
+    play(act)
+
+
+def test_shares_of_snapshots_are_kept_until_a_value_replaces_their_base() -> None:
+    """What is wanted after that is lacking, so rank 0 sends it."""
+
+    async def act(host: Host) -> None:
+        link = await host.session()
+        one = FragmentIndex(1)
+        for fragment, number in ((ZERO, 1), (one, 2), (one, 3)):
+            host.side.keep(fragment, number, np.full(2, number, np.float32).view(np.uint8).data)
+        wanted = ShareWanted(Ticket(1, 5, HELLO.name, WHO), 7, 2, one, "float32", ((0, 2),))
+        host.side.adopted(ZERO)
+        host.side.wanted(wanted)
+        envelope = await link.receive()
+        assert isinstance(envelope.body, ContributionShare)
+        assert envelope.body.answer == 7
+        assert np.frombuffer(envelope.payload[0], np.float32).tolist() == [2.0, 2.0]
+        assert host.lacking == []
+        host.side.adopted(one)
+        host.side.wanted(replace(wanted, snapshot=3))
+        assert host.lacking == [replace(wanted, snapshot=3)]
+        assert not any(host.side._kept.values())  # noqa: SLF001
 
     play(act)
 
