@@ -11,6 +11,13 @@ from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, 
 Ranges = tuple[tuple[int, int], ...]
 """Ranges (start, stop) of elements of a flat value, ascending."""
 
+BUFFERS_MAX = 64
+"""Most ranges of a host's share of a published value, each of which is a buffer of its message."""
+
+RANGES_MAX = 1024
+"""Most ranges of all shares of one value: those of as many devices, of which no two neighbours are
+on one host."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShareHello:

@@ -106,7 +106,9 @@ class IslandLeader:
         self._post: Post = lambda _: None
         self._sent = 0
         self._snapshots = 0
-        self.shares = LeaderShares(hosts, tell=self._tell_host, shared=self._known, worker=worker)
+        self.shares = LeaderShares(
+            hosts, tell=self._tell_host, shared=self._known, worker=worker, say=say
+        )
         self._gathered = {kind: Gathering(hosts) for kind in ("snapshot", "value")}
         self._own_events: dict[str, deque[SnapshotTaken | ValueRead]] = {
             kind: deque() for kind in self._gathered

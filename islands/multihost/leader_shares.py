@@ -13,7 +13,7 @@ learner has; so a command to adopt it finds the share on each host. If one is lo
 learner reports no adoption, and the syncer sends that value again, or a newer one, whole.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from islands.actors.ports import Worker
@@ -23,17 +23,18 @@ from islands.layout.leaves import VALUE_BYTES
 from islands.layout.ranges import Ranges, size_of
 from islands.learner.sharing import SendUp
 from islands.messages.multihost import ShareWanted, SyncerTold
-from islands.messages.shares import ContributionShare, ShareHello, UpdatesInShares
+from islands.messages.shares import (
+    BUFFERS_MAX,
+    RANGES_MAX,
+    ContributionShare,
+    ShareHello,
+    UpdatesInShares,
+)
 from islands.messages.training import Contribution, FragmentUpdate, Hello
 from islands.multihost.shares import Shared, cut, joined, parts, united
+from islands.settings.wire_limits import can_tell_shares
 from islands.tape.process_entries import UpdateRefused
 from messaging.codec.tensors import digest
-
-BUFFERS_MAX = 64
-"""Most ranges of a host's share of a published value, each of which is a buffer of its message."""
-
-RANGES_MAX = 1024
-"""Most ranges of a contribution in shares, as a syncer takes them; one with more goes by rank 0."""
 
 
 @dataclass(slots=True)
@@ -74,6 +75,7 @@ class LeaderShares:
         tell: sends a message to a follower of this rank.
         shared: returns what is known of the model's values.
         worker: cuts shares out, off the loop.
+        say: told, in a sentence for people, that values cannot come in shares.
     """
 
     def __init__(
@@ -83,12 +85,15 @@ class LeaderShares:
         tell: Callable[[int, object], object],
         shared: Callable[[], Shared],
         worker: Worker,
+        say: Callable[[str], object],
     ) -> None:
         """Know of no syncer yet."""
         self._sessions = {rank: HostSession() for rank in range(1, hosts)}
         self._tell = tell
         self._shared = shared
         self._worker = worker
+        self._say = say
+        self._said = False
         self._number = 0
         self._send: SendUp | None = None
         self._divided: dict[int, Divided] = {}
@@ -152,18 +157,39 @@ class LeaderShares:
             send(UpdatesInShares(hello.name, hello.incarnation, wish), (), None)
 
     def _wish(self) -> tuple[tuple[Ranges, ...], ...]:
-        """Return the shares to be told, by rank and fragment; none if values cannot be shared."""
+        """Return the shares to be told, by rank and fragment; none if no value can be shared.
+
+        A fragment whose hosts have elements in common, or too many ranges, is told with none.
+        """
         shared = self._shared()
         sizes = shared.sizes()
         by_fragment = [tuple(shared.shares(index)) for index in range(len(sizes))]
-        apart = all(
-            sum(map(size_of, shares)) == size and shares[0]
+        apart = [
+            sum(map(size_of, shares)) == size
             for shares, size in zip(by_fragment, sizes, strict=True)
-        )
-        most = max(len(share) for shares in by_fragment for share in shares)
-        every = sum(len(share) for shares in by_fragment for share in shares)
-        few = most <= BUFFERS_MAX and every <= RANGES_MAX
-        return tuple(zip(*by_fragment, strict=True)) if apart and few else ()
+        ]
+        few = list(map(_are_few, by_fragment))
+        self._tell_of_many(sum(each and not low for each, low in zip(apart, few, strict=True)))
+        goes = [each and low for each, low in zip(apart, few, strict=True)]
+        told = [
+            shares if may else ((),) * len(shares)
+            for shares, may in zip(by_fragment, goes, strict=True)
+        ]
+        wish = tuple(zip(*told, strict=True))
+        if any(goes) and not can_tell_shares(wish):
+            self._tell_of_many(len(sizes))
+            return ()
+        return wish if any(goes) else ()
+
+    def _tell_of_many(self, fragments: int) -> None:
+        """Tell people once that values go whole, over rank 0's link, that could go in shares."""
+        if fragments and not self._said:
+            self._said = True
+            self._say(
+                f"published values of {fragments} fragments come whole, over rank 0's link: the "
+                "shares of this island's hosts have more ranges than messages carry; a mesh that "
+                "does not interleave its hosts, or fewer fragments, mends it"
+            )
 
     def unlinked(self) -> None:
         """Forget what was on its way: the syncer asks again for what it needs."""
@@ -324,3 +350,9 @@ class LeaderShares:
 
     def _is_open(self, session: HostSession) -> bool:
         return 0 < session.number == self._number
+
+
+def _are_few(shares: Sequence[Ranges]) -> bool:
+    """Whether a syncer sends a value of which the hosts have these shares, by its limits."""
+    lengths = list(map(len, shares))
+    return max(lengths) <= BUFFERS_MAX and sum(lengths) <= RANGES_MAX

@@ -5,13 +5,15 @@ that names every fragment. Before the layout is known, the defaults of `messagin
 message that carries the layout (`RunSpecReply`) must fit them, which `check_told` ensures.
 """
 
+from collections.abc import Sequence
+
 from islands.errors import SettingsError, UserError
 from islands.layout.leaves import VALUE_BYTES, Layout
 from islands.messages.control import RunEnded
 from islands.messages.gossip import Share, ValueGiven
 from islands.messages.membership import RunSpecReply
 from islands.messages.peers import StateOffer
-from islands.messages.shares import ContributionShare, UpdateShare
+from islands.messages.shares import ContributionShare, Ranges, UpdateShare
 from islands.messages.training import CURSOR_BYTES_MAX, Contribution, FragmentSeed, FragmentUpdate
 from messaging.codec.limits import Limits
 
@@ -37,6 +39,18 @@ CURSOR_TEXT_BYTES = CURSOR_BYTES_MAX * 4 // 3 + 4
 SCALES_BYTES = 8
 """Most bytes of an encoded value where its scales make it longer than float32."""
 
+RANGE_BYTES = 19
+"""Most bytes of a range in a header: a list of two numbers."""
+
+LIST_BYTES = 5
+"""Most bytes of the length of a list in a header."""
+
+TOLD_ELSE_BYTES = 8192
+"""Bytes of a header that are left to all else than shares: names, most of all."""
+
+TOLD_ELSE_ITEMS = 64
+"""Values of a header that are left to all else than shares."""
+
 STATE_PIECE_BYTES = 8 * 2**20
 """Most bytes of a piece of an inner optimizer's state, as state donors send it."""
 
@@ -60,7 +74,7 @@ def limits_of(layout: Layout) -> Limits:
             "set fragments to fewer"
         )
     least = Limits()
-    header_bytes = least.header_bytes + CURSOR_TEXT_BYTES + REPORT_BYTES * fragments
+    header_bytes, header_items = _header_of(fragments)
     value_bytes = VALUE_BYTES * max(fragment.size for fragment in layout.fragments)
     value_bytes = max(value_bytes, SCALES_BYTES)
     payloads = {kind.__name__: value_bytes for kind in VALUES}
@@ -74,10 +88,29 @@ def limits_of(layout: Layout) -> Limits:
     return Limits(
         frame_bytes=max(least.frame_bytes, header_bytes + FRAME_PREFIX_BYTES),
         header_bytes=header_bytes,
-        items=least.items + REPORT_ITEMS * fragments,
+        items=header_items,
         payload_bytes=max(payloads.values()),
         payloads=payloads,
     )
+
+
+def can_tell_shares(shares: Sequence[Sequence[Ranges]]) -> bool:
+    """Whether one message can tell the shares of every host, by rank, of each fragment."""
+    ranges = sum(len(share) for of_host in shares for share in of_host)
+    lists = 1 + sum(1 + len(of_host) for of_host in shares)
+    header_bytes, header_items = _header_of(max(map(len, shares)))
+    told_bytes = RANGE_BYTES * ranges + LIST_BYTES * lists
+    return (
+        TOLD_ELSE_BYTES + told_bytes <= header_bytes
+        and TOLD_ELSE_ITEMS + 3 * ranges + lists <= header_items
+    )
+
+
+def _header_of(fragments: int) -> tuple[int, int]:
+    """Return the most bytes, and the most values, of a header of a run."""
+    least = Limits()
+    header_bytes = least.header_bytes + CURSOR_TEXT_BYTES + REPORT_BYTES * fragments
+    return header_bytes, least.items + REPORT_ITEMS * fragments
 
 
 def check_told(spec: str, plan: bytes) -> None:

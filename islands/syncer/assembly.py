@@ -17,15 +17,11 @@ from dataclasses import dataclass, field
 from islands.errors import MalformedError
 from islands.identities import FragmentIndex, LearnerName, Ticket
 from islands.layout.ranges import Ranges, size_of
-from islands.messages.shares import ContributionShare
+from islands.messages.shares import RANGES_MAX, ContributionShare
 from islands.messages.training import Contribution
 
 ASSEMBLIES_MAX = 4
 """Contributions of one learner that may be incomplete: answers to two pulls, each twice."""
-
-RANGES_MAX = 1024
-"""Most ranges of one contribution: those of as many devices, of which no two neighbours are on one
-host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,9 @@ from islands.identities import Incarnation, LearnerName, Ticket
 from islands.layout.ranges import Ranges, size_of
 from islands.messages.membership import Refused
 from islands.messages.protocol import PROTOCOL
-from islands.messages.shares import ShareHello, UpdatesInShares
+from islands.messages.shares import BUFFERS_MAX, ShareHello, UpdatesInShares
 from islands.syncer.assembly import check_ranges
 from islands.syncer.core import Core
-
-BUFFERS_MAX = 64
-"""Most ranges of a host's share of a value, each of which is a buffer of the message."""
 
 HOSTS_MAX = 1024
 """Most hosts of an island that may send shares, so that a member opens no more sessions."""

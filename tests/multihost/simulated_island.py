@@ -83,7 +83,11 @@ class SimulatedIsland:
         self._number = 0
         self._post: Post = lambda _: None
         self.leader = LeaderShares(
-            self._hosts, tell=self._tell, shared=lambda: self, worker=InlineWorker(world.work_s())
+            self._hosts,
+            tell=self._tell,
+            shared=lambda: self,
+            worker=InlineWorker(world.work_s()),
+            say=lambda _: None,
         )
 
     def begin(self, learner: LearnerActor) -> None:

@@ -13,9 +13,10 @@ from islands.identities import FragmentIndex, Incarnation, LearnerName, Phase, R
 from islands.layout.ranges import Ranges
 from islands.messages.multihost import ShareWanted, SyncerTold
 from islands.messages.protocol import PROTOCOL
-from islands.messages.shares import ContributionShare, UpdatesInShares
+from islands.messages.shares import BUFFERS_MAX, ContributionShare, UpdatesInShares
 from islands.messages.training import Contribution, FragmentUpdate, Hello, Progress
 from islands.multihost.leader_shares import HostSession, LeaderShares
+from islands.syncer.share_sessions import parted
 from messaging.codec.tensors import digest
 from messaging.simulation.virtual_time import run_virtual
 
@@ -37,30 +38,32 @@ def hello() -> Hello:
 class Island:
     """Rank 0 of three hosts, and what it says."""
 
-    def __init__(self, shares: tuple[Ranges, ...] = APART) -> None:
+    def __init__(self, *fragments: tuple[Ranges, ...]) -> None:
         self.told: list[tuple[int, object]] = []
         self.sent: list[tuple[ContributionShare, bytes]] = []
         self.asked: list[object] = []
         self.answers: list[int] = []
-        self._shares = shares
+        self.said: list[str] = []
+        self._fragments = fragments or (APART,)
         self.leader = LeaderShares(
             3,
             tell=lambda rank, body: self.told.append((rank, body)),
             shared=lambda: self,
             worker=InlineWorker(lambda: 0.0),
+            say=self.said.append,
         )
 
-    def shares(self, _: int) -> tuple[Ranges, ...]:
+    def shares(self, fragment: int) -> tuple[Ranges, ...]:
         """Each host's share."""
-        return self._shares
+        return self._fragments[fragment % len(self._fragments)]
 
-    def size(self, _: int) -> int:
+    def size(self, fragment: int) -> int:
         """All elements."""
-        return VALUE.size
+        return max(max(stop for _, stop in share) for share in self.shares(fragment) if share)
 
     def sizes(self) -> list[int]:
-        """Of the one fragment."""
-        return [VALUE.size]
+        """Those of all fragments."""
+        return [self.size(fragment) for fragment in range(len(self._fragments))]
 
     def link(self) -> None:
         """The learner is welcome at the syncer."""
@@ -245,8 +248,8 @@ def update(version: Version = VERSION, ranges: Ranges = ((0, 3),)) -> FragmentUp
 class Receiver(Island):
     """An island whose learner is given values."""
 
-    def __init__(self, shares: tuple[Ranges, ...] = APART) -> None:
-        super().__init__(shares)
+    def __init__(self, *fragments: tuple[Ranges, ...]) -> None:
+        super().__init__(*fragments)
         self.given: list[bytes] = []
         self.refused: list[str] = []
 
@@ -267,9 +270,9 @@ class Receiver(Island):
             self.leader.held(rank, FragmentIndex(0), version)
 
 
-def receiver(shares: tuple[Ranges, ...] = APART) -> Receiver:
+def receiver(*fragments: tuple[Ranges, ...]) -> Receiver:
     """One that has asked for values in shares."""
-    island = Receiver(shares)
+    island = Receiver(*fragments)
     island.link()
     island.leader.made()
     island.open(1, 2)
@@ -295,12 +298,44 @@ def test_values_in_shares_are_asked_for_while_every_host_has_a_session() -> None
     island.open(2, number=2)
     assert island.asked == [wish, none, wish, wish]
     assert receiver((((0, 9),),) * 3).asked == []
-    assert receiver(((), ((0, 4),), ((4, 9),))).asked == []
     adds = Receiver()
     adds.leader.linked("syncer", hello(), adds._send, whole=True)  # noqa: SLF001
     adds.leader.made()
     adds.open(1, 2)
     assert adds.asked == [], "increments are added to whole values"
+
+
+def interleaved(count: int) -> tuple[Ranges, ...]:
+    """Shares of three hosts, each of this many ranges."""
+    ranges = [(number, number + 1) for number in range(3 * count)]
+    return tuple(tuple(ranges[rank::3]) for rank in range(3))
+
+
+def test_each_fragment_is_shared_if_it_can_be() -> None:
+    """Whatever the others are; people are told once of what could be, but for its ranges."""
+    common, tiny = (((0, 9),),) * 3, ((), ((0, 4),), ((4, 9),))
+    island = receiver(APART, common, tiny, interleaved(BUFFERS_MAX), interleaved(BUFFERS_MAX + 1))
+    (wish,) = island.asked
+    assert isinstance(wish, UpdatesInShares)
+    assert tuple(zip(*wish.shares, strict=True)) == (
+        *(APART, ((),) * 3, tiny, interleaved(BUFFERS_MAX), ((),) * 3),
+    )
+    assert parted(wish, island.sizes()) == tuple(zip(*wish.shares, strict=True))
+    island.link()
+    island.open(1, 2, number=2)
+    assert len(island.asked) == 2
+    (sentence,) = island.said
+    assert "values of 1 fragments" in sentence
+    assert receiver(common).said == []
+
+
+@pytest.mark.parametrize("fragments", [400, 2000])
+def test_as_many_fragments_are_shared_as_one_message_tells(fragments: int) -> None:
+    """More ranges than one value may have; people are told once if it is too many."""
+    island = receiver(*[interleaved(1)] * fragments)
+    assert (len(island.asked), len(island.said)) == (1, 0)
+    many = receiver(*[interleaved(BUFFERS_MAX)] * fragments)
+    assert (len(many.asked), len(many.said)) == (0, 1)
 
 
 @pytest.mark.parametrize("first", [True, False])

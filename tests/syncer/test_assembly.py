@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from islands.errors import MalformedError
 from islands.identities import FragmentIndex, Incarnation, LearnerName, Ticket, Version
 from islands.layout.ranges import Ranges, held_by, size_of
+from islands.messages.shares import RANGES_MAX
 from islands.messages.training import Contribution
-from islands.syncer.assembly import ASSEMBLIES_MAX, RANGES_MAX, Answer, Assemblies, Assembly
+from islands.syncer.assembly import ASSEMBLIES_MAX, Answer, Assemblies, Assembly
 from islands.syncer.vault import Vault
 from messaging.codec.tensors import digest
 

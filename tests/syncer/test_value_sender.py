@@ -10,9 +10,9 @@ import pytest
 from islands.errors import MalformedError
 from islands.identities import FragmentIndex, Version
 from islands.layout.ranges import Ranges
-from islands.messages.shares import UpdateShare, UpdatesInShares
+from islands.messages.shares import BUFFERS_MAX, UpdateShare, UpdatesInShares
 from islands.messages.training import FragmentProgress, FragmentUpdate
-from islands.syncer.share_sessions import BUFFERS_MAX, HOSTS_MAX, parted
+from islands.syncer.share_sessions import HOSTS_MAX, parted
 from messaging.codec.tensors import digest_of
 from messaging.envelope import Envelope
 from messaging.links.link import Link
