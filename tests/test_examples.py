@@ -29,9 +29,9 @@ from islands.training.factory import make
 from islands.training.jax_settings import cpu_environment
 from islands.training.jax_trainer import JaxTrainer
 from islands.training.task import Sampler, Task
+from tests.compiling import QUICKLY_COMPILED
 
 ROOT = Path(__file__).parent.parent
-QUICKLY_COMPILED = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # in half of the time
 EXAMPLES = ROOT / "examples"
 NO_RUNS = ("learner.yaml", "study.yaml")
 RUNS = sorted(path.name for path in EXAMPLES.glob("*.yaml") if path.name not in NO_RUNS)

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.compiling import QUICKLY_COMPILED
 from tests.integration.programs import (
     ROOT,
     Program,
@@ -34,7 +35,7 @@ BUDGET = 200 * ROWS
 LONG = 40_000 * ROWS  # no loop spends so much before it is killed
 AS_USERS_HAVE_IT = {
     "JAX_NUMPY_DTYPE_PROMOTION": "standard",
-    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # but that it compiles in half of the time
+    **QUICKLY_COMPILED,
 }
 PORT = re.compile(r"ws://127\.0\.0\.1:(\d+)/")
 

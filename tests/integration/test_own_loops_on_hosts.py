@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compiling import QUICKLY_COMPILED
 from tests.integration.programs import (
     Program,
     Room,
@@ -53,7 +54,7 @@ def loops(
     environment = {
         "JAX_NUM_CPU_DEVICES": str(DEVICES),
         "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # of XLA, which compiles in half of the time then
+        **QUICKLY_COMPILED,
         "JAX_NUMPY_DTYPE_PROMOTION": "standard",  # as users have it
         "PJRT_NPROC": str(THREADS),
     }

@@ -13,6 +13,7 @@ from islands.errors import OF_NO_USE
 from islands.hosting.process_identity import facts
 from islands.multihost.health import SILENT_TICKS
 from islands.multihost.host_watchdog import ASKED_TO_END
+from tests.compiling import QUICKLY_COMPILED
 from tests.integration.programs import (
     Program,
     Room,
@@ -56,7 +57,7 @@ def island(
     several = ("--hosts", hosts, "--island_address", place)
     environment = {
         "JAX_NUM_CPU_DEVICES": str(devices),
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # of XLA, which compiles in half of the time then
+        **QUICKLY_COMPILED,
         "PJRT_NPROC": "1",
     }
     return [

@@ -11,6 +11,7 @@ from jax.sharding import SingleDeviceSharding
 from islands.errors import SettingsError
 from islands.layout.mesh import choose, learner_mesh, placed, shares
 from islands.layout.rectangles import cut_of
+from tests.compiling import QUICKLY_COMPILED
 
 HOST = list("abcdefgh")
 LIMIT_S = 220.0  # for 20 s of compilation, on a machine that may have much else to do
@@ -73,8 +74,7 @@ def test_a_mesh_shares_rows_and_cuts_large_tensors() -> None:
 def test_meshes_of_eight_devices(subject: str) -> None:
     """All of `tests/eight_devices.py` passes in a process that has eight devices."""
     command = [sys.executable, "-m", "pytest", "--quiet", "tests/eight_devices.py", "-k", subject]
-    quickly = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiled in half of the time
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"} | quickly
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"} | QUICKLY_COMPILED
     done = subprocess.run(
         command, env=environment, check=False, capture_output=True, text=True, timeout=LIMIT_S
     )

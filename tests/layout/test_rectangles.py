@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from islands.layout.leaves import Leaf
 from islands.layout.rectangles import cut_of, piece_shape
+from tests.compiling import QUICKLY_COMPILED
 
 LIMIT_S = 220.0  # for 60 s of compilation, on a machine that may have much else to do
 
@@ -38,8 +39,7 @@ def test_a_whole_leaf_is_one_row() -> None:
 def test_leaves_on_eight_devices(subject: str) -> None:
     """All of `tests/eight_devices_leaves.py` passes in a process that has eight devices."""
     command = [sys.executable, "-m", "pytest", "--quiet", "tests/eight_devices_leaves.py"]
-    quickly = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiled in half of the time
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"} | quickly
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "8"} | QUICKLY_COMPILED
     done = subprocess.run(
         [*command, "-k", subject],
         env=environment,

@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.compiling import QUICKLY_COMPILED
+
 Found = dict[str, NDArray[np.generic]]
 
 LIMIT_S = 220.0  # for 20 s of compilation, on a machine that may have much else to do
-QUICKLY_COMPILED = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # in half of the time
 ROUNDING, HALF_ROUNDING = 1e-5, 2.0**-7  # of a number; half of the bits have been cut off
 LEAST = 2e-6  # of a difference that counts
 UNROUNDED = ("initial", "adopted", "broken", "finite", "fresh moments", "own/")
