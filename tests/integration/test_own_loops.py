@@ -32,7 +32,7 @@ LOOPS = sorted(path.stem for path in FILES if path.stem != APART)
 NEEDS = {"torch_loop": "torch", "equinox_loop": "equinox"}
 ROWS = 16
 BUDGET = 200 * ROWS
-LONG = 40_000 * ROWS  # no loop spends so much before it is killed
+LONG = 12_000 * ROWS  # no loop spends so much before it is killed
 AS_USERS_HAVE_IT = {
     "JAX_NUMPY_DTYPE_PROMOTION": "standard",
     **QUICKLY_COMPILED,
