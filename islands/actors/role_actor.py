@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from islands.errors import InvariantError, IslandsError
 from islands.layout.leaves import Layout
 from islands.messages.control import Note
-from islands.settings.run import RunSettings, Timing
+from islands.settings.run import REDIAL_LONGEST_S, RunSettings, Timing
 from islands.tape.entry import Entry, Notable
 from islands.tape.entry_limit import CAUSED_BY_PEERS, EntryLimit
 from islands.tape.process_entries import Failed, Unsendable
@@ -79,7 +79,7 @@ def dialling(timing: Timing) -> DialSettings:
     """Return the back-off and liveness timeouts of a session, scaled by the timing settings."""
     return DialSettings(
         backoff_first_s=timing.scaled(0.1),
-        backoff_longest_s=timing.scaled(5.0),
+        backoff_longest_s=timing.scaled(REDIAL_LONGEST_S),
         dial_timeout_s=timing.scaled(5.0),
         stable_s=timing.scaled(5.0),
         liveness_s=timing.scaled(timing.suspect_s),

@@ -4,12 +4,15 @@ from collections.abc import Iterator
 from math import isfinite
 
 from islands.history.evidence import History, Limits
-from islands.identities import Role
+from islands.identities import SYNCER, Role
 from islands.tape.member_entries import Admitted, ProcessEnded
 from islands.tape.round_entries import Finished, Merged
-from islands.tape.simulation_entries import Final, LeftOver, ProcessKilled
+from islands.tape.simulation_entries import Fault, Final, LeftOver, ProcessKilled
 
 FLOAT32_BYTES = 4
+
+DISK_FAULTS = ("full disk", "disk error")
+SECOND_SYNCER = "second syncer"
 
 
 def values_are_finite(history: History, _limits: Limits) -> Iterator[str]:
@@ -47,8 +50,13 @@ def mailboxes_are_short(history: History, limits: Limits) -> Iterator[str]:
 
 def run_ends(history: History, limits: Limits) -> Iterator[str]:
     """No process fails, and the run ends for all, with the values that were merged last."""
+    excused: dict[str, None] = {}
     for _, _, entry in history.lines:
-        if isinstance(entry, ProcessEnded) and entry.error:
+        if isinstance(entry, Fault):
+            excused.update(_excused_by(entry))
+        elif isinstance(entry, ProcessEnded) and entry.error:
+            if _kind_of_end(entry.name, entry.error) in excused:
+                continue
             yield f"{entry.name} failed: {entry.error}"
         elif isinstance(entry, LeftOver):
             yield f"{entry.name} did not end"
@@ -66,3 +74,16 @@ def run_ends(history: History, limits: Limits) -> Iterator[str]:
     for index, digest in newest.items():
         if final[-1].digests[index] != digest:
             yield f"fragment {index} ended with other values than were merged last"
+
+
+def _excused_by(fault: Fault) -> dict[str, None]:
+    """The ends that a fault explains: a process without its disk, and one of two syncers."""
+    if fault.fault in DISK_FAULTS:
+        return {_kind_of_end(name, "DiskError("): None for name in fault.names}
+    if fault.fault == SECOND_SYNCER:
+        return {_kind_of_end(name, "FencedError("): None for name in (SYNCER, *fault.names)}
+    return {}
+
+
+def _kind_of_end(name: str, error: str) -> str:
+    return f"{name}: {error.partition('(')[0]}"

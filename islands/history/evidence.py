@@ -4,6 +4,9 @@ A syncer that restarts resumes from one record of its journal. What it had decid
 is undone: for the run it never happened, although the tape has it. `History.effective` holds the
 syncer's entries that its last start remembers. Since a record is durable before anything in it is
 sent, no other process may have seen what was undone; `order.py` checks that.
+
+Of two syncers over one journal the one that started last owns it. What the other one decides from
+then on is not part of the run, so its entries are in neither `effective` nor `owned`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -54,6 +57,7 @@ class History:
 
     Attributes:
         lines: entries of all actors, in order.
+        owned: the same without those of a syncer over whose journal another one has started.
         effective: the syncer's entries that its last start remembers.
         contributions: every contribution that a learner recorded as sent, by ticket.
         senders: names of the learners that sent them, by ticket.
@@ -63,6 +67,7 @@ class History:
     """
 
     lines: list[Line]
+    owned: list[Line] = field(default_factory=list)
     effective: list[Line] = field(default_factory=list)
     contributions: dict[str, list[Contributed]] = field(default_factory=dict)
     senders: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -74,6 +79,7 @@ class History:
     def of(cls, lines: Iterable[bytes]) -> "History":
         """Read a tape."""
         history = cls(read(lines))
+        history._find_owners()
         history._replay()
         for _, actor, entry in history.lines:
             if isinstance(entry, Contributed):
@@ -92,15 +98,29 @@ class History:
             key = (actor, incarnation, pass_index, shard)
             self.reached[key] = max(self.reached.get(key, 0), position)
 
-    def _replay(self) -> None:
-        """Keep those of the syncer's entries that its journal preserved through every restart."""
-        syncers = {
+    def _syncers(self) -> set[str]:
+        return {
             actor for _, actor, e in self.lines if isinstance(e, Started) and e.sequence is not None
         }
+
+    def _find_owners(self) -> None:
+        """Leave out what a syncer recorded after another one had started."""
+        syncers, owner = self._syncers(), ""
+        for line in self.lines:
+            if line.actor in syncers:
+                if isinstance(line.entry, Started):
+                    owner = line.actor
+                elif owner not in ("", line.actor):
+                    continue
+            self.owned.append(line)
+
+    def _replay(self) -> None:
+        """Keep those of the syncer's entries that its journal preserved through every restart."""
+        syncers = self._syncers()
         kept: list[Line] = []
         marks: dict[int, int] = {}
         durable = 0
-        for line in self.lines:
+        for line in self.owned:
             entry = line.entry
             if line.actor not in syncers:
                 continue

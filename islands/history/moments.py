@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from islands.history.evidence import History, Limits
 from islands.tape.learner_entries import MomentsFresh, MomentsGiven, MomentsTaken, Reported
 from islands.tape.member_entries import ProcessStarted
+from islands.tape.simulation_entries import Fault
+
+FREEZE, THAW = "freeze", "thaw"
 
 ROUNDING_S = 1e-5
 """Tolerance for the rounding of a wait."""
@@ -46,9 +49,21 @@ def moments_are_given(history: History, _limits: Limits) -> Iterator[str]:
 
 
 def nobody_waits_for_moments(history: History, limits: Limits) -> Iterator[str]:
-    """No process waits for moments longer than the limit, whatever happens to its donor."""
-    for _, actor, entry in history.lines:
+    """No process waits for moments longer than the limit, whatever happens to its donor.
+
+    The time for which it was itself frozen does not count.
+    """
+    since_s: dict[str, float] = {}
+    frozen_s: dict[str, float] = {}
+    for at_s, actor, entry in history.lines:
+        if isinstance(entry, Fault) and entry.fault == FREEZE:
+            since_s.update(dict.fromkeys(entry.names, at_s))
+        elif isinstance(entry, Fault) and entry.fault == THAW:
+            for name in entry.names:
+                frozen_s[name] = frozen_s.get(name, 0.0) + at_s - since_s[name]
+        elif isinstance(entry, ProcessStarted):
+            frozen_s.pop(entry.name, None)
         if not isinstance(entry, MomentsTaken | MomentsFresh):
             continue
-        if entry.waited_s > limits.moments_wait_s + ROUNDING_S:
+        if entry.waited_s > limits.moments_wait_s + frozen_s.get(actor, 0.0) + ROUNDING_S:
             yield f"{actor} waited {entry.waited_s} s for moments"

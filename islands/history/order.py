@@ -25,13 +25,14 @@ from islands.tape.simulation_entries import Final, Healed, ProcessKilled
 
 
 def epochs_grow(history: History, _limits: Limits) -> Iterator[str]:
-    """Every start of a supervisor or syncer has a higher epoch than all its starts before."""
-    newest: dict[str, int] = {}
+    """Every start of a supervisor or syncer has a higher epoch than all starts before it."""
+    newest: dict[bool, int] = {}
     for _, actor, entry in history.lines:
         if isinstance(entry, Started):
-            if entry.epoch <= newest.get(actor, 0):
-                yield f"{actor} began epoch {entry.epoch} after {newest[actor]}"
-            newest[actor] = entry.epoch
+            syncer = entry.sequence is not None
+            if entry.epoch <= newest.get(syncer, 0):
+                yield f"{actor} began epoch {entry.epoch} after {newest[syncer]}"
+            newest[syncer] = entry.epoch
 
 
 def incarnations_are_given_once(history: History, _limits: Limits) -> Iterator[str]:
@@ -53,7 +54,7 @@ def versions_grow(history: History, _limits: Limits) -> Iterator[str]:
     """A fragment's committed versions grow, over restarts too, as do those a learner adopts."""
     committed: dict[int, Pair] = {}
     held: dict[tuple[str, str, int], Pair] = {}
-    for _, actor, entry in history.lines:
+    for _, actor, entry in history.owned:
         if isinstance(entry, Committed):
             version, before = pair(entry.version), committed.get(entry.fragment, (0, 0))
             if version <= before:
@@ -103,7 +104,7 @@ def journal_comes_first(history: History, _limits: Limits) -> Iterator[str]:
     yield from history.undone
     written: dict[int, tuple[int, str]] = {}
     durable: dict[tuple[int, str], None] = {}
-    for _, actor, entry in history.lines:
+    for _, actor, entry in history.owned:
         if isinstance(entry, Journal):
             if entry.fragment is not None:
                 written[entry.sequence] = (entry.fragment, entry.version)
@@ -184,7 +185,7 @@ def learners_keep_up(history: History, limits: Limits) -> Iterator[str]:
             versions.append(pair(entry.version))
         elif isinstance(entry, Merged) and limits.to_contributors:
             contributors[entry.fragment, entry.version] = entry.participants
-    for at_s, _, entry in history.lines:
+    for at_s, _, entry in history.owned:
         if not isinstance(entry, Committed) or at_s < begin_s:
             continue
         due_s = at_s + period_s

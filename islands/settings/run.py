@@ -166,6 +166,10 @@ class Timing:
         return duration_s * self.patience
 
 
+REDIAL_LONGEST_S = 5.0
+"""Longest wait of a member between two attempts to reach its supervisor, for patience 1."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """What all members of a run must agree on.

@@ -1,8 +1,11 @@
-"""A disk in memory that loses or tears unsynced writes when its host crashes, as real disks do.
+"""A disk in memory that fails as real disks do, and loses or tears unsynced writes in a crash.
 
 A sync within a worker's piece of work takes as long as that work: it is complete when the worker
 calls `settle`. Any other sync blocks its host, and so is complete when it returns. A crash keeps,
 loses or tears every write that was not synced by then, as the seed decides.
+
+A disk without space keeps the beginning of what is written: the old content of that file is gone.
+A failing one reports an error of its device for each call. A bit may flip in what lies on it.
 """
 
 import random
@@ -10,6 +13,7 @@ from collections.abc import Sequence
 
 from islands.errors import DiskError
 from islands.files.disk import DiskFile
+from islands.files.slots import Slots
 
 
 class SimulatedFile:
@@ -43,6 +47,9 @@ class SimulatedDisk:
         lost: number of writes that crashes lost.
         torn: number of writes of which crashes left only a part.
         full: whether every write fails for lack of space.
+        failing: whether the device reports an error for every call.
+        slowness: how many times as long as usual a worker's piece of work takes.
+        was_bad: whether it was ever full or failing.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -50,26 +57,37 @@ class SimulatedDisk:
         self.lost = 0
         self.torn = 0
         self.full = False
+        self.failing = False
+        self.slowness = 1.0
         self._rng = rng
+        self.was_bad = False
         self._durable: dict[str, bytes] = {}
         self._cached: dict[str, bytes] = {}
         self._syncing: dict[str, bytes] = {}
         self._working = False
+        self._shared = False
 
     def write(self, name: str, parts: Sequence[bytes | memoryview]) -> None:
         """Replace a file's content in the cache, which a crash may lose."""
+        self._check_device(name)
+        content = b"".join(parts)
         if self.full:
+            self._cached[name] = content[: self._rng.randrange(len(content) + 1)]
             raise DiskError(f"{name} cannot be written: no space left on the simulated disk")
-        self._cached[name] = b"".join(parts)
+        self._cached[name] = content
 
     def sync(self, name: str) -> None:
         """Make a file durable: at once, or at `settle` while a worker is at work."""
+        self._check_device(name)
         self._syncing[name] = self._cached[name]
-        if not self._working:
+        if self._shared:  # another host sees it from now on, so it cannot become durable later
+            self._settle_files()
+        elif not self._working:
             self.settle()
 
     def open(self, name: str, at_bytes: int = 0) -> DiskFile | None:
         """Open a file as the host sees it now; None if there is none."""
+        self._check_device(name)
         content = self._cached.get(name, self._durable.get(name))
         return None if content is None else SimulatedFile(content, at_bytes)
 
@@ -87,9 +105,54 @@ class SimulatedDisk:
 
     def settle(self) -> None:
         """Complete all syncs that are under way."""
-        self._durable.update(self._syncing)
-        self._syncing.clear()
+        self._settle_files()
         self._working = False
+
+    def _settle_files(self) -> None:
+        self._durable.update(self._syncing)
+        for name, content in self._syncing.items():
+            if self._cached.get(name) is content:  # from now on, what another host writes counts
+                del self._cached[name]
+        self._syncing.clear()
+
+    def mounted(self, rng: random.Random) -> "SimulatedDisk":
+        """Return the same disk as another host sees it, with a cache of its own."""
+        other = SimulatedDisk(rng)
+        other._durable = self._durable
+        self._shared = other._shared = True
+        return other
+
+    def spoil(self, *, full: bool = False, failing: bool = False, slowness: float = 1.0) -> None:
+        """Have a disk without space, with a failing device, or with slow writes."""
+        self.full, self.failing, self.slowness = full, failing, slowness
+        self.was_bad = self.was_bad or full or failing
+
+    def mend(self) -> None:
+        """Give the disk space and a sound device again."""
+        self.spoil()
+
+    def flip(self) -> str | None:
+        """Flip a bit of one durable file whose loss nobody notices; return its name, or None.
+
+        Such a file is the older slot of a pair that has a newer whole one.
+        """
+        slots = Slots(self)
+        spare: list[str] = []
+        for name in sorted({file.rpartition(".")[0] for file in self._durable}):
+            heads = [head for head in slots.heads(name) if slots.load(head) is not None]
+            if len(heads) > 1:
+                spare.append(min(heads, key=lambda head: head.sequence).file)
+        if not spare:
+            return None
+        file = self._rng.choice(spare)
+        content = bytearray(self._durable[file])
+        content[self._rng.randrange(len(content))] ^= 1 << self._rng.randrange(8)
+        self._durable[file] = bytes(content)
+        return file
+
+    def _check_device(self, name: str) -> None:
+        if self.failing:
+            raise DiskError(f"{name}: input/output error of the simulated device")
 
     def copied(self) -> dict[str, bytes]:
         """Return a copy of all durable files."""
@@ -97,7 +160,8 @@ class SimulatedDisk:
 
     def restore(self, copy: dict[str, bytes]) -> None:
         """Replace all files by a copy."""
-        self._durable = dict(copy)
+        self._durable.clear()
+        self._durable.update(copy)
         self._cached.clear()
         self._syncing.clear()
 

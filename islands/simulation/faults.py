@@ -16,6 +16,8 @@
 `Drain`      an operator drains a learner
 ===========  ====================================================================================
 
+Faults of single processes, disks and paths are in `host_faults.py`.
+
 Processes that were killed or left are restarted after a while. All faults that remain at `heal_s`
 end then: all is healed and started, and the run must come to its end.
 """
@@ -31,7 +33,9 @@ from islands.settings.run import (
     RunSettings,
 )
 from islands.simulation.drawn_settings import draw_settings
+from islands.simulation.host_faults import BadDisk, HostFault, draw_host_faults
 from islands.simulation.world import LearnerHost
+from islands.syncer.journal_writer import DISK_RETRY_S
 from islands.training.toy import TOY_SHAPES
 from messaging.envelope import NOMINAL_HEADER_BYTES
 from messaging.simulation.network import Route
@@ -124,7 +128,7 @@ class Drain:
     away_s: float
 
 
-Fault = Kill | Leave | Cut | Isolate | Weather | Slow | Poison | Pause | Drain
+Fault = Kill | Leave | Cut | Isolate | Weather | Slow | Poison | Pause | Drain | HostFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +163,8 @@ class Scenario:
     def recovery_s(self) -> float:
         """Time within which all recover after healing: detection, dialling, admission and set-up.
 
-        A step that began while its learner was slow is still slow to its end.
+        A step that began while its learner was slow is still slow to its end, and whoever found a
+        disk full or failing tries again after a while.
         """
         timing = self.settings.timing
         waits_s = timing.evict_s + 2 * self.dial_longest_s + 2 * timing.heartbeat_s
@@ -169,7 +174,8 @@ class Scenario:
             if isinstance(fault, Slow)
         ]
         waits_s = timing.scaled(waits_s) + self.route.retransmit_s + 2 * self.slowest_step_s
-        return waits_s + max(last_steps_s, default=0.0)
+        retry_s = DISK_RETRY_S if any(isinstance(f, BadDisk) for f in self.faults) else 0.0
+        return waits_s + max(last_steps_s, default=0.0) + retry_s
 
     @property
     def period_s(self) -> float:
@@ -217,6 +223,9 @@ KINDS = (
 )
 """Kinds of faults, each as often as its weight in the draw; commands are drawn separately."""
 
+DEATHS_AT_ONCE = 0.15
+"""Share of runs in which a role, or everybody, dies at once, besides what else happens."""
+
 PAUSES = 0.6
 """Share of pauses among an operator's commands."""
 
@@ -238,6 +247,8 @@ def draw(seed: int) -> Scenario:
     )
     drawn = _draw_faults(rng, tuple(hosts), heal_s, route)
     drawn += _draw_commands(random.Random(f"operator {seed}"), tuple(hosts), heal_s)
+    drawn += _draw_deaths(random.Random(f"deaths {seed}"), tuple(hosts), heal_s)
+    drawn += draw_host_faults(random.Random(f"hosts {seed}"), tuple(hosts), heal_s, route)
     faults = tuple(sorted(drawn, key=lambda fault: fault.at_s))
     slowest_s = max(host.step_s for host in hosts.values())
     limit_s = heal_s + 60.0 + 6 * heal_s + 200 * slowest_s
@@ -314,6 +325,17 @@ def _draw_faults(
             case "slow":
                 faults.append(Slow(at_s, learner, rng.choice((3.0, 10.0)), for_s))
     return faults
+
+
+def _draw_deaths(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Fault]:
+    """Have supervisor and syncer of some runs die at once, or all learners, or everybody."""
+    if rng.random() >= DEATHS_AT_ONCE:
+        return []
+    hub = (SUPERVISOR, SYNCER)
+    names = rng.choice((hub, learners, (*hub, *learners)))
+    down_s = tuple(rng.choice((0.1, 0.6, 2.0)) for _ in names)
+    silent, in_write = rng.choice((False, False, True)), rng.choice((False, SYNCER in names))
+    return [Kill(rng.uniform(0.5, heal_s), names, silent, down_s, in_write)]
 
 
 def _draw_commands(rng: random.Random, learners: tuple[str, ...], heal_s: float) -> list[Fault]:

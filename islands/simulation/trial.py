@@ -1,7 +1,6 @@
 """One trial: play a scenario in a world of its own, then check its history."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from islands.history import Limits, Violation, judge
@@ -21,6 +20,7 @@ from islands.simulation.faults import (
     Slow,
     Weather,
 )
+from islands.simulation.host_deeds import Deed, host_deeds, mend_hosts
 from islands.simulation.world import BATCHES_PER_SHARD, Costs, NumpyTrainers, Trainers, World
 from islands.tape import simulation_entries
 from islands.tape.writing import MemoryTape
@@ -33,8 +33,6 @@ MAILBOX_MOST = 256
 LOOK_S = 0.25
 WRITE_WAIT_S = 0.5
 WRITE_LOOK_S = 0.0004
-
-Deed = Callable[[World], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +120,7 @@ def _mend(world: World, scenario: Scenario) -> None:
     """Heal the network and start every process; from now on no fault occurs."""
     world.network.route = scenario.route
     world.network.heal_all()
+    mend_hosts(world)
     world.slow.clear()
     if world.finished is None:
         world.start_all()
@@ -184,6 +183,8 @@ def _deeds(fault: Fault, scenario: Scenario) -> list[tuple[float, Deed]]:
             return [(at_s, _weather(route)), (at_s + for_s, _weather(scenario.route))]
         case Slow(at_s, name, factor, for_s):
             return [(at_s, _slow(name, factor)), (at_s + for_s, _slow(name, 1.0))]
+        case _:
+            return host_deeds(fault, scenario.route)
 
 
 # --- deeds: each records its fault on the tape, if it had an effect -------------------------------

@@ -20,14 +20,14 @@ from islands.actors.ports import KILLED, InlineWorker, ProcessEnd
 from islands.actors.role_actor import Context
 from islands.cluster.composition import Cluster, ClusterSpec
 from islands.cluster.roles import make_learner, make_syncer
-from islands.hosting.task_processes import ProcessTable
+from islands.errors import DiskError, FencedError
 from islands.identities import OPERATOR, SUPERVISOR, SYNCER, Phase
 from islands.learner.actor import LearnerActor
 from islands.learner.inline_compute import InlineCompute
 from islands.messages.control import Command, CommandAnswer, StepFigures, Verb
 from islands.settings.run import RunSettings
 from islands.simulation.disk import SimulatedDisk
-from islands.supervisor.actor import SupervisorActor
+from islands.simulation.processes import RoleProcess, SimulatedProcess, SimulatedProcesses
 from islands.supervisor.hooks import Hooks
 from islands.syncer.actor import SyncerActor
 from islands.syncer.hooks import Hooks as SyncerHooks
@@ -50,7 +50,11 @@ INSPECTORS = 2
 COMMAND_S = 2.0
 """How long an operator waits for an answer."""
 
-RoleProcess = LearnerActor | SyncerActor | SupervisorActor
+SPARE_SYNCER = "syncer-b"
+"""Name of a second syncer, on another host, whose disk is a mount of the first one's."""
+
+RESTART_S = 0.5
+"""After how long a process is restarted that ended, because its disk was full or failing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,7 @@ class World:
         self.hosts = learners
         self.tape = tape
         self.rng = random.Random(seed)
+        self.seed = seed
         self.costs = costs or Costs()
         self.network = SimulatedNetwork(self._stream("network"), self.costs.route)
         self.disks = {
@@ -191,10 +196,10 @@ class World:
         self._credentials = Credentials(settings.run, b"a key of the simulated run")
         launched = (SYNCER, *learners) if launching else ()
         self.cluster = Cluster(ClusterSpec(settings, launched, self._ended), self._table)
-        self.processes: ProcessTable
+        self.processes: SimulatedProcesses
 
-    def _table(self, ended: Callable[[str, ProcessEnd], None]) -> ProcessTable:
-        self.processes = ProcessTable(self._make, ended)
+    def _table(self, ended: Callable[[str, ProcessEnd], None]) -> SimulatedProcesses:
+        self.processes = SimulatedProcesses(self.network, self._make, ended)
         return self.processes
 
     def _stream(self, name: str) -> random.Random:
@@ -204,22 +209,41 @@ class World:
     # --- processes ----------------------------------------------------------------------------
 
     def start_all(self) -> None:
-        """Start every process that does not run, in a fixed order."""
-        for name in [SUPERVISOR, SYNCER, *self.hosts]:
+        """Start every process that does not run, in a fixed order; of two syncers one suffices."""
+        syncers = [] if SPARE_SYNCER in self.processes else [SYNCER]
+        for name in [SUPERVISOR, *syncers, *self.hosts]:
             self.start(name)
+
+    def start_second_syncer(self) -> None:
+        """Start a second syncer on a host of its own, which mounts the first one's disk."""
+        chance = random.Random(f"{self.seed} {SPARE_SYNCER}")
+        if SPARE_SYNCER not in self.disks:
+            self.disks[SPARE_SYNCER] = self.disks[SYNCER].mounted(chance)
+        self.start(SPARE_SYNCER)
 
     def start(self, name: str) -> None:
         """Start one process; do nothing if it runs."""
         self.processes.start(name)
 
     def _make(self, name: str) -> "SimulatedProcess":
-        process = SimulatedProcess(self, name, self._make_actor(name, self._stream(name)))
+        actor = self._make_actor(name, self._stream(name))
+        process = SimulatedProcess(
+            actor,
+            lambda process: self._on_kill(name, process),
+            lambda: self.lose_unsynced(name),
+        )
         self.note(ProcessStarted(name))
         return process
 
+    def _on_kill(self, name: str, process: SimulatedProcess) -> None:
+        """Take the links of a process away; what it would have done next, it does in vain."""
+        self.note(ProcessKilled(name, process.silent, *process.most()))
+        self.network.crash(name, silent=process.silent)
+        self.processes.thaw(name)
+
     def _make_actor(self, name: str, rng: random.Random) -> RoleProcess:
-        if name == SYNCER:
-            return self._make_syncer(rng)
+        if name in (SYNCER, SPARE_SYNCER):
+            return self._make_syncer(name, rng)
         if name != SUPERVISOR:
             return self._make_learner(name, rng)
         return self.cluster.make_supervisor(
@@ -248,16 +272,18 @@ class World:
         begin_s = asyncio.get_running_loop().time()
         return self._step_end_s(name, begin_s, work_s) - begin_s
 
-    def _make_syncer(self, rng: random.Random) -> SyncerActor:
-        disk = self.disks[SYNCER]
+    def _make_syncer(self, name: str, rng: random.Random) -> SyncerActor:
+        disk = self.disks[name]
+        write_s = self._work_s(rng, self.costs.write_s)
+        writing = InlineWorker(lambda: disk.slowness * write_s(), disk.begin_work, disk.settle)
         return make_syncer(
-            SYNCER,
+            name,
             self._context,
             disk=disk,
             workers=SyncerWorkers(
                 InlineWorker(self._work_s(rng, self.costs.inspect_s), places=INSPECTORS),
                 InlineWorker(self._work_s(rng, self.costs.merge_s)),
-                InlineWorker(self._work_s(rng, self.costs.write_s), disk.begin_work, disk.settle),
+                writing,
             ),
             credentials=self._credentials,
             shards=self._shards,
@@ -288,8 +314,22 @@ class World:
         ended = ProcessEnded(name, error=error, mailbox_most=mailbox, waiting_bytes_most=waiting)
         self.note(ended)
         self._note_final(process.actor)
-        if end.error is not None:
+        if end.error is not None and not self._survives(name, end.error):
             self.failures.append((name, end.error))
+
+    def _survives(self, name: str, error: BaseException) -> bool:
+        """Whether a process had to end so, for what was done to its host.
+
+        Without its disk it ends and is restarted; and it is one of two syncers no longer.
+        """
+        if isinstance(error, DiskError) and self.disks[name].was_bad:
+            asyncio.get_running_loop().call_later(RESTART_S, self._restart, name)
+            return True
+        return isinstance(error, FencedError) and SPARE_SYNCER in self.disks
+
+    def _restart(self, name: str) -> None:
+        if self.finished is None:
+            self.start(name)
 
     async def kill(self, name: str, *, silent: bool = False) -> bool:
         """Kill a process, which others notice only by its closed links.
@@ -352,6 +392,15 @@ class World:
         self.trainers[name].adopt(0, np.full(size, np.nan, np.float32))
         return True
 
+    def inflate(self, name: str, factor: float) -> bool:
+        """Multiply the weights of a learner that steps; return whether it was done."""
+        learner, trainer = self.learner(name), self.trainers.get(name)
+        stepping = learner is not None and learner.state.phase is Phase.STEPPING
+        if not stepping or not isinstance(trainer, NumpyTrainer):
+            return False
+        trainer.inflate(factor)
+        return True
+
     async def command(self, verb: Verb, target: str = "", count: int = 1) -> CommandAnswer | None:
         """Send an operator's command to the supervisor; None if it does not answer."""
         proof = self._credentials.prove(OPERATOR)
@@ -370,9 +419,9 @@ class World:
 
     @property
     def syncer(self) -> SyncerActor | None:
-        """The running syncer; None if it does not run."""
-        actor = self._actor(SYNCER)
-        return actor if isinstance(actor, SyncerActor) else None
+        """The running syncer, of two the second; None if none runs."""
+        found = [self._actor(name) for name in (SPARE_SYNCER, SYNCER)]
+        return next((actor for actor in found if isinstance(actor, SyncerActor)), None)
 
     @property
     def syncer_state(self) -> SyncerState | None:
@@ -388,44 +437,3 @@ class World:
     def _actor(self, name: str) -> RoleProcess | None:
         process = self.processes.get(name)
         return process.actor if isinstance(process, SimulatedProcess) else None
-
-
-class SimulatedProcess:
-    """A process that runs an actor on a host of its own.
-
-    Args:
-        world: the world to which its host belongs.
-        name: name of the process.
-        actor: the actor that it runs.
-
-    Attributes:
-        silent: Whether a kill takes its machine with it, so that not even its links are closed.
-    """
-
-    def __init__(self, world: World, name: str, actor: RoleProcess) -> None:
-        """Make the process; `run` starts it."""
-        self.actor = actor
-        self.silent = False
-        self._world = world
-        self._name = name
-
-    async def run(self) -> None:
-        """Run the actor until it ends by itself."""
-        await self.actor.run()
-
-    def leave(self, reason: str) -> None:
-        """Ask the actor to leave in order."""
-        self.actor.leave(reason)
-
-    async def kill(self) -> None:
-        """Take away its links, its tasks and the writes that its disk had not made durable."""
-        world, name = self._world, self._name
-        world.note(ProcessKilled(name, self.silent, *self.most()))
-        world.network.crash(name, silent=self.silent)
-        await self.actor.kill()
-        world.lose_unsynced(name)
-
-    def most(self) -> tuple[int, int | None]:
-        """The most events in its mailbox, and, for a syncer, the most bytes that waited."""
-        waiting = self.actor.waiting_bytes_most if isinstance(self.actor, SyncerActor) else None
-        return self.actor.mailbox.high_water, waiting

@@ -20,7 +20,9 @@ are three different figures; only the first one evicts.
 
 A supervisor whose own process was suspended has heard nobody. It detects that by the gap between
 two of its ticks, and moves every member's deadlines by the gap before it judges: an overdue timer
-runs before the heartbeats that queued up behind it.
+runs before the heartbeats that queued up behind it. After a gap of `suspect_s` or more its members
+have closed their links, and may wait for as long as `REDIAL_LONGEST_S` before they dial again: none
+is evicted before that time and `evict_s` have passed.
 """
 
 from collections import deque
@@ -28,7 +30,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from islands.identities import WHOLE, Incarnation, Phase, Role, Status
-from islands.settings.run import Timing
+from islands.settings.run import REDIAL_LONGEST_S, Timing
 from islands.supervisor.names import Lineages
 
 STALLED_STEPS = 5
@@ -57,7 +59,8 @@ class MemberRecord:
     """The newest incarnation of one name; times are seconds on the supervisor's clock.
 
     `connection` is the link over which it was heard last, `steps_s` are the durations of its last
-    steps, as far as heartbeats show them, and `lines` those of the name (`names.py`).
+    steps, as far as heartbeats show them, and `lines` those of the name (`names.py`). It is not
+    evicted before `back_by_s`.
     """
 
     role: Role
@@ -66,6 +69,7 @@ class MemberRecord:
     status: Status
     connection: int | None
     heard_s: float
+    back_by_s: float = 0.0
     phase: Phase = Phase.JOINING
     phase_since_s: float = 0.0
     step: int = 0
@@ -92,8 +96,10 @@ class MemberRecord:
         """What learners that gossip must know of another: its address, and whether it trains."""
         return self.address, self.stepped and self.phase in WHOLE
 
-    def shift(self, gap_s: float) -> None:
+    def shift(self, gap_s: float, timing: Timing, now_s: float) -> None:
         """Move all times by a gap in which the supervisor was suspended and heard nothing."""
+        if gap_s >= timing.scaled(timing.suspect_s):
+            self.back_by_s = now_s + timing.scaled(REDIAL_LONGEST_S + timing.evict_s)
         self.heard_s += gap_s
         self.stepped_s += gap_s
         self.phase_since_s += gap_s
@@ -104,7 +110,7 @@ def judge(member: MemberRecord, timing: Timing, now_s: float) -> Status:
     if member.status in (Status.EVICTED, Status.LEFT):
         return member.status
     silent_s = now_s - member.heard_s
-    if silent_s >= timing.scaled(timing.evict_s):
+    if silent_s >= timing.scaled(timing.evict_s) and now_s >= member.back_by_s:
         return Status.EVICTED
     if silent_s >= timing.scaled(timing.suspect_s) or member.connection is None:
         return Status.SUSPECT

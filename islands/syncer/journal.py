@@ -9,6 +9,8 @@ are written in order, one at a time, so what is recovered is a state that was co
 
 The epoch is a record of its own, raised before a syncer does anything else. A writer whose epoch
 is not the newest on the disk is fenced: it checks this before every write, and then writes nothing.
+It checks this again after the write. A newer syncer takes its epoch before it reads, so either it
+reads the record, or the older one learns that nobody may be told of it.
 
 Disk use is bounded: it is 2 · (value + optimizer state + what increments left) and two small files.
 """
@@ -212,6 +214,7 @@ class Journal:
         self.check_owner()
         name = METADATA if fragment is None else self._names[fragment]
         self._slots.write(name, sequence, metadata, version, arrays)
+        self.check_owner()  # who took the journal over meanwhile may not have read this record
 
     def check_owner(self) -> None:
         """Check that this syncer still owns the journal.

@@ -252,6 +252,10 @@ class NumpyTrainer(ToyTask):
         self._local[where] = mixed(self._local[where], value, share)
         self._base[where] = value
 
+    def inflate(self, factor: float) -> None:
+        """Multiply the local weights, as a broken device may."""
+        self._local *= np.float32(factor)
+
     def finite(self) -> bool:
         """Whether weights and moments are finite."""
         return bool(np.isfinite(self._local).all() and np.isfinite(self._moment).all())

@@ -6,11 +6,14 @@ lane arrives and a queue determines *which* it is, so equal times cannot reorder
 
 The effect of a drop follows from the transport of real links: TCP neither loses nor repeats bytes
 within a session. So a dropped bulk envelope counts as skipped, and a dropped control envelope
-breaks the session.
+breaks the session. One that was changed on its way ends the session when it arrives, since every
+frame has a checksum.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from contextvars import Context
 from typing import Protocol
 
 from messaging.envelope import Envelope
@@ -71,6 +74,10 @@ class Conditions(Protocol):
         """
         ...
 
+    def damages(self, channel: "Channel") -> bool:
+        """Decide whether an envelope that arrives was changed on its way."""
+        ...
+
     def notice_s(self, channel: "Channel") -> float:
         """Return how many seconds pass until the far end learns that a direction has ended."""
         ...
@@ -86,7 +93,7 @@ class LaneQueue:
     Attributes:
         lane: Control or bulk.
         capacity: The most envelopes in flight and in the inbox together.
-        flight: Envelopes in transit, in order.
+        flight: Envelopes in transit, in order; None is one that was changed on its way.
         inbox: Envelopes that have arrived, in order.
         last_arrival_s: When the envelope sent last arrives; none sent later arrives earlier.
         free_at_s: When the bandwidth is free again; only the conditions read and set it.
@@ -106,7 +113,7 @@ class LaneQueue:
     def __init__(self, lane: Lane, capacity: int) -> None:
         self.lane = lane
         self.capacity = capacity
-        self.flight: deque[Envelope] = deque()
+        self.flight: deque[Envelope | None] = deque()
         self.inbox: deque[Envelope] = deque()
         self.last_arrival_s = 0.0
         self.free_at_s = 0.0
@@ -150,6 +157,7 @@ class Channel:
         self.held = False
         self._conditions = conditions
         self._loop = asyncio.get_running_loop()
+        self._context = Context()
         self._broken = False
         self._end_reason: str | None = None
         self._end_overdue = False
@@ -175,8 +183,8 @@ class Channel:
             return not bulk
         for arrival_s in arrivals:
             queue.last_arrival_s = max(arrival_s, queue.last_arrival_s)
-            queue.flight.append(envelope)
-            self._loop.call_at(queue.last_arrival_s, self._arrive, queue)
+            queue.flight.append(None if self._conditions.damages(self) else envelope)
+            self._at(queue.last_arrival_s, self._arrive, queue)
         return True
 
     def end(self, reason: str, *, abrupt: bool = False) -> None:
@@ -200,7 +208,7 @@ class Channel:
         for queue in (self.control, self.bulk):
             if queue.flight:
                 when = max(when, queue.last_arrival_s)
-        self._loop.call_at(when, self._finish)
+        self._at(when, self._finish)
 
     def vanish(self) -> None:
         """Drop the envelopes in flight; the far end is told nothing, now or later."""
@@ -225,20 +233,35 @@ class Channel:
         self.held = False
         for queue in (self.control, self.bulk):
             for _ in range(queue.overdue):
-                self._loop.call_later(delay_s, self._arrive, queue)
+                self._at(self._loop.time() + delay_s, self._arrive, queue)
             queue.overdue = 0
         if self._end_overdue:
             self._end_overdue = False
-            self._loop.call_later(delay_s, self._finish)
+            self._at(self._loop.time() + delay_s, self._finish)
+
+    def reset(self) -> None:
+        """Lose what is in flight, and let the far end find the session broken, as by a TCP RST."""
+        self.control.flight.clear()
+        self.bulk.flight.clear()
+        self._broken = True
+        self.receiver.lose(f"connection to {self.source} reset")
+
+    def _at(self, when: float, call: Callable[..., object], *args: object) -> None:
+        """Do something at a time of the loop that is the network's doing, and no process's."""
+        self._loop.call_at(when, call, *args, context=self._context)
 
     def _arrive(self, queue: LaneQueue) -> None:
         if self.held:
             queue.overdue += 1
         elif queue.flight:
             envelope = queue.flight.popleft()
-            if not self.receiver.closed:
-                queue.inbox.append(envelope)
-                self.receiver.wake()
+            if self.receiver.closed:
+                return
+            if envelope is None:
+                self.receiver.close("a frame's checksum is not that of its bytes")
+                return
+            queue.inbox.append(envelope)
+            self.receiver.wake()
 
     def _finish(self) -> None:
         if self.held:
@@ -246,7 +269,7 @@ class Channel:
             return
         if not self.receiver.closed:
             for queue in (self.control, self.bulk):
-                queue.inbox.extend(queue.flight)
+                queue.inbox.extend(envelope for envelope in queue.flight if envelope is not None)
                 queue.flight.clear()
             self.receiver.lose(f"closed by {self.source}: {self._end_reason}")
         if self._conditions is not None:
@@ -257,4 +280,5 @@ class Channel:
         assert self._conditions is not None
         self._broken = True
         self.end("connection lost", abrupt=False)
-        self._loop.call_later(self._conditions.notice_s(self), sender.close, "connection lost")
+        when = self._loop.time() + self._conditions.notice_s(self)
+        self._at(when, sender.close, "connection lost")

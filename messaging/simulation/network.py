@@ -8,6 +8,11 @@ It is modelled after TCP, per direction of each session:
     drop        bulk: the envelope is skipped (`send` returns False); control: the session breaks
                 there, later envelopes are lost, and both ends learn of it one latency later
     duplicate   the envelope is delivered twice in a row
+    corrupt     the envelope is changed on its way; its receiver ends the session when it arrives,
+                since every frame has a checksum
+    reset       a session breaks at once, with what is in flight; both ends see so
+    freeze      a host's process is stopped; sessions with it stay open, and what is sent to it
+                waits, as does who dials it, until the process goes on or his patience ends
     cut         envelopes that come due wait; after healing they arrive as TCP would retransmit
                 them, up to retransmit_s late, and so possibly after their sender has opened a new
                 session. Nobody is told of a cut: the ends must detect it by their liveness timeout
@@ -37,6 +42,7 @@ class Route:
         bandwidth_bytes_per_s: Bandwidth of each lane of each session.
         drop: Probability that an envelope is dropped.
         duplicate: Probability that an envelope is delivered twice.
+        corrupt: Probability that an envelope is changed on its way.
         keep_tail: Probability that envelopes in flight arrive although their sender has gone.
         retransmit_s: After healing, held envelopes arrive up to so many seconds late.
         connect_timeout_s: How long dialling a host that cannot answer takes to fail.
@@ -47,6 +53,7 @@ class Route:
     bandwidth_bytes_per_s: float = float("inf")
     drop: float = 0.0
     duplicate: float = 0.0
+    corrupt: float = 0.0
     keep_tail: float = 0.5
     retransmit_s: float = 1.0
     connect_timeout_s: float = 3.0
@@ -91,6 +98,7 @@ class SimulatedNetwork(MemoryNetwork):
         self._channels_to: dict[str, dict[Channel, None]] = {}  # the same, by receiving host
         self._routes: dict[tuple[str, str], Route] = {}
         self._cuts: dict[tuple[str, str], None] = {}
+        self._frozen: dict[str, asyncio.Event] = {}
 
     def route_between(self, source: str, target: str) -> Route:
         """Return the route from one host to another."""
@@ -118,6 +126,41 @@ class SimulatedNetwork(MemoryNetwork):
         self._cuts.pop((a, b), None)
         self._cuts.pop((b, a), None)
         self._release_healed()
+
+    def clear_routes(self) -> None:
+        """Undo every `set_route`: all hosts have the route that is `route`."""
+        self._routes.clear()
+
+    def reset(self, a: str, b: str) -> bool:
+        """Break all sessions between two hosts, as a TCP RST does; return whether there were any.
+
+        What is in flight is lost, also parts of a message.
+        """
+        pairs = {(a, b), (b, a)}
+        struck = [c for c in self.channels if (host_of(c.source), host_of(c.target)) in pairs]
+        for channel in struck:
+            channel.reset()
+        return bool(struck)
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """The hosts whose process is stopped, in the order in which they were stopped."""
+        return tuple(self._frozen)
+
+    def freeze(self, host: str) -> None:
+        """Stop a host's process: who dials it waits for an answer."""
+        self._frozen.setdefault(host, asyncio.Event())
+
+    def thaw(self, host: str) -> None:
+        """Let a host's process go on: it answers those who still wait."""
+        stopped = self._frozen.pop(host, None)
+        if stopped is not None:
+            stopped.set()
+
+    async def wait_thawed(self, host: str) -> None:
+        """Wait until a host's process is not stopped."""
+        while (stopped := self._frozen.get(host)) is not None:
+            await stopped.wait()
 
     def heal_all(self) -> None:
         """Undo every cut; the routes, with their drops and duplicates, stay as they are set."""
@@ -172,6 +215,13 @@ class _SimulatedConditions:
         if network.is_cut(a, b) or network.is_cut(b, a):
             await asyncio.sleep(route.connect_timeout_s)
             raise DialFailed(f"no answer from {target!r} within {route.connect_timeout_s} s")
+        if b in network.frozen:
+            try:
+                async with asyncio.timeout(route.connect_timeout_s):
+                    await network.wait_thawed(b)
+            except TimeoutError as error:
+                waited = f"within {route.connect_timeout_s} s"
+                raise DialFailed(f"no answer from {target!r} {waited}") from error
 
     def opened(self, there: Channel, back: Channel) -> None:
         self._network.opened(there)
@@ -193,6 +243,10 @@ class _SimulatedConditions:
         if route.duplicate and rng.random() < route.duplicate:
             return (arrival_s, arrival_s)
         return (arrival_s,)
+
+    def damages(self, channel: Channel) -> bool:
+        corrupt = self._route_of(channel).corrupt
+        return corrupt > 0 and self._network.rng.random() < corrupt
 
     def notice_s(self, channel: Channel) -> float:
         return self._route_of(channel).latency_s

@@ -12,6 +12,10 @@ thread and no system clock, so each run depends on the program alone:
 
 The loop is single-threaded: compute runs inline while virtual time stands still, and a timer
 stands for its cost.
+
+Many simulated processes live on one loop. A callback belongs to the process in whose context it was
+scheduled (`PROCESS`), as do those that it schedules in turn; so a process can be frozen, as SIGSTOP
+does, while the others go on and the clock as well.
 """
 
 import asyncio
@@ -21,7 +25,7 @@ import threading
 from asyncio import base_events
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import Context, ContextVar
 from typing import Any, Never, TypeVar
 
 from messaging.errors import (
@@ -36,6 +40,9 @@ T = TypeVar("T")
 
 MAX_EVENTS_PER_INSTANT = 1_000_000
 """Callbacks that may run while the clock stands still; the run is aborted after that."""
+
+PROCESS: ContextVar[str] = ContextVar("PROCESS", default="")
+"""Name of the simulated process that a callback belongs to; empty: to the world around them."""
 
 _NAMED_IN_ERRORS = 12
 _KEPT_CANCELLED_TIMERS = 512
@@ -96,6 +103,7 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         self._events_at_instant = 0
         self._ready: deque[asyncio.Handle] = deque()
         self._living: dict[asyncio.Task[Any], None] = {}  # in the order of their start
+        self._frozen: dict[str, list[asyncio.Handle]] = {}
         self.set_exception_handler(_collect)
 
     @property
@@ -175,8 +183,25 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
         task.add_done_callback(self._forget)
         return task
 
+    def freeze(self, process: str) -> None:
+        """Stop a process as SIGSTOP does: none of its callbacks runs until it is thawed."""
+        self._frozen.setdefault(process, [])
+
+    def thaw(self, process: str) -> None:
+        """Let a process go on: what came due meanwhile runs now, its timers first.
+
+        An ordinary loop runs overdue timers before the handlers of what waits in its sockets, too:
+        bytes become messages only after a further turn of the loop.
+        """
+        waiting = self._frozen.pop(process, [])
+        timers = [handle for handle in waiting if isinstance(handle, asyncio.TimerHandle)]
+        others = [handle for handle in waiting if not isinstance(handle, asyncio.TimerHandle)]
+        self._ready.extend(timers + others)
+
     def cancel_all_tasks(self) -> None:
         """Cancel every task, newest first, and wait for each to end before the next."""
+        for process in tuple(self._frozen):
+            self.thaw(process)
         for task in reversed(tuple(self._living)):
             if not task.done():
                 task.cancel()
@@ -207,10 +232,21 @@ class VirtualTimeLoop(base_events.BaseEventLoop):
             count = len(ready)
             for _ in range(count):
                 handle = ready.popleft()
+                if self._frozen and self._puts_aside(handle):
+                    continue
                 if not handle._cancelled:  # noqa: SLF001
                     handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # noqa: SLF001
             self.events += count
             self._events_at_instant += count
+
+    def _puts_aside(self, handle: asyncio.Handle) -> bool:
+        """Keep the callback of a frozen process for later."""
+        context: Context = handle._context  # type: ignore[attr-defined]  # noqa: SLF001
+        waiting = self._frozen.get(context.get(PROCESS, ""))
+        if waiting is None:
+            return False
+        waiting.append(handle)
+        return True
 
     def _gather(self) -> None:
         """Move due timers to the ready queue; advance the clock if nothing else is ready."""

@@ -67,6 +67,9 @@ class Tap:
     def ended(self, way: Channel) -> None:
         self._inner.ended(way)
 
+    def damages(self, way: Channel) -> bool:
+        return self._inner.damages(way)
+
     def notice_s(self, way: Channel) -> float:
         return self._inner.notice_s(way)
 

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from islands.errors import DiskError
+from islands.files.slots import Slots
 from islands.simulation.disk import SimulatedDisk
 
 OLD, NEW = b"old content", b"newer content"
@@ -70,9 +71,56 @@ def test_missing_file_is_none() -> None:
     assert content(disk) is None
 
 
-def test_full_disk_refuses() -> None:
-    """Nothing more can be written to a full disk, and the error says which file."""
-    disk = SimulatedDisk(random.Random(0))
-    disk.full = True
+def test_full_disk_refuses_and_loses_the_file() -> None:
+    """What is written ends where there is no more space, and the error says which file it was."""
+    disk = SimulatedDisk(random.Random(1))
+    disk.write("file", [OLD])
+    disk.spoil(full=True)
     with pytest.raises(DiskError, match="file cannot be written"):
         disk.write("file", [NEW])
+    left = content(disk)
+    assert left is not None
+    assert NEW.startswith(left)
+
+
+def test_failing_disk_refuses_everything_until_it_is_mended() -> None:
+    """To write, to sync and to read are errors that name the file; then all is as it was."""
+    disk = SimulatedDisk(random.Random(0))
+    disk.write("file", [OLD])
+    disk.spoil(failing=True)
+    with pytest.raises(DiskError, match="file: input/output error"):
+        disk.write("file", [NEW])
+    with pytest.raises(DiskError, match="file: input/output error"):
+        disk.sync("file")
+    with pytest.raises(DiskError, match="file: input/output error"):
+        content(disk)
+    disk.mend()
+    assert content(disk) == OLD
+
+
+def test_another_host_sees_what_was_synced() -> None:
+    """A mount of the same disk shows synced content at once, whoever wrote that file before."""
+    one = SimulatedDisk(random.Random(0))
+    other = one.mounted(random.Random(1))
+    for writer in (one, other, one):
+        writer.begin_work()
+        writer.write("file", [NEW])
+        assert content(one if writer is other else other) != NEW
+        writer.sync("file")
+        writer.settle()
+        assert content(one) == content(other) == NEW
+        writer.write("file", [OLD])
+        writer.sync("file")
+        assert content(one) == content(other) == OLD
+
+
+def test_a_flipped_bit_spares_the_newest_record() -> None:
+    """It is in the older slot of a pair, and in none before there are two whole ones."""
+    for seed in range(20):
+        disk = SimulatedDisk(random.Random(seed))
+        slots = Slots(disk)
+        slots.write("epoch", 1)
+        assert disk.flip() is None
+        slots.write("epoch", 2)
+        assert disk.flip() in ("epoch.a", "epoch.b")
+        assert [record.sequence for record in slots.held("epoch")] == [2]

@@ -10,6 +10,7 @@ import pytest
 
 from islands.simulation.__main__ import faults_done, verdict
 from islands.simulation.faults import KINDS, Kill, Scenario, draw
+from islands.simulation.host_faults import DISK_KINDS, BadDisk, Freeze
 from islands.simulation.trial import play
 
 pytestmark = pytest.mark.simulation
@@ -25,11 +26,18 @@ def test_schedules_hold_every_kind_of_fault() -> None:
     """A hundred seeds draw each kind of fault, and deaths of every role, alone and together."""
     scenarios = [draw(number) for number in range(100)]
     drawn = Counter(type(fault).__name__.lower() for s in scenarios for fault in s.faults)
-    assert sorted(drawn) == sorted({*KINDS, "pause", "drain"})
+    ours = {"freeze", "baddisk", "flip", "reset", "flap", "badpath", "secondsyncer", "inflate"}
+    assert sorted(drawn) == sorted({*KINDS, "pause", "drain", *ours})
     kills = [fault for s in scenarios for fault in s.faults if isinstance(fault, Kill)]
+    frozen = [fault for s in scenarios for fault in s.faults if isinstance(fault, Freeze)]
     for role in ("supervisor", "syncer", "learner-0"):
         assert any(kill.names == (role,) for kill in kills)
     assert any(len(kill.names) > 3 for kill in kills)
+    assert any(set(kill.names) == {"supervisor", "syncer"} for kill in kills)
+    assert any(fault.names == ("syncer",) for fault in frozen)
+    assert {fault.kind for s in scenarios for fault in s.faults if isinstance(fault, BadDisk)} == {
+        *DISK_KINDS
+    }
     assert any(kill.silent for kill in kills)
     assert any(kill.in_write for kill in kills)
 

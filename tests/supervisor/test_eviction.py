@@ -165,6 +165,17 @@ def test_a_change_of_phase_starts_the_limit_anew() -> None:
 def test_our_own_pause_moves_every_deadline() -> None:
     """Who slept ten seconds has heard nobody, and may hold that against nobody."""
     learner = member()
-    learner.shift(10.0)
+    learner.shift(10.0, TIMING, 10.0)
     assert judge(learner, TIMING, 10.0) is Status.LIVE
     assert judge(learner, TIMING, 13.0) is Status.SUSPECT
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "evicted_s"), [(1.0, 5.0), (2.9, 5.0), (3.0, 10.0), (60.0, 10.0)]
+)
+def test_after_our_own_pause_there_is_time_to_dial_again(gap_s: float, evicted_s: float) -> None:
+    """Members close their links meanwhile, and wait ever longer before they try the next one."""
+    learner = member()
+    learner.shift(gap_s, TIMING, gap_s)
+    assert judge(learner, TIMING, gap_s + evicted_s - 0.1) is Status.SUSPECT
+    assert judge(learner, TIMING, gap_s + evicted_s) is Status.EVICTED

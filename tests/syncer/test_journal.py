@@ -323,6 +323,23 @@ def test_an_older_writer_is_fenced(tmp_path: Path) -> None:
     assert numbers(recover(tmp_path)) == [0, 1]
 
 
+class Overtaken(RealDisk):
+    """A disk on which another syncer takes the journal over while a fragment is being written."""
+
+    def sync(self, name: str) -> None:
+        super().sync(name)
+        if name.startswith("fragment-00001"):
+            Writer(self._folder)
+
+
+def test_a_record_that_a_newer_writer_may_have_missed_counts_as_unwritten(tmp_path: Path) -> None:
+    """The older one owned the journal when it began to write, and not when it had written."""
+    Writer(tmp_path).commit(0, 0)
+    old = Writer(tmp_path, Overtaken(tmp_path))
+    with pytest.raises(FencedError, match="owns the journal, this syncer is 2"):
+        old.commit(1, 1)
+
+
 def test_epochs_only_grow(tmp_path: Path) -> None:
     """Every start takes a higher epoch than all before, also one that is told of a higher one."""
     taken = [Journal(RealDisk(tmp_path), 0).begin_epoch(1) for _ in range(5)]

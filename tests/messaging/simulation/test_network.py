@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -420,3 +421,60 @@ def test_same_seed_same_bytes_in_fresh_processes() -> None:
 def test_other_seed_other_events() -> None:
     """The seed matters: another one gives another course of events."""
     assert soup_digest(1) != soup_digest(2)
+
+
+def test_a_changed_envelope_ends_its_session() -> None:
+    """It is not received, nor is any behind it, and either end learns that the session is over."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        near, far = await session(network)
+        near.send(numbered(1))
+        assert (await far.receive()).id == 1
+        network.route = replace(network.route, corrupt=1.0)
+        near.send(numbered(2), Lane.BULK)
+        network.route = replace(network.route, corrupt=0.0)
+        near.send(numbered(3), Lane.BULK)
+        arrived, reason = await received(far)
+        assert not arrived
+        assert "checksum" in reason
+        assert (await received(near))[0] == []
+
+    simulate(scenario, Route(latency_s=0.5))
+
+
+def test_a_reset_loses_what_is_in_flight() -> None:
+    """Both ends see the break at once; what had arrived can be read, and a new one is opened."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        near, far = await session(network)
+        near.send(numbered(1))
+        await asyncio.sleep(1)
+        near.send(numbered(2), Lane.BULK)
+        far.send(numbered(3))
+        assert network.reset("syncer", "learner")
+        assert near.closed
+        assert far.closed
+        assert [number for _, number in (await received(far))[0]] == [1]
+        assert (await received(near))[0] == []
+        assert not network.reset("syncer", "learner")
+        assert not (await network.dial("syncer", local="learner")).closed
+
+    simulate(scenario, Route(latency_s=0.5))
+
+
+def test_a_frozen_host_answers_nobody() -> None:
+    """Who dials it gives up, or is answered when it goes on; what is sent to it waits."""
+
+    async def scenario(network: SimulatedNetwork) -> None:
+        near, far = await session(network)
+        network.freeze("syncer")
+        near.send(numbered(1))
+        with pytest.raises(DialFailed, match="no answer from 'syncer'"):
+            await network.dial("syncer", local="learner")
+        asyncio.get_running_loop().call_later(1, network.thaw, "syncer")
+        began_s = asyncio.get_running_loop().time()
+        await network.dial("syncer", local="learner")
+        assert round(asyncio.get_running_loop().time() - began_s, 6) == 1
+        assert (await far.receive()).id == 1
+
+    simulate(scenario, Route())

@@ -8,7 +8,7 @@ import pytest
 
 from messaging.errors import LocalFault, VirtualDeadlock, VirtualLivelock, VirtualTimeLimit
 from messaging.simulation import virtual_time
-from messaging.simulation.virtual_time import VirtualTimeLoop, run_virtual
+from messaging.simulation.virtual_time import PROCESS, VirtualTimeLoop, run_virtual
 
 
 def test_a_year_passes_at_once() -> None:
@@ -185,3 +185,64 @@ def test_timeouts_work() -> None:
         return asyncio.get_running_loop().time()
 
     assert run_virtual(main(), limit_s=10) == 3
+
+
+def test_a_frozen_process_does_nothing_until_it_is_thawed() -> None:
+    """Its timers and tasks wait, and so does what they started; others go on, and the clock too."""
+
+    async def main() -> list[tuple[str, float]]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        seen: list[tuple[str, float]] = []
+
+        async def tick(name: str) -> None:
+            for _ in range(4):
+                await asyncio.sleep(1)
+                seen.append((name, loop.time()))
+
+        tasks: list[asyncio.Task[None]] = []
+        for name in ("one", "other"):
+            token = PROCESS.set(name)
+            tasks.append(loop.create_task(tick(name)))
+            PROCESS.reset(token)
+        await asyncio.sleep(1.5)
+        loop.freeze("one")
+        await asyncio.sleep(2)
+        loop.thaw("one")
+        await asyncio.sleep(10)
+        return seen
+
+    seen = run_virtual(main(), limit_s=20)
+    assert [at_s for name, at_s in seen if name == "one"] == [1, 3.5, 4.5, 5.5]
+    assert [at_s for name, at_s in seen if name == "other"] == [1, 2, 3, 4]
+
+
+def test_a_thawed_process_runs_its_overdue_timers_first() -> None:
+    """What others told it meanwhile comes after them, as with sockets."""
+
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        seen: list[str] = []
+        told = asyncio.Event()
+
+        async def hear() -> None:
+            loop.call_later(2, seen.append, "overdue")
+            await told.wait()
+            seen.append("told")
+
+        token = PROCESS.set("one")
+        task = loop.create_task(hear())
+        PROCESS.reset(token)
+        await asyncio.sleep(0)
+        loop.freeze("one")
+        await asyncio.sleep(1)
+        told.set()
+        await asyncio.sleep(5)
+        assert not seen
+        loop.thaw("one")
+        await task
+        await asyncio.sleep(0.1)
+        return seen
+
+    assert run_virtual(main(), limit_s=20) == ["overdue", "told"]
