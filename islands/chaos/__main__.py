@@ -6,12 +6,14 @@ it is told the moment that it hears it (`watched.py`).
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from islands.chaos.fleet import HUB_FILE, ORDERS, HubSettings
+from islands.chaos.paths import HOST, Ports
 from islands.chaos.victim import listen, write_through
 from islands.chaos.watched import WATCHED_FILE, HubBegan, MergedBy, Stepped, Watched, encode
 from islands.cluster.coordinator import Coordinator, CoordinatorSettings
@@ -19,7 +21,7 @@ from islands.cluster.local_cluster import LearnerSettings, command_of, local_hub
 from islands.cluster.run_claim import settle, unless_it_fails
 from islands.hosting.process_runtime import compiled_folder
 from islands.hosting.process_runtime import run as run_process
-from islands.identities import SUPERVISOR, Role
+from islands.identities import SUPERVISOR, SYNCER, Role
 from islands.messages.control import Note, StepFigures
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.tape.process_entries import ProcessBegan
@@ -57,10 +59,18 @@ class WatchedHub(Coordinator):
         self.watched.write(encode(row))
 
 
-def victim_command(hub: Coordinator, name: str, learners: LearnerSettings) -> list[str]:
-    """Return the argument list that starts a process which can be struck."""
+def victim_command(
+    hub: Coordinator, name: str, learners: LearnerSettings, ports: Ports | None
+) -> list[str]:
+    """Return the argument list that starts a process which can be struck, and whose links can."""
     python, flag, module, *rest = command_of(hub, name, learners)
     orders = str(hub.settings.folder / ORDERS / name)
+    if ports is not None and name == SYNCER:
+        rest[rest.index("--listen") + 1] = f"{HOST}:{ports.syncer}"
+        rest += ["--advertise", f"{HOST}:{ports.syncer_proxy}"]
+    elif ports is not None:
+        place = rest.index("--supervisor") + 1
+        rest[place] = rest[place].replace(f":{ports.hub}", f":{ports.hub_proxy}")
     return [python, flag, "islands.chaos.victim", orders, module, *rest]
 
 
@@ -82,12 +92,13 @@ def main(folder: Path) -> int:
     settings = CoordinatorSettings(
         folder=folder,
         spec=told.spec,
-        listening=ListenOptions(listen="127.0.0.1:0"),
+        listening=ListenOptions(listen=f"{HOST}:{0 if told.ports is None else told.ports.hub}"),
         connecting=ConnectOptions(),
     )
     learners = LearnerSettings(told.learners, cache=compiled_folder())
     with unless_it_fails(claim):
-        hub = local_hub(settings, claim, workload, learners, WatchedHub, victim_command)
+        command = partial(victim_command, ports=told.ports)
+        hub = local_hub(settings, claim, workload, learners, WatchedHub, command)
     return run_process(lambda: _run(hub))
 
 

@@ -9,6 +9,7 @@ evicted        from the fault to the victim's eviction
 back           from the end of the fault to the next merge in which its victim takes part; of the
                syncer and the supervisor, to the next merge in which all learners do
 wrong          evictions of somebody whom nothing was wrong with
+its own        of faults of links: the step rate of the victim while it lasts
 kept out       contributions of ended incarnations that came and were refused
 =============  =====================================================================================
 
@@ -62,6 +63,8 @@ class Finding:
         noticed_s: time until the supervisor had noticed.
         evicted_s: time until the victim's eviction.
         back_s: time until the victim was in a merge again.
+        own_rate_share: the step rate of the slowest victim over its own in the control, where
+            only its links were struck: it should step on.
         wrong: who was evicted without a reason.
         spared: who was not evicted though silent for too long.
         kept_out: contributions of ended incarnations that were refused.
@@ -73,6 +76,7 @@ class Finding:
     noticed_s: float | None = None
     evicted_s: float | None = None
     back_s: float | None = None
+    own_rate_share: float | None = None
     wrong: tuple[str, ...] = ()
     spared: tuple[str, ...] = ()
     kept_out: int = 0
@@ -131,11 +135,9 @@ def finding_of(
     others = [name for name in control.rates if name not in struck_names]
     span = (struck.began_s, struck.until_s)
     gaps_s = [gap for name in others if (gap := gap_of(rows, name, span)) is not None]
-    shares = [
-        rate / control.rates[name]
-        for name in others
-        if (rate := rate_of(rows, name, span)) is not None and control.rates[name] > 0
-    ]
+    shares = _shares(rows, others, span, control)
+    own = struck.strike.victims if struck.strike.kind.of_links else ()
+    own_shares = _shares(rows, own, (struck.began_s, struck.ended_s), control)
     within = [line for line in lines if struck.began_s <= line.at_s <= struck.until_s]
     evicted = [line for line in within if isinstance(line.entry, Evicted)]
     wrong, spared = _misjudged(struck, meanwhile, evicted, timing)
@@ -146,10 +148,22 @@ def finding_of(
         noticed_s=_noticed_s(struck, within),
         evicted_s=_evicted_s(struck, evicted),
         back_s=_back_s(struck, lines, tuple(control.rates)),
+        own_rate_share=min(own_shares, default=None),
         wrong=wrong,
         spared=spared,
         kept_out=sum(isinstance(line.entry, KeptOut | Void) for line in within),
     )
+
+
+def _shares(
+    rows: Sequence[Stepped], names: Iterable[str], span: tuple[float, float], control: Control
+) -> list[float]:
+    """Return the step rates of some learners over their own in the control."""
+    return [
+        rate / control.rates[name]
+        for name in names
+        if (rate := rate_of(rows, name, span)) is not None and control.rates.get(name, 0.0) > 0
+    ]
 
 
 # --- steps ------------------------------------------------------------------------------------
@@ -199,13 +213,14 @@ def _misjudged(
     evict_s = timing.scaled(timing.evict_s)
     may, must = set[str](), set[str]()
     for other in meanwhile:
-        kind, lasted_s = other.strike.kind, other.ended_s - other.began_s
-        if kind.ends_process or (kind.silences and lasted_s >= NEARLY * evict_s):
+        fault, kind = other.strike.fault, other.strike.kind
+        silent_s = fault.silent_most_s(other.ended_s - other.began_s)
+        if kind.ends_process or fault.disturbs or silent_s >= NEARLY * evict_s:
             may.update(other.strike.victims)
-    if struck.strike.kind.silences:
-        longest_s = evict_s + 2 * timing.scaled(timing.heartbeat_s)
-        if struck.ended_s - struck.began_s > longest_s:
-            must.update(n for n in struck.strike.victims if n not in (SYNCER, SUPERVISOR))
+    fault = struck.strike.fault
+    longest_s = fault.evicted_after_s(evict_s) + 2 * timing.scaled(timing.heartbeat_s)
+    if fault.silences and struck.ended_s - struck.began_s > longest_s:
+        must.update(n for n in struck.strike.victims if n not in (SYNCER, SUPERVISOR))
     names = {line.entry.name: None for line in evicted if isinstance(line.entry, Evicted)}
     spared = tuple(name for name in sorted(must) if name not in names)
     return tuple(name for name in names if name not in may), spared

@@ -23,6 +23,7 @@ from typing import Self
 import msgspec
 
 from islands.actors.credentials import Credentials
+from islands.chaos.paths import Ports
 from islands.chaos.watched import WATCHED_FILE, MergedBy, Reader
 from islands.errors import IslandsError, UnreachableError, UserError, unusable
 from islands.files.folder_lock import make_private
@@ -65,10 +66,12 @@ class HubSettings:
     Args:
         spec: settings and task of the run.
         learners: how many are started.
+        ports: where hub and syncer listen behind proxies that learners dial; None: without any.
     """
 
     spec: RunSpec
     learners: int
+    ports: Ports | None = None
 
 
 class Fleet:
@@ -168,8 +171,7 @@ class Fleet:
             if self._hub is None or found is None or found.zombie:
                 return None
             return Identity(self._hub.pid, found.started_ticks)
-        identity = read_records(self.folder / "processes.json").get(name)
-        return identity if identity is not None and lives(identity) else None
+        return identity_in(self.folder, name)
 
     def signal(self, name: str, number: signal.Signals) -> bool:
         """Signal the process of a name; returns whether there was one."""
@@ -218,3 +220,9 @@ class Fleet:
                     told = last_line(self.folder / HUB_LOG)
                     raise UnreachableError(f"the hub has ended: {told or self._hub.returncode}")
                 await asyncio.sleep(LOOK_S)
+
+
+def identity_in(folder: Path, name: str) -> Identity | None:
+    """Return which child of a run's hub has a name now; None if none lives."""
+    identity = read_records(folder / "processes.json").get(name)
+    return identity if identity is not None and lives(identity) else None

@@ -7,19 +7,21 @@ not meant to overlap. What follows is later by as much.
 import asyncio
 import signal
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from islands.chaos.evidence import final_of, history_of, judged, limits_of, lines_of
 from islands.chaos.findings import Played, control_of, finding_of
-from islands.chaos.fleet import Fleet, HubSettings
+from islands.chaos.fleet import Fleet, HubSettings, identity_in
+from islands.chaos.paths import Paths
 from islands.chaos.schedule import Strike, Struck, strikes_of
 from islands.chaos.watched import Stepped
 from islands.errors import IslandsError
 from islands.hosting.process_identity import Identity
 from islands.identities import SUPERVISOR, SYNCER
-from islands.settings.chaos import ChaosOptions, FaultKind
+from islands.settings.chaos import ChaosOptions, FaultKind, faults_of
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec, read
 from islands.tape.simulation_entries import Healed
@@ -41,8 +43,15 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
         IslandsError: the learners did not come together, or the run did not end.
     """
     spec = RunSpec.of(options.file)
-    async with Fleet(folder, HubSettings(spec, options.learners)) as fleet:
-        rehearsal = Rehearsal(options, fleet, say)
+    async with AsyncExitStack() as stack:
+        paths = None
+        if any(fault.fault.of_links for fault in faults_of(options).values()):
+            found = Paths(options.seed, partial(identity_in, folder), options.names)
+            paths = await stack.enter_async_context(found)
+        ports = None if paths is None else paths.ports
+        fleet = Fleet(folder, HubSettings(spec, options.learners, ports))
+        await stack.enter_async_context(fleet)
+        rehearsal = Rehearsal(options, fleet, paths, say)
         try:
             await rehearsal.run()
             await fleet.stop()
@@ -59,6 +68,7 @@ class Rehearsal:
     Args:
         options: the scenario.
         fleet: the processes.
+        paths: the links of learners, if any is to be struck.
         say: told what happens.
 
     Attributes:
@@ -67,13 +77,20 @@ class Rehearsal:
         healed_s: When all had recovered from the last strike.
     """
 
-    def __init__(self, options: ChaosOptions, fleet: Fleet, say: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        options: ChaosOptions,
+        fleet: Fleet,
+        paths: Paths | None,
+        say: Callable[[str], object],
+    ) -> None:
         """Do nothing yet."""
         self.options = options
         self.fleet = fleet
         self.struck: list[Struck] = []
         self.span = (0.0, 0.0)
         self.healed_s = 0.0
+        self._paths = paths
         self._say = say
         self._open: list[tuple[Strike, asyncio.Task[Struck]]] = []
         self._before: dict[str, dict[str, Identity | None]] = {}
@@ -137,7 +154,11 @@ class Rehearsal:
         self._before[strike.name] = {name: self.fleet.identity(name) for name in strike.victims}
         self._say(f"{strike.name}: {strike.kind} of {', '.join(strike.victims)}")
         began_s = _now_s()
-        missed = await STRIKES[strike.kind](self.fleet, strike)
+        if self._paths is not None and strike.kind.of_links:
+            missed = ""
+            await self._paths.break_for(strike.fault, strike.victims)
+        else:
+            missed = await STRIKES[strike.kind](self.fleet, strike)
         ended_s = began_s if missed or _is_instant(strike) else _now_s()
         if missed:
             self._say(f"{strike.name}: not done: {missed}")

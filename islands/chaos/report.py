@@ -45,8 +45,8 @@ LEGEND = (
 )
 
 HEADS = (
-    *("", "fault", "victim", "began", "longest gap of others", "their step rate", "noticed"),
-    *("evicted", "back in a merge", "kept out", "promises"),
+    *("", "fault", "victim", "began", "longest gap of others", "their step rate", "its own"),
+    *("noticed", "evicted", "back in a merge", "kept out", "promises"),
 )
 
 
@@ -138,7 +138,7 @@ def _cells(number: int, judged: Judged, control: Control | None, origin_s: float
 
 
 def figures(judged: Judged, control: Control | None) -> tuple[str, ...]:
-    """Return the figures of a strike as texts: gap, rate, noticed, evicted, back, kept out."""
+    """Return the figures of a strike as texts: gap, rates, noticed, evicted, back, kept out."""
     found = judged.finding
     gap = ""
     if found.gap_s is not None and control is not None and control.rates:
@@ -147,6 +147,7 @@ def figures(judged: Judged, control: Control | None) -> tuple[str, ...]:
     return (
         gap,
         "" if found.rate_share is None else f"{found.rate_share:.3f}",
+        "" if found.own_rate_share is None else f"{found.own_rate_share:.3f}",
         _seconds(found.noticed_s),
         _seconds(found.evicted_s),
         _seconds(found.back_s),

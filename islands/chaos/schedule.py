@@ -109,6 +109,8 @@ def _victims(fault: PlannedFault, options: ChaosOptions, chance: random.Random) 
         return (chance.choice(options.names),)
     if fault.who == ANYBODY:
         return (chance.choice((SYNCER, *options.names)),)
+    if fault.who == EVERYBODY and fault.fault.of_links:
+        return options.names
     if fault.who == EVERYBODY:
         return (SUPERVISOR, SYNCER, *options.names)
     return (fault.who,)

@@ -10,6 +10,11 @@ terminate                  a learner leaves by itself; of syncer and supervisor 
 freeze, hold_gil,          nothing: a simulated process cannot stand still
 block_loop
 straggle                   a learner's steps take longer
+cut                        a network partition between the hosts, or a way of it
+flap                       several of them
+latency, bandwidth,        the whole network is so, if they happen to all links of all learners;
+duplicate                  else nothing
+reset, dribble, flip       nothing
 =========================  =====================================================================
 
 Learners compute with NumPy on a toy, whatever the scenario's task is; steps take as long as its
@@ -18,12 +23,13 @@ Learners compute with NumPy on a toy, whatever the scenario's task is; steps tak
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import ceil
 
 from islands.chaos.findings import Control, Finding, Played, finding_of
 from islands.chaos.schedule import Strike, Struck, end_s, strikes_of
 from islands.identities import SUPERVISOR, SYNCER
-from islands.settings.chaos import ChaosOptions, FaultKind
-from islands.simulation.faults import Fault, Kill, Leave, Scenario, Slow
+from islands.settings.chaos import EVERYBODY, ChaosOptions, Direction, FaultKind, Peer, PlannedFault
+from islands.simulation.faults import Cut, Fault, Kill, Leave, Scenario, Slow, Weather
 from islands.simulation.trial import play as play_trial
 from islands.simulation.world import LearnerHost
 from islands.tape.kinds import read
@@ -36,6 +42,8 @@ SPARE_S = 4.0
 SLOWEST = 40.0
 """By how much a run may be slower than its learners at their fastest."""
 STEP_S = 0.02
+ROUTE = Route(latency_s=0.001, jitter_s=0.001, connect_timeout_s=1.0)
+"""The network while no fault lasts."""
 
 
 def scenario_of(options: ChaosOptions) -> Scenario:
@@ -50,7 +58,7 @@ def scenario_of(options: ChaosOptions) -> Scenario:
         seed=options.seed,
         settings=replace(options.file.run, budget_tokens=int(fleet * (heal_s + SPARE_S))),
         hosts=hosts,
-        route=Route(latency_s=0.001, jitter_s=0.001, connect_timeout_s=1.0),
+        route=ROUTE,
         work_s=(0.0005, 0.004),
         shards=16,
         moment_piece_bytes=1100,
@@ -107,6 +115,7 @@ def play(options: ChaosOptions) -> Played:
 def _faults(strike: Strike, control_s: float) -> Iterator[Fault]:
     """Yield what a strike is in the simulation: nothing if it has no equivalent there."""
     at_s, for_s = control_s + strike.at_s, strike.fault.for_s
+    link, way = strike.fault.link, strike.fault.way
     match strike.kind:
         case FaultKind.KILL | FaultKind.SEGFAULT | FaultKind.EXIT | FaultKind.CRASH:
             away_s = tuple(for_s if name == SUPERVISOR else RESTART_S for name in strike.victims)
@@ -119,5 +128,35 @@ def _faults(strike: Strike, control_s: float) -> Iterator[Fault]:
             (name,) = strike.victims
             if name not in (SUPERVISOR, SYNCER):
                 yield Slow(at_s, name, strike.fault.factor, for_s)
-        case FaultKind.FREEZE | FaultKind.HOLD_GIL | FaultKind.BLOCK_LOOP:
+        case FaultKind.CUT:
+            for name in strike.victims:
+                yield from _cuts(strike.fault, name, at_s, for_s)
+        case FaultKind.FLAP:
+            turn_s = strike.fault.turn_s
+            for index in range(ceil(for_s / (2 * turn_s))):
+                for name in strike.victims:
+                    yield from _cuts(strike.fault, name, at_s + 2 * index * turn_s, turn_s)
+        case FaultKind.LATENCY | FaultKind.BANDWIDTH | FaultKind.DUPLICATE:
+            if strike.fault.who == EVERYBODY and (link, way) == (Peer.BOTH, Direction.BOTH):
+                yield Weather(at_s, _route(strike.fault), for_s)
+        case _:
             return
+
+
+def _cuts(fault: PlannedFault, name: str, at_s: float, for_s: float) -> Iterator[Cut]:
+    """Yield the partitions between a learner and those of its links that are cut."""
+    for peer in (SUPERVISOR, SYNCER):
+        if fault.link in (peer, Peer.BOTH):
+            ends = (peer, name) if fault.way is Direction.DOWN else (name, peer)
+            yield Cut(at_s, *ends, fault.way is not Direction.BOTH, for_s)
+
+
+def _route(fault: PlannedFault) -> Route:
+    """Return the behaviour of a network of which all links suffer a fault."""
+    match fault.fault:
+        case FaultKind.LATENCY:
+            return replace(ROUTE, latency_s=fault.latency_s, jitter_s=fault.jitter_s)
+        case FaultKind.BANDWIDTH:
+            return replace(ROUTE, bandwidth_bytes_per_s=fault.bytes_s)
+        case _:
+            return replace(ROUTE, duplicate=fault.share)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from islands.chaos.findings import Control, Finding
 from islands.history import Violation
 from islands.identities import SUPERVISOR
-from islands.settings.chaos import ChaosOptions
+from islands.settings.chaos import ChaosOptions, FaultKind
 from islands.settings.run import Timing
 
 LATE_EVICTION_S = 1.0
@@ -81,8 +81,9 @@ def _broken(
         yield f"{name} was evicted, and nothing was wrong with it"
     for name in found.spared:
         yield f"{name} was silent for {struck.ended_s - struck.began_s:.1f} s and was not evicted"
-    latest_s = timing.scaled(timing.evict_s) + LATE_EVICTION_S
-    silent = struck.strike.kind.silences and SUPERVISOR not in struck.strike.victims
+    fault = struck.strike.fault
+    latest_s = fault.evicted_after_s(timing.scaled(timing.evict_s)) + LATE_EVICTION_S
+    silent = fault.silences and SUPERVISOR not in struck.strike.victims
     if silent and found.evicted_s is not None and found.evicted_s > latest_s:
         yield f"the eviction came after {found.evicted_s:.2f} s; it must within {latest_s:.2f} s"
     yield from _slow(options, found, control)
@@ -103,5 +104,8 @@ def _slow(options: ChaosOptions, found: Finding, control: Control | None) -> Ite
             f"{1000 * control.gap_s:.0f} ms; allowed are {1000 * most_s:g} ms more"
         )
     least = options.step_rate_least
+    own = found.own_rate_share if found.struck.strike.kind is FaultKind.LATENCY else None
+    if least is not None and own is not None and own < least:
+        yield f"its victim stepped at {own:.3f} of its rate; it must be {least:g}"
     if least is not None and found.rate_share is not None and found.rate_share < least:
         yield f"others stepped at {found.rate_share:.3f} of their rate; it must be {least:g}"

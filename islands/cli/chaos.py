@@ -68,7 +68,8 @@ def _show(verdict: "Verdict") -> None:
     from islands.chaos.report import figures
 
     table = Table(box=None, pad_edge=False)
-    for title in ("fault", "gap of others", "rate", "noticed", "evicted", "back", "kept out", ""):
+    heads = ("gap of others", "rate", "its own", "noticed", "evicted", "back", "kept out", "")
+    for title in ("fault", *heads):
         table.add_column(title, overflow="fold")
     for judged in verdict.judged:
         promises = "; ".join(judged.broken) or "kept"

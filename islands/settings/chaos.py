@@ -37,6 +37,19 @@ class FaultKind(StrEnum):
     HOLD_GIL = "hold_gil"
     BLOCK_LOOP = "block_loop"
     STRAGGLE = "straggle"
+    LATENCY = "latency"
+    BANDWIDTH = "bandwidth"
+    CUT = "cut"
+    FLAP = "flap"
+    RESET = "reset"
+    DRIBBLE = "dribble"
+    FLIP = "flip"
+    DUPLICATE = "duplicate"
+
+    @property
+    def of_links(self) -> bool:
+        """Whether it happens to the links of learners, and to no process."""
+        return self in LINKS
 
     @property
     def ends_process(self) -> bool:
@@ -54,6 +67,26 @@ ENDING = (
     FaultKind.TERMINATE,
 )
 SILENCING = (FaultKind.FREEZE, FaultKind.HOLD_GIL, FaultKind.BLOCK_LOOP)
+LINKS = (
+    *(FaultKind.LATENCY, FaultKind.BANDWIDTH, FaultKind.CUT, FaultKind.FLAP, FaultKind.RESET),
+    *(FaultKind.DRIBBLE, FaultKind.FLIP, FaultKind.DUPLICATE),
+)
+
+
+class Direction(StrEnum):
+    """Which way of a link: from the learner, to it, or both."""
+
+    UP = "up"
+    DOWN = "down"
+    BOTH = "both"
+
+
+class Peer(StrEnum):
+    """Which of a learner's links: to the syncer, to the supervisor, or both."""
+
+    SYNCER = SYNCER
+    SUPERVISOR = SUPERVISOR
+    BOTH = "both"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +96,22 @@ class PlannedFault:
     Args:
         fault: what happens.
         who: whom it happens to: the name of a learner, `learner` for one that is drawn, `syncer`,
-            `supervisor`, `random` for a learner or the syncer, or `all` (`kill` alone).
+            `supervisor`, `random` for a learner or the syncer, or `all`. Faults of links happen to
+            those of a learner, or of all learners; beside them only `kill` can happen to all.
         at_s: times, in seconds after the control; by default, and without `every_s`, it waits for
             the faults before it in the file and for `rest_s`.
         every_s: mean of the times between two of them, which are drawn (Poisson).
         times: how often it occurs, where `at_s` does not tell; with `every_s` the most.
         for_s: how long it lasts; a supervisor that was ended is started again after it.
         factor: by how many times a straggler is slower.
+        way: which way of a link.
+        link: which of a learner's links.
+        latency_s: how much later bytes arrive.
+        jitter_s: up to how much later still.
+        bytes_s: most bytes that pass in a second.
+        mean_bytes: mean number of bytes between two flipped bits, or before a reset.
+        share: share of frames that come twice.
+        turn_s: for how long a flapping link is cut, and then whole.
     """
 
     fault: FaultKind
@@ -79,6 +121,47 @@ class PlannedFault:
     times: int = 1
     for_s: float = 1.0
     factor: float = 10.0
+    way: Direction = Direction.BOTH
+    link: Peer = Peer.BOTH
+    latency_s: float = 0.2
+    jitter_s: float = 0.1
+    bytes_s: float = 250e3
+    mean_bytes: float = 1e5
+    share: float = 0.2
+    turn_s: float = 1.0
+
+    @property
+    def silences(self) -> bool:
+        """Whether the supervisor hears nothing of a victim while it lasts."""
+        cut = self.fault is FaultKind.CUT and self.link is not Peer.SYNCER
+        return cut or self.fault.silences
+
+    def silent_most_s(self, lasted_s: float) -> float:
+        """Return for how long at most the supervisor hears nothing of a victim.
+
+        After a cut TCP waits up to as long again before it retransmits.
+        """
+        if not self.silences:
+            return 0.0
+        return 2 * lasted_s if self.fault is FaultKind.CUT else lasted_s
+
+    def evicted_after_s(self, evict_s: float) -> float:
+        """Return how long after the beginning a victim is evicted that stays silent.
+
+        One that hears nothing and is heard itself closes its link before it is silent.
+        """
+        unheard = self.fault is FaultKind.CUT and self.way is Direction.DOWN
+        return 2 * evict_s if unheard else evict_s
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether a victim may be evicted for it, however long it lasts.
+
+        Its session ends for what comes damaged, twice or too slowly, and each next one may as well.
+        """
+        broken = (FaultKind.FLAP, FaultKind.RESET, FaultKind.FLIP, FaultKind.DUPLICATE)
+        slow = (FaultKind.BANDWIDTH, FaultKind.DRIBBLE)
+        return self.fault in (*broken, *slow) and self.link is not Peer.SYNCER
 
 
 def sleeping() -> RunFile:
@@ -187,13 +270,20 @@ def _check(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
             f"{place}.who is {fault.who!r}; it must be one of {', '.join(drawn)}, or a learner's "
             f"name: {options.names[0]} to {options.names[-1]}"
         )
-    if fault.who == EVERYBODY and fault.fault is not FaultKind.KILL:
-        raise SettingsError(f"{place}.who is all; only kill can happen to all at once")
+    if fault.who == EVERYBODY and not (fault.fault is FaultKind.KILL or fault.fault.of_links):
+        raise SettingsError(
+            f"{place}.who is all; only kill and faults of links can happen to all at once"
+        )
+    if fault.fault.of_links and fault.who in (ANYBODY, SYNCER, SUPERVISOR):
+        raise SettingsError(
+            f"{place}.who is {fault.who}; {fault.fault} happens to the links of a learner, or of "
+            "all: link tells which"
+        )
     if fault.at_s and (fault.every_s is not None or fault.times != 1):
         raise SettingsError(
             f"{place} has at_s and every_s or times; at_s tells all times by itself"
         )
-    for key in ("for_s", "every_s"):
+    for key in ("for_s", "every_s", "bytes_s", "mean_bytes", "turn_s"):
         value = getattr(fault, key)
         if value is not None and not 0 < value < inf:
             raise SettingsError(f"{place}.{key} is {value}; it must be above 0, and finite")
@@ -201,6 +291,11 @@ def _check(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
         raise SettingsError(f"{place}.at_s is {list(fault.at_s)}; each must be at least 0")
     if not 1 <= fault.times <= TIMES_MOST:
         raise SettingsError(f"{place}.times is {fault.times}; it must be from 1 to {TIMES_MOST}")
+    for key in ("latency_s", "jitter_s"):
+        if not 0 <= getattr(fault, key) < inf:
+            raise SettingsError(f"{place}.{key} is {getattr(fault, key)}; it must be at least 0")
+    if not 0 < fault.share <= 1:
+        raise SettingsError(f"{place}.share is {fault.share}; it must be above 0, and at most 1")
     if not 1 < fault.factor < inf:
         raise SettingsError(f"{place}.factor is {fault.factor}; it must be above 1, and finite")
 

@@ -122,6 +122,14 @@ def test_a_killed_syncer_is_back_once_it_has_merged_everybody() -> None:
         ({"fault": "kill"}, "learner-1", ("learner-1",), ()),
         ({"fault": "freeze", "for_s": 3.0, "who": "supervisor"}, "learner-0", ("learner-0",), ()),
         ({"fault": "straggle", "for_s": 3.0}, "learner-2", ("learner-2",), ()),
+        ({"fault": "cut", "for_s": 3.0}, "", (), ("learner-2",)),
+        ({"fault": "cut", "for_s": 0.3}, "learner-2", ("learner-2",), ()),
+        ({"fault": "cut", "for_s": 0.6}, "learner-2", (), ()),
+        ({"fault": "cut", "for_s": 1.8, "way": "down"}, "", (), ()),
+        ({"fault": "cut", "for_s": 3.0, "way": "down"}, "", (), ("learner-2",)),
+        ({"fault": "cut", "for_s": 3.0, "link": "syncer"}, "learner-2", ("learner-2",), ()),
+        ({"fault": "latency", "for_s": 3.0}, "learner-2", ("learner-2",), ()),
+        ({"fault": "flip", "for_s": 0.1}, "learner-2", (), ()),
     ],
 )
 def test_who_is_silent_for_long_is_evicted_and_nobody_else(

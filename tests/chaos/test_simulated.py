@@ -1,17 +1,18 @@
 """The scenarios of the tree, played by the actors on a virtual clock, and the page they make."""
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from islands.chaos.report import page
-from islands.chaos.simulated import play, scenario_of, untold
+from islands.chaos.simulated import ROUTE, play, scenario_of, untold
 from islands.chaos.verdict import verdict_of
 from islands.cli.__main__ import main
 from islands.cli.parsing import parse
 from islands.settings.chaos import ChaosOptions
-from islands.simulation.faults import Kill, Leave, Slow
+from islands.simulation.faults import Cut, Kill, Leave, Slow, Weather
 from islands.tape.kinds import read
 
 SCENARIOS = Path(__file__).parents[2] / "examples" / "scenarios"
@@ -86,6 +87,13 @@ def test_faults_become_those_of_the_simulation() -> None:
             "d": {"fault": "block_loop", "who": "syncer"},
             "e": {"fault": "terminate", "who": "supervisor"},
             "f": {"fault": "kill", "who": "supervisor", "for_s": 2},
+            "g": {"fault": "cut", "who": "learner-1", "way": "down", "link": "syncer"},
+            "h": {"fault": "flap", "who": "learner-0", "link": "supervisor", "for_s": 2},
+            "i": {"fault": "latency", "who": "all", "latency_s": 0.3, "jitter_s": 0.1},
+            "j": {"fault": "latency", "who": "learner-0"},
+            "k": {"fault": "bandwidth", "who": "all", "bytes_s": 1000},
+            "l": {"fault": "duplicate", "who": "all", "share": 0.5},
+            "m": {"fault": "flip", "who": "all"},
         },
         control_s=3.0,
         rest_s=1.0,
@@ -95,10 +103,17 @@ def test_faults_become_those_of_the_simulation() -> None:
         Leave(4.0, "learner-0", 0.3),
         Slow(5.0, "learner-0", 4.0, 2.0),
         Kill(12.0, ("supervisor",), silent=False, down_s=(2.0,)),
+        Cut(15.0, "syncer", "learner-1", one_way=True, for_s=1.0),
+        Cut(17.0, "learner-0", "supervisor", one_way=False, for_s=1.0),
+        Weather(20.0, replace(ROUTE, latency_s=0.3, jitter_s=0.1), 1.0),
+        Weather(24.0, replace(ROUTE, bandwidth_bytes_per_s=1000.0), 1.0),
+        Weather(26.0, replace(ROUTE, duplicate=0.5), 1.0),
     ]
     assert [sentence.partition(" has")[0] for sentence in untold(options)] == [
         "block_loop of syncer",
         "terminate of supervisor",
+        "latency of learner-0",
+        "flip of learner-0, learner-1, learner-2",
     ]
 
 

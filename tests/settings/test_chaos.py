@@ -30,6 +30,13 @@ def test_a_fault_is_read_with_its_defaults() -> None:
         ({"fault": "kill", "at_s": [-1]}, r"at_s is \[-1.*\]; each must be at least 0"),
         ({"fault": "kill", "every_s": 0}, r"every_s is 0.*; it must be above 0"),
         ({"fault": "kill", "times": 0}, r"times is 0; it must be from 1 to 1000"),
+        (
+            {"fault": "cut", "who": "syncer"},
+            r"who is syncer; cut happens to the links of a learner",
+        ),
+        ({"fault": "cut", "way": "out"}, r"faults\.one: Invalid enum value 'out'"),
+        ({"fault": "latency", "latency_s": -1}, r"latency_s is -1.*; it must be at least 0"),
+        ({"fault": "duplicate", "share": 2}, r"share is 2.*; it must be above 0, and at most 1"),
         ({"fault": "straggle", "factor": 1}, r"factor is 1.*; it must be above 1"),
     ],
 )
