@@ -13,6 +13,7 @@ from typing import Any
 
 from islands.cli.command import main as run_command
 from islands.cli.parsing import Common
+from islands.settings.chaos import ChaosOptions
 from islands.settings.goodput import GoodputOptions
 from islands.settings.host import (
     CheckOptions,
@@ -67,6 +68,11 @@ COMMANDS: dict[str, Command] = {
         "islands.cli.study",
         StudyOptions,
         "compare settings at equal tokens on a virtual clock, as a YAML file says",
+    ),
+    "chaos": Command(
+        "islands.cli.chaos",
+        ChaosOptions,
+        "inject the faults of a YAML file into a run, and judge what came of it",
     ),
     "simulate goodput": Command(
         "islands.cli.simulate_goodput",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from islands.cli.schema import Key
+from islands.settings.chaos import ChaosOptions
 from islands.settings.goodput import GoodputOptions
 from islands.settings.host import (
     CheckOptions,
@@ -23,6 +24,7 @@ CALLED = {
     CheckOptions: "islands check",
     RunOptions: "islands run",
     StudyOptions: "islands study",
+    ChaosOptions: "islands chaos",
     GoodputOptions: "islands simulate goodput",
     SyncerOptions: "python -m islands.syncer",
     SupervisorOptions: "python -m islands.supervisor",

@@ -18,6 +18,7 @@ from islands.cli import help_text
 from islands.cli.schema import flatten, keys_of
 from islands.cli.yaml_file import NULL, read_yaml, scalar
 from islands.errors import SettingsError
+from islands.settings.chaos import ChaosOptions
 from islands.settings.host import (
     CheckOptions,
     LearnerOptions,
@@ -29,8 +30,8 @@ from islands.settings.host import (
 from islands.settings.study import StudyOptions
 
 SHARE_A_FILE = (RunOptions, SyncerOptions, SupervisorOptions, CheckOptions)
-HAVE_A_FILE = (*SHARE_A_FILE, LearnerOptions, ObserverOptions, StudyOptions)
-TAKE_A_FILE = (RunOptions, CheckOptions, StudyOptions)
+HAVE_A_FILE = (*SHARE_A_FILE, LearnerOptions, ObserverOptions, StudyOptions, ChaosOptions)
+TAKE_A_FILE = (RunOptions, CheckOptions, StudyOptions, ChaosOptions)
 PLANNED = (RunOptions, SyncerOptions, SupervisorOptions, LearnerOptions)
 FLAGS = ("CONFIG", "config", "print_config", "dry_run", "step_time_s", "debug")
 SECRETS = ("token", "key", "password", "secret", "run_token", "run_key", "api_key")

@@ -45,6 +45,9 @@ class LearnerSettings:
 
 H = TypeVar("H", bound=Coordinator)
 
+CommandOf = Callable[[Coordinator, str, LearnerSettings], list[str]]
+"""Returns the argument list that starts a process of a name, as `command_of` does."""
+
 
 def local_hub(
     settings: CoordinatorSettings,
@@ -52,6 +55,7 @@ def local_hub(
     workload: Workload,
     learners: LearnerSettings,
     kind: Callable[..., H],
+    command: CommandOf | None = None,
 ) -> H:
     """Make a hub that starts the syncer and the learners as its child processes.
 
@@ -61,15 +65,20 @@ def local_hub(
         workload: evaluates the published values.
         learners: how many are started, and with what.
         kind: the class of the hub.
+        command: how each process is started; None: as documented (`command_of`).
     """
     settings = replace(settings, connecting=_with_token(settings))
     names = tuple(f"learner-{index}" for index in range(learners.count))
-    backend = partial(children, learners=learners)
+    backend = partial(children, learners=learners, command=command or command_of)
     return kind(settings, claim, workload, launched=(SYNCER, *names), backend=backend)
 
 
 def children(
-    hub: Coordinator, ended: Callable[[str, ProcessEnd], None], *, learners: LearnerSettings
+    hub: Coordinator,
+    ended: Callable[[str, ProcessEnd], None],
+    *,
+    learners: LearnerSettings,
+    command: CommandOf,
 ) -> ProcessLauncher:
     """Make the launcher that starts child processes of this one."""
 
@@ -80,7 +89,7 @@ def children(
         return found
 
     return ProcessLauncher(
-        command=lambda name: command_of(hub, name, learners),
+        command=lambda name: command(hub, name, learners),
         environment=environment,
         folder=hub.settings.folder,
         ended=ended,

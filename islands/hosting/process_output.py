@@ -16,6 +16,8 @@ from islands.files.rotation import older
 LIMIT_BYTES = 16 * 2**20
 TOLD_CHARACTERS = 600
 TRACEBACK = "Traceback (most recent call last)"
+CODE_UNKNOWN = "exit code unknown"
+"""How the end of a process begins whose exit code only its parent could have learnt."""
 _TAIL_BYTES = 8192
 
 
@@ -108,7 +110,7 @@ def _end_in_words(exit_code: int | None, line: str) -> str:
         return ""
     if exit_code is not None and exit_code < 0:
         return f"killed by {_signal_name(-exit_code)}"
-    code = "exit code unknown" if exit_code is None else f"exit code {exit_code}"
+    code = CODE_UNKNOWN if exit_code is None else f"exit code {exit_code}"
     return f"{code}: {line}" if line else code
 
 

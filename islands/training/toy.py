@@ -32,6 +32,11 @@ from messaging.codec.tensors import digest
 NOISES = 61
 """Number of different noise vectors; a prime, so that shards differ whatever their number."""
 
+BATCH_TOKENS = 8
+"""Tokens that one step of a toy counts by default."""
+BATCHES_PER_SHARD = 64
+"""Batches in each virtual shard of a toy by default."""
+
 TOY_SHAPES: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("embedding", (16, 8)),
     ("layers/0/weight", (8, 24)),
@@ -111,9 +116,9 @@ class ToyTask:
         seed: int = 0,
         shapes: Sequence[tuple[str, tuple[int, ...]]] = TOY_SHAPES,
         min_piece_bytes: int = 4,
-        batch_tokens: int = 8,
+        batch_tokens: int = BATCH_TOKENS,
         shards: int = 64,
-        batches_per_shard: int = 64,
+        batches_per_shard: int = BATCHES_PER_SHARD,
     ) -> None:
         leaves = [Leaf(path, shape, "float32", default_role(path)) for path, shape in shapes]
         self.layout: Layout = plan(
@@ -180,9 +185,9 @@ class NumpyTrainer(ToyTask):
         seed: int = 0,
         shapes: Sequence[tuple[str, tuple[int, ...]]] = TOY_SHAPES,
         min_piece_bytes: int = 4,
-        batch_tokens: int = 8,
+        batch_tokens: int = BATCH_TOKENS,
         shards: int = 64,
-        batches_per_shard: int = 64,
+        batches_per_shard: int = BATCHES_PER_SHARD,
         noise: float = 0.1,
         momentum: float = 0.5,
         noises: int = NOISES,

@@ -22,6 +22,9 @@ from dataclasses import asdict, dataclass, field
 
 import uvloop
 
+from islands.chaos.namespaces import Shape, open_pair, unavailable
+from islands.chaos.proxy import FaultProxy
+from islands.chaos.stream_faults import Faults
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import LinkClosed
@@ -29,9 +32,6 @@ from messaging.links.link import Lane, Link
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.security import Secret
 from messaging.websocket.settings import WebsocketSettings
-from tests.integration.namespaces import Shape, open_pair, unavailable
-from tests.integration.proxy import FaultProxy
-from tests.integration.stream_faults import Faults
 
 PORT = 7070
 PROXY_PORT = 7071

@@ -17,6 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from islands.chaos.connection import Connection, Way
+from islands.chaos.proxy import FaultProxy
+from islands.chaos.stream_faults import Cut, Faults
 from messaging.actors.scope import Scope
 from messaging.envelope import Envelope
 from messaging.errors import DialFailed, LinkClosed
@@ -25,10 +28,7 @@ from messaging.links.link import Lane, Link, Listener
 from messaging.links.link_state import DialSettings
 from messaging.websocket.network import WebsocketNetwork
 from messaging.websocket.settings import WebsocketSettings
-from tests.integration.connection import Connection, Way
 from tests.integration.lanes import MESSAGE_TYPES, carrying
-from tests.integration.proxy import FaultProxy
-from tests.integration.stream_faults import Cut, Faults
 from tests.messaging.doubles import probe
 
 pytestmark = pytest.mark.integration

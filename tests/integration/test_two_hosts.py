@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.namespaces import Namespace, open_pair, unavailable
+from islands.chaos.namespaces import Namespace, open_pair, unavailable
 from tests.integration.programs import (
     ROOT,
     Program,

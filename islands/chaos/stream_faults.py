@@ -13,6 +13,8 @@ from enum import StrEnum
 _DATA_OPCODES = (0x0, 0x1, 0x2)
 _HEAD_END = b"\r\n\r\n"
 _HEAD_BYTES_MAX = 1 << 16
+_HEADER_BYTES_LEAST = 2
+_TWO_BYTES, _EIGHT_BYTES = 126, 127  # what a short length says of the bytes that hold the real one
 
 
 class Cut(StrEnum):
@@ -224,13 +226,15 @@ def _may_be_http(head: bytes) -> bool:
 
 def _header_bytes(header: bytes) -> int | None:
     """Return the size of a frame's header; None if too little of it has come to say."""
-    if len(header) < 2:
+    if len(header) < _HEADER_BYTES_LEAST:
         return None
-    return 2 + {126: 2, 127: 8}.get(header[1] & 0x7F, 0) + (4 if header[1] & 0x80 else 0)
+    mask_bytes = 4 if header[1] & 0x80 else 0
+    longer_bytes = {_TWO_BYTES: 2, _EIGHT_BYTES: 8}.get(header[1] & 0x7F, 0)
+    return _HEADER_BYTES_LEAST + longer_bytes + mask_bytes
 
 
 def _payload_bytes(header: bytes) -> int:
     short = header[1] & 0x7F
-    if short < 126:
+    if short < _TWO_BYTES:
         return short
-    return int.from_bytes(header[2:4] if short == 126 else header[2:10], "big")
+    return int.from_bytes(header[2:4] if short == _TWO_BYTES else header[2:10], "big")

@@ -9,7 +9,7 @@ In a test:
 As a program, which takes further orders on standard input (`up cut=hold`, `both latency_s=0.2`,
 `heal`):
 
-    python -m tests.integration.proxy --listen 127.0.0.1:0 --target 127.0.0.1:7070 --latency-s 0.1
+    python -m islands.chaos.proxy --listen 127.0.0.1:0 --target 127.0.0.1:7070 --latency-s 0.1
 
 *Up* is from who dialled to the target, *down* is back. Each direction reads ahead by no more than
 `queue_bytes`, so a direction that is slow or cut slows its sender, as a network does. The end of a
@@ -27,8 +27,8 @@ from dataclasses import fields, replace
 from types import TracebackType
 from typing import Self
 
-from tests.integration.connection import PIECE_BYTES, Connection, Pump, Way, reset
-from tests.integration.stream_faults import Cut, Faults
+from islands.chaos.connection import PIECE_BYTES, Connection, Pump, Way, reset
+from islands.chaos.stream_faults import Cut, Faults
 
 
 class FaultProxy:
@@ -49,6 +49,7 @@ class FaultProxy:
         port: int = 0,
         seed: int = 0,
         queue_bytes: int = 1 << 20,
+        client_of: Callable[[int], str] | None = None,
     ) -> None:
         """Prepare; nothing is bound before `start`.
 
@@ -59,6 +60,7 @@ class FaultProxy:
             port: Where to listen; 0: any that is free.
             seed: Decides jitter, which bits are flipped and which frames come twice.
             queue_bytes: How far each direction reads ahead of what it delivers.
+            client_of: Names who dials, by its port; without it, nobody has a name.
         """
         self.host = host
         self.port = port
@@ -67,6 +69,8 @@ class FaultProxy:
         self._seed = seed
         self._queue_bytes = queue_bytes
         self._faults = dict.fromkeys(Way, Faults())
+        self._of_clients: dict[str, dict[Way, Faults]] = {}
+        self._client_of = client_of
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._progress = asyncio.Event()
@@ -113,8 +117,25 @@ class FaultProxy:
             for connection in self.connections:
                 connection.inject(faults, way)
 
+    def inject_client(self, client: str, faults: Faults, *ways: Way) -> None:
+        """Let all connections of one client, those to come too, suffer faults instead."""
+        for way in ways or tuple(Way):
+            self._of_clients.setdefault(client, dict(self._faults))[way] = faults
+            for connection in self.connections:
+                if connection.client == client:
+                    connection.inject(faults, way)
+
+    def heal_client(self, client: str) -> None:
+        """Let a client suffer no more than the others do."""
+        self._of_clients.pop(client, None)
+        for way, faults in self._faults.items():
+            for connection in self.connections:
+                if connection.client == client:
+                    connection.inject(faults, way)
+
     def heal(self) -> None:
-        """End all faults, those of single connections too."""
+        """End all faults, those of clients and of single connections too."""
+        self._of_clients.clear()
         self.inject(Faults())
 
     def change(self, way: Way, **changes: object) -> None:
@@ -158,6 +179,10 @@ class FaultProxy:
             reset(writer)
             return
         number = len(self.connections)
+        client = ""
+        if self._client_of is not None:
+            client = self._client_of(writer.get_extra_info("peername")[1])
+        suffered = self._of_clients.get(client, self._faults)
 
         def make_pump(
             source: asyncio.StreamReader, destination: asyncio.StreamWriter, way: Way
@@ -166,13 +191,13 @@ class FaultProxy:
             return Pump(
                 source,
                 destination,
-                faults=self._faults[way],
+                faults=suffered[way],
                 seed=f"{self._seed} {number} {way}",
                 queue_bytes=self._queue_bytes,
                 tell=self._tell,
             )
 
-        connection = Connection((reader, writer), far, make_pump)
+        connection = Connection((reader, writer), far, make_pump, client)
         self.connections.append(connection)
         self._tell()
         await connection.run()

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 
-from tests.integration.stream_faults import Cut, Faults, Mutator
+from islands.chaos.stream_faults import Cut, Faults, Mutator
 
 PIECE_BYTES = 1 << 16
 _BANDWIDTH_STEP_S = 0.01
@@ -195,6 +195,7 @@ class Connection:
     Attributes:
         up: From who dialled to the target.
         down: Back.
+        client: Name of who dialled; empty if nobody knows.
         ended: Whether both directions are over.
     """
 
@@ -203,8 +204,10 @@ class Connection:
         near: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         far: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         make_pump: Callable[[asyncio.StreamReader, asyncio.StreamWriter, Way], Pump],
+        client: str = "",
     ) -> None:
         """Join two sockets."""
+        self.client = client
         self.up = make_pump(near[0], far[1], Way.UP)
         self.down = make_pump(far[0], near[1], Way.DOWN)
         self.ended = False

@@ -1,0 +1,106 @@
+"""`python -m islands.chaos FOLDER`: the hub of a run that `islands chaos` injects faults into.
+
+It is the hub of `islands run`, whose processes can be struck (`victim.py`), and it writes down what
+it is told the moment that it hears it (`watched.py`).
+"""
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from islands.chaos.fleet import HUB_FILE, ORDERS, HubSettings
+from islands.chaos.paths import HOST, Ports
+from islands.chaos.victim import listen, write_through
+from islands.chaos.watched import WATCHED_FILE, HubBegan, MergedBy, Stepped, Watched, encode
+from islands.cluster.coordinator import Coordinator, CoordinatorSettings
+from islands.cluster.local_cluster import LearnerSettings, command_of, local_hub
+from islands.cluster.run_claim import settle, unless_it_fails
+from islands.hosting.process_runtime import compiled_folder
+from islands.hosting.process_runtime import run as run_process
+from islands.identities import SUPERVISOR, SYNCER, Role
+from islands.messages.control import Note, StepFigures
+from islands.settings.groups import ConnectOptions, ListenOptions
+from islands.tape.process_entries import ProcessBegan
+from islands.training.workload import load_workload
+from messaging.clock import WallClock
+
+
+class WatchedHub(Coordinator):
+    """A hub that writes down what it is told."""
+
+    watched: IO[bytes]
+
+    async def open(self) -> None:
+        """Open as any hub does, then tell when this one began."""
+        await super().open()
+        path = self.settings.folder / WATCHED_FILE
+        self.watched = path.open("ab", buffering=0)
+        began_s = self.now_s - self.elapsed_s
+        self._write(HubBegan(began_s))
+        began = ProcessBegan(os.getpid(), wall_s=WallClock().now_s(), loop_s=began_s)
+        self.folder.write(0.0, "hub", began)
+
+    def _noted(self, name: str, role: Role, note: Note) -> None:
+        super()._noted(name, role, note)
+        if note.kind == "merged":
+            fields = msgspec.json.decode(note.fields, type=dict[str, object])
+            people = msgspec.convert(fields["participants"], tuple[str, ...])
+            self._write(MergedBy(self.now_s, people))
+
+    def _figures(self, name: str, told: StepFigures) -> None:
+        super()._figures(name, told)
+        self._write(Stepped.of(self.now_s, name, told))
+
+    def _write(self, row: Watched) -> None:
+        self.watched.write(encode(row))
+
+
+def victim_command(
+    hub: Coordinator, name: str, learners: LearnerSettings, ports: Ports | None
+) -> list[str]:
+    """Return the argument list that starts a process which can be struck, and whose links can."""
+    python, flag, module, *rest = command_of(hub, name, learners)
+    orders = str(hub.settings.folder / ORDERS / name)
+    if ports is not None and name == SYNCER:
+        rest[rest.index("--listen") + 1] = f"{HOST}:{ports.syncer}"
+        rest += ["--advertise", f"{HOST}:{ports.syncer_proxy}"]
+    elif ports is not None:
+        place = rest.index("--supervisor") + 1
+        rest[place] = rest[place].replace(f":{ports.hub}", f":{ports.hub_proxy}")
+    return [python, flag, "islands.chaos.victim", orders, module, *rest]
+
+
+async def _run(hub: WatchedHub) -> int:
+    await hub.open()
+    with hub.watched:
+        await hub.run()
+    return hub.cluster.end.exit_code
+
+
+def main(folder: Path) -> int:
+    """Run the hub of a folder to its end; returns the exit code."""
+    os.environ.setdefault("PJRT_NPROC", "1")
+    write_through()
+    listen(folder / ORDERS / SUPERVISOR)
+    told = msgspec.json.decode((folder / HUB_FILE).read_bytes(), type=HubSettings)
+    workload = load_workload(told.spec)
+    claim = settle(folder, told.spec, workload)
+    settings = CoordinatorSettings(
+        folder=folder,
+        spec=told.spec,
+        listening=ListenOptions(listen=f"{HOST}:{0 if told.ports is None else told.ports.hub}"),
+        connecting=ConnectOptions(),
+    )
+    learners = LearnerSettings(told.learners, cache=compiled_folder())
+    with unless_it_fails(claim):
+        command = partial(victim_command, ports=told.ports)
+        hub = local_hub(settings, claim, workload, learners, WatchedHub, command)
+    return run_process(lambda: _run(hub))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,176 @@
+"""One history of the tapes that all processes of a run left in its folder.
+
+All processes of a host share one monotonic clock, and each tape tells where on it its times begin
+(`process_began`); so entries of all can be put in order. The clocks of event loops count in
+milliseconds: of entries at the same one, the supervisor's come first, then the syncer's, then the
+learners'. Whatever caused an entry of another process is therefore before it where it matters:
+values are durable before they are adopted, and given before they are taken.
+"""
+
+from collections.abc import Iterable, Iterator
+from math import inf
+from pathlib import Path
+
+import numpy as np
+from msgspec.structs import replace
+
+from islands.chaos.schedule import Struck
+from islands.files.rotation import older
+from islands.history import RULES, History, Limits, Violation
+from islands.history.accounts import contributions_are_their_steps, shards_are_read_on
+from islands.hosting.process_output import CODE_UNKNOWN
+from islands.identities import OBSERVER, SUPERVISOR, SYNCER
+from islands.layout.leaves import Layout
+from islands.settings.chaos import SLEEPING
+from islands.settings.run import RunSettings, SendTo
+from islands.settings.run_spec import RunPlan, RunSpec
+from islands.tape.entry import Entry, Line, encode_entry
+from islands.tape.kinds import read
+from islands.tape.learner_entries import MomentsTaken
+from islands.tape.member_entries import ProcessEnded, ProcessStarted
+from islands.tape.process_entries import ProcessBegan, TapeBegan
+from islands.tape.round_entries import Finished, Merged
+from islands.tape.simulation_entries import Fault, Final, Healed, ProcessKilled
+from islands.tape.writing import HEAD
+from islands.training.export import FINAL_FILE
+from islands.training.toy import BATCH_TOKENS, BATCHES_PER_SHARD
+from islands.training.warm_start import read_values
+from messaging.codec.tensors import as_buffer, digest
+
+CHAOS = "chaos"
+"""The name under which the injected faults stand in the history."""
+HUB = "hub"
+MAILBOX_MOST = 2**31
+"""Real processes do not record how long their mailboxes were."""
+
+
+def lines_of(folder: Path, learners: Iterable[str]) -> list[Line]:
+    """Read all tapes of a run's folder; times are the loop's, and in order.
+
+    Raises:
+        TapeError: a tape is damaged, or of another version.
+    """
+    hub = (SUPERVISOR, HUB, OBSERVER)  # the rest are copies of what other processes recorded
+    central = [line for line in _tape(folder / "tape.jsonl", HUB) if line.actor in hub]
+    found = [(line.at_s, 0, line) for line in central]
+    for rank, name in [(1, SYNCER), *((2, name) for name in learners)]:
+        own = _tape(folder / "processes" / name / "tape.jsonl", name)
+        found += [(line.at_s, _rank(line.entry, rank), line) for line in own]
+    found.sort(key=lambda item: item[:2])
+    return [line for _, _, line in found]
+
+
+def _rank(entry: Entry, rank: int) -> int:
+    return rank + 1 if isinstance(entry, MomentsTaken) else rank
+
+
+def _tape(path: Path, name: str) -> Iterator[Line]:
+    """Yield the entries of a process's tape, of all its starts, at the loop's times."""
+    text = b"".join(each.read_bytes() for each in (older(path), path) if each.exists())
+    origin_s = 0.0
+    for at_s, actor, entry in read(text.split(b"\n")[:-1]):
+        if isinstance(entry, TapeBegan):
+            continue
+        if isinstance(entry, ProcessBegan):
+            origin_s = entry.loop_s
+            if name != HUB:
+                yield Line(origin_s, name, ProcessStarted(name))
+        yield Line(origin_s + at_s, actor, entry)
+
+
+def history_of(
+    lines: Iterable[Line], struck: Iterable[Struck], healed: tuple[float, Healed]
+) -> list[bytes]:
+    """Encode a tape of what was recorded and what was injected, as `islands.history` judges it.
+
+    A process that a fault ended was killed, and did not fail. Of one that a second hub took over
+    nobody knows the exit code: if it ended once the run was over, it ended as it should.
+
+    Args:
+        lines: of all processes, at the loop's times.
+        struck: the faults.
+        healed: when all had recovered from them, and what was promised from then on.
+    """
+    blows = list(struck)
+    ends = [
+        (name, blow.began_s, blow.until_s)
+        for blow in blows
+        for name in blow.strike.victims
+        if blow.strike.kind.ends_process and not blow.missed
+    ]
+    over_s = inf
+    written: list[tuple[float, str, Entry]] = []
+    for line in lines:
+        entry = line.entry
+        if isinstance(entry, Finished):
+            over_s = min(over_s, line.at_s)
+        elif isinstance(entry, ProcessEnded) and line.at_s > over_s:
+            unknown = (entry.error or "").startswith(CODE_UNKNOWN)
+            entry = replace(entry, error="") if unknown else entry
+        if not _was_ended(line, ends):
+            written.append((line.at_s, line.actor, entry))
+    for blow in blows:
+        fault = Fault(str(blow.strike.kind), list(blow.strike.victims))
+        written.append((blow.began_s, CHAOS, fault))
+    for name, at_s, _ in ends:
+        written.append((at_s, CHAOS, ProcessKilled(name, silent=False, mailbox_most=0)))
+    written.append((healed[0], CHAOS, healed[1]))
+    written.sort(key=lambda item: item[0])
+    return [HEAD, *(encode_entry(*each) for each in written)]
+
+
+def _was_ended(line: Line, ends: list[tuple[str, float, float]]) -> bool:
+    """Whether an entry says that a process ended which a fault ended."""
+    entry = line.entry
+    if not isinstance(entry, ProcessEnded):
+        return False
+    return any(entry.name == name and at_s <= line.at_s <= to_s for name, at_s, to_s in ends)
+
+
+def final_of(folder: Path, layout: Layout, lines: Iterable[Line]) -> Line | None:
+    """Return the entry of the published values with which a run ended; None if it has none."""
+    path = folder / FINAL_FILE
+    newest: dict[int, str] = {}
+    end_s = 0.0
+    for line in lines:
+        end_s = max(end_s, line.at_s)
+        if isinstance(line.entry, Merged):
+            newest[line.entry.fragment] = line.entry.version
+    if not path.exists() or len(newest) < len(layout.fragments):
+        return None
+    values = read_values(path, layout)
+    digests = [digest(as_buffer(value)) for value in values]
+    finite = all(bool(np.isfinite(value).all()) for value in values)
+    return Line(end_s, CHAOS, Final([newest[index] for index in sorted(newest)], digests, finite))
+
+
+def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:
+    """Return the limits that a run of real processes must keep."""
+    settings: RunSettings = spec.settings
+    sizes = tuple(fragment.size for fragment in plan.layout.fragments)
+    return Limits(
+        fragment_elements=sizes,
+        open_rounds_max=settings.open_rounds_max(len(sizes)),
+        staleness_max=settings.staleness_max,
+        quorum=settings.quorum_least,
+        budget_tokens=None,
+        batch_tokens=dict.fromkeys(learners, BATCH_TOKENS) if spec.task == SLEEPING else {},
+        records_per_shard=BATCHES_PER_SHARD,
+        mailbox_most=MAILBOX_MOST,
+        moments_wait_s=settings.timing.scaled(settings.timing.resend_s),
+        to_contributors=settings.send_to is SendTo.CONTRIBUTORS,
+    )
+
+
+def judged(lines: list[bytes], limits: Limits, task: str) -> list[Violation]:
+    """Check the history of real processes; for a task of one's own, its shards are not checked.
+
+    How many records one has is known of the sleeping task alone.
+
+    Raises:
+        TapeError: a line is no entry.
+    """
+    history = History.of(lines)
+    unknown = () if task == SLEEPING else (shards_are_read_on, contributions_are_their_steps)
+    rules = [(name, rule) for name, rule in RULES if rule not in unknown]
+    return [Violation(name, sentence) for name, rule in rules for sentence in rule(history, limits)]

@@ -1,0 +1,228 @@
+"""The processes of a chaos run: started, found, signalled, told to fail, and ended with it.
+
+    async with Fleet(folder, settings) as fleet:
+        await fleet.wait(lambda: fleet.merged_since(0.0, names), 60.0)
+        fleet.signal("learner-1", signal.SIGKILL)
+
+The hub runs in a process of its own, as `islands run` has it, and starts the others as its
+children. What other processes do makes no event here, so their files are read a few times a second.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from islands.actors.credentials import Credentials
+from islands.chaos.paths import Ports
+from islands.chaos.watched import WATCHED_FILE, MergedBy, Reader
+from islands.errors import IslandsError, UnreachableError, UserError, unusable
+from islands.files.folder_lock import make_private
+from islands.hosting.hub_address import read_place
+from islands.hosting.one_request import request
+from islands.hosting.process_identity import (
+    Identity,
+    facts,
+    lives,
+    marked,
+    read_records,
+    send_signal,
+)
+from islands.hosting.process_output import last_line
+from islands.hosting.process_runtime import (
+    KEY_FILE,
+    TOKEN_FILE,
+    credentials_of,
+    network_of,
+    token_of,
+)
+from islands.identities import OPERATOR, SUPERVISOR
+from islands.messages.control import Command, CommandAnswer, Verb
+from islands.settings.groups import ConnectOptions
+from islands.settings.run_spec import RunSpec
+from messaging.envelope import Envelope
+
+HUB_FILE = "chaos.json"
+HUB_LOG = "hub.log"
+ORDERS = "orders"
+LOOK_S = 0.05
+END_S = 30.0
+"""How long a run that was stopped may take to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubSettings:
+    """What the hub's process is told.
+
+    Args:
+        spec: settings and task of the run.
+        learners: how many are started.
+        ports: where hub and syncer listen behind proxies that learners dial; None: without any.
+    """
+
+    spec: RunSpec
+    learners: int
+    ports: Ports | None = None
+
+
+class Fleet:
+    """The processes of one run.
+
+    Args:
+        folder: of the run; it must not hold another.
+        settings: of the hub.
+    """
+
+    def __init__(self, folder: Path, settings: HubSettings) -> None:
+        """Start nothing yet."""
+        self.folder = folder
+        self.watched = Reader(folder / WATCHED_FILE)
+        self._settings = settings
+        self._hub: subprocess.Popen[bytes] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Start the hub, and with it all processes.
+
+        Raises:
+            UserError: the folder holds another run, or cannot be written to.
+        """
+        if (self.folder / HUB_FILE).exists():
+            raise UserError(f"{self.folder} holds another chaos run; choose another folder")
+        try:
+            make_private(self.folder)
+            (self.folder / HUB_FILE).write_bytes(msgspec.json.encode(self._settings))
+        except OSError as error:
+            raise unusable(f"the folder {self.folder} cannot be written", error) from error
+        self.start_hub()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End whatever still runs."""
+        if self._hub is not None and self._hub.poll() is None:
+            self._hub.kill()
+            self._hub.wait(END_S)
+        records = {**marked(self.folder), **read_records(self.folder / "processes.json")}
+        for identity in records.values():
+            if lives(identity):
+                send_signal(identity, signal.SIGKILL)
+
+    # --- the hub ------------------------------------------------------------------------------
+
+    def start_hub(self) -> None:
+        """Start the hub's process, for the first time or again."""
+        with (self.folder / HUB_LOG).open("ab") as log:
+            self._hub = subprocess.Popen(
+                [sys.executable, "-m", "islands.chaos", str(self.folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    async def stop(self) -> int:
+        """Let the run come to its end, as an operator does; returns the exit code of the hub.
+
+        Raises:
+            TimeoutError: it did not end in time.
+        """
+        answer = await self._command(Verb.STOP)
+        if not answer.done:
+            raise IslandsError(f"the run could not be stopped: {answer.told}")
+        hub = self._hub
+        assert hub is not None, "it has just answered"
+        await self.wait(lambda: hub.poll() is not None, END_S)
+        return hub.returncode
+
+    async def _command(self, verb: Verb) -> CommandAnswer:
+        place = read_place(self.folder)
+        connecting = ConnectOptions(token_file=self.folder / TOKEN_FILE)
+        credentials: Credentials = credentials_of(place.run, self.folder / KEY_FILE)
+        network = network_of(connecting, token=token_of(connecting))
+
+        def read(envelope: Envelope) -> CommandAnswer | None:
+            return envelope.body if isinstance(envelope.body, CommandAnswer) else None
+
+        try:
+            wish = Command(verb, credentials.prove(OPERATOR))
+            return await request(network, (place.supervisor,), OPERATOR, wish, read)
+        finally:
+            await network.close()
+
+    # --- processes ----------------------------------------------------------------------------
+
+    def identity(self, name: str) -> Identity | None:
+        """Return which process has a name now; None if none lives."""
+        if name == SUPERVISOR:
+            found = None if self._hub is None else facts(self._hub.pid)
+            if self._hub is None or found is None or found.zombie:
+                return None
+            return Identity(self._hub.pid, found.started_ticks)
+        return identity_in(self.folder, name)
+
+    def signal(self, name: str, number: signal.Signals) -> bool:
+        """Signal the process of a name; returns whether there was one."""
+        identity = self.identity(name)
+        return identity is not None and send_signal(identity, number)
+
+    def order(self, name: str, line: str) -> bool:
+        """Tell a process what to do to itself; returns whether one reads orders under the name."""
+        try:
+            pipe = os.open(self.folder / ORDERS / name, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return False
+        with contextlib.closing(os.fdopen(pipe, "wb", buffering=0)) as orders:
+            orders.write(f"{line}\n".encode())
+        return True
+
+    def reap_hub(self) -> None:
+        """Wait for the end of a hub that was killed."""
+        if self._hub is not None:
+            self._hub.wait(END_S)
+
+    # --- what they do -------------------------------------------------------------------------
+
+    def merged_since(self, at_s: float, names: Collection[str] = ()) -> bool:
+        """Return whether, since a time of the loop, each of these took part in a merge.
+
+        Without names it is asked whether there was any merge.
+        """
+        merges = [r for r in self.watched.rows if isinstance(r, MergedBy) and r.at_s > at_s]
+        took_part = {name for merge in merges for name in merge.participants}
+        return bool(merges) and set(names) <= took_part
+
+    async def wait(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until something holds; what the hub wrote down is read before each look.
+
+        Raises:
+            UnreachableError: the hub's process has ended, so it never will.
+            TimeoutError: it did not come to hold in time.
+        """
+        async with asyncio.timeout(timeout_s):
+            while True:  # until it holds
+                self.watched.read()
+                if condition():
+                    return
+                if self._hub is not None and self._hub.poll() not in (None, -signal.SIGKILL):
+                    told = last_line(self.folder / HUB_LOG)
+                    raise UnreachableError(f"the hub has ended: {told or self._hub.returncode}")
+                await asyncio.sleep(LOOK_S)
+
+
+def identity_in(folder: Path, name: str) -> Identity | None:
+    """Return which child of a run's hub has a name now; None if none lives."""
+    identity = read_records(folder / "processes.json").get(name)
+    return identity if identity is not None and lives(identity) else None

@@ -1,0 +1,283 @@
+"""A scenario on real processes: the hub, the syncer and the learners, on this host.
+
+A fault begins at its time at the earliest: before it, all must have recovered from those that it is
+not meant to overlap. What follows is later by as much.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from islands.chaos.evidence import final_of, history_of, judged, limits_of, lines_of
+from islands.chaos.findings import Played, control_of, finding_of
+from islands.chaos.fleet import Fleet, HubSettings, identity_in
+from islands.chaos.paths import Paths
+from islands.chaos.schedule import Strike, Struck, strikes_of
+from islands.chaos.watched import Stepped
+from islands.errors import IslandsError
+from islands.hosting.process_identity import Identity
+from islands.identities import SUPERVISOR, SYNCER
+from islands.settings.chaos import ChaosOptions, FaultKind, faults_of
+from islands.settings.run import RunSettings
+from islands.settings.run_spec import RunSpec, read
+from islands.tape.simulation_entries import Healed
+
+READY_S = 180.0
+"""How long it may take until all learners are in a merge, at the start and after a fault."""
+REPORTS = 2
+"""Heartbeats after which what was measured until now has been told."""
+DUTY_S = 0.1
+"""How long a straggler and its pauses take together."""
+
+
+async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> Played:
+    """Play a scenario on real processes, and judge what they recorded.
+
+    Raises:
+        UserError: the folder holds another run, or cannot be written to.
+        UnreachableError: the hub ended by itself.
+        IslandsError: the learners did not come together, or the run did not end.
+    """
+    spec = RunSpec.of(options.file)
+    async with AsyncExitStack() as stack:
+        paths = None
+        if any(fault.fault.of_links for fault in faults_of(options).values()):
+            found = Paths(options.seed, partial(identity_in, folder), options.names)
+            paths = await stack.enter_async_context(found)
+        ports = None if paths is None else paths.ports
+        fleet = Fleet(folder, HubSettings(spec, options.learners, ports))
+        await stack.enter_async_context(fleet)
+        rehearsal = Rehearsal(options, fleet, paths, say)
+        try:
+            await rehearsal.run()
+            await fleet.stop()
+        except TimeoutError as error:
+            raise IslandsError(
+                f"the run did not go on within {READY_S:g} s; {folder} has what its processes said"
+            ) from error
+    return _concluded(options, folder, spec, rehearsal)
+
+
+class Rehearsal:
+    """One scenario in the course of being played.
+
+    Args:
+        options: the scenario.
+        fleet: the processes.
+        paths: the links of learners, if any is to be struck.
+        say: told what happens.
+
+    Attributes:
+        struck: The strikes that are over.
+        span: Beginning and end of the control, by the loop.
+        healed_s: When all had recovered from the last strike.
+    """
+
+    def __init__(
+        self,
+        options: ChaosOptions,
+        fleet: Fleet,
+        paths: Paths | None,
+        say: Callable[[str], object],
+    ) -> None:
+        """Do nothing yet."""
+        self.options = options
+        self.fleet = fleet
+        self.struck: list[Struck] = []
+        self.span = (0.0, 0.0)
+        self.healed_s = 0.0
+        self._paths = paths
+        self._say = say
+        self._open: list[tuple[Strike, asyncio.Task[Struck]]] = []
+        self._before: dict[str, dict[str, Identity | None]] = {}
+
+    async def run(self) -> None:
+        """Wait until all learners merge, measure the control, strike, and wait for recovery.
+
+        Raises:
+            TimeoutError: the run did not recover.
+        """
+        names, timing = self.options.names, self.options.file.run.timing
+        await self.fleet.wait(lambda: self.fleet.merged_since(0.0, names), READY_S)
+        told_s = REPORTS * timing.scaled(timing.heartbeat_s)
+        await asyncio.sleep(told_s)
+        began_s = _now_s()
+        self._say(f"{len(names)} learners merge; the control takes {self.options.control_s:g} s")
+        await asyncio.sleep(self.options.control_s)
+        origin_s = _now_s()
+        self.span = (began_s, origin_s)
+        for strike in strikes_of(self.options):
+            if not any(strike.overlaps(other) for other, _ in self._open):
+                await self._recovered()
+                origin_s = max(origin_s, _now_s() - strike.at_s)
+            await asyncio.sleep(max(0.0, origin_s + strike.at_s - _now_s()))
+            self._open.append((strike, asyncio.create_task(self._strike(strike))))
+        await self._recovered()
+        self.healed_s = _now_s()
+        await asyncio.sleep(2 * period_s(self.options) + told_s)
+        self.fleet.watched.read()
+
+    async def _recovered(self) -> None:
+        """Wait until all that was struck is over, and its victims take part in merges again."""
+        for strike, task in self._open:
+            struck = await task
+            names = self.options.names if _is_central(strike) else strike.victims
+            rest_s = struck.ended_s + self.options.rest_s - _now_s()
+            if not struck.missed:
+                await asyncio.sleep(max(0.0, rest_s))
+                back_s = await self._back(struck)
+                await self._wait_merge(back_s, names)
+            self.struck.append(replace(struck, until_s=_now_s()))
+        self._open.clear()
+
+    async def _back(self, struck: Struck) -> float:
+        """Wait until processes that ended have successors; returns the time, or the fault's end."""
+        if not struck.strike.kind.ends_process:
+            return struck.ended_s
+        for name in struck.strike.victims:
+            before = self._before[struck.strike.name][name]
+            await self.fleet.wait(partial(self._has_successor, name, before), READY_S)
+        return _now_s()
+
+    def _has_successor(self, name: str, before: Identity | None) -> bool:
+        return self.fleet.identity(name) not in (None, before)
+
+    async def _wait_merge(self, at_s: float, names: tuple[str, ...]) -> None:
+        await self.fleet.wait(partial(self.fleet.merged_since, at_s, names), READY_S)
+
+    async def _strike(self, strike: Strike) -> Struck:
+        """Carry a strike out; returns when it has ended."""
+        self._before[strike.name] = {name: self.fleet.identity(name) for name in strike.victims}
+        self._say(f"{strike.name}: {strike.kind} of {', '.join(strike.victims)}")
+        began_s = _now_s()
+        if self._paths is not None and strike.kind.of_links:
+            missed = ""
+            await self._paths.break_for(strike.fault, strike.victims)
+        else:
+            missed = await STRIKES[strike.kind](self.fleet, strike)
+        ended_s = began_s if missed or _is_instant(strike) else _now_s()
+        if missed:
+            self._say(f"{strike.name}: not done: {missed}")
+        return Struck(strike, began_s, ended_s, ended_s, missed)
+
+
+def _is_central(strike: Strike) -> bool:
+    """Whether it struck somebody on whom all learners depend."""
+    return SYNCER in strike.victims or SUPERVISOR in strike.victims
+
+
+def _is_instant(strike: Strike) -> bool:
+    return strike.at_s == strike.ends_s
+
+
+def period_s(options: ChaosOptions) -> float:
+    """Return the time within which learners adopt what is committed once all has recovered.
+
+    It is that of a round for every fragment, of the retransmission of an update, and of a stall of
+    a busy host that is short enough for nobody to be evicted.
+    """
+    run: RunSettings = options.file.run
+    step_s = options.file.task_settings.get("step_s", 1.0)
+    round_s = run.interval_steps * float(step_s) if isinstance(step_s, int | float) else 1.0
+    return round_s + run.timing.scaled(2 * run.timing.resend_s + run.timing.evict_s)
+
+
+def _concluded(options: ChaosOptions, folder: Path, spec: RunSpec, rehearsal: Rehearsal) -> Played:
+    """Judge what the processes of a run that has ended recorded."""
+    found = read(folder)
+    assert found is not None, "the hub wrote it before anything else"
+    lines = lines_of(folder, options.names)
+    healed = (rehearsal.healed_s, Healed(recovery_s=0.0, period_s=period_s(options)))
+    final = final_of(folder, found[1].layout, lines)
+    struck = sorted(rehearsal.struck, key=lambda each: each.began_s)
+    history = history_of([*lines, *([final] if final is not None else [])], struck, healed)
+    rows = [row for row in rehearsal.fleet.watched.rows if isinstance(row, Stepped)]
+    control = control_of(rows, options.names, rehearsal.span)
+    timing = options.file.run.timing
+    findings = [finding_of(each, struck, rows, lines, control, timing) for each in struck]
+    violations = judged(history, limits_of(spec, found[1], options.names), spec.task)
+    return Played(tuple(findings), control, tuple(violations), tuple(lines), tuple(history))
+
+
+# --- strikes: each returns why it could not be carried out, or nothing --------------------------
+
+
+async def _signal(fleet: Fleet, strike: Strike, number: signal.Signals) -> str:
+    """Signal the victims; a hub that ends is started again once the fault is over."""
+    sent = [name for name in strike.victims if fleet.signal(name, number)]
+    if SUPERVISOR in sent:
+        await asyncio.to_thread(fleet.reap_hub)
+        await asyncio.sleep(strike.fault.for_s)
+        fleet.start_hub()
+    return "" if sent else "nobody of that name runs"
+
+
+async def _kill(fleet: Fleet, strike: Strike) -> str:
+    return await _signal(fleet, strike, signal.SIGKILL)
+
+
+async def _terminate(fleet: Fleet, strike: Strike) -> str:
+    return await _signal(fleet, strike, signal.SIGTERM)
+
+
+async def _freeze(fleet: Fleet, strike: Strike) -> str:
+    (name,) = strike.victims
+    if not fleet.signal(name, signal.SIGSTOP):
+        return "nobody of that name runs"
+    await asyncio.sleep(strike.fault.for_s)
+    fleet.signal(name, signal.SIGCONT)
+    return ""
+
+
+async def _straggle(fleet: Fleet, strike: Strike) -> str:
+    """Let the victim run for a share of each tenth of a second."""
+    (name,) = strike.victims
+    runs_s = DUTY_S / strike.fault.factor
+    end_s = _now_s() + strike.fault.for_s
+    while _now_s() < end_s:
+        if not fleet.signal(name, signal.SIGSTOP):
+            return "nobody of that name runs"
+        await asyncio.sleep(DUTY_S - runs_s)
+        fleet.signal(name, signal.SIGCONT)
+        await asyncio.sleep(runs_s)
+    return ""
+
+
+async def _order(fleet: Fleet, strike: Strike, line: str) -> str:
+    (name,) = strike.victims
+    if not fleet.order(name, line):
+        return "nobody of that name reads orders"
+    if strike.kind.ends_process:
+        if name == SUPERVISOR:
+            await asyncio.to_thread(fleet.reap_hub)
+            await asyncio.sleep(strike.fault.for_s)
+            fleet.start_hub()
+        return ""
+    await asyncio.sleep(strike.fault.for_s)
+    return ""
+
+
+async def _tell(fleet: Fleet, strike: Strike) -> str:
+    return await _order(fleet, strike, f"{strike.kind} {strike.fault.for_s:g}")
+
+
+STRIKES = {
+    FaultKind.KILL: _kill,
+    FaultKind.SEGFAULT: _tell,
+    FaultKind.EXIT: _tell,
+    FaultKind.CRASH: _tell,
+    FaultKind.TERMINATE: _terminate,
+    FaultKind.FREEZE: _freeze,
+    FaultKind.HOLD_GIL: _tell,
+    FaultKind.BLOCK_LOOP: _tell,
+    FaultKind.STRAGGLE: _straggle,
+}
+"""How each kind of fault is carried out."""
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,124 @@
+"""Which fault strikes whom, and when: pure, from a scenario and its seed."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from islands.identities import SUPERVISOR, SYNCER
+from islands.settings.chaos import (
+    ANYBODY,
+    EVERYBODY,
+    LEARNER,
+    ChaosOptions,
+    FaultKind,
+    PlannedFault,
+    faults_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One occurrence of a fault; times are seconds after the control.
+
+    Args:
+        name: of the fault, with the number of the occurrence where there are several.
+        fault: what happens.
+        victims: names of the processes that it happens to.
+        at_s: when it begins.
+        ends_s: when it ends; for a process that ended, when it may come back.
+        until_s: by when all must have recovered; what is measured belongs to the time until then.
+    """
+
+    name: str
+    fault: PlannedFault
+    victims: tuple[str, ...]
+    at_s: float
+    ends_s: float
+    until_s: float
+
+    @property
+    def kind(self) -> FaultKind:
+        """What happens."""
+        return self.fault.fault
+
+    def overlaps(self, other: "Strike") -> bool:
+        """Whether what is measured of one may come from the other."""
+        return self.at_s < other.until_s and other.at_s < self.until_s
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """A strike as it took place; times are those of the loop, in seconds.
+
+    Args:
+        strike: what was planned.
+        began_s: when it began.
+        ended_s: when it ended.
+        until_s: until when what is measured belongs to it.
+        missed: why it could not be carried out; empty if it was.
+    """
+
+    strike: Strike
+    began_s: float
+    ended_s: float
+    until_s: float
+    missed: str = ""
+
+
+def strikes_of(options: ChaosOptions) -> list[Strike]:
+    """Return all occurrences of a scenario's faults, in order of time.
+
+    Faults that name no time come one after another, each when the one before must be over.
+    """
+    strikes: list[Strike] = []
+    free_s = 0.0
+    for name, fault in faults_of(options).items():
+        chance = random.Random(f"{options.seed} {name}")
+        times_s = list(_times_s(fault, options, chance))
+        count = len(times_s) or fault.times
+        for index in range(count):
+            at_s = times_s[index] if times_s else free_s
+            label = f"{name} {index + 1}" if count > 1 else name
+            strike = _strike(label, fault, _victims(fault, options, chance), at_s, options.rest_s)
+            strikes.append(strike)
+            if not times_s:
+                free_s = strike.until_s
+    return sorted(strikes, key=lambda strike: strike.at_s)
+
+
+def end_s(strikes: list[Strike]) -> float:
+    """Return the time, in seconds after the control, at which all has recovered."""
+    return max((strike.until_s for strike in strikes), default=0.0)
+
+
+def _times_s(fault: PlannedFault, options: ChaosOptions, chance: random.Random) -> Iterator[float]:
+    """Yield the times of a fault that has some of its own."""
+    yield from fault.at_s
+    if fault.every_s is None:
+        return
+    at_s = chance.expovariate(1 / fault.every_s)
+    left = fault.times if fault.times > 1 else None
+    while at_s < options.duration_s and left != 0:
+        yield at_s
+        at_s += chance.expovariate(1 / fault.every_s)
+        left = None if left is None else left - 1
+
+
+def _victims(fault: PlannedFault, options: ChaosOptions, chance: random.Random) -> tuple[str, ...]:
+    if fault.who == LEARNER:
+        return (chance.choice(options.names),)
+    if fault.who == ANYBODY:
+        return (chance.choice((SYNCER, *options.names)),)
+    if fault.who == EVERYBODY and fault.fault.of_links:
+        return options.names
+    if fault.who == EVERYBODY:
+        return (SUPERVISOR, SYNCER, *options.names)
+    return (fault.who,)
+
+
+def _strike(
+    name: str, fault: PlannedFault, victims: tuple[str, ...], at_s: float, rest_s: float
+) -> Strike:
+    at_once = fault.fault.ends_process and SUPERVISOR not in victims
+    ends_s = at_s if at_once else at_s + fault.for_s
+    return Strike(name, fault, victims, at_s, ends_s, ends_s + rest_s)

@@ -1,0 +1,111 @@
+"""Which promises a run with faults broke: pure, from what was found and what was asked for."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from islands.chaos.findings import Control, Finding
+from islands.history import Violation
+from islands.identities import SUPERVISOR
+from islands.settings.chaos import ChaosOptions, FaultKind
+from islands.settings.run import Timing
+
+LATE_EVICTION_S = 1.0
+"""By how much later than `evict_s` a silent victim may be evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A finding with the promises that it breaks, as sentences; none if it keeps them all."""
+
+    finding: Finding
+    broken: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a scenario.
+
+    Args:
+        judged: every strike with what it broke.
+        control: what was measured before; None on a virtual clock, where steps cost nothing.
+        violations: broken promises that the history shows.
+        untold: faults of the scenario that could not be injected here, with the reason.
+    """
+
+    judged: tuple[Judged, ...]
+    control: Control | None
+    violations: tuple[Violation, ...]
+    untold: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> bool:
+        """Whether every promise was kept."""
+        return not self.violations and not any(each.broken for each in self.judged)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict as one sentence."""
+        if self.kept:
+            return f"every promise was kept under {len(self.judged)} faults"
+        broken = sum(bool(each.broken) for each in self.judged)
+        told = [f"{broken} of {len(self.judged)} faults broke a promise"] if broken else []
+        if self.violations:
+            told.append(f"the history shows {len(self.violations)} broken promises")
+        return ", and ".join(told)
+
+
+def verdict_of(
+    options: ChaosOptions,
+    findings: Sequence[Finding],
+    control: Control | None,
+    violations: Sequence[Violation],
+    untold: Sequence[str] = (),
+) -> Verdict:
+    """Compare what was found with what a scenario asks for."""
+    timing = options.file.run.timing
+    judged = tuple(
+        Judged(found, tuple(_broken(options, found, control, timing))) for found in findings
+    )
+    return Verdict(judged, control, tuple(violations), tuple(untold))
+
+
+def _broken(
+    options: ChaosOptions, found: Finding, control: Control | None, timing: Timing
+) -> Iterator[str]:
+    """Yield a sentence for every promise that a strike broke."""
+    struck = found.struck
+    if struck.missed:
+        yield f"it did not take place: {struck.missed}"
+        return
+    for name in found.wrong:
+        yield f"{name} was evicted, and nothing was wrong with it"
+    for name in found.spared:
+        yield f"{name} was silent for {struck.ended_s - struck.began_s:.1f} s and was not evicted"
+    fault = struck.strike.fault
+    latest_s = fault.evicted_after_s(timing.scaled(timing.evict_s)) + LATE_EVICTION_S
+    silent = fault.silences and SUPERVISOR not in struck.strike.victims
+    if silent and found.evicted_s is not None and found.evicted_s > latest_s:
+        yield f"the eviction came after {found.evicted_s:.2f} s; it must within {latest_s:.2f} s"
+    yield from _slow(options, found, control)
+
+
+def _slow(options: ChaosOptions, found: Finding, control: Control | None) -> Iterator[str]:
+    most_s = options.back_most_s
+    if found.back_s is None:
+        yield "its victim did not take part in a merge again"
+    elif most_s is not None and found.back_s > most_s:
+        yield f"its victim was in a merge after {found.back_s:.2f} s; it must within {most_s:g} s"
+    if control is None:
+        return
+    most_s = options.gap_most_s
+    if most_s is not None and found.gap_s is not None and found.gap_s - control.gap_s > most_s:
+        yield (
+            f"others had a gap of {1000 * found.gap_s:.0f} ms between steps, the control had "
+            f"{1000 * control.gap_s:.0f} ms; allowed are {1000 * most_s:g} ms more"
+        )
+    least = options.step_rate_least
+    own = found.own_rate_share if found.struck.strike.kind is FaultKind.LATENCY else None
+    if least is not None and own is not None and own < least:
+        yield f"its victim stepped at {own:.3f} of its rate; it must be {least:g}"
+    if least is not None and found.rate_share is not None and found.rate_share < least:
+        yield f"others stepped at {found.rate_share:.3f} of their rate; it must be {least:g}"

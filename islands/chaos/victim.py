@@ -1,0 +1,125 @@
+"""A process of a run that does to itself what it is told: `python -m islands.chaos.victim`.
+
+    python -m islands.chaos.victim ORDERS MODULE [ARGUMENTS...]
+
+It runs a module as `python -m MODULE` does, and beside it a thread that reads orders from the named
+pipe ORDERS, one a line:
+
+==============  ===================================================================================
+`hold_gil 2.5`  no thread runs Python for 2.5 s, as in a long call of an extension
+`block_loop 1`  the main thread, and with it the event loop, sleeps for 1 s; other threads run
+`segfault`      it reads from address 0
+`exit`          it ends at once, with no cleaning up
+`crash`         an exception that nobody expects is raised in the main thread
+==============  ===================================================================================
+
+Only `islands chaos` starts such processes: no process of any other run reads orders. Their tapes
+are written through, entry by entry, so that a process which is killed has recorded all it did.
+"""
+
+import contextlib
+import ctypes
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from islands.files.spool import Spool, SpooledFile
+
+EXIT_CODE = 7
+"""The code of a process that was told to end at once, unlike those of `islands.errors`."""
+ORDER_SIGNAL = signal.SIGUSR2
+
+
+class Struck(Exception):  # noqa: N818  no error of the program: it was told to raise it
+    """The exception of a process that was told to crash."""
+
+
+class WrittenThrough(Spool):
+    """A spool that writes every entry at once, so that a killed process loses none."""
+
+    def put(self, inlet: SpooledFile, *entries: bytes | memoryview) -> bool:
+        """Write entries to their file; those that the disk does not take are queued."""
+        if inlet.waiting_bytes == 0:
+            with contextlib.suppress(OSError):
+                inlet.file.write(b"".join(entries))
+                return True
+        return super().put(inlet, *entries)
+
+
+def write_through() -> None:
+    """Let the tapes of this process be written through."""
+    from islands.cluster import run_folder
+    from islands.hosting import process_runtime
+
+    for module in (process_runtime, run_folder):
+        module.Spool = WrittenThrough  # type: ignore[attr-defined]
+
+
+def listen(orders: Path, further: dict[str, Callable[[str], object]] | None = None) -> None:
+    """Read orders on a thread, and carry each out; call it on the main thread.
+
+    Args:
+        orders: the named pipe; made if it is missing.
+        further: more orders, by their first word; each is called with the rest of its line.
+    """
+    sleeping_s: list[float] = []
+
+    def in_main_thread(_: int, __: FrameType | None) -> None:
+        if not sleeping_s:
+            raise Struck("told to crash")
+        time.sleep(sleeping_s.pop())
+
+    def block_loop(seconds: str) -> None:
+        sleeping_s.append(float(seconds))
+        signal.pthread_kill(main_thread, ORDER_SIGNAL)
+
+    def crash(_: str) -> None:
+        signal.pthread_kill(main_thread, ORDER_SIGNAL)
+
+    known: dict[str, Callable[[str], object]] = {
+        "hold_gil": lambda seconds: hold_gil(float(seconds)),
+        "block_loop": block_loop,
+        "segfault": lambda _: ctypes.string_at(0),
+        "exit": lambda _: os._exit(EXIT_CODE),
+        "crash": crash,
+        **(further or {}),
+    }
+    main_thread = threading.main_thread().ident or 0
+    signal.signal(ORDER_SIGNAL, in_main_thread)
+    orders.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(orders, 0o600)
+    pipe = os.open(orders, os.O_RDWR)  # for writing as well, so that no end is ever read
+    threading.Thread(target=_obey, args=(pipe, known), name="orders", daemon=True).start()
+
+
+def hold_gil(seconds: float) -> None:
+    """Let no other thread of this process run Python for a while."""
+    ctypes.PyDLL(None).poll(None, 0, round(1000 * seconds))
+
+
+def _obey(pipe: int, known: dict[str, Callable[[str], object]]) -> None:
+    with os.fdopen(pipe, "r") as lines:
+        for line in lines:
+            word, _, rest = line.strip().partition(" ")
+            if word in known:
+                known[word](rest)
+
+
+def main(arguments: list[str]) -> None:
+    """Run a module, and obey orders beside it."""
+    orders, module, *rest = arguments
+    write_through()
+    listen(Path(orders))
+    sys.argv = [module, *rest]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,103 @@
+"""`islands chaos SCENARIO`: injects faults into a run, and judges what came of it."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from islands.cli.parsing import Common
+from islands.cli.schema import plain
+from islands.errors import unusable
+from islands.files.atomic_write import replace_file
+from islands.settings.chaos import ChaosOptions
+
+if TYPE_CHECKING:
+    from islands.chaos.findings import Played
+    from islands.chaos.verdict import Verdict
+
+REPORT_FILE, HISTORY_FILE = "chaos.html", "history.jsonl"
+
+
+def run(options: ChaosOptions, common: Common) -> int:
+    """Play a scenario, print the verdict and write the page; returns 1 if a promise broke.
+
+    Raises:
+        UserError: the scenario names no fault, or the folder cannot be used.
+    """
+    from islands.chaos.schedule import strikes_of
+    from islands.chaos.verdict import verdict_of
+    from islands.cli.run import new_folder
+    from islands.errors import UserError
+
+    if not strikes_of(options):
+        raise UserError("faults holds none; a scenario needs some, such as one: {fault: kill}")
+    folder = options.folder or new_folder("chaos")
+    played = _played(options, folder)
+    found = (played.findings, played.control, played.violations, played.untold)
+    verdict = verdict_of(options, *found)
+    _show(verdict)
+    _write(options, common, folder, played, verdict)
+    return 0 if verdict.kept else 1
+
+
+def _played(options: ChaosOptions, folder: Path) -> "Played":
+    if options.simulate:
+        from islands.chaos import simulated
+
+        for sentence in simulated.untold(options):
+            print(sentence, flush=True)
+        return simulated.play(options)
+    from islands.chaos import real
+
+    return asyncio.run(_stoppable(real.play(options, folder, lambda t: print(t, flush=True))))
+
+
+async def _stoppable(playing: "Coroutine[object, object, Played]") -> "Played":
+    """Await what ends all processes that it started, also when this one is asked to end."""
+    task = asyncio.create_task(playing)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
+
+
+def _show(verdict: "Verdict") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from islands.chaos.report import figures
+
+    table = Table(box=None, pad_edge=False)
+    heads = ("gap of others", "rate", "its own", "noticed", "evicted", "back", "kept out", "")
+    for title in ("fault", *heads):
+        table.add_column(title, overflow="fold")
+    for judged in verdict.judged:
+        promises = "; ".join(judged.broken) or "kept"
+        table.add_row(
+            judged.finding.struck.strike.name, *figures(judged, verdict.control), promises
+        )
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    for violation in verdict.violations:
+        print(violation)
+    print(verdict.sentence[0].upper() + verdict.sentence[1:])
+
+
+def _write(
+    options: ChaosOptions, common: Common, folder: Path, played: "Played", verdict: "Verdict"
+) -> None:
+    import yaml
+
+    from islands.chaos.report import page
+
+    files = " ".join(str(path) for path in common.config)
+    simulate = " --simulate" if options.simulate else ""
+    replay = f"islands chaos {files} --seed {options.seed}{simulate}"
+    scenario = yaml.safe_dump(plain(options), sort_keys=False, allow_unicode=True)
+    text = page(options, played, verdict, replay, scenario)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / HISTORY_FILE, b"".join(line + b"\n" for line in played.history))
+        replace_file(folder / REPORT_FILE, text.encode())
+    except OSError as error:
+        raise unusable(f"the folder {folder} cannot be written", error) from error
+    print(f"{REPORT_FILE} and {HISTORY_FILE} are in {folder}")

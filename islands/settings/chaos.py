@@ -1,0 +1,305 @@
+"""What a chaos run is told: `islands chaos SCENARIO`.
+
+A scenario is a run, and faults that are injected into it. The same file drives real processes and,
+with `--simulate`, the actors on a virtual clock.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from pathlib import Path
+
+import msgspec
+
+from islands.errors import SettingsError
+from islands.identities import SUPERVISOR, SYNCER
+from islands.settings.groups import RunFile, above, at_least
+from islands.settings.host import FLAT
+
+SLEEPING = "islands.training.toy_workload:Sleeping"
+LEARNER, ANYBODY, EVERYBODY = "learner", "random", "all"
+"""Words for a victim that is drawn: a learner, a learner or the syncer; and for all processes."""
+
+TIMES_MOST = 1000
+
+
+class FaultKind(StrEnum):
+    """The faults that a scenario may name."""
+
+    KILL = "kill"
+    SEGFAULT = "segfault"
+    EXIT = "exit"
+    CRASH = "crash"
+    TERMINATE = "terminate"
+    FREEZE = "freeze"
+    HOLD_GIL = "hold_gil"
+    BLOCK_LOOP = "block_loop"
+    STRAGGLE = "straggle"
+    LATENCY = "latency"
+    BANDWIDTH = "bandwidth"
+    CUT = "cut"
+    FLAP = "flap"
+    RESET = "reset"
+    DRIBBLE = "dribble"
+    FLIP = "flip"
+    DUPLICATE = "duplicate"
+
+    @property
+    def of_links(self) -> bool:
+        """Whether it happens to the links of learners, and to no process."""
+        return self in LINKS
+
+    @property
+    def ends_process(self) -> bool:
+        """Whether the victim's process is gone after it."""
+        return self in ENDING
+
+    @property
+    def silences(self) -> bool:
+        """Whether the victim sends nothing while it lasts."""
+        return self in SILENCING
+
+
+ENDING = (
+    *(FaultKind.KILL, FaultKind.SEGFAULT, FaultKind.EXIT, FaultKind.CRASH),
+    FaultKind.TERMINATE,
+)
+SILENCING = (FaultKind.FREEZE, FaultKind.HOLD_GIL, FaultKind.BLOCK_LOOP)
+LINKS = (
+    *(FaultKind.LATENCY, FaultKind.BANDWIDTH, FaultKind.CUT, FaultKind.FLAP, FaultKind.RESET),
+    *(FaultKind.DRIBBLE, FaultKind.FLIP, FaultKind.DUPLICATE),
+)
+
+
+class Direction(StrEnum):
+    """Which way of a link: from the learner, to it, or both."""
+
+    UP = "up"
+    DOWN = "down"
+    BOTH = "both"
+
+
+class Peer(StrEnum):
+    """Which of a learner's links: to the syncer, to the supervisor, or both."""
+
+    SYNCER = SYNCER
+    SUPERVISOR = SUPERVISOR
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    """One fault of a scenario, which may occur several times.
+
+    Args:
+        fault: what happens.
+        who: whom it happens to: the name of a learner, `learner` for one that is drawn, `syncer`,
+            `supervisor`, `random` for a learner or the syncer, or `all`. Faults of links happen to
+            those of a learner, or of all learners; beside them only `kill` can happen to all.
+        at_s: times, in seconds after the control; by default, and without `every_s`, it waits for
+            the faults before it in the file and for `rest_s`.
+        every_s: mean of the times between two of them, which are drawn (Poisson).
+        times: how often it occurs, where `at_s` does not tell; with `every_s` the most.
+        for_s: how long it lasts; a supervisor that was ended is started again after it.
+        factor: by how many times a straggler is slower.
+        way: which way of a link.
+        link: which of a learner's links.
+        latency_s: how much later bytes arrive.
+        jitter_s: up to how much later still.
+        bytes_s: most bytes that pass in a second.
+        mean_bytes: mean number of bytes between two flipped bits, or before a reset.
+        share: share of frames that come twice.
+        turn_s: for how long a flapping link is cut, and then whole.
+    """
+
+    fault: FaultKind
+    who: str = LEARNER
+    at_s: tuple[float, ...] = ()
+    every_s: float | None = None
+    times: int = 1
+    for_s: float = 1.0
+    factor: float = 10.0
+    way: Direction = Direction.BOTH
+    link: Peer = Peer.BOTH
+    latency_s: float = 0.2
+    jitter_s: float = 0.1
+    bytes_s: float = 250e3
+    mean_bytes: float = 1e5
+    share: float = 0.2
+    turn_s: float = 1.0
+
+    @property
+    def silences(self) -> bool:
+        """Whether the supervisor hears nothing of a victim while it lasts."""
+        cut = self.fault is FaultKind.CUT and self.link is not Peer.SYNCER
+        return cut or self.fault.silences
+
+    def silent_most_s(self, lasted_s: float) -> float:
+        """Return for how long at most the supervisor hears nothing of a victim.
+
+        After a cut TCP waits up to as long again before it retransmits.
+        """
+        if not self.silences:
+            return 0.0
+        return 2 * lasted_s if self.fault is FaultKind.CUT else lasted_s
+
+    def evicted_after_s(self, evict_s: float) -> float:
+        """Return how long after the beginning a victim is evicted that stays silent.
+
+        One that hears nothing and is heard itself closes its link before it is silent.
+        """
+        unheard = self.fault is FaultKind.CUT and self.way is Direction.DOWN
+        return 2 * evict_s if unheard else evict_s
+
+    @property
+    def disturbs(self) -> bool:
+        """Whether a victim may be evicted for it, however long it lasts.
+
+        Its session ends for what comes damaged, twice or too slowly, and each next one may as well.
+        """
+        broken = (FaultKind.FLAP, FaultKind.RESET, FaultKind.FLIP, FaultKind.DUPLICATE)
+        slow = (FaultKind.BANDWIDTH, FaultKind.DRIBBLE)
+        return self.fault in (*broken, *slow) and self.link is not Peer.SYNCER
+
+
+def sleeping() -> RunFile:
+    """Return a run whose devices sleep, so that shared cores do not blur what is measured."""
+    return RunFile(task=SLEEPING, task_settings={"step_s": 0.02, "megabytes": 1.0})
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosOptions:
+    """`islands chaos`: injects faults into a run, and judges what came of it.
+
+    Args:
+        file: what the run is; by default its devices only sleep. The faults decide how long it
+            lasts.
+        learners: how many learners train.
+        faults: what happens, by a name for each; see `docs/chaos.md`.
+        seed: of all that is drawn.
+        control_s: how long nothing happens at first; what is measured later is compared with it.
+        rest_s: time after each fault in which the run must recover.
+        duration_s: time over which faults with `every_s` are drawn.
+        gap_most_s: most by which the longest gap between two steps of the others may exceed that of
+            the control; null = it is measured and not judged.
+        step_rate_least: least step rate of the others, as a share of the control's; null = it is
+            measured and not judged.
+        back_most_s: most time from the end of a fault to a merge with its victim; null = it is
+            measured and not judged.
+        simulate: whether to play the scenario on a virtual clock, with the actors alone.
+        folder: of the run, its evidence and the report; by default a new one under runs/.
+    """
+
+    file: RunFile = field(default_factory=sleeping, metadata=FLAT)
+    learners: int = 3
+    faults: dict[str, object] = field(default_factory=dict)
+    seed: int = 0
+    control_s: float = 5.0
+    rest_s: float = 5.0
+    duration_s: float = 60.0
+    gap_most_s: float | None = 0.02
+    step_rate_least: float | None = 0.98
+    back_most_s: float | None = 10.0
+    simulate: bool = False
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            SettingsError: name, value and what is allowed.
+        """
+        at_least("learners", self.learners, 1)
+        at_least("seed", self.seed, 0)
+        for name in ("control_s", "rest_s", "duration_s"):
+            above(name, getattr(self, name))
+        for name in ("gap_most_s", "step_rate_least", "back_most_s"):
+            value = getattr(self, name)
+            if value is not None:
+                at_least(name, value, 0)
+        run = self.file.run
+        if run.budget_tokens is not None or run.budget_s is not None:
+            raise SettingsError("run has a budget; a scenario's faults decide when its run ends")
+        if run.gossip.on:
+            raise SettingsError("run.gossip is set; a scenario's faults are those of a hub's run")
+        if self.file.layout is not None:
+            raise SettingsError("layout is set; the learners of a scenario train a task")
+        faults_of(self)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the learners."""
+        return tuple(f"learner-{index}" for index in range(self.learners))
+
+
+def faults_of(options: ChaosOptions) -> dict[str, PlannedFault]:
+    """Return the faults of a scenario by name, in their order.
+
+    Raises:
+        SettingsError: one cannot work; the sentence names its key.
+    """
+    return {name: _fault(name, told, options) for name, told in options.faults.items()}
+
+
+def _fault(name: str, told: object, options: ChaosOptions) -> PlannedFault:
+    place = f"faults.{name}"
+    if not isinstance(told, dict) or "fault" not in told:
+        raise SettingsError(f"{place} is {told!r}; it must be a mapping such as {{fault: kill}}")
+    for key in told:
+        if key not in PlannedFault.__dataclass_fields__:
+            hint = _hint(str(key), PlannedFault.__dataclass_fields__)
+            raise SettingsError(f"unknown key {place}.{key}{hint}")
+    if told["fault"] not in tuple(FaultKind):
+        raise SettingsError(
+            f"{place}.fault is {told['fault']!r}; it must be one of {', '.join(FaultKind)}"
+        )
+    try:
+        fault = msgspec.convert(told, PlannedFault)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"{place}: {error}") from error
+    _check(fault, place, options)
+    return fault
+
+
+def _check(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
+    drawn = (LEARNER, ANYBODY, EVERYBODY, SYNCER, SUPERVISOR)
+    if fault.who not in (*drawn, *options.names):
+        raise SettingsError(
+            f"{place}.who is {fault.who!r}; it must be one of {', '.join(drawn)}, or a learner's "
+            f"name: {options.names[0]} to {options.names[-1]}"
+        )
+    if fault.who == EVERYBODY and not (fault.fault is FaultKind.KILL or fault.fault.of_links):
+        raise SettingsError(
+            f"{place}.who is all; only kill and faults of links can happen to all at once"
+        )
+    if fault.fault.of_links and fault.who in (ANYBODY, SYNCER, SUPERVISOR):
+        raise SettingsError(
+            f"{place}.who is {fault.who}; {fault.fault} happens to the links of a learner, or of "
+            "all: link tells which"
+        )
+    if fault.at_s and (fault.every_s is not None or fault.times != 1):
+        raise SettingsError(
+            f"{place} has at_s and every_s or times; at_s tells all times by itself"
+        )
+    for key in ("for_s", "every_s", "bytes_s", "mean_bytes", "turn_s"):
+        value = getattr(fault, key)
+        if value is not None and not 0 < value < inf:
+            raise SettingsError(f"{place}.{key} is {value}; it must be above 0, and finite")
+    if not all(0 <= at_s < inf for at_s in fault.at_s):
+        raise SettingsError(f"{place}.at_s is {list(fault.at_s)}; each must be at least 0")
+    if not 1 <= fault.times <= TIMES_MOST:
+        raise SettingsError(f"{place}.times is {fault.times}; it must be from 1 to {TIMES_MOST}")
+    for key in ("latency_s", "jitter_s"):
+        if not 0 <= getattr(fault, key) < inf:
+            raise SettingsError(f"{place}.{key} is {getattr(fault, key)}; it must be at least 0")
+    if not 0 < fault.share <= 1:
+        raise SettingsError(f"{place}.share is {fault.share}; it must be above 0, and at most 1")
+    if not 1 < fault.factor < inf:
+        raise SettingsError(f"{place}.factor is {fault.factor}; it must be above 1, and finite")
+
+
+def _hint(key: str, known: Mapping[str, object]) -> str:
+    near = difflib.get_close_matches(key, known, 1)
+    return f"; did you mean {near[0]}?" if near else f"; it must be one of {', '.join(known)}"

@@ -1,0 +1,84 @@
+"""Tapes of real processes become one history, in which what faults ended did not fail."""
+
+from pathlib import Path
+
+from islands.chaos.evidence import history_of, lines_of
+from islands.chaos.schedule import Struck, strikes_of
+from islands.settings.chaos import ChaosOptions
+from islands.tape.entry import Entry, Line, encode_entry
+from islands.tape.kinds import read
+from islands.tape.member_entries import Paused, ProcessEnded, ProcessStarted, Resumed
+from islands.tape.process_entries import ProcessBegan
+from islands.tape.round_entries import Committed, Finished, Journalled
+from islands.tape.simulation_entries import Fault, Healed, ProcessKilled
+from islands.tape.writing import HEAD
+
+HEALED = (20.0, Healed(0.0, 1.0))
+
+
+def write(path: Path, *entries: tuple[float, str, Entry] | None) -> None:
+    """A tape with these entries; None begins it, as each start of a process does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [HEAD if each is None else encode_entry(*each) for each in entries]
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def test_tapes_are_put_in_the_order_of_one_clock(tmp_path: Path) -> None:
+    """Each start has its own origin, copies are dropped, and the syncer goes before learners."""
+    write(
+        tmp_path / "tape.jsonl",
+        *(None, (0.0, "hub", ProcessBegan(1, 0.0, 100.0))),
+        *((1.0, "supervisor", Paused()), (1.0, "syncer", Journalled(1))),
+        *(None, (0.0, "hub", ProcessBegan(2, 0.0, 200.0)), (1.0, "supervisor", Resumed())),
+    )
+    write(
+        tmp_path / "processes" / "syncer" / "tape.jsonl",
+        *(None, (0.0, "syncer", ProcessBegan(3, 0.0, 110.0)), (5.0, "syncer", Journalled(1))),
+    )
+    write(
+        tmp_path / "processes" / "a" / "tape.jsonl",
+        *(None, (0.0, "a", ProcessBegan(4, 0.0, 115.0)), (0.0, "a", Committed(0, "1.1", "x"))),
+    )
+    found = lines_of(tmp_path, ["a", "never-started"])
+    assert [(line.at_s, line.actor, line.entry.kind) for line in found] == [
+        (100.0, "hub", "process_began"),
+        (101.0, "supervisor", "paused"),
+        (110.0, "syncer", "process_started"),
+        (110.0, "syncer", "process_began"),
+        (115.0, "syncer", "journalled"),
+        (115.0, "a", "process_started"),
+        (115.0, "a", "process_began"),
+        (115.0, "a", "committed"),
+        (200.0, "hub", "process_began"),
+        (201.0, "supervisor", "resumed"),
+    ]
+
+
+def entries_of(*lines: Line, **fault: object) -> list[Entry]:
+    """The entries of a history with one fault, at 10 s."""
+    strike = strikes_of(ChaosOptions(faults={"one": {"who": "learner-1", **fault}}))[0]
+    blow = Struck(strike, 10.0, 10.0, 15.0)
+    return [line.entry for line in read(history_of(lines, [blow], HEALED))][1:]
+
+
+def test_a_process_that_a_fault_ended_was_killed() -> None:
+    """Its end is no failure, and one at another time is."""
+    told = Line(10.1, "hub", ProcessEnded("learner-1", error="killed by SIGKILL"))
+    assert entries_of(told, fault="kill") == [
+        Fault("kill", ["learner-1"]),
+        ProcessKilled("learner-1", silent=False, mailbox_most=0),
+        HEALED[1],
+    ]
+    later = Line(16.0, "hub", told.entry)
+    assert later.entry in entries_of(later, fault="kill")
+    assert told.entry in entries_of(told, fault="freeze")
+
+
+def test_of_whom_a_second_hub_took_over_nobody_knows_the_exit_code() -> None:
+    """Once the run is over that is no failure; before, it is."""
+    unknown = ProcessEnded("learner-0", error="exit code unknown: it ends")
+    over = Line(17.0, "supervisor", Finished("stopped"))
+    found = entries_of(over, Line(18.0, "hub", unknown), fault="freeze")
+    assert ProcessEnded("learner-0", error="") in found
+    assert unknown in entries_of(Line(9.0, "hub", unknown), over, fault="freeze")
+    assert not any(isinstance(entry, ProcessStarted) for entry in found)

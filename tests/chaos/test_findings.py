@@ -1,0 +1,200 @@
+"""What a fault came to is measured from what was recorded, and judged by what was asked for."""
+
+from dataclasses import replace
+
+import pytest
+
+from islands.chaos.findings import Control, Finding, control_of, finding_of, gap_of, rate_of
+from islands.chaos.schedule import Struck, strikes_of
+from islands.chaos.verdict import verdict_of
+from islands.chaos.watched import Stepped
+from islands.history import Violation
+from islands.identities import Role, Status
+from islands.settings.chaos import ChaosOptions
+from islands.settings.run import Timing
+from islands.tape.entry import Entry, Line
+from islands.tape.member_entries import Admitted, Evicted, StatusChanged
+from islands.tape.process_entries import Started
+from islands.tape.round_entries import KeptOut, Merged
+
+TIMING = Timing(patience=0.2)
+NAMES = ("learner-0", "learner-1", "learner-2")
+CONTROL = Control(0.0, 10.0, 0.001, dict.fromkeys(NAMES, 50.0))
+
+
+def struck(**fault: object) -> Struck:
+    """A strike that took place at 10 s, and was over, with its rest, six seconds later."""
+    strike = strikes_of(ChaosOptions(faults={"one": {"who": "learner-2", **fault}}))[0]
+    return Struck(strike, 10.0, 10.0 + strike.ends_s - strike.at_s, 16.0)
+
+
+def row(at_s: float, name: str, steps: int, bins: dict[int, int], largest_s: float) -> Stepped:
+    """A report of a learner's only process."""
+    return Stepped(at_s, name, f"{name}'s", steps, tuple(bins.items()), largest_s)
+
+
+def merged(at_s: float, *names: str) -> Line:
+    """A merge in which these take part."""
+    facts = {"round": 1, "fragment": 0, "version": "1.1", "contributions": len(names)}
+    lists: dict[str, object] = {"tokens": [], "steps": [], "weights": [], "norms": []}
+    rest = {"direction_norm": 1.0, "cosine": 1.0, "digest": "", "merged_tokens": 0, "clock": 0.0}
+    more = {"asked": 3, "learners": 3, "opened_s": 0.0, "closed_s": None}
+    told = {**facts, **lists, **rest, **more, "participants": list(names)}
+    return Line(at_s, "syncer", Merged(**told))  # type: ignore[arg-type]
+
+
+def supervisor(at_s: float, entry: Entry) -> Line:
+    """What the supervisor recorded."""
+    return Line(at_s, "supervisor", entry)
+
+
+def find(blow: Struck, *lines: Line, rows: tuple[Stepped, ...] = ()) -> Finding:
+    """What one strike came to."""
+    return finding_of(blow, [blow], rows, lines, CONTROL, TIMING)
+
+
+def test_gaps_and_rates_are_those_of_the_time_between_two_reports() -> None:
+    """An earlier long gap does not count, and neither does what another process told."""
+    rows = [
+        row(0.0, "learner-0", 100, {-100: 1, -300: 99}, 0.1),
+        row(10.0, "learner-0", 600, {-100: 1, -300: 598, -250: 1}, 0.1),
+    ]
+    assert gap_of(rows, "learner-0", (1.0, 11.0)) == pytest.approx(10**-2.49)
+    assert rate_of(rows, "learner-0", (1.0, 11.0)) == 50.0
+    other = replace_process(rows[1])
+    assert gap_of([rows[0], other], "learner-0", (1.0, 11.0)) is None
+    assert rate_of(rows, "learner-1", (1.0, 11.0)) is None
+    found = control_of(rows, NAMES, (1.0, 11.0))
+    assert (found.rates, found.gap_s) == ({"learner-0": 50.0}, gap_of(rows, "learner-0", (1, 11)))
+
+
+def replace_process(told: Stepped) -> Stepped:
+    """The same report from a restarted process."""
+    return Stepped(told.at_s, told.name, "next", told.steps, told.bins, told.gap_largest_s)
+
+
+def test_the_others_are_those_whom_nothing_struck() -> None:
+    """The victim's own gap is no measure of what its fault cost the others."""
+    rows = [row(at_s, n, int(50 * at_s), {}, 0.0) for at_s in (9.0, 15.0) for n in NAMES[:2]]
+    rows.append(row(15.0, "learner-2", 0, {0: 1}, 5.0))
+    found = find(struck(fault="kill"), rows=tuple(rows))
+    assert found.rate_share == pytest.approx(1.0)
+    assert found.gap_s == 0.0
+
+
+def test_a_killed_learner_is_back_once_a_new_incarnation_is_merged() -> None:
+    """A merge that still has what it sent before its end does not count."""
+    found = find(
+        struck(fault="kill"),
+        supervisor(10.2, StatusChanged("learner-2", Status.SUSPECT)),
+        merged(10.3, *NAMES),
+        supervisor(11.0, Evicted("learner-2", "1.3", "silent")),
+        supervisor(12.0, Admitted("learner-2", Role.LEARNER, "1.4")),
+        merged(12.4, "learner-0"),
+        merged(12.5, *NAMES),
+    )
+    assert found.noticed_s == pytest.approx(0.2)
+    assert found.evicted_s == pytest.approx(1.0)
+    assert found.back_s == pytest.approx(2.5)
+    assert (found.wrong, found.spared) == ((), ())
+
+
+def test_a_killed_syncer_is_back_once_it_has_merged_everybody() -> None:
+    """Its next start comes first."""
+    found = find(
+        struck(fault="kill", who="syncer"),
+        Line(12.0, "syncer", Started(2, resumed=True, sequence=5)),
+        merged(12.5, "learner-0", "learner-1"),
+        merged(13.0, "learner-2"),
+    )
+    assert found.back_s == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "evicted", "wrong", "spared"),
+    [
+        ({"fault": "freeze", "for_s": 0.6}, "learner-2", ("learner-2",), ()),
+        ({"fault": "freeze", "for_s": 0.6}, "", (), ()),
+        ({"fault": "freeze", "for_s": 1.1}, "learner-2", (), ()),
+        ({"fault": "freeze", "for_s": 1.1}, "", (), ()),
+        ({"fault": "hold_gil", "for_s": 3.0}, "learner-2", (), ()),
+        ({"fault": "hold_gil", "for_s": 3.0}, "", (), ("learner-2",)),
+        ({"fault": "kill"}, "learner-1", ("learner-1",), ()),
+        ({"fault": "freeze", "for_s": 3.0, "who": "supervisor"}, "learner-0", ("learner-0",), ()),
+        ({"fault": "straggle", "for_s": 3.0}, "learner-2", ("learner-2",), ()),
+        ({"fault": "cut", "for_s": 3.0}, "", (), ("learner-2",)),
+        ({"fault": "cut", "for_s": 0.3}, "learner-2", ("learner-2",), ()),
+        ({"fault": "cut", "for_s": 0.6}, "learner-2", (), ()),
+        ({"fault": "cut", "for_s": 1.8, "way": "down"}, "", (), ()),
+        ({"fault": "cut", "for_s": 3.0, "way": "down"}, "", (), ("learner-2",)),
+        ({"fault": "cut", "for_s": 3.0, "link": "syncer"}, "learner-2", ("learner-2",), ()),
+        ({"fault": "latency", "for_s": 3.0}, "learner-2", ("learner-2",), ()),
+        ({"fault": "flip", "for_s": 0.1}, "learner-2", (), ()),
+    ],
+)
+def test_who_is_silent_for_long_is_evicted_and_nobody_else(
+    fault: dict[str, object], evicted: str, wrong: tuple[str, ...], spared: tuple[str, ...]
+) -> None:
+    """With evictions after a second; about that time either is right."""
+    lines = [supervisor(11.2, Evicted(evicted, "1.3", "silent"))] if evicted else []
+    found = find(struck(**fault), *lines)
+    assert (found.wrong, found.spared) == (wrong, spared)
+
+
+def test_contributions_of_the_ended_that_were_refused_are_counted() -> None:
+    """Those in the strike's own time."""
+    late = KeptOut("learner-2/1.3@1:7", "ended")
+    lines = [Line(at_s, "syncer", late) for at_s in (9.0, 11.0, 12.0, 17.0)]
+    assert find(struck(fault="freeze"), *lines).kept_out == 2
+
+
+# --- the verdict ----------------------------------------------------------------------------------
+
+
+def broken(found: Finding, **options: object) -> tuple[str, ...]:
+    """The promises that a finding breaks."""
+    told = replace(ChaosOptions(), **options)  # type: ignore[arg-type]
+    return verdict_of(told, [found], CONTROL, []).judged[0].broken
+
+
+GOOD = Finding(struck(fault="freeze", for_s=3.0), gap_s=0.002, rate_share=1.0, back_s=1.0)
+
+
+def test_a_finding_within_all_limits_breaks_nothing() -> None:
+    """The verdict says so in a sentence."""
+    verdict = verdict_of(ChaosOptions(), [GOOD], CONTROL, [])
+    assert verdict.kept
+    assert verdict.sentence == "every promise was kept under 1 faults"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"gap_s": 0.03}, "others had a gap of 30 ms between steps, the control had 1 ms"),
+        ({"rate_share": 0.9}, "others stepped at 0.900 of their rate; it must be 0.98"),
+        ({"back_s": 11.0}, "in a merge after 11.00 s; it must within 10 s"),
+        ({"back_s": None}, "did not take part in a merge again"),
+        ({"wrong": ("learner-0",)}, "learner-0 was evicted, and nothing was wrong with it"),
+        ({"spared": ("learner-2",)}, "learner-2 was silent for 3.0 s and was not evicted"),
+        ({"evicted_s": 6.5}, "the eviction came after 6.50 s; it must within 6.00 s"),
+    ],
+)
+def test_each_promise_is_told_that_is_broken(change: dict[str, object], sentence: str) -> None:
+    """With the figure and what is allowed."""
+    (told,) = broken(replace(GOOD, **change))  # type: ignore[arg-type]
+    assert sentence in told
+
+
+def test_what_depends_on_the_machine_may_be_measured_without_being_judged() -> None:
+    """A limit of null judges nothing."""
+    found = replace(GOOD, gap_s=1.0, rate_share=0.1, back_s=60.0)
+    assert broken(found, gap_most_s=None, step_rate_least=None, back_most_s=None) == ()
+
+
+def test_a_fault_that_did_not_take_place_and_a_violation_break_the_run() -> None:
+    """Neither is passed over."""
+    missed = replace(struck(fault="kill"), missed="nobody of that name runs")
+    found = find(missed)
+    assert broken(found) == ("it did not take place: nobody of that name runs",)
+    verdict = verdict_of(ChaosOptions(), [GOOD], CONTROL, [Violation("I1", "twice")])
+    assert verdict.sentence == "the history shows 1 broken promises"

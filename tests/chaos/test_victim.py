@@ -1,0 +1,103 @@
+"""A process that can be struck does what it is told, and its tape has all it did."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from islands.chaos.fleet import Fleet, HubSettings
+from islands.chaos.victim import EXIT_CODE, WrittenThrough
+from islands.chaos.watched import HubBegan, MergedBy, Reader, Stepped, Watched, encode
+from islands.files.rotation import RotatingFile
+from islands.settings.run_spec import RunSpec
+
+ROOT = Path(__file__).parents[2]
+# Reads a line in its main thread, as a loop waits in one; says how long another thread stood still.
+PROGRAM = """
+import signal, sys, threading, time
+from pathlib import Path
+from islands.chaos.victim import listen
+
+listen(Path(sys.argv[1]) / "orders" / "a")
+most_s = 0.0
+
+def watch():
+    global most_s
+    last_s = time.monotonic()
+    while True:
+        time.sleep(0.005)
+        most_s, last_s = max(most_s, time.monotonic() - last_s), time.monotonic()
+
+threading.Thread(target=watch, daemon=True).start()
+print("ready", flush=True)
+begun_s = time.monotonic()
+while time.monotonic() < begun_s + float(sys.argv[2]):
+    last_s = time.monotonic()
+    time.sleep(0.005)
+print(most_s > 0.3, flush=True)
+"""
+
+
+def start(folder: Path, seconds: float) -> subprocess.Popen[str]:
+    """A process that obeys orders, and lives so long."""
+    command = [sys.executable, "-c", PROGRAM, str(folder), f"{seconds}"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        command, text=True, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize(
+    ("order", "code"),
+    [("segfault", -signal.SIGSEGV), ("exit", EXIT_CODE), ("crash", 1)],
+)
+def test_it_ends_in_the_way_that_it_is_told(tmp_path: Path, order: str, code: int) -> None:
+    """By a signal of the kernel, without a word, or by an error."""
+    with start(tmp_path, 30.0) as process:
+        assert Fleet(tmp_path, HubSettings(RunSpec(), 1)).order("a", f"nonsense\n{order}")
+        assert process.wait(20.0) == code
+
+
+def test_it_holds_its_gil(tmp_path: Path) -> None:
+    """No thread of it runs meanwhile, and it lives on."""
+    with start(tmp_path, 1.0) as process:
+        assert Fleet(tmp_path, HubSettings(RunSpec(), 1)).order("a", "hold_gil 0.5")
+        assert process.communicate(timeout=20.0)[0] == "True\n"
+
+
+def test_nobody_is_told_who_does_not_listen(tmp_path: Path) -> None:
+    """An order to a name without a process is not done, and says so."""
+    assert not Fleet(tmp_path, HubSettings(RunSpec(), 1)).order("a", "exit")
+
+
+def test_a_tape_that_is_written_through_has_every_entry_at_once(tmp_path: Path) -> None:
+    """Nothing waits for a thread."""
+    spool = WrittenThrough(tmp_path)
+    inlet = spool.inlet(RotatingFile(tmp_path / "tape.jsonl"))
+    assert inlet.add(b"one\n", b"two\n")
+    assert (tmp_path / "tape.jsonl").read_bytes() == b"one\ntwo\n"
+    spool.close()
+
+
+def test_rows_are_read_as_they_come(tmp_path: Path) -> None:
+    """A half line waits for its rest."""
+    path = tmp_path / "watched.jsonl"
+    reader = Reader(path)
+    assert reader.read() == []
+    rows: list[Watched] = [
+        HubBegan(1.0),
+        MergedBy(2.0, ("a",)),
+        Stepped(3.0, "a", "p", 7, ((-100, 2),), 0.1),
+    ]
+    whole = b"".join(encode(row) for row in rows)
+    path.write_bytes(whole[:-5])
+    assert reader.read() == rows[:2]
+    path.write_bytes(whole)
+    assert reader.read() == rows[2:]
+    assert reader.rows == rows

@@ -1,0 +1,61 @@
+"""A scenario is read as any settings are, and a fault that cannot work is one sentence."""
+
+from dataclasses import replace
+
+import pytest
+
+from islands.errors import SettingsError
+from islands.settings.chaos import ChaosOptions, FaultKind, faults_of
+
+
+def test_a_fault_is_read_with_its_defaults() -> None:
+    """A mapping with the kind alone is a fault of some learner that lasts a second."""
+    (fault,) = faults_of(ChaosOptions(faults={"one": {"fault": "freeze"}})).values()
+    assert fault.fault is FaultKind.FREEZE
+    assert (fault.who, fault.times, fault.for_s, fault.at_s) == ("learner", 1, 1.0, ())
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        ("kill", r"faults\.one is 'kill'; it must be a mapping"),
+        ({"who": "syncer"}, r"faults\.one is .*; it must be a mapping"),
+        ({"fault": "kil"}, r"faults\.one\.fault is 'kil'; it must be one of kill, "),
+        ({"fault": "kill", "whom": "syncer"}, r"unknown key faults\.one\.whom; did you mean who\?"),
+        ({"fault": "kill", "who": "learner-3"}, r"who is 'learner-3'; .* learner-0 to learner-2"),
+        ({"fault": "freeze", "who": "all"}, r"who is all; only kill"),
+        ({"fault": "freeze", "for_s": 0}, r"for_s is 0.*; it must be above 0"),
+        ({"fault": "freeze", "for_s": "long"}, r"faults\.one: Expected `float`"),
+        ({"fault": "kill", "at_s": [1], "times": 2}, r"has at_s and every_s or times"),
+        ({"fault": "kill", "at_s": [-1]}, r"at_s is \[-1.*\]; each must be at least 0"),
+        ({"fault": "kill", "every_s": 0}, r"every_s is 0.*; it must be above 0"),
+        ({"fault": "kill", "times": 0}, r"times is 0; it must be from 1 to 1000"),
+        (
+            {"fault": "cut", "who": "syncer"},
+            r"who is syncer; cut happens to the links of a learner",
+        ),
+        ({"fault": "cut", "way": "out"}, r"faults\.one: Invalid enum value 'out'"),
+        ({"fault": "latency", "latency_s": -1}, r"latency_s is -1.*; it must be at least 0"),
+        ({"fault": "duplicate", "share": 2}, r"share is 2.*; it must be above 0, and at most 1"),
+        ({"fault": "straggle", "factor": 1}, r"factor is 1.*; it must be above 1"),
+    ],
+)
+def test_a_fault_that_cannot_work_is_refused(told: object, sentence: str) -> None:
+    """The sentence names the key and what is allowed."""
+    with pytest.raises(SettingsError, match=sentence):
+        ChaosOptions(faults={"one": told})
+
+
+def test_a_scenario_decides_itself_when_its_run_ends() -> None:
+    """A budget could end the run before its faults."""
+    options = ChaosOptions()
+    run = replace(options.file.run, budget_tokens=1000)
+    with pytest.raises(SettingsError, match="run has a budget"):
+        replace(options, file=replace(options.file, run=run))
+
+
+@pytest.mark.parametrize("name", ["control_s", "rest_s", "duration_s", "learners", "gap_most_s"])
+def test_values_out_of_range_are_refused(name: str) -> None:
+    """Each is told by its name."""
+    with pytest.raises(SettingsError, match=f"{name} is -1"):
+        replace(ChaosOptions(), **{name: -1})  # type: ignore[arg-type]
