@@ -36,7 +36,6 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from rich.console import Console
 from rich.table import Table
 
-from islands.cluster.summary import Summary
 from islands.data.windows import TokenBatch
 from islands.settings.outer import OuterSettings
 from islands.settings.presets import PRESETS, Preset
