@@ -28,6 +28,7 @@ from islands.settings.run_reading import (
     PlotOptions,
     ReplayOptions,
 )
+from islands.settings.simulations import BandwidthOptions, RegionsOptions, UnevenOptions
 from islands.settings.study import StudyOptions
 from islands.settings.text import TokenizeOptions
 
@@ -72,6 +73,21 @@ COMMANDS: dict[str, Command] = {
         "islands.cli.simulate_goodput",
         GoodputOptions,
         "tell what failing chips leave of a fleet's time, by the real actors on a virtual clock",
+    ),
+    "simulate uneven": Command(
+        "islands.cli.simulate_uneven",
+        UnevenOptions,
+        "tell what waiting for slow learners costs, and what not waiting costs",
+    ),
+    "simulate regions": Command(
+        "islands.cli.simulate_regions",
+        RegionsOptions,
+        "compare data-parallel and decoupled training over regions, by the speed of their links",
+    ),
+    "simulate bandwidth": Command(
+        "islands.cli.simulate_bandwidth",
+        BandwidthOptions,
+        "find the link that a learner needs so as not to wait for it, preset by preset",
     ),
     "tokenize": Command(
         "islands.cli.tokenizing",

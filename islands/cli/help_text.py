@@ -17,6 +17,7 @@ from islands.settings.host import (
     SyncerOptions,
 )
 from islands.settings.run import OuterSettings, RunSettings, Timing
+from islands.settings.simulations import BandwidthOptions, RegionsOptions, UnevenOptions
 from islands.settings.study import StudyOptions
 
 CALLED = {
@@ -24,6 +25,9 @@ CALLED = {
     RunOptions: "islands run",
     StudyOptions: "islands study",
     GoodputOptions: "islands simulate goodput",
+    BandwidthOptions: "islands simulate bandwidth",
+    RegionsOptions: "islands simulate regions",
+    UnevenOptions: "islands simulate uneven",
     SyncerOptions: "python -m islands.syncer",
     SupervisorOptions: "python -m islands.supervisor",
     LearnerOptions: "python -m islands.learner",
