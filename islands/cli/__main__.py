@@ -13,6 +13,7 @@ from typing import Any
 
 from islands.cli.command import main as run_command
 from islands.cli.parsing import Common
+from islands.settings.changing_fleets import GrowOptions, ScavengeOptions
 from islands.settings.goodput import GoodputOptions
 from islands.settings.host import (
     CheckOptions,
@@ -78,6 +79,16 @@ COMMANDS: dict[str, Command] = {
         "islands.cli.simulate_uneven",
         UnevenOptions,
         "tell what waiting for slow learners costs, and what not waiting costs",
+    ),
+    "simulate scavenge": Command(
+        "islands.cli.simulate_scavenge",
+        ScavengeOptions,
+        "tell what compute that comes and goes saves of a run's time",
+    ),
+    "simulate grow": Command(
+        "islands.cli.simulate_grow",
+        GrowOptions,
+        "let one run's learners become many and few again, and judge its history",
     ),
     "simulate regions": Command(
         "islands.cli.simulate_regions",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from islands.cli.schema import Key
+from islands.settings.changing_fleets import GrowOptions, ScavengeOptions
 from islands.settings.goodput import GoodputOptions
 from islands.settings.host import (
     CheckOptions,
@@ -26,7 +27,9 @@ CALLED = {
     StudyOptions: "islands study",
     GoodputOptions: "islands simulate goodput",
     BandwidthOptions: "islands simulate bandwidth",
+    GrowOptions: "islands simulate grow",
     RegionsOptions: "islands simulate regions",
+    ScavengeOptions: "islands simulate scavenge",
     UnevenOptions: "islands simulate uneven",
     SyncerOptions: "python -m islands.syncer",
     SupervisorOptions: "python -m islands.supervisor",

@@ -55,6 +55,14 @@ PUBLISHED: Mapping[str, Mapping[float, tuple[float, ...]]] = {
 """Gbit/s by row and parameters, for `PUBLISHED_SHARES`."""
 
 
+PATIENCE = 10.0
+"""Of a run, for each second of its step: values are sent again after 20 steps at the earliest.
+
+Where that is less than an exchange takes, a link that is just wide enough is filled by what is sent
+twice, and stays full.
+"""
+
+
 class Key(NamedTuple):
     """Of a search: its row, and the model's parameters."""
 
@@ -64,7 +72,7 @@ class Key(NamedTuple):
 
 def rows_of(options: BandwidthOptions, fragments: int, step_s: float) -> dict[str, RunSettings]:
     """Return the settings of each row for one model."""
-    timing = Timing(patience=max(1.0, step_s))
+    timing = Timing(patience=PATIENCE * step_s)
     steps = options.interval_steps
     diloco = replace(PRESETS[Preset.DILOCO], interval_steps=steps)
     streaming = replace(PRESETS[Preset.STREAMING_DILOCO], interval_steps=steps, fragments=fragments)
@@ -157,7 +165,9 @@ def table(options: BandwidthOptions, found: Mapping[Key, Found]) -> str:
 def _cell(search: Search, found: Found, key: Key, level: float) -> str:
     formula = needed_gbit_s(search.settings, search.job, level)
     theirs = published(key, level)
-    told = [f"{found.gbit_s[level]:.3g}", f"{formula:.3g}"]
+    ours = found.gbit_s[level]
+    least = "at most " if ours == found.lowest_gbit_s else ""
+    told = [f"{least}{ours:.3g}", f"{formula:.3g}"]
     return " / ".join(told if theirs is None else [*told, f"{theirs:g}"])
 
 

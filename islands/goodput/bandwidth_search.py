@@ -1,9 +1,10 @@
 """The least bandwidth with which runs of the actors come to given utilisations, by bisection.
 
-**Utilisation** is the rate at which tokens reach the published values, over that of an unlimited
-link. Learners that wait lose time, and all of their tokens are merged: theirs is goodput. Learners
-that never wait step all the time, and lose tokens in place of time: theirs is goodput × yield, over
-that of an unlimited link.
+**Utilisation** is what a link leaves of that which an unlimited one allows. Learners that wait
+lose time, and all of their tokens are merged: theirs is goodput. Learners that never wait step all
+the time. Where values overwrite, they lose tokens in place of time: theirs is goodput × yield.
+Where delay is corrected they lose neither, and are merged more rarely: theirs is contributions that
+are merged per second.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from math import inf, sqrt
 from islands.goodput import fleet
 from islands.goodput.cells import Cell, Link, steady
 from islands.goodput.formulas import Job, needed_gbit_s, period_s
-from islands.settings.run import LearnerWaits, RunSettings
+from islands.settings.run import Adoption, LearnerWaits, RunSettings
 
 WARMUP_ROUNDS = 6
 """After which timeouts know how long an exchange takes, and nothing is sent twice."""
@@ -24,6 +25,9 @@ FACTOR = 1.3
 """Between two bandwidths that are tried, until one is enough and one is not."""
 
 TRIALS_MOST = 40
+LOWER_MOST = 4.0
+"""By how many times a bandwidth that is tried may be lower than the first: runs get longer."""
+
 SLACK = 0.0005
 """By which a share may miss its level: it is that of some ten rounds."""
 
@@ -55,10 +59,12 @@ class Found:
 
     Attributes:
         gbit_s: least bandwidth for each utilisation; infinite if none is enough.
+        lowest_gbit_s: the lowest bandwidth that was tried; less may be enough where it is.
         runs: how many runs it took.
     """
 
     gbit_s: dict[float, float]
+    lowest_gbit_s: float
     runs: int
 
 
@@ -82,7 +88,7 @@ def search(wanted: Search) -> Found:
         )
         for level in wanted.utilisations
     }
-    return Found(found, len(known))
+    return Found(found, min(known, default=0.0), len(known))
 
 
 def least(
@@ -115,6 +121,8 @@ def least(
         )
         if enough is None:
             share(max(known) * FACTOR)
+        elif short is None and enough <= begin / LOWER_MOST:
+            return enough
         elif short is None:
             share(enough / FACTOR)
         elif enough <= short * (1 + within):
@@ -152,6 +160,11 @@ def _waits(wanted: Search) -> bool:
 
 
 def _share(wanted: Search, gbit_s: float) -> float:
-    """Play a run; returns goodput, times yield where learners never wait."""
-    figures, training = fleet.play(cell_of(wanted, gbit_s))
-    return figures.goodput * (1.0 if _waits(wanted) else training.yield_share)
+    """Play a run; returns what its utilisation is measured by."""
+    cell = cell_of(wanted, gbit_s)
+    figures, training = fleet.play(cell)
+    if _waits(wanted):
+        return figures.goodput
+    if wanted.settings.adoption is Adoption.OVERWRITE:
+        return figures.goodput * training.yield_share
+    return training.per_merge * len(training.merges_s) / cell.measured_s

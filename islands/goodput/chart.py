@@ -1,4 +1,4 @@
-"""Shares of something, in percent, as lines over a quantity: one chart with a legend below it."""
+"""Shares or counts as lines over a quantity: one chart with a legend below it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Line:
 
     Attributes:
         name: in the legend.
-        points: quantity and percent, in the order of the quantity.
+        points: quantity and value, in the order of the quantity.
         published: the same as others published it, which is drawn as crosses.
     """
 
@@ -37,20 +37,28 @@ class Line:
     published: Sequence[Point] = ()
 
 
-def chart(title: str, lines: Sequence[Line], unit: str, *, logarithmic: bool = False) -> bytes:
+def chart(
+    title: str,
+    lines: Sequence[Line],
+    unit: str,
+    *,
+    top: float = 100.0,
+    logarithmic: bool = False,
+) -> bytes:
     """Draw lines over a quantity, and return a PNG file.
 
     Args:
-        title: what the percentages are of.
+        title: what the values are.
         lines: at least one point in all.
-        unit: of the quantity.
+        unit: of the quantity; `time` is in seconds.
+        top: the upper end of values, whose lower end is 0.
         logarithmic: whether the quantity, which is above 0 then, has a logarithmic scale.
     """
     crossed = any(line.published for line in lines)
     canvas = Canvas(WIDTH, HEIGHT + LEGEND_ROW * (len(lines) + crossed))
     canvas.text((MARGIN, MARGIN / 2), title, INK, SCALE + 1)
     across = _across([x for line in lines for x, _ in line.points], logarithmic=logarithmic)
-    up = Scale(0.0, 100.0, HEIGHT - 3 * MARGIN, 3 * MARGIN)
+    up = Scale(0.0, top, HEIGHT - 3 * MARGIN, 3 * MARGIN)
     axes(canvas, across, up, unit=unit)
     for index, line in enumerate(lines):
         colour = LINES[index % len(LINES)]

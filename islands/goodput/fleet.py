@@ -175,10 +175,15 @@ async def begin(world: World, cell: Cell) -> None:
             break
         await asyncio.sleep(LOOK_S)
     for index, name in enumerate(cell.names):
-        route = route_of(cell, cell.link_of(index))
-        for other in (SUPERVISOR, SYNCER):
-            world.network.set_route(name, other, route)
-            world.network.set_route(other, name, route)
+        attach(world, cell, name, cell.link_of(index))
+
+
+def attach(world: World, cell: Cell, name: str, link: Link) -> None:
+    """Give a learner its own link, both ways."""
+    route = route_of(cell, link)
+    for other in (SUPERVISOR, SYNCER):
+        world.network.set_route(name, other, route)
+        world.network.set_route(other, name, route)
 
 
 def _steps(learner: LearnerActor | None) -> bool:

@@ -7,8 +7,9 @@ down, l seconds of one message.
 - *Who waits* for the value that contains its contribution stands still for w = e − τ·s, if that is
   above 0, once in H/P steps; an exchange takes e = (u + d)·N/(P·B) + 4·l: the report of the step,
   the pull, the contribution and the value are one message each, of which two are large.
-- *Who does not wait* loses nothing as long as a fragment's exchange fits into its H/P steps each
-  way, B ≥ max(u, d)·N/(H·s), and, where values overwrite, into the step that is lost anyway.
+- *Who does not wait* loses nothing as long as a fragment travels within H/P steps each way,
+  B ≥ max(u, d)·N/(H·s), and, where values overwrite, its exchange fits into the step that is lost
+  anyway. Where delay is corrected, a narrower link merges as much more rarely.
 """
 
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ def needed_gbit_s(settings: RunSettings, job: Job, utilisation: float) -> float:
         return (up + down) * fragment / (GIGA * left_s) if left_s > 0 else float("inf")
     sustained = max(up, down) * fragment / (GIGA * interval_s)
     if settings.adoption is not Adoption.OVERWRITE:
-        return sustained
+        return utilisation * sustained
     lost = 1 + (1 - utilisation) * (settings.interval_steps - 1)
     left_s = lost * job.step_s - MESSAGES * job.latency_s
     return max(sustained, (up + down) * fragment / (GIGA * left_s) if left_s > 0 else float("inf"))
