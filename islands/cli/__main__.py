@@ -14,6 +14,7 @@ from typing import Any
 from islands.cli.command import main as run_command
 from islands.cli.parsing import Common
 from islands.settings.chaos import ChaosOptions
+from islands.settings.changing_fleets import GrowOptions, ScavengeOptions
 from islands.settings.goodput import GoodputOptions
 from islands.settings.host import (
     CheckOptions,
@@ -29,6 +30,7 @@ from islands.settings.run_reading import (
     PlotOptions,
     ReplayOptions,
 )
+from islands.settings.simulations import BandwidthOptions, RegionsOptions, UnevenOptions
 from islands.settings.study import StudyOptions
 from islands.settings.text import TokenizeOptions
 
@@ -78,6 +80,31 @@ COMMANDS: dict[str, Command] = {
         "islands.cli.simulate_goodput",
         GoodputOptions,
         "tell what failing chips leave of a fleet's time, by the real actors on a virtual clock",
+    ),
+    "simulate uneven": Command(
+        "islands.cli.simulate_uneven",
+        UnevenOptions,
+        "tell what waiting for slow learners costs, and what not waiting costs",
+    ),
+    "simulate scavenge": Command(
+        "islands.cli.simulate_scavenge",
+        ScavengeOptions,
+        "tell what compute that comes and goes saves of a run's time",
+    ),
+    "simulate grow": Command(
+        "islands.cli.simulate_grow",
+        GrowOptions,
+        "let one run's learners become many and few again, and judge its history",
+    ),
+    "simulate regions": Command(
+        "islands.cli.simulate_regions",
+        RegionsOptions,
+        "compare data-parallel and decoupled training over regions, by the speed of their links",
+    ),
+    "simulate bandwidth": Command(
+        "islands.cli.simulate_bandwidth",
+        BandwidthOptions,
+        "find the link that a learner needs so as not to wait for it, preset by preset",
     ),
     "tokenize": Command(
         "islands.cli.tokenizing",

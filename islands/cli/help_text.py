@@ -8,6 +8,7 @@ from typing import Any
 
 from islands.cli.schema import Key
 from islands.settings.chaos import ChaosOptions
+from islands.settings.changing_fleets import GrowOptions, ScavengeOptions
 from islands.settings.goodput import GoodputOptions
 from islands.settings.host import (
     CheckOptions,
@@ -18,6 +19,7 @@ from islands.settings.host import (
     SyncerOptions,
 )
 from islands.settings.run import OuterSettings, RunSettings, Timing
+from islands.settings.simulations import BandwidthOptions, RegionsOptions, UnevenOptions
 from islands.settings.study import StudyOptions
 
 CALLED = {
@@ -26,6 +28,11 @@ CALLED = {
     StudyOptions: "islands study",
     ChaosOptions: "islands chaos",
     GoodputOptions: "islands simulate goodput",
+    BandwidthOptions: "islands simulate bandwidth",
+    GrowOptions: "islands simulate grow",
+    RegionsOptions: "islands simulate regions",
+    ScavengeOptions: "islands simulate scavenge",
+    UnevenOptions: "islands simulate uneven",
     SyncerOptions: "python -m islands.syncer",
     SupervisorOptions: "python -m islands.supervisor",
     LearnerOptions: "python -m islands.learner",

@@ -4,11 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from islands.cli.parsing import Common
-from islands.cluster.formatting import duration
-from islands.errors import unusable
-from islands.files.atomic_write import replace_file
+from islands.cli.simulating import play_all, write
 from islands.settings.goodput import GoodputOptions
-from messaging.clock import MonotonicClock
 
 if TYPE_CHECKING:
     from islands.goodput.table import Fleets
@@ -23,19 +20,10 @@ def run(options: GoodputOptions, _: Common) -> int:
     Raises:
         UserError: the folder cannot be written to.
     """
-    from islands.goodput.runner import cells_of
-    from islands.goodput.runner import run as run_fleets
+    from islands.goodput.runner import cells_of, play
     from islands.goodput.table import table
 
-    cells = cells_of(options)
-    clock, found = MonotonicClock(), {}
-    begun_s = clock.now_s()
-    for key, played in run_fleets(cells, options.workers):
-        found[key] = played
-        each_s, left = (clock.now_s() - begun_s) / len(found), len(cells) - len(found)
-        wait = f", about {duration(each_s * left)} left" if left else ""
-        print(f"[{len(found)}/{len(cells)}]{wait}", flush=True)
-    ordered = {key: found[key] for key in cells}
+    ordered = play_all(play, cells_of(options), options.workers)
     print(f"\n{table(ordered)}", end="")
     if options.folder is not None:
         _write(options.folder, ordered)
@@ -57,10 +45,4 @@ def _write(folder: Path, found: "Fleets") -> None:
         PLOT_FILE: plot(found),
         TIMELINE_FILE: timeline(busiest),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            replace_file(folder / name, content)
-    except OSError as error:
-        raise unusable(f"the folder {folder} cannot be written", error) from error
-    print(f"{', '.join(files)} are in {folder}")
+    write(folder, files)

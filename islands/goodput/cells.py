@@ -1,12 +1,14 @@
 """What is simulated: a fleet of so many chips in so many learners, and the figures that come of it.
 
 Goodput is chip-time spent on steps over all chip-time, that of chips which are away included. Yield
-is tokens that reached the published values over tokens processed. Uptime is the share of time in
-which at least one learner steps. A fleet is good only if goodput and yield are both high.
+is tokens that reached the published values over tokens processed, both within the measured time.
+Uptime is the share of time in which at least one learner steps. A fleet is good only if goodput and
+yield are both high.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from islands.goodput.chips import Chips, Counted
 from islands.settings.presets import PRESETS, Preset
@@ -43,6 +45,8 @@ class Cell:
         chip_tokens: tokens of one chip in a step.
         parameters: of the model, which the network carries.
         link: the network.
+        links: the links of the learners, one after another; `link` for those not named.
+        work_s: least and most seconds of one piece of work that is no step, such as a merge.
         settings: of the run.
         warmup_s: what comes before is not measured: no slice is away yet.
         measured_s: for how long the fleet is measured.
@@ -59,6 +63,8 @@ class Cell:
     chip_tokens: float = 1024.0
     parameters: float = 1e9
     link: Link = field(default_factory=Link)
+    links: tuple[Link, ...] = ()
+    work_s: tuple[float, float] = (0.0005, 0.004)
     settings: RunSettings = field(default_factory=lambda: PRESETS[Preset.DECOUPLED_DILOCO])
     warmup_s: float = 1800.0
     measured_s: float = 6 * HOUR_S
@@ -77,6 +83,10 @@ class Cell:
     def speed(self, index: int) -> float:
         """By how many times the steps of a learner are longer."""
         return self.speeds[index] if index < len(self.speeds) else 1.0
+
+    def link_of(self, index: int) -> Link:
+        """The link of a learner."""
+        return self.links[index] if index < len(self.links) else self.link
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +109,11 @@ class Training:
     """What came of a fleet's training, as its syncer counted it.
 
     Attributes:
-        yield_share: share of processed tokens that reached the published values.
+        yield_share: tokens that reached the published values over tokens processed, both within the
+            measured time.
         merges_s: when each merge of the measured time was committed.
         participation: contributions per learner that was present, and per merge.
+        per_merge: contributions per merge.
         chip_hours: for 10⁹ tokens that reached the published values.
         link_bytes: of merged contributions and of updates, for each token that reached them; 0
             where one learner trains alone and needs none.
@@ -110,6 +122,7 @@ class Training:
     yield_share: float
     merges_s: tuple[float, ...]
     participation: float
+    per_merge: float
     chip_hours: float
     link_bytes: float
 
@@ -122,6 +135,11 @@ class Played:
     figures: Figures
     training: Training
     plain: Figures
+
+
+def steady(learners: int) -> Cell:
+    """Return a fleet of so many learners whose chips never fail; each counts as one chip."""
+    return Cell(float(learners), learners, Chips(1.0, mtbi_s=inf))
 
 
 def figures_of(cell: Cell, counted: Sequence[Counted]) -> Figures:

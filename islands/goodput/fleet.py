@@ -2,19 +2,23 @@
 
 The supervisor, the syncer and the learners are those of a real run, on the simulated network and
 disks of `islands.simulation`; only what a learner steps on is made up (`chips.py`). Its arithmetic
-is that of a toy; the network's bandwidth is as much lower as the toy is smaller than the model.
+is that of a toy; on the network, its values count as many times as the model is larger.
 """
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf
 
-from islands.cluster.summary import SyncerShare, share_of
 from islands.errors import InvariantError
-from islands.goodput.cells import HOUR_S, Cell, Figures, Training, figures_of
+from islands.goodput.cells import HOUR_S, Cell, Figures, Link, Training, figures_of
 from islands.goodput.event_model import devices_of
-from islands.identities import SUPERVISOR, SYNCER
+from islands.goodput.formulas import load
+from islands.identities import SUPERVISOR, SYNCER, Phase
 from islands.layout.leaves import VALUE_BYTES
-from islands.simulation.world import Costs, LearnerHost, World
+from islands.learner.actor import LearnerActor
+from islands.simulation.world import Costs, LearnerHost, Trainers, World
+from islands.syncer.state import SyncerState
 from islands.tape.entry import Entry
 from islands.tape.round_entries import Merged
 from islands.training.toy import NumpyTrainer
@@ -25,9 +29,11 @@ from messaging.simulation.virtual_time import run_virtual
 BATCHES = 1000
 """Of a shard."""
 
-ROWS, COLUMNS, NOISES = 96, 256, 3
-"""The toy: large enough that the headers of messages count for little beside its values."""
+ROWS_LEAST, COLUMNS, NOISES = 24, 256, 3
+"""The toy: rows of as many values as a block of a quantised contribution has, each fragment as many
+rows as the others."""
 
+LOOK_S = 0.2
 END_S = 1000.0
 """Virtual seconds that a fleet may take beyond its time before it is given up."""
 
@@ -45,6 +51,40 @@ class MergeTimes:
             self.times_s.append(at_s)
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a syncer had counted at one time.
+
+    Attributes:
+        processed: tokens of all learners.
+        applied: tokens that reached the published values, mean over fragments.
+        merges: merges.
+        contributions: contributions that were merged.
+        present: learners at each merge, summed over merges.
+    """
+
+    processed: int = 0
+    applied: float = 0.0
+    merges: int = 0
+    contributions: int = 0
+    present: int = 0
+
+    @classmethod
+    def of(cls, state: SyncerState | None) -> "Tally":
+        """Read the counts of a syncer's state; a syncer that has not begun has counted nothing."""
+        if state is None:
+            return cls()
+        durable, rows = state.durable, state.ledger_rows()
+        applied = sum(row.applied for row in rows) - durable.belated_tokens
+        return cls(
+            durable.ledger.processed,
+            applied / max(1, len(rows)),
+            durable.merges,
+            durable.participants_sum,
+            durable.present_sum,
+        )
+
+
 def play(cell: Cell) -> tuple[Figures, Training]:
     """Run a fleet until it has been measured.
 
@@ -56,13 +96,42 @@ def play(cell: Cell) -> tuple[Figures, Training]:
         VirtualTimeError: the run stood still.
     """
     devices = devices_of(cell)
-    hosts = {
+    tape = MergeTimes()
+    world = World(
+        cell.settings,
+        hosts_of(cell),
+        seed=cell.seed,
+        tape=tape,
+        costs=costs_of(cell),
+        trainers=trainers_of(cell),
+        step_end_s=lambda name, begin_s, work_s: devices[name].step(begin_s, work_s),
+    )
+    tallies: list[Tally] = []
+    run_virtual(_live(world, cell, tallies), limit_s=cell.end_s + END_S)
+    figures = figures_of(cell, [device.counted for device in devices.values()])
+    before, after = tallies
+    return figures, _training(cell, figures, before, after, tape.times_s)
+
+
+def hosts_of(cell: Cell) -> dict[str, LearnerHost]:
+    """Return the machine of each learner."""
+    return {
         name: LearnerHost(cell.speed(index) * cell.step_s, cell.noise)
         for index, name in enumerate(cell.names)
     }
 
+
+def rows_of(cell: Cell) -> int:
+    """Return how many rows the toy has: each fragment has as many."""
+    fragments = cell.settings.fragments
+    return fragments * ceil(ROWS_LEAST / fragments)
+
+
+def trainers_of(cell: Cell) -> Trainers:
+    """Return what makes the trainers of a fleet's learners."""
+    shapes = tuple((f"layers/{row}", (COLUMNS,)) for row in range(rows_of(cell)))
+
     def trainer(_: str, host: LearnerHost) -> Trainer:
-        shapes = tuple((f"layers/{row}", (COLUMNS,)) for row in range(ROWS))
         return NumpyTrainer(
             cell.settings.fragments,
             shapes=shapes,
@@ -72,57 +141,96 @@ def play(cell: Cell) -> tuple[Figures, Training]:
             noises=NOISES,
         )
 
-    toy_share = ROWS * COLUMNS / cell.parameters
-    route = Route(
-        latency_s=cell.link.latency_s,
-        bandwidth_bytes_per_s=cell.link.gbit_s * 1e9 / 8 * toy_share,
+    return trainer
+
+
+def route_of(cell: Cell, link: Link) -> Route:
+    """Return the network of one link, on which the toy's values count as those of the model.
+
+    Where moments are merged, they count as well; the toy does not have them.
+    """
+    return Route(
+        latency_s=link.latency_s,
+        bandwidth_bytes_per_s=link.gbit_s * 1e9 / 8,
+        payload_scale=load(cell.settings) * cell.parameters / (rows_of(cell) * COLUMNS),
     )
-    tape = MergeTimes()
-    world = World(
-        cell.settings,
-        hosts,
-        seed=cell.seed,
-        tape=tape,
-        costs=Costs(route=route),
-        trainers=trainer,
-        step_end_s=lambda name, begin_s, work_s: devices[name].step(begin_s, work_s),
-    )
-    shares: list[SyncerShare] = []
-    run_virtual(_live(world, cell, shares), limit_s=cell.end_s + END_S)
-    figures = figures_of(cell, [device.counted for device in devices.values()])
-    return figures, _training(cell, figures, shares[0], tape.times_s)
+
+
+def costs_of(cell: Cell) -> Costs:
+    """Return what takes time beside steps; until learners are connected, links are wide."""
+    latency_s = max(cell.link_of(index).latency_s for index in range(cell.learners))
+    return Costs(cell.work_s, route=Route(latency_s=latency_s))
+
+
+async def begin(world: World, cell: Cell) -> None:
+    """Start all members; once all learners step, give each of them its own link, both ways.
+
+    The start is not measured, and over a narrow link the first values would take long.
+    """
+    for name in (SUPERVISOR, SYNCER, *cell.names):
+        world.start(name)
+    loop = asyncio.get_running_loop()
+    while loop.time() < cell.warmup_s / 2:
+        if all(_steps(world.learner(name)) for name in cell.names):
+            break
+        await asyncio.sleep(LOOK_S)
+    for index, name in enumerate(cell.names):
+        attach(world, cell, name, cell.link_of(index))
+
+
+def attach(world: World, cell: Cell, name: str, link: Link) -> None:
+    """Give a learner its own link, both ways."""
+    route = route_of(cell, link)
+    for other in (SUPERVISOR, SYNCER):
+        world.network.set_route(name, other, route)
+        world.network.set_route(other, name, route)
+
+
+def _steps(learner: LearnerActor | None) -> bool:
+    return learner is not None and learner.state.phase is Phase.STEPPING
 
 
 def _training(
-    cell: Cell, figures: Figures, share: SyncerShare, merges_s: Sequence[float]
+    cell: Cell, figures: Figures, before: Tally, after: Tally, merges_s: Sequence[float]
 ) -> Training:
     """Return what the training came to, for the time that was measured."""
     measured = tuple(at_s for at_s in merges_s if cell.warmup_s <= at_s <= cell.end_s)
+    yield_share = (after.applied - before.applied) / max(1, after.processed - before.processed)
+    contributions = after.contributions - before.contributions
     chip_s = cell.chips * cell.measured_s
-    useful = share["yield"] * figures.goodput * chip_s / cell.step_s * cell.chip_tokens
-    contributions = share["participation"] * cell.learners * len(measured)
-    updates = cell.learners * len(measured)
+    useful = yield_share * figures.goodput * chip_s / cell.step_s * cell.chip_tokens
     fragment_bytes = VALUE_BYTES * cell.parameters / cell.settings.fragments
-    sent = (contributions + updates) * fragment_bytes if cell.learners > 1 else 0.0
+    exchanged = contributions + cell.learners * len(measured)
+    sent = exchanged * fragment_bytes if cell.learners > 1 else 0.0
     return Training(
-        yield_share=share["yield"],
+        yield_share=yield_share,
         merges_s=measured,
-        participation=share["participation"],
-        chip_hours=1e9 * chip_s / HOUR_S / useful,
-        link_bytes=sent / useful,
+        participation=contributions / max(1, after.present - before.present),
+        per_merge=contributions / max(1, after.merges - before.merges),
+        chip_hours=1e9 * chip_s / HOUR_S / useful if useful else inf,
+        link_bytes=sent / useful if useful else 0.0,
     )
 
 
-async def _live(world: World, cell: Cell, shares: list[SyncerShare]) -> None:
-    """Run all members; take the syncer's figures at the end, when all are killed."""
-    for name in (SUPERVISOR, SYNCER, *cell.names):
-        world.start(name)
-    await asyncio.sleep(cell.end_s)
-    state = world.syncer_state
+async def _live(world: World, cell: Cell, tallies: list[Tally]) -> None:
+    """Run all members; read the syncer's counts before and after the time that is measured."""
+    await begin(world, cell)
+    await asyncio.sleep(cell.warmup_s - asyncio.get_running_loop().time())
+    tallies.append(Tally.of(world.syncer_state))
+    await asyncio.sleep(cell.measured_s)
+    check(world)
+    tallies.append(Tally.of(world.syncer_state))
+    await world.kill_all()
+
+
+def check(world: World) -> None:
+    """Refuse the figures of a world in which an actor failed.
+
+    Raises:
+        InvariantError: an actor failed, or the syncer is gone.
+    """
     if world.failures:
         name, error = world.failures[0]
         raise InvariantError(f"{name} failed: {error}") from error
-    if state is None:
+    if world.syncer_state is None:
         raise InvariantError("the syncer was gone at the end")
-    shares.append(share_of(state))
-    await world.kill_all()

@@ -1,10 +1,9 @@
 """The plots: goodput against chips for each number of learners, and what one fleet did in time."""
 
-from islands.cluster.drawing import LETTER_ROWS, Canvas, Colour, text_width
+from islands.cluster.drawing import Canvas, text_width
 from islands.cluster.picture import (
     BAR_HEIGHT,
     INK,
-    LABEL_WIDTH,
     LINES,
     MARGIN,
     ROW_HEIGHT,
@@ -14,14 +13,12 @@ from islands.cluster.picture import (
     WIDTH,
     Scale,
     axes,
-    curve,
 )
 from islands.goodput.cells import Played
+from islands.goodput.chart import LEGEND_ROW, Line, chart
 from islands.goodput.paper import published
 from islands.goodput.table import Fleets
 
-HEIGHT = 520
-LEGEND_ROW = 22
 TIMELINE_S = 3600.0
 """Of a fleet, from the time when it is first measured."""
 
@@ -32,23 +29,19 @@ def plot(found: Fleets) -> bytes:
     """Goodput against chips, a line for each row and a cross for what was published; a PNG file."""
     rows = list(dict.fromkeys(row for row, _ in found))
     chips = list(dict.fromkeys(number for _, number in found))
-    canvas = Canvas(WIDTH, HEIGHT + LEGEND_ROW * (len(rows) + 1))
-    canvas.text((MARGIN, MARGIN / 2), "goodput, % of chip-time", INK, SCALE + 1)
-    across = Scale.of([0.0, *chips], LABEL_WIDTH, WIDTH - MARGIN, y=False)
-    up = Scale(0.0, 100.0, HEIGHT - 3 * MARGIN, 3 * MARGIN)
-    axes(canvas, across, up, unit="chips")
-    for index, row in enumerate(rows):
-        colour = LINES[index % len(LINES)]
-        points = [(number, 100 * found[row, number].figures.goodput) for number in chips]
-        curve(canvas, across, up, points, colour)
-        for number in chips:
-            theirs = published(row, number)
-            if theirs is not None:
-                _cross(canvas, (across.at(number), up.at(theirs)), colour)
-        _legend(canvas, index, colour, row.name)
-    if any(published(*key) is not None for key in found):
-        canvas.text((MARGIN, HEIGHT + LEGEND_ROW * len(rows)), "crosses: published", INK, SCALE)
-    return canvas.png()
+    lines = [
+        Line(
+            row.name,
+            [(number, 100 * found[row, number].figures.goodput) for number in chips],
+            [
+                (number, theirs)
+                for number in chips
+                if (theirs := published(row, number)) is not None
+            ],
+        )
+        for row in rows
+    ]
+    return chart("goodput, % of chip-time", lines, "chips")
 
 
 def timeline(played: Played) -> bytes:
@@ -85,15 +78,3 @@ def timeline(played: Played) -> bytes:
         canvas.text((x + 2 * BAR_HEIGHT, place), text, INK, SCALE)
         x += text_width(text, SCALE) + 5 * BAR_HEIGHT
     return canvas.png()
-
-
-def _cross(canvas: Canvas, at: tuple[float, float], colour: Colour) -> None:
-    x, y = at
-    canvas.line([(x - 5, y - 5), (x + 5, y + 5)], colour, 2.0)
-    canvas.line([(x - 5, y + 5), (x + 5, y - 5)], colour, 2.0)
-
-
-def _legend(canvas: Canvas, index: int, colour: Colour, text: str) -> None:
-    y = HEIGHT + LEGEND_ROW * index
-    canvas.box((MARGIN, y), (MARGIN + LETTER_ROWS * SCALE, y + LETTER_ROWS * SCALE), colour)
-    canvas.text((MARGIN + text_width("nn", SCALE), y), text, INK, SCALE)

@@ -1,8 +1,5 @@
-"""Fleets side by side, each in a process of its own."""
+"""The fleets that a table of goodput compares, and how one of them is played."""
 
-import multiprocessing
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 
 from islands.goodput import event_model, fleet
@@ -64,24 +61,3 @@ def _cell(options: GoodputOptions, row: Row, chips: float) -> Cell:
 def play(cell: Cell) -> Played:
     """Play one fleet with the actors, and by the event model alone."""
     return Played(cell, *fleet.play(cell), event_model.play(cell))
-
-
-def run(cells: Mapping[Key, Cell], workers: int) -> Iterator[tuple[Key, Played]]:
-    """Play all fleets; yields each as it ends.
-
-    Args:
-        cells: the fleets, in the order in which they begin.
-        workers: processes side by side.
-
-    Raises:
-        InvariantError: an actor failed.
-        VirtualTimeError: a run stood still.
-    """
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(cells)), mp_context=context) as pool:
-        waiting = {pool.submit(play, cell): key for key, cell in cells.items()}
-        try:
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)

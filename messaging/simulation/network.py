@@ -4,7 +4,8 @@ It is modelled after TCP, per direction of each session:
 
     latency     latency_s, plus up to jitter_s; order within a lane holds
     bandwidth   envelopes of a lane leave one after the other, each after size / bandwidth seconds;
-                the control lane does not wait for the bulk lane
+                the control lane does not wait for the bulk lane. Payloads may count as larger than
+                they are (payload_scale), where a toy stands for a model
     drop        bulk: the envelope is skipped (`send` returns False); control: the session breaks
                 there, later envelopes are lost, and both ends learn of it one latency later
     duplicate   the envelope is delivered twice in a row
@@ -26,7 +27,7 @@ import asyncio
 import random
 from dataclasses import dataclass
 
-from messaging.envelope import Envelope
+from messaging.envelope import NOMINAL_HEADER_BYTES, Envelope
 from messaging.errors import DialFailed
 from messaging.links.channel import Channel, LaneQueue
 from messaging.links.memory_link import BULK_CAPACITY, CONTROL_CAPACITY, MemoryNetwork
@@ -40,6 +41,7 @@ class Route:
         latency_s: Least time from sending to arrival.
         jitter_s: Largest additional latency, evenly distributed.
         bandwidth_bytes_per_s: Bandwidth of each lane of each session.
+        payload_scale: By how many times a payload counts as larger than it is; headers do not.
         drop: Probability that an envelope is dropped.
         duplicate: Probability that an envelope is delivered twice.
         corrupt: Probability that an envelope is changed on its way.
@@ -51,6 +53,7 @@ class Route:
     latency_s: float = 0.01
     jitter_s: float = 0.0
     bandwidth_bytes_per_s: float = float("inf")
+    payload_scale: float = 1.0
     drop: float = 0.0
     duplicate: float = 0.0
     corrupt: float = 0.0
@@ -236,7 +239,9 @@ class _SimulatedConditions:
             return ()
         now_s = asyncio.get_running_loop().time()
         queue.free_at_s = max(now_s, queue.free_at_s)
-        queue.free_at_s += envelope.size_bytes / route.bandwidth_bytes_per_s
+        payload_bytes = envelope.size_bytes - NOMINAL_HEADER_BYTES
+        size_bytes = NOMINAL_HEADER_BYTES + route.payload_scale * payload_bytes
+        queue.free_at_s += size_bytes / route.bandwidth_bytes_per_s
         arrival_s = queue.free_at_s + route.latency_s
         if route.jitter_s:
             arrival_s += route.jitter_s * rng.random()

@@ -1,0 +1,22 @@
+"""`islands simulate bandwidth`: the link that a learner needs so as not to wait for it."""
+
+from islands.cli.parsing import Common
+from islands.cli.simulating import play_all, write
+from islands.settings.simulations import BandwidthOptions
+
+
+def run(options: BandwidthOptions, _: Common) -> int:
+    """Search for every bandwidth, then print the tables; returns the exit code.
+
+    Raises:
+        UserError: no row has such a name, or the folder cannot be written to.
+    """
+    from islands.goodput.bandwidth import json_of, searches_of, table
+    from islands.goodput.bandwidth_search import search
+
+    found = play_all(search, searches_of(options), options.playing.workers)
+    told = table(options, found)
+    print(f"\n{told}", end="")
+    files = {"bandwidth.md": told.encode(), "bandwidth.json": json_of(options, found)}
+    write(options.playing.folder, files)
+    return 0

@@ -1,0 +1,25 @@
+"""`islands simulate regions`: one model over regions with narrow links between them."""
+
+from islands.cli.parsing import Common
+from islands.cli.simulating import play_all, write
+from islands.settings.simulations import RegionsOptions
+
+
+def run(options: RegionsOptions, _: Common) -> int:
+    """Play every run, then print the tables; returns the exit code.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    from islands.goodput.regions import cells_of, json_of, play, plot, table
+
+    found = play_all(play, cells_of(options), options.playing.workers)
+    told = table(options, found)
+    print(f"\n{told}", end="")
+    files = {
+        "regions.md": told.encode(),
+        "regions.json": json_of(options, found),
+        "regions.png": plot(options, found),
+    }
+    write(options.playing.folder, files)
+    return 0

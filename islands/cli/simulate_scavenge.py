@@ -1,0 +1,21 @@
+"""`islands simulate scavenge`: compute that comes and goes, for a run of a token budget."""
+
+from islands.cli.parsing import Common
+from islands.cli.simulating import play_all, write
+from islands.settings.changing_fleets import ScavengeOptions
+
+
+def run(options: ScavengeOptions, _: Common) -> int:
+    """Play every run, then print the table; returns the exit code.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    from islands.goodput.scavenging import jobs_of, json_of, play, table
+
+    found = play_all(play, jobs_of(options), options.playing.workers)
+    told = table(options, found)
+    print(f"\n{told}", end="")
+    files = {"scavenge.md": told.encode(), "scavenge.json": json_of(options, found)}
+    write(options.playing.folder, files)
+    return 0
