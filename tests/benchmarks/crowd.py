@@ -1,16 +1,21 @@
 """A hub among many real learners, over websockets on loopback.
 
-    python -m tests.benchmarks.crowd --learners 64 --seconds 20 [--step_s 1.0] [--all]
+    python -m tests.benchmarks.crowd --learners 64 --seconds 20 [--step_s 1.0] [--all] [--kills N]
 
 This process is the hub: supervisor and syncer, journal and run folder. The learners have devices
 that only sleep, and live in a few processes of their own, each with its own sockets. Once every
 one of them is in a merge, S seconds are measured; then the run is stopped, properly. Without
 `--all` a busy machine merges the fastest alone: exchanges take longer than their overlap hides.
 
+With `--kills N`, N of the processes are killed by SIGKILL within those seconds, evenly, with all
+their learners at once, and each is started again at once: its learners are evicted or take their
+names back, and return as other incarnations.
+
 The last line of output is JSON: `hub_cpu_s_per_s` is the CPU of the whole hub process (all threads)
-per second, `join_cpu_s` and `join_s` what it took from its start until everybody was in a merge.
-The exit code is 0 if all joined, all contributed within those seconds, merges went on, nobody was
-evicted and all learners ended in order.
+per second, `hub_cpu_s_per_merge` the same for each merge, `join_cpu_s` and `join_s` what it took
+from its start until everybody was in a merge, and `hub_resident_bytes_most` the most memory that it
+had. The exit code is 0 if all joined, all contributed within those seconds, merges went on, nobody
+was evicted who had not been killed, and all learners ended in order.
 """
 
 import argparse
@@ -18,6 +23,7 @@ import asyncio
 import json
 import os
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -132,7 +138,13 @@ async def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, object]
         }
         crowd.parts.clear()
         merges, at_s, cpu_s = crowd.merges, time.monotonic(), time.process_time()
-        await until(crowd, running, lambda: False, chosen.seconds)
+        killed = 0
+        for number in range(chosen.kills + 1):
+            await until(crowd, running, lambda: False, chosen.seconds / (chosen.kills + 1))
+            if number < chosen.kills:
+                place = number % len(children)
+                killed += len(shares[place])
+                children[place] = again(children[place], hub.network.url(SUPERVISOR), shares[place])
         lasted_s, used_s = time.monotonic() - at_s, time.process_time() - cpu_s
         merged, parts = crowd.merges - merges, crowd.parts.copy()
         assert hub.syncer is not None, "it lives here"
@@ -157,6 +169,9 @@ async def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, object]
         "seconds": lasted_s,
         **joined,
         "hub_cpu_s_per_s": used_s / lasted_s,
+        "hub_cpu_s_per_merge": used_s / max(1, merged),
+        "hub_resident_bytes_most": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "killed": killed,
         "joins": crowd.joins,
         "evictions": crowd.evictions,
         "merges": merged,
@@ -185,6 +200,15 @@ def start(url: str, names: list[str]) -> subprocess.Popen[bytes]:
     """Start a process of learners; it ends with this one, whatever happens."""
     words = ["-m", "tests.benchmarks.crowd", "--join", url, "--names", ",".join(names)]
     return subprocess.Popen([sys.executable, *words], stdin=subprocess.PIPE)
+
+
+def again(child: subprocess.Popen[bytes], url: str, names: list[str]) -> subprocess.Popen[bytes]:
+    """Kill a process of learners, and start another one in its place."""
+    child.kill()
+    child.wait()
+    assert child.stdin is not None, "a pipe"
+    child.stdin.close()
+    return start(url, names)
 
 
 # -------------------------------------------------------------------------------------- learners
@@ -238,6 +262,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--megabytes", type=float, default=1.0, help="of the model")
     parser.add_argument("--all", action="store_true", help="a merge waits for all that were asked")
     parser.add_argument("--patience", type=float, default=1.0, help="scales all timeouts")
+    parser.add_argument("--kills", type=int, default=0, help="processes to be killed meanwhile")
     parser.add_argument("--join", help="be a process of learners of the hub at this address")
     parser.add_argument("--names", help="of those learners")
     chosen = parser.parse_args(arguments)
@@ -250,8 +275,10 @@ def main(arguments: list[str]) -> int:
         figures = asyncio.run(measure(chosen, Path(place) / "run"))
     rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
     sys.stdout.write(json.dumps(rounded) + "\n")
-    everybody = figures["joins"] == figures["contributed"] == chosen.learners
-    undisturbed = figures["evictions"] == 0 and figures["ends"] == [0] * chosen.processes
+    everybody = figures["contributed"] == chosen.learners
+    killed, evicted = int(str(figures["killed"])), int(str(figures["evictions"]))
+    everybody = everybody and figures["joins"] == chosen.learners + killed
+    undisturbed = evicted <= killed and figures["ends"] == [0] * chosen.processes
     return 0 if everybody and undisturbed and figures["merges"] else 1
 
 

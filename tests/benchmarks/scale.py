@@ -1,6 +1,6 @@
 """What a syncer and a supervisor cost with many learners.
 
-    python -m tests.benchmarks.scale --learners M --seconds S [--budget] [--part both]
+    python -m tests.benchmarks.scale --learners M --seconds S [--budget] [--lost SHARE] [--part P]
 
 H = P = 24, steps of 1 s with 5 % noise and random phases. Learners join within five seconds; once
 all of them step, S seconds are measured; then the run is stopped, and its end measured too. The
@@ -15,7 +15,11 @@ included; `closing_cpu_s` from the stop until the end. `supervisor_cpu_s_per_s` 
 
 *Actors* (``--part actors``): the production actors on the virtual clock over a simulated network,
 with tiny NumPy arithmetic. Counted is the CPU of the callbacks of the syncer's own tasks and timers
-(receiving, checking, merging, journal), as `actors_cpu_s_per_s`, and those of the supervisor's.
+(receiving, checking, merging, journal), as `actors_cpu_s_per_s`, and those of the supervisor's;
+`actors_cpu_s_per_merge` is the former for each merge. With `--lost 0.1` a tenth of the learners is
+killed in the measured time, one after the other, and each comes back after two seconds, as another
+incarnation that is sent the whole model; `actors_returned` of them step again at its end.
+`resident_bytes_most` is the most memory that the whole process had, learners included.
 
 Not counted: the learners, the clock, the network. Sockets and codec do not take part
 (`tests/integration`, `link.py` measure those). CPU is that of the thread. The garbage collector
@@ -27,11 +31,11 @@ import argparse
 import asyncio
 import gc
 import json
+import resource
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -39,7 +43,7 @@ from islands.identities import SUPERVISOR, SYNCER, Phase
 from islands.settings.run import RunSettings
 from islands.simulation.world import Costs, LearnerHost, NumpyTrainers, World
 from islands.tape.writing import MemoryTape
-from messaging.simulation.virtual_time import VirtualTimeLoop
+from messaging.simulation.virtual_time import PROCESS, VirtualTimeLoop
 from tests.benchmarks.synthetic_fleet import BATCH_TOKENS, JOIN_S, Fleet
 
 T = TypeVar("T")
@@ -53,8 +57,8 @@ WORK_S = (5e-5, 2e-4)
 BUDGET_MARGIN = 4
 """A budget of so many times the measured tokens: grants are shared, and never end meanwhile."""
 
-OWNER: ContextVar[str] = ContextVar("OWNER", default="world")
-"""Whose callback runs: a process's tasks and timers inherit it."""
+AWAY_S = 2.0
+"""How long a learner that was killed stays away."""
 
 
 @dataclass(slots=True)
@@ -154,30 +158,38 @@ class MeteredLoop(VirtualTimeLoop):
                     context = handle._context  # type: ignore[attr-defined]  # noqa: SLF001  asyncio's own
                     begun_ns = time.thread_time_ns()
                     context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # noqa: SLF001  asyncio's own
-                    meter.cpu_ns[context.get(OWNER, "world")] += time.thread_time_ns() - begun_ns
+                    meter.cpu_ns[context.get(PROCESS, "world")] += time.thread_time_ns() - begun_ns
                 self._events_at_instant += 1
 
 
 class MeteredWorld(World):
-    """A world in which all that a process starts is known to be its own."""
+    """A world that knows whether everybody steps, and kills some who come back."""
 
-    def start(self, name: str) -> None:
-        """Start one process."""
-        token = OWNER.set(name)
-        try:
-            super().start(name)
-        finally:
-            OWNER.reset(token)
+    async def lose(self, share: float, seconds: float) -> list[str]:
+        """Kill a share of the learners one by one within a time; returns their names."""
+        names = sorted(self.hosts)[:: max(1, round(1 / share))] if share else []
+        loop, begun_s = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+        gap_s = max(0.0, seconds - 2 * AWAY_S) / max(1, len(names))
+        for name in names:
+            await asyncio.sleep(gap_s)
+            await self.kill(name)
+            loop.call_later(AWAY_S, self.start, name)
+        await asyncio.sleep(begun_s + seconds - loop.time())
+        return names
+
+    def steps(self, name: str) -> bool:
+        """Whether a learner runs and steps."""
+        actor = self.learner(name)
+        return actor is not None and actor.state.phase is Phase.STEPPING
 
     @property
     def all_step(self) -> bool:
         """Whether every learner steps."""
-        found = (self.learner(name) for name in self.hosts)
-        return all(actor is not None and actor.state.phase is Phase.STEPPING for actor in found)
+        return all(self.steps(name) for name in self.hosts)
 
 
 async def live(
-    world: MeteredWorld, meter: Meter, seconds: float, figures: dict[str, object]
+    world: MeteredWorld, meter: Meter, seconds: float, lost: float, figures: dict[str, object]
 ) -> None:
     """Join, step, stop."""
     loop = asyncio.get_running_loop()
@@ -200,7 +212,7 @@ async def live(
     assert state is not None, "the syncer runs"
     merges, parts = state.durable.merges, state.durable.participants_sum
     gc.disable()
-    await asyncio.sleep(seconds)
+    killed = await world.lose(lost, seconds)
     gc.enable()
     merged = state.durable.merges - merges
     most = world.syncer.mailbox.high_water if world.syncer is not None else 0
@@ -212,11 +224,17 @@ async def live(
             state.durable.participants_sum - parts, merged, len(world.hosts)
         ),
         "actors_mailbox_most": most,
+        "actors_cpu_s_per_merge": meter.take_s(SYNCER) / max(1, merged),
+        "actors_lost": len(killed),
+        "actors_returned": sum(world.steps(name) for name in killed),
+        "resident_bytes_most": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     await world.kill_all()
 
 
-def measure_actors(learners: int, seconds: float, *, budget: bool) -> dict[str, object]:
+def measure_actors(
+    learners: int, seconds: float, *, budget: bool, lost: float = 0.0
+) -> dict[str, object]:
     """The production actors on the virtual clock."""
     settings = settings_for(learners, seconds, budget=budget)
     hosts = {
@@ -235,7 +253,7 @@ def measure_actors(learners: int, seconds: float, *, budget: bool) -> dict[str, 
             costs=Costs(work_s=WORK_S),
             trainers=NumpyTrainers(settings, shards=max(64, 8 * learners)),
         )
-        loop.run_until_complete(live(world, loop.meter, seconds, figures))
+        loop.run_until_complete(live(world, loop.meter, seconds, lost, figures))
     finally:
         loop.cancel_all_tasks()
         asyncio.set_event_loop(None)
@@ -249,6 +267,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--learners", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--budget", action="store_true", help="with a token budget")
+    parser.add_argument("--lost", type=float, default=0.0, help="share of learners to be killed")
     parser.add_argument("--part", choices=("states", "actors", "both"), default="both")
     chosen = parser.parse_args(arguments)
     figures: dict[str, object] = {"learners": chosen.learners}
@@ -256,7 +275,9 @@ def main(arguments: list[str]) -> int:
         figures |= measure_states(chosen.learners, chosen.seconds, budget=chosen.budget)
     if chosen.part != "states":
         measure_actors(1, 2.0, budget=False)  # the merge kernel is compiled at its first use
-        figures |= measure_actors(chosen.learners, chosen.seconds, budget=chosen.budget)
+        figures |= measure_actors(
+            chosen.learners, chosen.seconds, budget=chosen.budget, lost=chosen.lost
+        )
     rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
     sys.stdout.write(json.dumps(rounded) + "\n")
     return 0

@@ -52,8 +52,8 @@ BOOKS = (
     Mutation(
         "finished shards are leased again",
         "islands/syncer/leases.py",
-        "returned = [lease for lease in holder.leases if not lease.done]",
-        "returned = list(holder.leases)",
+        "returned, holder.leases = holder.unfinished, []",
+        "returned, holder.leases = list(holder.leases), []",
         (SYNCER_LEASES,),
     ),
     Mutation(
@@ -66,8 +66,8 @@ BOOKS = (
     Mutation(
         "free leases are not used",
         "islands/syncer/leases.py",
-        "        if self.free:\n            return self.free.pop(0)\n",
-        "",
+        "return self.free.pop(0) if self.free else self._new_lease()",
+        "return self._new_lease()",
         (SYNCER_LEASES,),
     ),
     Mutation(
@@ -196,8 +196,8 @@ BOOKS = (
     Mutation(
         "only a differing version is sent at a hello, not a differing digest",
         "islands/syncer/sessions.py",
-        "if held != published.version or hello.digests[index] != published.digest:",
-        "if held != published.version:",
+        "if differs or (held != published.version and is_owed(core, learner, index)):",
+        "if held != published.version and is_owed(core, learner, index):",
         (SYNCER_DURABLE_FIRST,),
     ),
     Mutation(
@@ -287,8 +287,8 @@ BOOKS = (
     Mutation(
         "it steps while the run closes",
         "islands/learner/training.py",
-        "if whole and not (core.closing or core.paused or core.leaving):",
-        "if whole and not (core.paused or core.leaving):",
+        "if whole and not (core.closing or core.paused",
+        "if whole and not (core.paused",
         (LEARNER_OLD_NEWS, LEARNER_STATE),
     ),
     Mutation(
@@ -355,16 +355,16 @@ BOOKS = (
     ),
     Mutation(
         "a snapshot is taken before commands are carried out",
-        "islands/learner/engine.py",
-        "self._bases[fragment] = adopt.version",
-        "self._bases.setdefault(fragment, adopt.version)",
+        "islands/learner/boundary.py",
+        "        self._bases[fragment] = adopt.version\n",
+        "        self._bases.setdefault(fragment, adopt.version)\n",
         (LEARNER_ENGINE,),
     ),
     Mutation(
         "a step beyond the quota",
-        "islands/learner/engine.py",
-        "self.tokens + self.trainer.tokens(batch) > self._until_tokens:",
-        "self.tokens >= self._until_tokens:",
+        "islands/learner/boundary.py",
+        "return self.tokens + tokens <= self._until_tokens",
+        "return self.tokens < self._until_tokens",
         (LEARNER_ENGINE,),
     ),
     Mutation(
@@ -387,6 +387,13 @@ BOOKS = (
         "        self.heard_s += gap_s\n",
         "",
         (SUPERVISOR_LIVENESS, SUPERVISOR_STATE),
+    ),
+    Mutation(
+        "after its own long pause nobody has time to dial again",
+        "islands/supervisor/eviction.py",
+        " and now_s >= member.back_by_s:",
+        ":",
+        (SUPERVISOR_LIVENESS,),
     ),
     Mutation(
         "a name that is taken is given again",

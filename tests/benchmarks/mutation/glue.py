@@ -22,14 +22,14 @@ LEDGER = "tests/syncer/test_ledger.py"
 GLUE = (
     Mutation(
         "what is merged stays in what is carried on",
-        "islands/learner/engine.py",
-        "sent = decode(adopt.sent, size, self._settings.precision)",
-        "sent = None",
+        "islands/learner/boundary.py",
+        "            sent = share_of(whole, self.model.share(fragment))\n",
+        "            sent = None if whole is None else None\n",
         (LEARNER_ENGINE, ORACLE_CARRYING_ON),
     ),
     Mutation(
         "a contribution in two values is taken from the local one twice",
-        "islands/learner/engine.py",
+        "islands/learner/boundary.py",
         "        self._merged[fragment] = merged.epoch, merged.round\n",
         "",
         (LEARNER_ENGINE,),
@@ -58,8 +58,8 @@ GLUE = (
     Mutation(
         "momentum not carried to the next merge",
         "islands/syncer/vault.py",
-        "self._shelve(shelf, action.target, step.value, step.state)",
-        "self._shelve(shelf, action.target, step.value, shelf.state)",
+        "self._shelve(shelf, action.target, value, step.state)",
+        "self._shelve(shelf, action.target, value, shelf.state)",
         (ORACLE_VALUES,),
     ),
     Mutation(
@@ -114,8 +114,8 @@ GLUE = (
     Mutation(
         "digests of updates not verified",
         "islands/learner/actor.py",
-        "self.post(UpdateArrived(update, computed == update.digest, value))",
-        "self.post(UpdateArrived(update, bool(computed), value))",
+        "self.post(UpdateArrived(update, taken.intact, taken.value))",
+        "self.post(UpdateArrived(update, bool(taken), taken.value))",
         (LEARNER_ACTOR,),
     ),
     Mutation(

@@ -15,6 +15,8 @@ SYNCER_TAKING_UP = "tests/syncer/test_resume_checks.py"
 CREDENTIALS = "tests/actors/test_credentials.py"
 JOURNAL = "tests/syncer/test_journal.py"
 RECOVERY = "tests/cluster/test_recovery.py"
+ORACLE_INCREMENTS = "tests/oracle/test_increments.py"
+SYNCER_VAULT = "tests/syncer/test_vault.py"
 
 LIFETIMES = (
     Mutation(
@@ -104,8 +106,8 @@ LIFETIMES = (
     Mutation(
         "the lower median sets the pace",
         "islands/syncer/pace.py",
-        "place = (len(self.ranking) - 1) // 2",
-        "place = len(self.ranking) // 2",
+        "place = (count - 1) // 2",
+        "place = count // 2",
         (SYNCER_PACE,),
     ),
     Mutation(
@@ -149,6 +151,27 @@ LIFETIMES = (
         "        if owner > self.epoch:\n",
         "        if False:\n",
         (JOURNAL,),
+    ),
+    Mutation(
+        "a record that the next syncer may have missed is told of",
+        "islands/syncer/journal.py",
+        "        self.check_owner()  # who took the journal over",
+        "        # who took the journal over",
+        (JOURNAL,),
+    ),
+    Mutation(
+        "what increments left is not journalled",
+        "islands/syncer/vault.py",
+        'return {"value": shelf.values[version], **shelf.state, **remainder}',
+        'return {"value": shelf.values[version], **shelf.state}',
+        (SYNCER_VAULT,),
+    ),
+    Mutation(
+        "what increments left is forgotten",
+        "islands/syncer/increment_shelf.py",
+        "        self.remainder = made.remainder\n",
+        "        self.remainder = None\n",
+        (ORACLE_INCREMENTS,),
     ),
     Mutation(
         "a fragment of another version is recovered",

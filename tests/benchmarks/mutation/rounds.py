@@ -26,7 +26,7 @@ ROUNDS = (
     Mutation(
         "an opened round costs no credit",
         "islands/syncer/scheduling.py",
-        "        core.pace.opened()\n",
+        "        core.pace.opened(core.interval_steps / core.fragments)\n",
         "",
         (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
@@ -89,15 +89,15 @@ ROUNDS = (
     Mutation(
         "norms compared per step instead of per root of steps",
         "islands/syncer/scheduling.py",
-        "check.norm / (sqrt(contribution.steps) * rate)",
-        "check.norm / (contribution.steps * rate)",
+        "check.norm / (sqrt(steps) * rate)",
+        "check.norm / (steps * rate)",
         (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
         "the learning rate left out of the norms",
         "islands/syncer/scheduling.py",
-        "check.norm / (sqrt(contribution.steps) * rate)",
-        "check.norm / sqrt(contribution.steps)",
+        "check.norm / (sqrt(steps) * rate)",
+        "check.norm / sqrt(steps)",
         (SYNCER_ROUND_EDGES, SYNCER_LATE_ANSWERS, SYNCER_ROUNDS, SYNCER_PLAUSIBILITY),
     ),
     Mutation(
@@ -152,8 +152,8 @@ ROUNDS = (
     Mutation(
         "a version is sent before it is durable",
         "islands/syncer/commits.py",
-        "    core.write_fragment(fragment)\n\n\ndef _look",
-        "    core.write_fragment(fragment)\n    _commit(core, fragment, now_s)\n\n\ndef _look",
+        "    core.write_fragment(fragment)\n\n\ndef _keep",
+        "    core.write_fragment(fragment)\n    _commit(core, fragment, now_s)\n\n\ndef _keep",
         (SYNCER_DURABLE_FIRST, SYNCER_ROUND_EDGES, SYNCER_COMMITS, SYNCER_LATE_ANSWERS),
     ),
     Mutation(
@@ -243,15 +243,15 @@ ROUNDS = (
     Mutation(
         "one of two whose norms are too long is clipped",
         "islands/syncer/admission.py",
-        "if 2 * sum(exceeds.values()) > len(exceeds):",
-        "if 2 * sum(exceeds.values()) >= len(exceeds):",
+        "2 * sum(exceeds.values()) > len(exceeds)",
+        "2 * sum(exceeds.values()) >= len(exceeds)",
         (SYNCER_FATE,),
     ),
     Mutation(
         "a changed regime is refused, not clipped",
         "islands/syncer/admission.py",
-        "if 2 * sum(exceeds.values()) > len(exceeds):",
-        "if False:",
+        "if alone or 2 * sum(exceeds.values()) > len(exceeds):",
+        "if alone:",
         (SYNCER_FATE,),
     ),
     Mutation(
@@ -278,8 +278,8 @@ ROUNDS = (
     Mutation(
         "an optimizer's state is not journalled",
         "islands/syncer/vault.py",
-        '{"value": shelf.values[version], **shelf.state}',
-        '{"value": shelf.values[version]}',
+        'return {"value": shelf.values[version], **shelf.state, **remainder}',
+        'return {"value": shelf.values[version], **remainder}',
         (ORACLE_VALUES,),
     ),
     Mutation(
