@@ -8,20 +8,21 @@ import asyncio
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from islands.chaos.evidence import final_of, history_of, judged, limits_of, lines_of
 from islands.chaos.findings import Played, control_of, finding_of
 from islands.chaos.fleet import Fleet, HubSettings, identity_in
+from islands.chaos.namespaces import Drop, Namespace, Shape, open_pair, unavailable
 from islands.chaos.paths import Paths
 from islands.chaos.schedule import Strike, Struck, strikes_of
 from islands.chaos.watched import Stepped
 from islands.errors import IslandsError
 from islands.hosting.process_identity import Identity
 from islands.identities import SUPERVISOR, SYNCER
-from islands.settings.chaos import ChaosOptions, FaultKind, faults_of
+from islands.settings.chaos import ChaosOptions, Direction, FaultKind, PlannedFault, faults_of
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec, read
 from islands.tape.simulation_entries import Healed
@@ -43,15 +44,28 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
         IslandsError: the learners did not come together, or the run did not end.
     """
     spec = RunSpec.of(options.file)
+    untold = left_out(options)
+    for sentence in untold:
+        say(sentence)
     async with AsyncExitStack() as stack:
         paths = None
+        hub = HubSettings(spec, options.learners)
         if any(fault.fault.of_links for fault in faults_of(options).values()):
             found = Paths(options.seed, partial(identity_in, folder), options.names)
             paths = await stack.enter_async_context(found)
-        ports = None if paths is None else paths.ports
-        fleet = Fleet(folder, HubSettings(spec, options.learners, ports))
-        await stack.enter_async_context(fleet)
-        rehearsal = Rehearsal(options, fleet, paths, say)
+            hub = replace(hub, ports=paths.ports)
+        host = None
+        if options.remote and not untold:
+            host, far = stack.enter_context(open_pair())
+            hub = replace(
+                hub,
+                host=far.address,
+                hub_words=tuple(far.inside([])),
+                remote=options.remote_names,
+                remote_words=tuple(host.inside([])),
+            )
+        fleet = await stack.enter_async_context(Fleet(folder, hub))
+        rehearsal = Rehearsal(options, Means(fleet, paths, host), say)
         try:
             await rehearsal.run()
             await fleet.stop()
@@ -59,7 +73,23 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
             raise IslandsError(
                 f"the run did not go on within {READY_S:g} s; {folder} has what its processes said"
             ) from error
-    return _concluded(options, folder, spec, rehearsal)
+    return replace(_concluded(options, folder, spec, rehearsal), untold=tuple(untold))
+
+
+def left_out(options: ChaosOptions) -> list[str]:
+    """Return why faults of the remote host cannot be injected here; nothing if they can."""
+    if not options.remote or (reason := unavailable()) is None:
+        return []
+    return [f"learners cannot have a host of their own: {reason}; drop and shape are left out"]
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What faults are injected with: processes, the links of learners, and the remote host."""
+
+    fleet: Fleet
+    paths: Paths | None = None
+    host: Namespace | None = None
 
 
 class Rehearsal:
@@ -67,8 +97,7 @@ class Rehearsal:
 
     Args:
         options: the scenario.
-        fleet: the processes.
-        paths: the links of learners, if any is to be struck.
+        means: what faults are injected with.
         say: told what happens.
 
     Attributes:
@@ -80,17 +109,16 @@ class Rehearsal:
     def __init__(
         self,
         options: ChaosOptions,
-        fleet: Fleet,
-        paths: Paths | None,
+        means: Means,
         say: Callable[[str], object],
     ) -> None:
         """Do nothing yet."""
         self.options = options
-        self.fleet = fleet
+        self.fleet = means.fleet
         self.struck: list[Struck] = []
         self.span = (0.0, 0.0)
         self.healed_s = 0.0
-        self._paths = paths
+        self._means = means
         self._say = say
         self._open: list[tuple[Strike, asyncio.Task[Struck]]] = []
         self._before: dict[str, dict[str, Identity | None]] = {}
@@ -110,7 +138,10 @@ class Rehearsal:
         await asyncio.sleep(self.options.control_s)
         origin_s = _now_s()
         self.span = (began_s, origin_s)
-        for strike in strikes_of(self.options):
+        strikes = strikes_of(self.options)
+        if self._means.host is None:
+            strikes = [strike for strike in strikes if not strike.kind.of_hosts]
+        for strike in strikes:
             if not any(strike.overlaps(other) for other, _ in self._open):
                 await self._recovered()
                 origin_s = max(origin_s, _now_s() - strike.at_s)
@@ -154,9 +185,11 @@ class Rehearsal:
         self._before[strike.name] = {name: self.fleet.identity(name) for name in strike.victims}
         self._say(f"{strike.name}: {strike.kind} of {', '.join(strike.victims)}")
         began_s = _now_s()
-        if self._paths is not None and strike.kind.of_links:
-            missed = ""
-            await self._paths.break_for(strike.fault, strike.victims)
+        missed = ""
+        if self._means.paths is not None and strike.kind.of_links:
+            await self._means.paths.break_for(strike.fault, strike.victims)
+        elif self._means.host is not None and strike.kind.of_hosts:
+            await _break_host(self._means.host, strike.fault)
         else:
             missed = await STRIKES[strike.kind](self.fleet, strike)
         ended_s = began_s if missed or _is_instant(strike) else _now_s()
@@ -203,6 +236,21 @@ def _concluded(options: ChaosOptions, folder: Path, spec: RunSpec, rehearsal: Re
     return Played(tuple(findings), control, tuple(violations), tuple(lines), tuple(history))
 
 
+async def _break_host(host: Namespace, fault: PlannedFault) -> None:
+    """Drop packets of the remote host, or let few of those that leave it pass, for a while."""
+    drops = {Direction.UP: (Drop.OUTGOING,), Direction.DOWN: (Drop.INCOMING,)}
+    try:
+        if fault.fault is FaultKind.SHAPE:
+            await asyncio.to_thread(host.shape, Shape(rate=fault.rate))
+        else:
+            dropped = drops.get(fault.way, tuple(Drop))
+            await asyncio.to_thread(host.drop, *dropped, every=fault.every)
+        await asyncio.sleep(fault.for_s)
+    finally:
+        host.heal()
+        host.shape(None)
+
+
 # --- strikes: each returns why it could not be carried out, or nothing --------------------------
 
 
@@ -210,9 +258,7 @@ async def _signal(fleet: Fleet, strike: Strike, number: signal.Signals) -> str:
     """Signal the victims; a hub that ends is started again once the fault is over."""
     sent = [name for name in strike.victims if fleet.signal(name, number)]
     if SUPERVISOR in sent:
-        await asyncio.to_thread(fleet.reap_hub)
-        await asyncio.sleep(strike.fault.for_s)
-        fleet.start_hub()
+        await fleet.restart_hub(strike.fault.for_s)
     return "" if sent else "nobody of that name runs"
 
 
@@ -253,9 +299,7 @@ async def _order(fleet: Fleet, strike: Strike, line: str) -> str:
         return "nobody of that name reads orders"
     if strike.kind.ends_process:
         if name == SUPERVISOR:
-            await asyncio.to_thread(fleet.reap_hub)
-            await asyncio.sleep(strike.fault.for_s)
-            fleet.start_hub()
+            await fleet.restart_hub(strike.fault.for_s)
         return ""
     await asyncio.sleep(strike.fault.for_s)
     return ""

@@ -9,6 +9,7 @@ from islands.settings.chaos import (
     ANYBODY,
     EVERYBODY,
     LEARNER,
+    REMOTE,
     ChaosOptions,
     FaultKind,
     PlannedFault,
@@ -109,6 +110,8 @@ def _victims(fault: PlannedFault, options: ChaosOptions, chance: random.Random) 
         return (chance.choice(options.names),)
     if fault.who == ANYBODY:
         return (chance.choice((SYNCER, *options.names)),)
+    if fault.who == REMOTE:
+        return options.remote_names
     if fault.who == EVERYBODY and fault.fault.of_links:
         return options.names
     if fault.who == EVERYBODY:

@@ -10,11 +10,12 @@ terminate                  a learner leaves by itself; of syncer and supervisor 
 freeze, hold_gil,          nothing: a simulated process cannot stand still
 block_loop
 straggle                   a learner's steps take longer
-cut                        a network partition between the hosts, or a way of it
+cut, drop of all packets   a network partition between the hosts, or a way of it
 flap                       several of them
 latency, bandwidth,        the whole network is so, if they happen to all links of all learners;
 duplicate                  else nothing
-reset, dribble, flip       nothing
+reset, dribble, flip,      nothing
+shape, drop of some
 =========================  =====================================================================
 
 Learners compute with NumPy on a toy, whatever the scenario's task is; steps take as long as its
@@ -128,7 +129,7 @@ def _faults(strike: Strike, control_s: float) -> Iterator[Fault]:
             (name,) = strike.victims
             if name not in (SUPERVISOR, SYNCER):
                 yield Slow(at_s, name, strike.fault.factor, for_s)
-        case FaultKind.CUT:
+        case FaultKind.CUT | FaultKind.DROP if strike.fault.every == 1:
             for name in strike.victims:
                 yield from _cuts(strike.fault, name, at_s, for_s)
         case FaultKind.FLAP:

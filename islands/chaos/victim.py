@@ -10,7 +10,7 @@ pipe ORDERS, one a line:
 `block_loop 1`  the main thread, and with it the event loop, sleeps for 1 s; other threads run
 `segfault`      it reads from address 0
 `exit`          it ends at once, with no cleaning up
-`crash`         an exception that nobody expects is raised in the main thread
+`crash`         its main thread exits, as by `sys.exit` somewhere in a library
 ==============  ===================================================================================
 
 Only `islands chaos` starts such processes: no process of any other run reads orders. Their tapes
@@ -34,10 +34,6 @@ from islands.files.spool import Spool, SpooledFile
 EXIT_CODE = 7
 """The code of a process that was told to end at once, unlike those of `islands.errors`."""
 ORDER_SIGNAL = signal.SIGUSR2
-
-
-class Struck(Exception):  # noqa: N818  no error of the program: it was told to raise it
-    """The exception of a process that was told to crash."""
 
 
 class WrittenThrough(Spool):
@@ -72,7 +68,7 @@ def listen(orders: Path, further: dict[str, Callable[[str], object]] | None = No
 
     def in_main_thread(_: int, __: FrameType | None) -> None:
         if not sleeping_s:
-            raise Struck("told to crash")
+            raise SystemExit("told to crash")
         time.sleep(sleeping_s.pop())
 
     def block_loop(seconds: str) -> None:

@@ -19,8 +19,9 @@ from islands.settings.groups import RunFile, above, at_least
 from islands.settings.host import FLAT
 
 SLEEPING = "islands.training.toy_workload:Sleeping"
-LEARNER, ANYBODY, EVERYBODY = "learner", "random", "all"
-"""Words for a victim that is drawn: a learner, a learner or the syncer; and for all processes."""
+LEARNER, ANYBODY, EVERYBODY, REMOTE = "learner", "random", "all", "remote"
+"""Words for a victim that is drawn: a learner, a learner or the syncer; for all processes; and for
+the learners on a host of their own."""
 
 TIMES_MOST = 1000
 
@@ -45,11 +46,18 @@ class FaultKind(StrEnum):
     DRIBBLE = "dribble"
     FLIP = "flip"
     DUPLICATE = "duplicate"
+    DROP = "drop"
+    SHAPE = "shape"
 
     @property
     def of_links(self) -> bool:
         """Whether it happens to the links of learners, and to no process."""
         return self in LINKS
+
+    @property
+    def of_hosts(self) -> bool:
+        """Whether it happens to the packets of the remote learners' host."""
+        return self in HOSTS
 
     @property
     def ends_process(self) -> bool:
@@ -71,6 +79,7 @@ LINKS = (
     *(FaultKind.LATENCY, FaultKind.BANDWIDTH, FaultKind.CUT, FaultKind.FLAP, FaultKind.RESET),
     *(FaultKind.DRIBBLE, FaultKind.FLIP, FaultKind.DUPLICATE),
 )
+HOSTS = (FaultKind.DROP, FaultKind.SHAPE)
 
 
 class Direction(StrEnum):
@@ -98,6 +107,7 @@ class PlannedFault:
         who: whom it happens to: the name of a learner, `learner` for one that is drawn, `syncer`,
             `supervisor`, `random` for a learner or the syncer, or `all`. Faults of links happen to
             those of a learner, or of all learners; beside them only `kill` can happen to all.
+            `drop` and `shape` happen to `remote`.
         at_s: times, in seconds after the control; by default, and without `every_s`, it waits for
             the faults before it in the file and for `rest_s`.
         every_s: mean of the times between two of them, which are drawn (Poisson).
@@ -112,6 +122,8 @@ class PlannedFault:
         mean_bytes: mean number of bytes between two flipped bits, or before a reset.
         share: share of frames that come twice.
         turn_s: for how long a flapping link is cut, and then whole.
+        every: of the packets that may be dropped, each so manieth is.
+        rate: what is left of the bandwidth of the remote host, in the words of `tc`.
     """
 
     fault: FaultKind
@@ -129,12 +141,15 @@ class PlannedFault:
     mean_bytes: float = 1e5
     share: float = 0.2
     turn_s: float = 1.0
+    every: int = 1
+    rate: str = "2mbit"
 
     @property
     def silences(self) -> bool:
         """Whether the supervisor hears nothing of a victim while it lasts."""
         cut = self.fault is FaultKind.CUT and self.link is not Peer.SYNCER
-        return cut or self.fault.silences
+        dropped = self.fault is FaultKind.DROP and self.every == 1
+        return cut or dropped or self.fault.silences
 
     def silent_most_s(self, lasted_s: float) -> float:
         """Return for how long at most the supervisor hears nothing of a victim.
@@ -143,14 +158,15 @@ class PlannedFault:
         """
         if not self.silences:
             return 0.0
-        return 2 * lasted_s if self.fault is FaultKind.CUT else lasted_s
+        return lasted_s if self.fault.silences else 2 * lasted_s
 
     def evicted_after_s(self, evict_s: float) -> float:
         """Return how long after the beginning a victim is evicted that stays silent.
 
         One that hears nothing and is heard itself closes its link before it is silent.
         """
-        unheard = self.fault is FaultKind.CUT and self.way is Direction.DOWN
+        cut = self.fault in (FaultKind.CUT, FaultKind.DROP)
+        unheard = cut and self.way is Direction.DOWN
         return 2 * evict_s if unheard else evict_s
 
     @property
@@ -160,7 +176,9 @@ class PlannedFault:
         Its session ends for what comes damaged, twice or too slowly, and each next one may as well.
         """
         broken = (FaultKind.FLAP, FaultKind.RESET, FaultKind.FLIP, FaultKind.DUPLICATE)
-        slow = (FaultKind.BANDWIDTH, FaultKind.DRIBBLE)
+        slow = (FaultKind.BANDWIDTH, FaultKind.DRIBBLE, FaultKind.DROP, FaultKind.SHAPE)
+        if self.fault is FaultKind.DROP and self.every == 1:
+            return False
         return self.fault in (*broken, *slow) and self.link is not Peer.SYNCER
 
 
@@ -178,6 +196,8 @@ class ChaosOptions:
             lasts.
         learners: how many learners train.
         faults: what happens, by a name for each; see `docs/chaos.md`.
+        remote: how many of the learners, the last ones, live on a host of their own: a network
+            namespace behind a router, which needs root.
         seed: of all that is drawn.
         control_s: how long nothing happens at first; what is measured later is compared with it.
         rest_s: time after each fault in which the run must recover.
@@ -195,6 +215,7 @@ class ChaosOptions:
     file: RunFile = field(default_factory=sleeping, metadata=FLAT)
     learners: int = 3
     faults: dict[str, object] = field(default_factory=dict)
+    remote: int = 0
     seed: int = 0
     control_s: float = 5.0
     rest_s: float = 5.0
@@ -213,6 +234,10 @@ class ChaosOptions:
         """
         at_least("learners", self.learners, 1)
         at_least("seed", self.seed, 0)
+        if not 0 <= self.remote <= self.learners:
+            raise SettingsError(
+                f"remote is {self.remote}; it must be from 0 to learners, {self.learners}"
+            )
         for name in ("control_s", "rest_s", "duration_s"):
             above(name, getattr(self, name))
         for name in ("gap_most_s", "step_rate_least", "back_most_s"):
@@ -226,12 +251,22 @@ class ChaosOptions:
             raise SettingsError("run.gossip is set; a scenario's faults are those of a hub's run")
         if self.file.layout is not None:
             raise SettingsError("layout is set; the learners of a scenario train a task")
-        faults_of(self)
+        kinds = [fault.fault for fault in faults_of(self).values()]
+        if self.remote and any(kind.of_links for kind in kinds):
+            raise SettingsError(
+                "remote is set, and there are faults of links, whose proxy remote learners cannot "
+                "reach; make a scenario of each"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the learners."""
         return tuple(f"learner-{index}" for index in range(self.learners))
+
+    @property
+    def remote_names(self) -> tuple[str, ...]:
+        """Names of the learners on a host of their own."""
+        return self.names[self.learners - self.remote :]
 
 
 def faults_of(options: ChaosOptions) -> dict[str, PlannedFault]:
@@ -264,7 +299,7 @@ def _fault(name: str, told: object, options: ChaosOptions) -> PlannedFault:
 
 
 def _check(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
-    drawn = (LEARNER, ANYBODY, EVERYBODY, SYNCER, SUPERVISOR)
+    drawn = (LEARNER, ANYBODY, EVERYBODY, SYNCER, SUPERVISOR, REMOTE)
     if fault.who not in (*drawn, *options.names):
         raise SettingsError(
             f"{place}.who is {fault.who!r}; it must be one of {', '.join(drawn)}, or a learner's "
@@ -274,6 +309,14 @@ def _check(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
         raise SettingsError(
             f"{place}.who is all; only kill and faults of links can happen to all at once"
         )
+    if fault.fault.of_hosts != (fault.who == REMOTE):
+        raise SettingsError(
+            f"{place}.who is {fault.who}; drop and shape happen to remote, and nothing else does"
+        )
+    if fault.who == REMOTE and not options.remote:
+        raise SettingsError(f"{place}.who is remote; how many learners are, remote must tell")
+    if fault.every < 1:
+        raise SettingsError(f"{place}.every is {fault.every}; it must be at least 1")
     if fault.fault.of_links and fault.who in (ANYBODY, SYNCER, SUPERVISOR):
         raise SettingsError(
             f"{place}.who is {fault.who}; {fault.fault} happens to the links of a learner, or of "
