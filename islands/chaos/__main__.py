@@ -7,13 +7,14 @@ it is told the moment that it hears it (`watched.py`).
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
-from islands.chaos.fleet import HUB_FILE, ORDERS, STOP, HubSettings
+from islands.chaos.fleet import HUB_FILE, ORDERS, START, STOP, HubSettings
 from islands.chaos.paths import HOST
 from islands.chaos.victim import listen, write_through
 from islands.chaos.watched import WATCHED_FILE, HubBegan, MergedBy, Stepped, Watched, encode
@@ -98,8 +99,11 @@ def victim_command(
 async def _run(hub: WatchedHub, folder: Path) -> int:
     await hub.open()
     loop, scope = asyncio.get_running_loop(), Scope("stop", lambda _, error: say(f"stop: {error}"))
-    stop = partial(loop.call_soon_threadsafe, lambda: scope.spawn(hub.stop(), "stop"))
-    listen(folder / ORDERS / SUPERVISOR, {STOP: lambda _: stop()})
+    orders: dict[str, Callable[[str], object]] = {
+        STOP: lambda _: loop.call_soon_threadsafe(lambda: scope.spawn(hub.stop(), "stop")),
+        START: lambda name: loop.call_soon_threadsafe(hub.cluster.start, name),
+    }
+    listen(folder / ORDERS / SUPERVISOR, orders)
     with hub.watched:
         await hub.run()
     await scope.close()

@@ -43,6 +43,8 @@ HUB_LOG = "hub.log"
 ORDERS = "orders"
 STOP = "stop"
 """The order to a hub to end its run."""
+START = "start"
+"""The order to a hub to start a process that has left, with the name of that process."""
 LOOK_S = 0.05
 END_S = 30.0
 """How long a run that was stopped may take to end."""
@@ -159,6 +161,17 @@ class Fleet:
                 return None
             return Identity(self._hub.pid, found.started_ticks)
         return identity_in(self.folder, name)
+
+    def command(self, name: str) -> list[str] | None:
+        """Return the command that started the process of a name; None if none lives."""
+        identity = self.identity(name)
+        if identity is None:
+            return None
+        try:
+            line = Path(f"/proc/{identity.pid}/cmdline").read_bytes()
+        except OSError:
+            return None
+        return [word.decode() for word in line.split(b"\0")[:-1]]
 
     def signal(self, name: str, number: signal.Signals) -> bool:
         """Signal the process of a name; returns whether there was one."""

@@ -5,24 +5,24 @@ not meant to overlap. What follows is later by as much.
 """
 
 import asyncio
-import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from islands.chaos.evidence import final_of, history_of, judged, limits_of, lines_of
 from islands.chaos.findings import Played, control_of, finding_of
 from islands.chaos.fleet import Fleet, HubSettings, identity_in
-from islands.chaos.namespaces import Drop, Namespace, Shape, open_pair, unavailable
+from islands.chaos.namespaces import open_pair, unavailable
 from islands.chaos.paths import Paths
 from islands.chaos.schedule import Strike, Struck, strikes_of
+from islands.chaos.strikes import Means, carry_out
 from islands.chaos.watched import Stepped
 from islands.errors import IslandsError
 from islands.hosting.process_identity import Identity
 from islands.identities import SUPERVISOR, SYNCER
-from islands.settings.chaos import ChaosOptions, Direction, FaultKind, PlannedFault, faults_of
+from islands.settings.chaos import ChaosOptions, faults_of
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec, read
 from islands.tape.simulation_entries import Healed
@@ -31,8 +31,6 @@ READY_S = 180.0
 """How long it may take until all learners are in a merge, at the start and after a fault."""
 REPORTS = 2
 """Heartbeats after which what was measured until now has been told."""
-DUTY_S = 0.1
-"""How long a straggler and its pauses take together."""
 
 
 async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> Played:
@@ -81,15 +79,6 @@ def left_out(options: ChaosOptions) -> list[str]:
     if not options.remote or (reason := unavailable()) is None:
         return []
     return [f"learners cannot have a host of their own: {reason}; drop and shape are left out"]
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What faults are injected with: processes, the links of learners, and the remote host."""
-
-    fleet: Fleet
-    paths: Paths | None = None
-    host: Namespace | None = None
 
 
 class Rehearsal:
@@ -185,13 +174,7 @@ class Rehearsal:
         self._before[strike.name] = {name: self.fleet.identity(name) for name in strike.victims}
         self._say(f"{strike.name}: {strike.kind} of {', '.join(strike.victims)}")
         began_s = _now_s()
-        missed = ""
-        if self._means.paths is not None and strike.kind.of_links:
-            await self._means.paths.break_for(strike.fault, strike.victims)
-        elif self._means.host is not None and strike.kind.of_hosts:
-            await _break_host(self._means.host, strike.fault)
-        else:
-            missed = await STRIKES[strike.kind](self.fleet, strike)
+        missed = await carry_out(self._means, strike)
         ended_s = began_s if missed or _is_instant(strike) else _now_s()
         if missed:
             self._say(f"{strike.name}: not done: {missed}")
@@ -234,93 +217,6 @@ def _concluded(options: ChaosOptions, folder: Path, spec: RunSpec, rehearsal: Re
     findings = [finding_of(each, struck, rows, lines, control, timing) for each in struck]
     violations = judged(history, limits_of(spec, found[1], options.names), spec.task)
     return Played(tuple(findings), control, tuple(violations), tuple(lines), tuple(history))
-
-
-async def _break_host(host: Namespace, fault: PlannedFault) -> None:
-    """Drop packets of the remote host, or let few of those that leave it pass, for a while."""
-    drops = {Direction.UP: (Drop.OUTGOING,), Direction.DOWN: (Drop.INCOMING,)}
-    try:
-        if fault.fault is FaultKind.SHAPE:
-            await asyncio.to_thread(host.shape, Shape(rate=fault.rate))
-        else:
-            dropped = drops.get(fault.way, tuple(Drop))
-            await asyncio.to_thread(host.drop, *dropped, every=fault.every)
-        await asyncio.sleep(fault.for_s)
-    finally:
-        host.heal()
-        host.shape(None)
-
-
-# --- strikes: each returns why it could not be carried out, or nothing --------------------------
-
-
-async def _signal(fleet: Fleet, strike: Strike, number: signal.Signals) -> str:
-    """Signal the victims; a hub that ends is started again once the fault is over."""
-    sent = [name for name in strike.victims if fleet.signal(name, number)]
-    if SUPERVISOR in sent:
-        await fleet.restart_hub(strike.fault.for_s)
-    return "" if sent else "nobody of that name runs"
-
-
-async def _kill(fleet: Fleet, strike: Strike) -> str:
-    return await _signal(fleet, strike, signal.SIGKILL)
-
-
-async def _terminate(fleet: Fleet, strike: Strike) -> str:
-    return await _signal(fleet, strike, signal.SIGTERM)
-
-
-async def _freeze(fleet: Fleet, strike: Strike) -> str:
-    (name,) = strike.victims
-    if not fleet.signal(name, signal.SIGSTOP):
-        return "nobody of that name runs"
-    await asyncio.sleep(strike.fault.for_s)
-    fleet.signal(name, signal.SIGCONT)
-    return ""
-
-
-async def _straggle(fleet: Fleet, strike: Strike) -> str:
-    """Let the victim run for a share of each tenth of a second."""
-    (name,) = strike.victims
-    runs_s = DUTY_S / strike.fault.factor
-    end_s = _now_s() + strike.fault.for_s
-    while _now_s() < end_s:
-        if not fleet.signal(name, signal.SIGSTOP):
-            return "nobody of that name runs"
-        await asyncio.sleep(DUTY_S - runs_s)
-        fleet.signal(name, signal.SIGCONT)
-        await asyncio.sleep(runs_s)
-    return ""
-
-
-async def _order(fleet: Fleet, strike: Strike, line: str) -> str:
-    (name,) = strike.victims
-    if not fleet.order(name, line):
-        return "nobody of that name reads orders"
-    if strike.kind.ends_process:
-        if name == SUPERVISOR:
-            await fleet.restart_hub(strike.fault.for_s)
-        return ""
-    await asyncio.sleep(strike.fault.for_s)
-    return ""
-
-
-async def _tell(fleet: Fleet, strike: Strike) -> str:
-    return await _order(fleet, strike, f"{strike.kind} {strike.fault.for_s:g}")
-
-
-STRIKES = {
-    FaultKind.KILL: _kill,
-    FaultKind.SEGFAULT: _tell,
-    FaultKind.EXIT: _tell,
-    FaultKind.CRASH: _tell,
-    FaultKind.TERMINATE: _terminate,
-    FaultKind.FREEZE: _freeze,
-    FaultKind.HOLD_GIL: _tell,
-    FaultKind.BLOCK_LOOP: _tell,
-    FaultKind.STRAGGLE: _straggle,
-}
-"""How each kind of fault is carried out."""
 
 
 def _now_s() -> float:

@@ -122,6 +122,7 @@ def _victims(fault: PlannedFault, options: ChaosOptions, chance: random.Random) 
 def _strike(
     name: str, fault: PlannedFault, victims: tuple[str, ...], at_s: float, rest_s: float
 ) -> Strike:
-    at_once = fault.fault.ends_process and SUPERVISOR not in victims
+    away = fault.fault in (FaultKind.TERMINATE, FaultKind.HANG) or SUPERVISOR in victims
+    at_once = fault.fault.ends_process and not away
     ends_s = at_s if at_once else at_s + fault.for_s
     return Strike(name, fault, victims, at_s, ends_s, ends_s + rest_s)

@@ -8,7 +8,7 @@ crash
 terminate                  a learner leaves by itself; of syncer and supervisor there is no such
                            thing
 freeze, hold_gil,          nothing: a simulated process cannot stand still
-block_loop
+block_loop, hang, second
 straggle                   a learner's steps take longer
 cut, drop of all packets   a network partition between the hosts, or a way of it
 flap                       several of them
@@ -124,7 +124,7 @@ def _faults(strike: Strike, control_s: float) -> Iterator[Fault]:
         case FaultKind.TERMINATE:
             (name,) = strike.victims
             if name not in (SUPERVISOR, SYNCER):
-                yield Leave(at_s, name, RESTART_S)
+                yield Leave(at_s, name, for_s)
         case FaultKind.STRAGGLE:
             (name,) = strike.victims
             if name not in (SUPERVISOR, SYNCER):

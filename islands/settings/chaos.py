@@ -38,6 +38,8 @@ class FaultKind(StrEnum):
     HOLD_GIL = "hold_gil"
     BLOCK_LOOP = "block_loop"
     STRAGGLE = "straggle"
+    HANG = "hang"
+    SECOND = "second"
     LATENCY = "latency"
     BANDWIDTH = "bandwidth"
     CUT = "cut"
@@ -72,7 +74,7 @@ class FaultKind(StrEnum):
 
 ENDING = (
     *(FaultKind.KILL, FaultKind.SEGFAULT, FaultKind.EXIT, FaultKind.CRASH),
-    FaultKind.TERMINATE,
+    *(FaultKind.TERMINATE, FaultKind.HANG),
 )
 SILENCING = (FaultKind.FREEZE, FaultKind.HOLD_GIL, FaultKind.BLOCK_LOOP)
 LINKS = (
@@ -112,7 +114,8 @@ class PlannedFault:
             the faults before it in the file and for `rest_s`.
         every_s: mean of the times between two of them, which are drawn (Poisson).
         times: how often it occurs, where `at_s` does not tell; with `every_s` the most.
-        for_s: how long it lasts; a supervisor that was ended is started again after it.
+        for_s: how long it lasts; a supervisor that was ended, and whoever was asked to leave, is
+            started again after it. Others that ended are restarted by the supervisor.
         factor: by how many times a straggler is slower.
         way: which way of a link.
         link: which of a learner's links.
@@ -322,6 +325,11 @@ def _check(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
             f"{place}.who is {fault.who}; {fault.fault} happens to the links of a learner, or of "
             "all: link tells which"
         )
+    learners = (LEARNER, *options.names)
+    if fault.fault in (FaultKind.HANG, FaultKind.SECOND) and fault.who not in learners:
+        raise SettingsError(f"{place}.who is {fault.who}; {fault.fault} happens to learners alone")
+    if fault.fault is FaultKind.HANG and options.file.task != SLEEPING:
+        raise SettingsError(f"{place}.fault is hang; only the steps of {SLEEPING} can")
     if fault.at_s and (fault.every_s is not None or fault.times != 1):
         raise SettingsError(
             f"{place} has at_s and every_s or times; at_s tells all times by itself"

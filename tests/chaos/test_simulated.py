@@ -110,14 +110,14 @@ def test_faults_become_those_of_the_simulation() -> None:
     )
     assert list(scenario_of(options).faults) == [
         Kill(3.0, ("learner-1",), silent=False, down_s=(0.3,)),
-        Leave(4.0, "learner-0", 0.3),
-        Slow(5.0, "learner-0", 4.0, 2.0),
-        Kill(12.0, ("supervisor",), silent=False, down_s=(2.0,)),
-        Cut(15.0, "syncer", "learner-1", one_way=True, for_s=1.0),
-        Cut(17.0, "learner-0", "supervisor", one_way=False, for_s=1.0),
-        Weather(20.0, replace(ROUTE, latency_s=0.3, jitter_s=0.1), 1.0),
-        Weather(24.0, replace(ROUTE, bandwidth_bytes_per_s=1000.0), 1.0),
-        Weather(26.0, replace(ROUTE, duplicate=0.5), 1.0),
+        Leave(4.0, "learner-0", 1.0),
+        Slow(6.0, "learner-0", 4.0, 2.0),
+        Kill(13.0, ("supervisor",), silent=False, down_s=(2.0,)),
+        Cut(16.0, "syncer", "learner-1", one_way=True, for_s=1.0),
+        Cut(18.0, "learner-0", "supervisor", one_way=False, for_s=1.0),
+        Weather(21.0, replace(ROUTE, latency_s=0.3, jitter_s=0.1), 1.0),
+        Weather(25.0, replace(ROUTE, bandwidth_bytes_per_s=1000.0), 1.0),
+        Weather(27.0, replace(ROUTE, duplicate=0.5), 1.0),
     ]
     assert [sentence.partition(" has")[0] for sentence in untold(options)] == [
         "block_loop of syncer",

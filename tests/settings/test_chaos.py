@@ -34,6 +34,8 @@ def test_a_fault_is_read_with_its_defaults() -> None:
             {"fault": "cut", "who": "syncer"},
             r"who is syncer; cut happens to the links of a learner",
         ),
+        ({"fault": "hang", "who": "syncer"}, r"who is syncer; hang happens to learners alone"),
+        ({"fault": "second", "who": "random"}, r"who is random; second happens to learners alone"),
         ({"fault": "drop"}, r"who is learner; drop and shape happen to remote"),
         ({"fault": "kill", "who": "remote"}, r"who is remote; drop and shape happen to remote"),
         ({"fault": "drop", "who": "remote"}, r"how many learners are, remote must tell"),
