@@ -29,6 +29,8 @@ from islands.tape.simulation_entries import Healed
 
 READY_S = 180.0
 """How long it may take until all learners are in a merge, at the start and after a fault."""
+CALM_S = 1.0
+"""For how long at the end learners must be seen to keep up with what is committed."""
 REPORTS = 2
 """Heartbeats after which what was measured until now has been told."""
 
@@ -138,7 +140,7 @@ class Rehearsal:
             self._open.append((strike, asyncio.create_task(self._strike(strike))))
         await self._recovered()
         self.healed_s = _now_s()
-        await asyncio.sleep(2 * period_s(self.options) + told_s)
+        await asyncio.sleep(period_s(self.options) + CALM_S + told_s)
         self.fleet.watched.read()
 
     async def _recovered(self) -> None:

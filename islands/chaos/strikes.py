@@ -139,11 +139,14 @@ async def _second(fleet: Fleet, strike: Strike) -> str:
     folder.mkdir(exist_ok=True)
     words = [f"{word}-{SECOND}" if word.endswith(f"/orders/{name}") else word for word in words]
     words[words.index("--folder") + 1] = str(folder)
-    with (folder / f"{name}.log").open("ab") as log:
+    path = folder / f"{name}.log"
+    path.unlink(missing_ok=True)
+    with path.open("ab") as log:
         other = await asyncio.create_subprocess_exec(
             *words, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
         )
     try:
+        await fleet.wait(lambda: path.stat().st_size > 0, GONE_S)  # it says that it joins
         await asyncio.sleep(strike.fault.for_s)
     finally:
         other.kill()

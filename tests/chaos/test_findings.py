@@ -14,7 +14,7 @@ from islands.settings.chaos import ChaosOptions
 from islands.settings.run import Timing
 from islands.tape.entry import Entry, Line
 from islands.tape.member_entries import Admitted, Evicted, StatusChanged
-from islands.tape.process_entries import Started
+from islands.tape.process_entries import Refused, Started
 from islands.tape.round_entries import KeptOut, Merged
 
 TIMING = Timing(patience=0.2)
@@ -183,6 +183,31 @@ def test_each_promise_is_told_that_is_broken(change: dict[str, object], sentence
     """With the figure and what is allowed."""
     (told,) = broken(replace(GOOD, **change))  # type: ignore[arg-type]
     assert sentence in told
+
+
+@pytest.mark.parametrize(
+    ("kind", "noticed_s", "sentence"),
+    [
+        ("hang", None, "it was never seen that the victim hangs; it must within 31.0 s"),
+        ("hang", 40.0, "it was after 40.0 s seen that the victim hangs"),
+        ("hang", 30.5, None),
+        ("second", None, "the second learner of the name was not refused"),
+        ("second", 1.0, None),
+    ],
+)
+def test_what_goes_on_sending_must_be_noticed(
+    kind: str, noticed_s: float | None, sentence: str | None
+) -> None:
+    """A learner that hangs, and a second one of a name."""
+    told = broken(replace(GOOD, struck=struck(fault=kind), noticed_s=noticed_s))
+    assert len(told) == (sentence is not None)
+    assert sentence is None or sentence in told[0]
+
+
+def test_a_second_learner_of_a_name_is_noticed_when_it_is_refused() -> None:
+    """What else happens to the first one meanwhile is no answer to it."""
+    found = find(struck(fault="second"), supervisor(11.5, Refused("learner-2", "taken")))
+    assert found.noticed_s == pytest.approx(1.5)
 
 
 def test_what_depends_on_the_machine_may_be_measured_without_being_judged() -> None:
