@@ -17,7 +17,7 @@ from islands.chaos.fleet import Fleet, HubSettings, identity_in
 from islands.chaos.namespaces import open_pair, unavailable
 from islands.chaos.paths import Paths
 from islands.chaos.schedule import Strike, Struck, strikes_of
-from islands.chaos.strikes import Means, carry_out
+from islands.chaos.strikes import Means, PromiseBroken, carry_out
 from islands.chaos.watched import Stepped
 from islands.errors import IslandsError
 from islands.hosting.process_identity import Identity
@@ -176,11 +176,15 @@ class Rehearsal:
         self._before[strike.name] = {name: self.fleet.identity(name) for name in strike.victims}
         self._say(f"{strike.name}: {strike.kind} of {', '.join(strike.victims)}")
         began_s = _now_s()
-        missed = await carry_out(self._means, strike)
+        missed = broken = ""
+        try:
+            missed = await carry_out(self._means, strike)
+        except PromiseBroken as told:
+            broken = str(told)
         ended_s = began_s if missed or _is_instant(strike) else _now_s()
         if missed:
             self._say(f"{strike.name}: not done: {missed}")
-        return Struck(strike, began_s, ended_s, ended_s, missed)
+        return Struck(strike, began_s, ended_s, ended_s, missed, broken)
 
 
 def _is_central(strike: Strike) -> bool:

@@ -57,6 +57,7 @@ class Struck:
         ended_s: when it ended.
         until_s: until when what is measured belongs to it.
         missed: why it could not be carried out; empty if it was.
+        broken: a promise that was seen broken while it lasted; empty if none was.
     """
 
     strike: Strike
@@ -64,6 +65,7 @@ class Struck:
     ended_s: float
     until_s: float
     missed: str = ""
+    broken: str = ""
 
 
 def strikes_of(options: ChaosOptions) -> list[Strike]:

@@ -7,8 +7,9 @@ kill, segfault, exit,      a process crashes, with what its disk had not made du
 crash
 terminate                  a learner leaves by itself; of syncer and supervisor there is no such
                            thing
-freeze, hold_gil,          nothing: a simulated process cannot stand still
-block_loop, hang, second
+freeze, hold_gil,          nothing
+block_loop, hang, second,
+half_open
 straggle                   a learner's steps take longer
 cut, drop of all packets   a network partition between the hosts, or a way of it
 flap                       several of them

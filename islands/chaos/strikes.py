@@ -3,11 +3,13 @@
 import asyncio
 import signal
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-from islands.chaos.fleet import START, Fleet
+from islands.chaos.fleet import LOOK_S, START, Fleet
 from islands.chaos.namespaces import Drop, Namespace, Shape
 from islands.chaos.paths import Paths
 from islands.chaos.schedule import Strike
+from islands.hosting.hub_address import read_place
 from islands.identities import SUPERVISOR
 from islands.settings.chaos import Direction, FaultKind, PlannedFault
 
@@ -29,8 +31,16 @@ class Means:
     host: Namespace | None = None
 
 
+class PromiseBroken(Exception):  # noqa: N818  no error: what a strike has shown
+    """What a strike itself has seen broken, as a sentence."""
+
+
 async def carry_out(means: Means, strike: Strike) -> str:
-    """Carry a strike out, to its end; returns why that was not possible, or nothing."""
+    """Carry a strike out, to its end; returns why that was not possible, or nothing.
+
+    Raises:
+        PromiseBroken: it was carried out, and showed that a promise is not kept.
+    """
     if means.paths is not None and strike.kind.of_links:
         await means.paths.break_for(strike.fault, strike.victims)
         return ""
@@ -154,6 +164,41 @@ async def _second(fleet: Fleet, strike: Strike) -> str:
     return ""
 
 
+async def _half_open(fleet: Fleet, strike: Strike) -> str:
+    """Open connections to the hub that never end their request; it must close them by itself."""
+    url = urlsplit(read_place(fleet.folder).supervisor)
+    opened: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    try:
+        for _ in range(strike.fault.count):
+            reader, writer = await asyncio.open_connection(url.hostname, url.port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n")
+            opened.append((reader, writer))
+        await asyncio.sleep(strike.fault.for_s)
+    except OSError as error:
+        if not opened:
+            return f"the hub cannot be reached: {error.strerror or error}"
+    finally:
+        closed = await asyncio.gather(*(_is_closed(reader) for reader, _ in opened))
+        for _, writer in opened:
+            writer.transport.abort()
+    if not all(closed):
+        told = f"{closed.count(False)} of {len(opened)} half-open connections were open after"
+        raise PromiseBroken(f"{told} {strike.fault.for_s:g} s")
+    return ""
+
+
+async def _is_closed(reader: asyncio.StreamReader) -> bool:
+    """Whether the other end has closed or reset a connection, maybe after an answer."""
+    try:
+        async with asyncio.timeout(LOOK_S):
+            await reader.read()
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 STRIKES = {
     FaultKind.KILL: _kill,
     FaultKind.SEGFAULT: _tell,
@@ -166,6 +211,7 @@ STRIKES = {
     FaultKind.STRAGGLE: _straggle,
     FaultKind.HANG: _hang,
     FaultKind.SECOND: _second,
+    FaultKind.HALF_OPEN: _half_open,
 }
 """How each kind of fault is carried out."""
 

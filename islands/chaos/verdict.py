@@ -77,6 +77,8 @@ def _broken(
     if struck.missed:
         yield f"it did not take place: {struck.missed}"
         return
+    if struck.broken:
+        yield struck.broken
     for name in found.wrong:
         yield f"{name} was evicted, and nothing was wrong with it"
     for name in found.spared:

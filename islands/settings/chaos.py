@@ -40,6 +40,7 @@ class FaultKind(StrEnum):
     STRAGGLE = "straggle"
     HANG = "hang"
     SECOND = "second"
+    HALF_OPEN = "half_open"
     LATENCY = "latency"
     BANDWIDTH = "bandwidth"
     CUT = "cut"
@@ -126,6 +127,7 @@ class PlannedFault:
         share: share of frames that come twice.
         turn_s: for how long a flapping link is cut, and then whole.
         every: of the packets that may be dropped, each so manieth is.
+        count: number of half-open connections.
         rate: what is left of the bandwidth of the remote host, in the words of `tc`.
     """
 
@@ -145,6 +147,7 @@ class PlannedFault:
     share: float = 0.2
     turn_s: float = 1.0
     every: int = 1
+    count: int = 500
     rate: str = "2mbit"
 
     @property
@@ -297,11 +300,12 @@ def _fault(name: str, told: object, options: ChaosOptions) -> PlannedFault:
         fault = msgspec.convert(told, PlannedFault)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{place}: {error}") from error
-    _check(fault, place, options)
+    _check_who(fault, place, options)
+    _check_values(fault, place)
     return fault
 
 
-def _check(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
+def _check_who(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
     drawn = (LEARNER, ANYBODY, EVERYBODY, SYNCER, SUPERVISOR, REMOTE)
     if fault.who not in (*drawn, *options.names):
         raise SettingsError(
@@ -318,8 +322,10 @@ def _check(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
         )
     if fault.who == REMOTE and not options.remote:
         raise SettingsError(f"{place}.who is remote; how many learners are, remote must tell")
-    if fault.every < 1:
-        raise SettingsError(f"{place}.every is {fault.every}; it must be at least 1")
+    if fault.fault is FaultKind.HALF_OPEN and fault.who != SUPERVISOR:
+        raise SettingsError(
+            f"{place}.who is {fault.who}; half_open happens to the supervisor alone"
+        )
     if fault.fault.of_links and fault.who in (ANYBODY, SYNCER, SUPERVISOR):
         raise SettingsError(
             f"{place}.who is {fault.who}; {fault.fault} happens to the links of a learner, or of "
@@ -330,6 +336,9 @@ def _check(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
         raise SettingsError(f"{place}.who is {fault.who}; {fault.fault} happens to learners alone")
     if fault.fault is FaultKind.HANG and options.file.task != SLEEPING:
         raise SettingsError(f"{place}.fault is hang; only the steps of {SLEEPING} can")
+
+
+def _check_values(fault: PlannedFault, place: str) -> None:
     if fault.at_s and (fault.every_s is not None or fault.times != 1):
         raise SettingsError(
             f"{place} has at_s and every_s or times; at_s tells all times by itself"
@@ -342,6 +351,9 @@ def _check(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
         raise SettingsError(f"{place}.at_s is {list(fault.at_s)}; each must be at least 0")
     if not 1 <= fault.times <= TIMES_MOST:
         raise SettingsError(f"{place}.times is {fault.times}; it must be from 1 to {TIMES_MOST}")
+    for key in ("every", "count"):
+        if getattr(fault, key) < 1:
+            raise SettingsError(f"{place}.{key} is {getattr(fault, key)}; it must be at least 1")
     for key in ("latency_s", "jitter_s"):
         if not 0 <= getattr(fault, key) < inf:
             raise SettingsError(f"{place}.{key} is {getattr(fault, key)}; it must be at least 0")

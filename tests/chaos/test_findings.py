@@ -216,6 +216,12 @@ def test_what_depends_on_the_machine_may_be_measured_without_being_judged() -> N
     assert broken(found, gap_most_s=None, step_rate_least=None, back_most_s=None) == ()
 
 
+def test_what_a_strike_saw_itself_is_told() -> None:
+    """Such as connections that were not closed."""
+    seen = replace(struck(fault="freeze"), broken="5 of 5 were open")
+    assert broken(replace(GOOD, struck=seen)) == ("5 of 5 were open",)
+
+
 def test_a_fault_that_did_not_take_place_and_a_violation_break_the_run() -> None:
     """Neither is passed over."""
     missed = replace(struck(fault="kill"), missed="nobody of that name runs")

@@ -36,6 +36,7 @@ def test_a_fault_is_read_with_its_defaults() -> None:
         ),
         ({"fault": "hang", "who": "syncer"}, r"who is syncer; hang happens to learners alone"),
         ({"fault": "second", "who": "random"}, r"who is random; second happens to learners alone"),
+        ({"fault": "half_open"}, r"who is learner; half_open happens to the supervisor alone"),
         ({"fault": "drop"}, r"who is learner; drop and shape happen to remote"),
         ({"fault": "kill", "who": "remote"}, r"who is remote; drop and shape happen to remote"),
         ({"fault": "drop", "who": "remote"}, r"how many learners are, remote must tell"),
