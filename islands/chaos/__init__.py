@@ -9,6 +9,7 @@
 `paths.py`           the links of learners, through proxies (`proxy.py`, `connection.py`)
 `stream_faults.py`   what happens to the bytes of a connection on their way
 `namespaces.py`      hosts of their own on one machine, with a router between them; needs root
+`strikes.py`         how each kind of fault is done
 `real.py`            plays a scenario on real processes
 `evidence.py`        one history of the tapes of all processes
 `findings.py`        what each fault came to: gaps, step rates, evictions, times; pure

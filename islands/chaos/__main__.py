@@ -4,29 +4,34 @@ It is the hub of `islands run`, whose processes can be struck (`victim.py`), and
 it is told the moment that it hears it (`watched.py`).
 """
 
+import asyncio
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
-from islands.chaos.fleet import HUB_FILE, ORDERS, HubSettings
-from islands.chaos.paths import HOST, Ports
+from islands.chaos.fleet import HUB_FILE, ORDERS, START, STOP, HubSettings
+from islands.chaos.paths import HOST
 from islands.chaos.victim import listen, write_through
 from islands.chaos.watched import WATCHED_FILE, HubBegan, MergedBy, Stepped, Watched, encode
 from islands.cluster.coordinator import Coordinator, CoordinatorSettings
-from islands.cluster.local_cluster import LearnerSettings, command_of, local_hub
+from islands.cluster.local_cluster import LearnerSettings, command_of, dialled, local_hub
 from islands.cluster.run_claim import settle, unless_it_fails
-from islands.hosting.process_runtime import compiled_folder
+from islands.hosting.one_request import request
+from islands.hosting.process_runtime import compiled_folder, network_of, say, token_of
 from islands.hosting.process_runtime import run as run_process
-from islands.identities import SUPERVISOR, SYNCER, Role
-from islands.messages.control import Note, StepFigures
+from islands.identities import OPERATOR, SUPERVISOR, SYNCER, Role
+from islands.messages.control import Command, CommandAnswer, Note, StepFigures, Verb
 from islands.settings.groups import ConnectOptions, ListenOptions
 from islands.tape.process_entries import ProcessBegan
 from islands.training.workload import load_workload
+from messaging.actors.scope import Scope
 from messaging.clock import WallClock
+from messaging.envelope import Envelope
 
 
 class WatchedHub(Coordinator):
@@ -55,29 +60,53 @@ class WatchedHub(Coordinator):
         super()._figures(name, told)
         self._write(Stepped.of(self.now_s, name, told))
 
+    async def stop(self) -> None:
+        """End the run as an operator does, by a command to the supervisor."""
+
+        def read(envelope: Envelope) -> CommandAnswer | None:
+            return envelope.body if isinstance(envelope.body, CommandAnswer) else None
+
+        wish = Command(Verb.STOP, self._credentials.prove(OPERATOR))
+        address = dialled(self.network.url(SUPERVISOR), self.settings.listening)
+        network = network_of(self.settings.connecting, token=token_of(self.settings.connecting))
+        try:
+            answer = await request(network, (address,), OPERATOR, wish, read)
+            say(answer.told)
+        finally:
+            await network.close()
+
     def _write(self, row: Watched) -> None:
         self.watched.write(encode(row))
 
 
 def victim_command(
-    hub: Coordinator, name: str, learners: LearnerSettings, ports: Ports | None
+    hub: Coordinator, name: str, learners: LearnerSettings, *, told: HubSettings
 ) -> list[str]:
     """Return the argument list that starts a process which can be struck, and whose links can."""
     python, flag, module, *rest = command_of(hub, name, learners)
     orders = str(hub.settings.folder / ORDERS / name)
+    ports = told.ports
     if ports is not None and name == SYNCER:
         rest[rest.index("--listen") + 1] = f"{HOST}:{ports.syncer}"
         rest += ["--advertise", f"{HOST}:{ports.syncer_proxy}"]
     elif ports is not None:
         place = rest.index("--supervisor") + 1
         rest[place] = rest[place].replace(f":{ports.hub}", f":{ports.hub_proxy}")
-    return [python, flag, "islands.chaos.victim", orders, module, *rest]
+    words = told.remote_words if name in told.remote else ()
+    return [*words, python, flag, "islands.chaos.victim", orders, module, *rest]
 
 
-async def _run(hub: WatchedHub) -> int:
+async def _run(hub: WatchedHub, folder: Path) -> int:
     await hub.open()
+    loop, scope = asyncio.get_running_loop(), Scope("stop", lambda _, error: say(f"stop: {error}"))
+    orders: dict[str, Callable[[str], object]] = {
+        STOP: lambda _: loop.call_soon_threadsafe(lambda: scope.spawn(hub.stop(), "stop")),
+        START: lambda name: loop.call_soon_threadsafe(hub.cluster.start, name),
+    }
+    listen(folder / ORDERS / SUPERVISOR, orders)
     with hub.watched:
         await hub.run()
+    await scope.close()
     return hub.cluster.end.exit_code
 
 
@@ -85,21 +114,21 @@ def main(folder: Path) -> int:
     """Run the hub of a folder to its end; returns the exit code."""
     os.environ.setdefault("PJRT_NPROC", "1")
     write_through()
-    listen(folder / ORDERS / SUPERVISOR)
     told = msgspec.json.decode((folder / HUB_FILE).read_bytes(), type=HubSettings)
     workload = load_workload(told.spec)
     claim = settle(folder, told.spec, workload)
+    port = 0 if told.ports is None else told.ports.hub
     settings = CoordinatorSettings(
         folder=folder,
         spec=told.spec,
-        listening=ListenOptions(listen=f"{HOST}:{0 if told.ports is None else told.ports.hub}"),
+        listening=ListenOptions(listen=f"{told.host}:{port}"),
         connecting=ConnectOptions(),
     )
     learners = LearnerSettings(told.learners, cache=compiled_folder())
     with unless_it_fails(claim):
-        command = partial(victim_command, ports=told.ports)
+        command = partial(victim_command, told=told)
         hub = local_hub(settings, claim, workload, learners, WatchedHub, command)
-    return run_process(lambda: _run(hub))
+    return run_process(lambda: _run(hub, folder))
 
 
 if __name__ == "__main__":

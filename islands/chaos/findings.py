@@ -25,10 +25,11 @@ from islands.chaos.watched import Stepped
 from islands.history import Violation
 from islands.identities import SUPERVISOR, SYNCER
 from islands.numerics.histogram import PER_DECADE
+from islands.settings.chaos import FaultKind
 from islands.settings.run import Timing
 from islands.tape.entry import Line
 from islands.tape.member_entries import Admitted, Evicted, Left, ProcessEnded, StatusChanged
-from islands.tape.process_entries import Started
+from islands.tape.process_entries import Refused, Started
 from islands.tape.round_entries import KeptOut, Merged, Void
 
 NEARLY = 0.8
@@ -227,9 +228,15 @@ def _misjudged(
 
 
 def _noticed_s(struck: Struck, within: Sequence[Line]) -> float | None:
-    """Return how long it took until the supervisor recorded anything against a victim."""
+    """Return how long it took until the supervisor recorded anything against a victim.
+
+    A second process of its name is refused.
+    """
     for line in within:
         entry = line.entry
+        second = struck.strike.kind is FaultKind.SECOND
+        if second and isinstance(entry, Refused) and entry.name in struck.strike.victims:
+            return line.at_s - struck.began_s
         if not isinstance(entry, StatusChanged | Evicted | Left | ProcessEnded):
             continue
         if entry.name not in struck.strike.victims:

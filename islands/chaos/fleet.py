@@ -22,13 +22,10 @@ from typing import Self
 
 import msgspec
 
-from islands.actors.credentials import Credentials
-from islands.chaos.paths import Ports
+from islands.chaos.paths import HOST, Ports
 from islands.chaos.watched import WATCHED_FILE, MergedBy, Reader
-from islands.errors import IslandsError, UnreachableError, UserError, unusable
+from islands.errors import UnreachableError, UserError, unusable
 from islands.files.folder_lock import make_private
-from islands.hosting.hub_address import read_place
-from islands.hosting.one_request import request
 from islands.hosting.process_identity import (
     Identity,
     facts,
@@ -38,22 +35,16 @@ from islands.hosting.process_identity import (
     send_signal,
 )
 from islands.hosting.process_output import last_line
-from islands.hosting.process_runtime import (
-    KEY_FILE,
-    TOKEN_FILE,
-    credentials_of,
-    network_of,
-    token_of,
-)
-from islands.identities import OPERATOR, SUPERVISOR
-from islands.messages.control import Command, CommandAnswer, Verb
-from islands.settings.groups import ConnectOptions
+from islands.identities import SUPERVISOR
 from islands.settings.run_spec import RunSpec
-from messaging.envelope import Envelope
 
 HUB_FILE = "chaos.json"
 HUB_LOG = "hub.log"
 ORDERS = "orders"
+STOP = "stop"
+"""The order to a hub to end its run."""
+START = "start"
+"""The order to a hub to start a process that has left, with the name of that process."""
 LOOK_S = 0.05
 END_S = 30.0
 """How long a run that was stopped may take to end."""
@@ -67,11 +58,19 @@ class HubSettings:
         spec: settings and task of the run.
         learners: how many are started.
         ports: where hub and syncer listen behind proxies that learners dial; None: without any.
+        host: the address that hub and syncer listen at.
+        remote: learners that are started on another host.
+        remote_words: words before the command of each of them, which bring it there.
+        hub_words: words before the command of the hub.
     """
 
     spec: RunSpec
     learners: int
     ports: Ports | None = None
+    host: str = HOST
+    remote: tuple[str, ...] = ()
+    remote_words: tuple[str, ...] = ()
+    hub_words: tuple[str, ...] = ()
 
 
 class Fleet:
@@ -88,6 +87,7 @@ class Fleet:
         self.watched = Reader(folder / WATCHED_FILE)
         self._settings = settings
         self._hub: subprocess.Popen[bytes] | None = None
+        self._striking = False
 
     async def __aenter__(self) -> Self:
         """Start the hub, and with it all processes.
@@ -126,7 +126,13 @@ class Fleet:
         """Start the hub's process, for the first time or again."""
         with (self.folder / HUB_LOG).open("ab") as log:
             self._hub = subprocess.Popen(
-                [sys.executable, "-m", "islands.chaos", str(self.folder)],
+                [
+                    *self._settings.hub_words,
+                    sys.executable,
+                    "-m",
+                    "islands.chaos",
+                    str(self.folder),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -139,28 +145,11 @@ class Fleet:
         Raises:
             TimeoutError: it did not end in time.
         """
-        answer = await self._command(Verb.STOP)
-        if not answer.done:
-            raise IslandsError(f"the run could not be stopped: {answer.told}")
+        self.order(SUPERVISOR, STOP)
         hub = self._hub
-        assert hub is not None, "it has just answered"
-        await self.wait(lambda: hub.poll() is not None, END_S)
+        assert hub is not None, "it was started"
+        await self.wait(lambda: hub.poll() is not None, END_S, until_end=True)
         return hub.returncode
-
-    async def _command(self, verb: Verb) -> CommandAnswer:
-        place = read_place(self.folder)
-        connecting = ConnectOptions(token_file=self.folder / TOKEN_FILE)
-        credentials: Credentials = credentials_of(place.run, self.folder / KEY_FILE)
-        network = network_of(connecting, token=token_of(connecting))
-
-        def read(envelope: Envelope) -> CommandAnswer | None:
-            return envelope.body if isinstance(envelope.body, CommandAnswer) else None
-
-        try:
-            wish = Command(verb, credentials.prove(OPERATOR))
-            return await request(network, (place.supervisor,), OPERATOR, wish, read)
-        finally:
-            await network.close()
 
     # --- processes ----------------------------------------------------------------------------
 
@@ -172,6 +161,17 @@ class Fleet:
                 return None
             return Identity(self._hub.pid, found.started_ticks)
         return identity_in(self.folder, name)
+
+    def command(self, name: str) -> list[str] | None:
+        """Return the command that started the process of a name; None if none lives."""
+        identity = self.identity(name)
+        if identity is None:
+            return None
+        try:
+            line = Path(f"/proc/{identity.pid}/cmdline").read_bytes()
+        except OSError:
+            return None
+        return [word.decode() for word in line.split(b"\0")[:-1]]
 
     def signal(self, name: str, number: signal.Signals) -> bool:
         """Signal the process of a name; returns whether there was one."""
@@ -188,10 +188,14 @@ class Fleet:
             orders.write(f"{line}\n".encode())
         return True
 
-    def reap_hub(self) -> None:
-        """Wait for the end of a hub that was killed."""
+    async def restart_hub(self, away_s: float) -> None:
+        """Wait for the end of a hub that was struck, and start it again after a while."""
+        self._striking = True
         if self._hub is not None:
-            self._hub.wait(END_S)
+            await asyncio.to_thread(self._hub.wait, END_S)
+        await asyncio.sleep(away_s)
+        self.start_hub()
+        self._striking = False
 
     # --- what they do -------------------------------------------------------------------------
 
@@ -204,8 +208,15 @@ class Fleet:
         took_part = {name for merge in merges for name in merge.participants}
         return bool(merges) and set(names) <= took_part
 
-    async def wait(self, condition: Callable[[], bool], timeout_s: float) -> None:
+    async def wait(
+        self, condition: Callable[[], bool], timeout_s: float, *, until_end: bool = False
+    ) -> None:
         """Wait until something holds; what the hub wrote down is read before each look.
+
+        Args:
+            condition: what is to hold.
+            timeout_s: how long it may take.
+            until_end: whether the hub is expected to end.
 
         Raises:
             UnreachableError: the hub's process has ended, so it never will.
@@ -216,9 +227,10 @@ class Fleet:
                 self.watched.read()
                 if condition():
                     return
-                if self._hub is not None and self._hub.poll() not in (None, -signal.SIGKILL):
+                ended = self._hub is not None and self._hub.poll() is not None
+                if ended and not (until_end or self._striking):
                     told = last_line(self.folder / HUB_LOG)
-                    raise UnreachableError(f"the hub has ended: {told or self._hub.returncode}")
+                    raise UnreachableError(f"the hub has ended: {told}")
                 await asyncio.sleep(LOOK_S)
 
 

@@ -5,7 +5,6 @@ not meant to overlap. What follows is later by as much.
 """
 
 import asyncio
-import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -15,23 +14,25 @@ from pathlib import Path
 from islands.chaos.evidence import final_of, history_of, judged, limits_of, lines_of
 from islands.chaos.findings import Played, control_of, finding_of
 from islands.chaos.fleet import Fleet, HubSettings, identity_in
+from islands.chaos.namespaces import open_pair, unavailable
 from islands.chaos.paths import Paths
 from islands.chaos.schedule import Strike, Struck, strikes_of
+from islands.chaos.strikes import Means, PromiseBroken, carry_out
 from islands.chaos.watched import Stepped
 from islands.errors import IslandsError
 from islands.hosting.process_identity import Identity
 from islands.identities import SUPERVISOR, SYNCER
-from islands.settings.chaos import ChaosOptions, FaultKind, faults_of
+from islands.settings.chaos import ChaosOptions, faults_of
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec, read
 from islands.tape.simulation_entries import Healed
 
 READY_S = 180.0
 """How long it may take until all learners are in a merge, at the start and after a fault."""
+CALM_S = 1.0
+"""For how long at the end learners must be seen to keep up with what is committed."""
 REPORTS = 2
 """Heartbeats after which what was measured until now has been told."""
-DUTY_S = 0.1
-"""How long a straggler and its pauses take together."""
 
 
 async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]) -> Played:
@@ -43,15 +44,28 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
         IslandsError: the learners did not come together, or the run did not end.
     """
     spec = RunSpec.of(options.file)
+    untold = left_out(options)
+    for sentence in untold:
+        say(sentence)
     async with AsyncExitStack() as stack:
         paths = None
+        hub = HubSettings(spec, options.learners)
         if any(fault.fault.of_links for fault in faults_of(options).values()):
             found = Paths(options.seed, partial(identity_in, folder), options.names)
             paths = await stack.enter_async_context(found)
-        ports = None if paths is None else paths.ports
-        fleet = Fleet(folder, HubSettings(spec, options.learners, ports))
-        await stack.enter_async_context(fleet)
-        rehearsal = Rehearsal(options, fleet, paths, say)
+            hub = replace(hub, ports=paths.ports)
+        host = None
+        if options.remote and not untold:
+            host, far = stack.enter_context(open_pair())
+            hub = replace(
+                hub,
+                host=far.address,
+                hub_words=tuple(far.inside([])),
+                remote=options.remote_names,
+                remote_words=tuple(host.inside([])),
+            )
+        fleet = await stack.enter_async_context(Fleet(folder, hub))
+        rehearsal = Rehearsal(options, Means(fleet, paths, host), say)
         try:
             await rehearsal.run()
             await fleet.stop()
@@ -59,7 +73,14 @@ async def play(options: ChaosOptions, folder: Path, say: Callable[[str], object]
             raise IslandsError(
                 f"the run did not go on within {READY_S:g} s; {folder} has what its processes said"
             ) from error
-    return _concluded(options, folder, spec, rehearsal)
+    return replace(_concluded(options, folder, spec, rehearsal), untold=tuple(untold))
+
+
+def left_out(options: ChaosOptions) -> list[str]:
+    """Return why faults of the remote host cannot be injected here; nothing if they can."""
+    if not options.remote or (reason := unavailable()) is None:
+        return []
+    return [f"learners cannot have a host of their own: {reason}; drop and shape are left out"]
 
 
 class Rehearsal:
@@ -67,8 +88,7 @@ class Rehearsal:
 
     Args:
         options: the scenario.
-        fleet: the processes.
-        paths: the links of learners, if any is to be struck.
+        means: what faults are injected with.
         say: told what happens.
 
     Attributes:
@@ -80,17 +100,16 @@ class Rehearsal:
     def __init__(
         self,
         options: ChaosOptions,
-        fleet: Fleet,
-        paths: Paths | None,
+        means: Means,
         say: Callable[[str], object],
     ) -> None:
         """Do nothing yet."""
         self.options = options
-        self.fleet = fleet
+        self.fleet = means.fleet
         self.struck: list[Struck] = []
         self.span = (0.0, 0.0)
         self.healed_s = 0.0
-        self._paths = paths
+        self._means = means
         self._say = say
         self._open: list[tuple[Strike, asyncio.Task[Struck]]] = []
         self._before: dict[str, dict[str, Identity | None]] = {}
@@ -110,7 +129,10 @@ class Rehearsal:
         await asyncio.sleep(self.options.control_s)
         origin_s = _now_s()
         self.span = (began_s, origin_s)
-        for strike in strikes_of(self.options):
+        strikes = strikes_of(self.options)
+        if self._means.host is None:
+            strikes = [strike for strike in strikes if not strike.kind.of_hosts]
+        for strike in strikes:
             if not any(strike.overlaps(other) for other, _ in self._open):
                 await self._recovered()
                 origin_s = max(origin_s, _now_s() - strike.at_s)
@@ -118,7 +140,7 @@ class Rehearsal:
             self._open.append((strike, asyncio.create_task(self._strike(strike))))
         await self._recovered()
         self.healed_s = _now_s()
-        await asyncio.sleep(2 * period_s(self.options) + told_s)
+        await asyncio.sleep(period_s(self.options) + CALM_S + told_s)
         self.fleet.watched.read()
 
     async def _recovered(self) -> None:
@@ -154,15 +176,15 @@ class Rehearsal:
         self._before[strike.name] = {name: self.fleet.identity(name) for name in strike.victims}
         self._say(f"{strike.name}: {strike.kind} of {', '.join(strike.victims)}")
         began_s = _now_s()
-        if self._paths is not None and strike.kind.of_links:
-            missed = ""
-            await self._paths.break_for(strike.fault, strike.victims)
-        else:
-            missed = await STRIKES[strike.kind](self.fleet, strike)
+        missed = broken = ""
+        try:
+            missed = await carry_out(self._means, strike)
+        except PromiseBroken as told:
+            broken = str(told)
         ended_s = began_s if missed or _is_instant(strike) else _now_s()
         if missed:
             self._say(f"{strike.name}: not done: {missed}")
-        return Struck(strike, began_s, ended_s, ended_s, missed)
+        return Struck(strike, began_s, ended_s, ended_s, missed, broken)
 
 
 def _is_central(strike: Strike) -> bool:
@@ -201,82 +223,6 @@ def _concluded(options: ChaosOptions, folder: Path, spec: RunSpec, rehearsal: Re
     findings = [finding_of(each, struck, rows, lines, control, timing) for each in struck]
     violations = judged(history, limits_of(spec, found[1], options.names), spec.task)
     return Played(tuple(findings), control, tuple(violations), tuple(lines), tuple(history))
-
-
-# --- strikes: each returns why it could not be carried out, or nothing --------------------------
-
-
-async def _signal(fleet: Fleet, strike: Strike, number: signal.Signals) -> str:
-    """Signal the victims; a hub that ends is started again once the fault is over."""
-    sent = [name for name in strike.victims if fleet.signal(name, number)]
-    if SUPERVISOR in sent:
-        await asyncio.to_thread(fleet.reap_hub)
-        await asyncio.sleep(strike.fault.for_s)
-        fleet.start_hub()
-    return "" if sent else "nobody of that name runs"
-
-
-async def _kill(fleet: Fleet, strike: Strike) -> str:
-    return await _signal(fleet, strike, signal.SIGKILL)
-
-
-async def _terminate(fleet: Fleet, strike: Strike) -> str:
-    return await _signal(fleet, strike, signal.SIGTERM)
-
-
-async def _freeze(fleet: Fleet, strike: Strike) -> str:
-    (name,) = strike.victims
-    if not fleet.signal(name, signal.SIGSTOP):
-        return "nobody of that name runs"
-    await asyncio.sleep(strike.fault.for_s)
-    fleet.signal(name, signal.SIGCONT)
-    return ""
-
-
-async def _straggle(fleet: Fleet, strike: Strike) -> str:
-    """Let the victim run for a share of each tenth of a second."""
-    (name,) = strike.victims
-    runs_s = DUTY_S / strike.fault.factor
-    end_s = _now_s() + strike.fault.for_s
-    while _now_s() < end_s:
-        if not fleet.signal(name, signal.SIGSTOP):
-            return "nobody of that name runs"
-        await asyncio.sleep(DUTY_S - runs_s)
-        fleet.signal(name, signal.SIGCONT)
-        await asyncio.sleep(runs_s)
-    return ""
-
-
-async def _order(fleet: Fleet, strike: Strike, line: str) -> str:
-    (name,) = strike.victims
-    if not fleet.order(name, line):
-        return "nobody of that name reads orders"
-    if strike.kind.ends_process:
-        if name == SUPERVISOR:
-            await asyncio.to_thread(fleet.reap_hub)
-            await asyncio.sleep(strike.fault.for_s)
-            fleet.start_hub()
-        return ""
-    await asyncio.sleep(strike.fault.for_s)
-    return ""
-
-
-async def _tell(fleet: Fleet, strike: Strike) -> str:
-    return await _order(fleet, strike, f"{strike.kind} {strike.fault.for_s:g}")
-
-
-STRIKES = {
-    FaultKind.KILL: _kill,
-    FaultKind.SEGFAULT: _tell,
-    FaultKind.EXIT: _tell,
-    FaultKind.CRASH: _tell,
-    FaultKind.TERMINATE: _terminate,
-    FaultKind.FREEZE: _freeze,
-    FaultKind.HOLD_GIL: _tell,
-    FaultKind.BLOCK_LOOP: _tell,
-    FaultKind.STRAGGLE: _straggle,
-}
-"""How each kind of fault is carried out."""
 
 
 def _now_s() -> float:

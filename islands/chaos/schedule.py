@@ -9,6 +9,7 @@ from islands.settings.chaos import (
     ANYBODY,
     EVERYBODY,
     LEARNER,
+    REMOTE,
     ChaosOptions,
     FaultKind,
     PlannedFault,
@@ -56,6 +57,7 @@ class Struck:
         ended_s: when it ended.
         until_s: until when what is measured belongs to it.
         missed: why it could not be carried out; empty if it was.
+        broken: a promise that was seen broken while it lasted; empty if none was.
     """
 
     strike: Strike
@@ -63,6 +65,7 @@ class Struck:
     ended_s: float
     until_s: float
     missed: str = ""
+    broken: str = ""
 
 
 def strikes_of(options: ChaosOptions) -> list[Strike]:
@@ -109,6 +112,8 @@ def _victims(fault: PlannedFault, options: ChaosOptions, chance: random.Random) 
         return (chance.choice(options.names),)
     if fault.who == ANYBODY:
         return (chance.choice((SYNCER, *options.names)),)
+    if fault.who == REMOTE:
+        return options.remote_names
     if fault.who == EVERYBODY and fault.fault.of_links:
         return options.names
     if fault.who == EVERYBODY:
@@ -119,6 +124,7 @@ def _victims(fault: PlannedFault, options: ChaosOptions, chance: random.Random) 
 def _strike(
     name: str, fault: PlannedFault, victims: tuple[str, ...], at_s: float, rest_s: float
 ) -> Strike:
-    at_once = fault.fault.ends_process and SUPERVISOR not in victims
+    away = fault.fault in (FaultKind.TERMINATE, FaultKind.HANG) or SUPERVISOR in victims
+    at_once = fault.fault.ends_process and not away
     ends_s = at_s if at_once else at_s + fault.for_s
     return Strike(name, fault, victims, at_s, ends_s, ends_s + rest_s)

@@ -7,14 +7,16 @@ kill, segfault, exit,      a process crashes, with what its disk had not made du
 crash
 terminate                  a learner leaves by itself; of syncer and supervisor there is no such
                            thing
-freeze, hold_gil,          nothing: a simulated process cannot stand still
-block_loop
+freeze, hold_gil,          nothing
+block_loop, hang, second,
+half_open
 straggle                   a learner's steps take longer
-cut                        a network partition between the hosts, or a way of it
+cut, drop of all packets   a network partition between the hosts, or a way of it
 flap                       several of them
 latency, bandwidth,        the whole network is so, if they happen to all links of all learners;
 duplicate                  else nothing
-reset, dribble, flip       nothing
+reset, dribble, flip,      nothing
+shape, drop of some
 =========================  =====================================================================
 
 Learners compute with NumPy on a toy, whatever the scenario's task is; steps take as long as its
@@ -123,12 +125,12 @@ def _faults(strike: Strike, control_s: float) -> Iterator[Fault]:
         case FaultKind.TERMINATE:
             (name,) = strike.victims
             if name not in (SUPERVISOR, SYNCER):
-                yield Leave(at_s, name, RESTART_S)
+                yield Leave(at_s, name, for_s)
         case FaultKind.STRAGGLE:
             (name,) = strike.victims
             if name not in (SUPERVISOR, SYNCER):
                 yield Slow(at_s, name, strike.fault.factor, for_s)
-        case FaultKind.CUT:
+        case FaultKind.CUT | FaultKind.DROP if strike.fault.every == 1:
             for name in strike.victims:
                 yield from _cuts(strike.fault, name, at_s, for_s)
         case FaultKind.FLAP:

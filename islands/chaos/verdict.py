@@ -10,7 +10,7 @@ from islands.settings.chaos import ChaosOptions, FaultKind
 from islands.settings.run import Timing
 
 LATE_EVICTION_S = 1.0
-"""By how much later than `evict_s` a silent victim may be evicted."""
+"""By how much later than `evict_s` a silent victim may be evicted, and a stalled one be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ def _broken(
     if struck.missed:
         yield f"it did not take place: {struck.missed}"
         return
+    if struck.broken:
+        yield struck.broken
     for name in found.wrong:
         yield f"{name} was evicted, and nothing was wrong with it"
     for name in found.spared:
@@ -86,7 +88,19 @@ def _broken(
     silent = fault.silences and SUPERVISOR not in struck.strike.victims
     if silent and found.evicted_s is not None and found.evicted_s > latest_s:
         yield f"the eviction came after {found.evicted_s:.2f} s; it must within {latest_s:.2f} s"
+    yield from _unnoticed(found, timing)
     yield from _slow(options, found, control)
+
+
+def _unnoticed(found: Finding, timing: Timing) -> Iterator[str]:
+    """Yield what the supervisor should have noticed of a process that goes on sending."""
+    kind, noticed_s = found.struck.strike.kind, found.noticed_s
+    latest_s = timing.scaled(timing.stalled_s) + LATE_EVICTION_S
+    if kind is FaultKind.HANG and (noticed_s is None or noticed_s > latest_s):
+        after = "never" if noticed_s is None else f"after {noticed_s:.1f} s"
+        yield f"it was {after} seen that the victim hangs; it must within {latest_s:.1f} s"
+    if kind is FaultKind.SECOND and noticed_s is None:
+        yield "the second learner of the name was not refused"
 
 
 def _slow(options: ChaosOptions, found: Finding, control: Control | None) -> Iterator[str]:

@@ -10,7 +10,8 @@ pipe ORDERS, one a line:
 `block_loop 1`  the main thread, and with it the event loop, sleeps for 1 s; other threads run
 `segfault`      it reads from address 0
 `exit`          it ends at once, with no cleaning up
-`crash`         an exception that nobody expects is raised in the main thread
+`hang`          its next step, if its device only sleeps, takes for ever
+`crash`         its main thread exits, as by `sys.exit` somewhere in a library
 ==============  ===================================================================================
 
 Only `islands chaos` starts such processes: no process of any other run reads orders. Their tapes
@@ -33,11 +34,8 @@ from islands.files.spool import Spool, SpooledFile
 
 EXIT_CODE = 7
 """The code of a process that was told to end at once, unlike those of `islands.errors`."""
+FOREVER_S = 86400.0
 ORDER_SIGNAL = signal.SIGUSR2
-
-
-class Struck(Exception):  # noqa: N818  no error of the program: it was told to raise it
-    """The exception of a process that was told to crash."""
 
 
 class WrittenThrough(Spool):
@@ -72,7 +70,7 @@ def listen(orders: Path, further: dict[str, Callable[[str], object]] | None = No
 
     def in_main_thread(_: int, __: FrameType | None) -> None:
         if not sleeping_s:
-            raise Struck("told to crash")
+            raise SystemExit("told to crash")
         time.sleep(sleeping_s.pop())
 
     def block_loop(seconds: str) -> None:
@@ -88,6 +86,7 @@ def listen(orders: Path, further: dict[str, Callable[[str], object]] | None = No
         "segfault": lambda _: ctypes.string_at(0),
         "exit": lambda _: os._exit(EXIT_CODE),
         "crash": crash,
+        "hang": lambda _: hang(),
         **(further or {}),
     }
     main_thread = threading.main_thread().ident or 0
@@ -102,6 +101,20 @@ def listen(orders: Path, further: dict[str, Callable[[str], object]] | None = No
 def hold_gil(seconds: float) -> None:
     """Let no other thread of this process run Python for a while."""
     ctypes.PyDLL(None).poll(None, 0, round(1000 * seconds))
+
+
+def hang() -> None:
+    """Let every further step of a sleeping device take for ever."""
+    from islands.training.toy_workload import Accelerator
+    from islands.training.trainer import PendingStep
+
+    step = Accelerator.step
+
+    def hanging(device: Accelerator, batch: object, learning_rate: float) -> PendingStep:
+        device.first_step_s = FOREVER_S
+        return step(device, batch, learning_rate)
+
+    Accelerator.step = hanging  # type: ignore[method-assign,assignment]
 
 
 def _obey(pipe: int, known: dict[str, Callable[[str], object]]) -> None:

@@ -19,8 +19,9 @@ from islands.settings.groups import RunFile, above, at_least
 from islands.settings.host import FLAT
 
 SLEEPING = "islands.training.toy_workload:Sleeping"
-LEARNER, ANYBODY, EVERYBODY = "learner", "random", "all"
-"""Words for a victim that is drawn: a learner, a learner or the syncer; and for all processes."""
+LEARNER, ANYBODY, EVERYBODY, REMOTE = "learner", "random", "all", "remote"
+"""Words for a victim that is drawn: a learner, a learner or the syncer; for all processes; and for
+the learners on a host of their own."""
 
 TIMES_MOST = 1000
 
@@ -37,6 +38,9 @@ class FaultKind(StrEnum):
     HOLD_GIL = "hold_gil"
     BLOCK_LOOP = "block_loop"
     STRAGGLE = "straggle"
+    HANG = "hang"
+    SECOND = "second"
+    HALF_OPEN = "half_open"
     LATENCY = "latency"
     BANDWIDTH = "bandwidth"
     CUT = "cut"
@@ -45,11 +49,18 @@ class FaultKind(StrEnum):
     DRIBBLE = "dribble"
     FLIP = "flip"
     DUPLICATE = "duplicate"
+    DROP = "drop"
+    SHAPE = "shape"
 
     @property
     def of_links(self) -> bool:
         """Whether it happens to the links of learners, and to no process."""
         return self in LINKS
+
+    @property
+    def of_hosts(self) -> bool:
+        """Whether it happens to the packets of the remote learners' host."""
+        return self in HOSTS
 
     @property
     def ends_process(self) -> bool:
@@ -64,13 +75,14 @@ class FaultKind(StrEnum):
 
 ENDING = (
     *(FaultKind.KILL, FaultKind.SEGFAULT, FaultKind.EXIT, FaultKind.CRASH),
-    FaultKind.TERMINATE,
+    *(FaultKind.TERMINATE, FaultKind.HANG),
 )
 SILENCING = (FaultKind.FREEZE, FaultKind.HOLD_GIL, FaultKind.BLOCK_LOOP)
 LINKS = (
     *(FaultKind.LATENCY, FaultKind.BANDWIDTH, FaultKind.CUT, FaultKind.FLAP, FaultKind.RESET),
     *(FaultKind.DRIBBLE, FaultKind.FLIP, FaultKind.DUPLICATE),
 )
+HOSTS = (FaultKind.DROP, FaultKind.SHAPE)
 
 
 class Direction(StrEnum):
@@ -98,11 +110,13 @@ class PlannedFault:
         who: whom it happens to: the name of a learner, `learner` for one that is drawn, `syncer`,
             `supervisor`, `random` for a learner or the syncer, or `all`. Faults of links happen to
             those of a learner, or of all learners; beside them only `kill` can happen to all.
+            `drop` and `shape` happen to `remote`.
         at_s: times, in seconds after the control; by default, and without `every_s`, it waits for
             the faults before it in the file and for `rest_s`.
         every_s: mean of the times between two of them, which are drawn (Poisson).
         times: how often it occurs, where `at_s` does not tell; with `every_s` the most.
-        for_s: how long it lasts; a supervisor that was ended is started again after it.
+        for_s: how long it lasts; a supervisor that was ended, and whoever was asked to leave, is
+            started again after it. Others that ended are restarted by the supervisor.
         factor: by how many times a straggler is slower.
         way: which way of a link.
         link: which of a learner's links.
@@ -112,6 +126,9 @@ class PlannedFault:
         mean_bytes: mean number of bytes between two flipped bits, or before a reset.
         share: share of frames that come twice.
         turn_s: for how long a flapping link is cut, and then whole.
+        every: of the packets that may be dropped, each so manieth is.
+        count: number of half-open connections.
+        rate: what is left of the bandwidth of the remote host, in the words of `tc`.
     """
 
     fault: FaultKind
@@ -129,12 +146,16 @@ class PlannedFault:
     mean_bytes: float = 1e5
     share: float = 0.2
     turn_s: float = 1.0
+    every: int = 1
+    count: int = 500
+    rate: str = "2mbit"
 
     @property
     def silences(self) -> bool:
         """Whether the supervisor hears nothing of a victim while it lasts."""
         cut = self.fault is FaultKind.CUT and self.link is not Peer.SYNCER
-        return cut or self.fault.silences
+        dropped = self.fault is FaultKind.DROP and self.every == 1
+        return cut or dropped or self.fault.silences
 
     def silent_most_s(self, lasted_s: float) -> float:
         """Return for how long at most the supervisor hears nothing of a victim.
@@ -143,14 +164,15 @@ class PlannedFault:
         """
         if not self.silences:
             return 0.0
-        return 2 * lasted_s if self.fault is FaultKind.CUT else lasted_s
+        return lasted_s if self.fault.silences else 2 * lasted_s
 
     def evicted_after_s(self, evict_s: float) -> float:
         """Return how long after the beginning a victim is evicted that stays silent.
 
         One that hears nothing and is heard itself closes its link before it is silent.
         """
-        unheard = self.fault is FaultKind.CUT and self.way is Direction.DOWN
+        cut = self.fault in (FaultKind.CUT, FaultKind.DROP)
+        unheard = cut and self.way is Direction.DOWN
         return 2 * evict_s if unheard else evict_s
 
     @property
@@ -160,7 +182,9 @@ class PlannedFault:
         Its session ends for what comes damaged, twice or too slowly, and each next one may as well.
         """
         broken = (FaultKind.FLAP, FaultKind.RESET, FaultKind.FLIP, FaultKind.DUPLICATE)
-        slow = (FaultKind.BANDWIDTH, FaultKind.DRIBBLE)
+        slow = (FaultKind.BANDWIDTH, FaultKind.DRIBBLE, FaultKind.DROP, FaultKind.SHAPE)
+        if self.fault is FaultKind.DROP and self.every == 1:
+            return False
         return self.fault in (*broken, *slow) and self.link is not Peer.SYNCER
 
 
@@ -178,6 +202,8 @@ class ChaosOptions:
             lasts.
         learners: how many learners train.
         faults: what happens, by a name for each; see `docs/chaos.md`.
+        remote: how many of the learners, the last ones, live on a host of their own: a network
+            namespace behind a router, which needs root.
         seed: of all that is drawn.
         control_s: how long nothing happens at first; what is measured later is compared with it.
         rest_s: time after each fault in which the run must recover.
@@ -195,6 +221,7 @@ class ChaosOptions:
     file: RunFile = field(default_factory=sleeping, metadata=FLAT)
     learners: int = 3
     faults: dict[str, object] = field(default_factory=dict)
+    remote: int = 0
     seed: int = 0
     control_s: float = 5.0
     rest_s: float = 5.0
@@ -213,6 +240,10 @@ class ChaosOptions:
         """
         at_least("learners", self.learners, 1)
         at_least("seed", self.seed, 0)
+        if not 0 <= self.remote <= self.learners:
+            raise SettingsError(
+                f"remote is {self.remote}; it must be from 0 to learners, {self.learners}"
+            )
         for name in ("control_s", "rest_s", "duration_s"):
             above(name, getattr(self, name))
         for name in ("gap_most_s", "step_rate_least", "back_most_s"):
@@ -226,12 +257,22 @@ class ChaosOptions:
             raise SettingsError("run.gossip is set; a scenario's faults are those of a hub's run")
         if self.file.layout is not None:
             raise SettingsError("layout is set; the learners of a scenario train a task")
-        faults_of(self)
+        kinds = [fault.fault for fault in faults_of(self).values()]
+        if self.remote and any(kind.of_links for kind in kinds):
+            raise SettingsError(
+                "remote is set, and there are faults of links, whose proxy remote learners cannot "
+                "reach; make a scenario of each"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the learners."""
         return tuple(f"learner-{index}" for index in range(self.learners))
+
+    @property
+    def remote_names(self) -> tuple[str, ...]:
+        """Names of the learners on a host of their own."""
+        return self.names[self.learners - self.remote :]
 
 
 def faults_of(options: ChaosOptions) -> dict[str, PlannedFault]:
@@ -259,12 +300,13 @@ def _fault(name: str, told: object, options: ChaosOptions) -> PlannedFault:
         fault = msgspec.convert(told, PlannedFault)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{place}: {error}") from error
-    _check(fault, place, options)
+    _check_who(fault, place, options)
+    _check_values(fault, place)
     return fault
 
 
-def _check(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
-    drawn = (LEARNER, ANYBODY, EVERYBODY, SYNCER, SUPERVISOR)
+def _check_who(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
+    drawn = (LEARNER, ANYBODY, EVERYBODY, SYNCER, SUPERVISOR, REMOTE)
     if fault.who not in (*drawn, *options.names):
         raise SettingsError(
             f"{place}.who is {fault.who!r}; it must be one of {', '.join(drawn)}, or a learner's "
@@ -274,11 +316,29 @@ def _check(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
         raise SettingsError(
             f"{place}.who is all; only kill and faults of links can happen to all at once"
         )
+    if fault.fault.of_hosts != (fault.who == REMOTE):
+        raise SettingsError(
+            f"{place}.who is {fault.who}; drop and shape happen to remote, and nothing else does"
+        )
+    if fault.who == REMOTE and not options.remote:
+        raise SettingsError(f"{place}.who is remote; how many learners are, remote must tell")
+    if fault.fault is FaultKind.HALF_OPEN and fault.who != SUPERVISOR:
+        raise SettingsError(
+            f"{place}.who is {fault.who}; half_open happens to the supervisor alone"
+        )
     if fault.fault.of_links and fault.who in (ANYBODY, SYNCER, SUPERVISOR):
         raise SettingsError(
             f"{place}.who is {fault.who}; {fault.fault} happens to the links of a learner, or of "
             "all: link tells which"
         )
+    learners = (LEARNER, *options.names)
+    if fault.fault in (FaultKind.HANG, FaultKind.SECOND) and fault.who not in learners:
+        raise SettingsError(f"{place}.who is {fault.who}; {fault.fault} happens to learners alone")
+    if fault.fault is FaultKind.HANG and options.file.task != SLEEPING:
+        raise SettingsError(f"{place}.fault is hang; only the steps of {SLEEPING} can")
+
+
+def _check_values(fault: PlannedFault, place: str) -> None:
     if fault.at_s and (fault.every_s is not None or fault.times != 1):
         raise SettingsError(
             f"{place} has at_s and every_s or times; at_s tells all times by itself"
@@ -291,6 +351,9 @@ def _check(fault: PlannedFault, place: str, options: ChaosOptions) -> None:
         raise SettingsError(f"{place}.at_s is {list(fault.at_s)}; each must be at least 0")
     if not 1 <= fault.times <= TIMES_MOST:
         raise SettingsError(f"{place}.times is {fault.times}; it must be from 1 to {TIMES_MOST}")
+    for key in ("every", "count"):
+        if getattr(fault, key) < 1:
+            raise SettingsError(f"{place}.{key} is {getattr(fault, key)}; it must be at least 1")
     for key in ("latency_s", "jitter_s"):
         if not 0 <= getattr(fault, key) < inf:
             raise SettingsError(f"{place}.{key} is {getattr(fault, key)}; it must be at least 0")

@@ -14,7 +14,7 @@ from islands.settings.chaos import ChaosOptions
 from islands.settings.run import Timing
 from islands.tape.entry import Entry, Line
 from islands.tape.member_entries import Admitted, Evicted, StatusChanged
-from islands.tape.process_entries import Started
+from islands.tape.process_entries import Refused, Started
 from islands.tape.round_entries import KeptOut, Merged
 
 TIMING = Timing(patience=0.2)
@@ -185,10 +185,41 @@ def test_each_promise_is_told_that_is_broken(change: dict[str, object], sentence
     assert sentence in told
 
 
+@pytest.mark.parametrize(
+    ("kind", "noticed_s", "sentence"),
+    [
+        ("hang", None, "it was never seen that the victim hangs; it must within 31.0 s"),
+        ("hang", 40.0, "it was after 40.0 s seen that the victim hangs"),
+        ("hang", 30.5, None),
+        ("second", None, "the second learner of the name was not refused"),
+        ("second", 1.0, None),
+    ],
+)
+def test_what_goes_on_sending_must_be_noticed(
+    kind: str, noticed_s: float | None, sentence: str | None
+) -> None:
+    """A learner that hangs, and a second one of a name."""
+    told = broken(replace(GOOD, struck=struck(fault=kind), noticed_s=noticed_s))
+    assert len(told) == (sentence is not None)
+    assert sentence is None or sentence in told[0]
+
+
+def test_a_second_learner_of_a_name_is_noticed_when_it_is_refused() -> None:
+    """What else happens to the first one meanwhile is no answer to it."""
+    found = find(struck(fault="second"), supervisor(11.5, Refused("learner-2", "taken")))
+    assert found.noticed_s == pytest.approx(1.5)
+
+
 def test_what_depends_on_the_machine_may_be_measured_without_being_judged() -> None:
     """A limit of null judges nothing."""
     found = replace(GOOD, gap_s=1.0, rate_share=0.1, back_s=60.0)
     assert broken(found, gap_most_s=None, step_rate_least=None, back_most_s=None) == ()
+
+
+def test_what_a_strike_saw_itself_is_told() -> None:
+    """Such as connections that were not closed."""
+    seen = replace(struck(fault="freeze"), broken="5 of 5 were open")
+    assert broken(replace(GOOD, struck=seen)) == ("5 of 5 were open",)
 
 
 def test_a_fault_that_did_not_take_place_and_a_violation_break_the_run() -> None:

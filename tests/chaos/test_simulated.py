@@ -7,21 +7,23 @@ from pathlib import Path
 import pytest
 
 from islands.chaos.report import page
+from islands.chaos.schedule import strikes_of
 from islands.chaos.simulated import ROUTE, play, scenario_of, untold
 from islands.chaos.verdict import verdict_of
 from islands.cli.__main__ import main
 from islands.cli.parsing import parse
-from islands.settings.chaos import ChaosOptions
+from islands.settings.chaos import ChaosOptions, faults_of
 from islands.simulation.faults import Cut, Kill, Leave, Slow, Weather
 from islands.tape.kinds import read
 
 SCENARIOS = Path(__file__).parents[2] / "examples" / "scenarios"
 FILES = sorted(path.name for path in SCENARIOS.glob("*.yaml"))
+SHORTER = ("--task_settings", "{step_s: 0.1}", "--control_s", "1")
 
 
 def read_file(name: str) -> ChaosOptions:
     """The options of a scenario in the tree."""
-    words = [str(SCENARIOS / name)]
+    words = [str(SCENARIOS / name), *SHORTER]
     options, _ = parse(ChaosOptions, words, program="islands chaos", description="")
     return options
 
@@ -55,9 +57,17 @@ class Links(HTMLParser):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_scenario_keeps_every_promise_on_a_virtual_clock(name: str) -> None:
-    """What the simulation can express of it is played, and its page fetches nothing."""
+def test_a_scenario_of_the_tree_is_read(name: str) -> None:
+    """All of its faults have a place in time, and the simulation can express some of them."""
     options = read_file(name)
+    strikes = strikes_of(options)
+    assert {strike.kind for strike in strikes} == {f.fault for f in faults_of(options).values()}
+    assert scenario_of(options).faults
+
+
+def test_a_scenario_keeps_every_promise_on_a_virtual_clock() -> None:
+    """What the simulation can express of it is played, and its page fetches nothing."""
+    options = read_file("quick.yaml")
     played = play(options)
     verdict = verdict_of(options, played.findings, None, played.violations, played.untold)
     assert verdict.kept, [*played.violations, *(j.broken for j in verdict.judged)]
@@ -100,14 +110,14 @@ def test_faults_become_those_of_the_simulation() -> None:
     )
     assert list(scenario_of(options).faults) == [
         Kill(3.0, ("learner-1",), silent=False, down_s=(0.3,)),
-        Leave(4.0, "learner-0", 0.3),
-        Slow(5.0, "learner-0", 4.0, 2.0),
-        Kill(12.0, ("supervisor",), silent=False, down_s=(2.0,)),
-        Cut(15.0, "syncer", "learner-1", one_way=True, for_s=1.0),
-        Cut(17.0, "learner-0", "supervisor", one_way=False, for_s=1.0),
-        Weather(20.0, replace(ROUTE, latency_s=0.3, jitter_s=0.1), 1.0),
-        Weather(24.0, replace(ROUTE, bandwidth_bytes_per_s=1000.0), 1.0),
-        Weather(26.0, replace(ROUTE, duplicate=0.5), 1.0),
+        Leave(4.0, "learner-0", 1.0),
+        Slow(6.0, "learner-0", 4.0, 2.0),
+        Kill(13.0, ("supervisor",), silent=False, down_s=(2.0,)),
+        Cut(16.0, "syncer", "learner-1", one_way=True, for_s=1.0),
+        Cut(18.0, "learner-0", "supervisor", one_way=False, for_s=1.0),
+        Weather(21.0, replace(ROUTE, latency_s=0.3, jitter_s=0.1), 1.0),
+        Weather(25.0, replace(ROUTE, bandwidth_bytes_per_s=1000.0), 1.0),
+        Weather(27.0, replace(ROUTE, duplicate=0.5), 1.0),
     ]
     assert [sentence.partition(" has")[0] for sentence in untold(options)] == [
         "block_loop of syncer",
@@ -115,6 +125,24 @@ def test_faults_become_those_of_the_simulation() -> None:
         "latency of learner-0",
         "flip of learner-0, learner-1, learner-2",
     ]
+
+
+def test_packets_of_a_remote_host_are_dropped_as_its_links_are_cut() -> None:
+    """All of them; what is lost only in part has no equivalent."""
+    options = ChaosOptions(
+        faults={
+            "a": {"fault": "drop", "who": "remote", "way": "up"},
+            "b": {"fault": "drop", "who": "remote", "every": 5},
+            "c": {"fault": "shape", "who": "remote"},
+        },
+        remote=1,
+        control_s=1.0,
+    )
+    assert list(scenario_of(options).faults) == [
+        Cut(1.0, "learner-2", "supervisor", one_way=True, for_s=1.0),
+        Cut(1.0, "learner-2", "syncer", one_way=True, for_s=1.0),
+    ]
+    assert len(untold(options)) == 2
 
 
 def test_the_command_writes_the_page_and_the_history(

@@ -34,6 +34,12 @@ def test_a_fault_is_read_with_its_defaults() -> None:
             {"fault": "cut", "who": "syncer"},
             r"who is syncer; cut happens to the links of a learner",
         ),
+        ({"fault": "hang", "who": "syncer"}, r"who is syncer; hang happens to learners alone"),
+        ({"fault": "second", "who": "random"}, r"who is random; second happens to learners alone"),
+        ({"fault": "half_open"}, r"who is learner; half_open happens to the supervisor alone"),
+        ({"fault": "drop"}, r"who is learner; drop and shape happen to remote"),
+        ({"fault": "kill", "who": "remote"}, r"who is remote; drop and shape happen to remote"),
+        ({"fault": "drop", "who": "remote"}, r"how many learners are, remote must tell"),
         ({"fault": "cut", "way": "out"}, r"faults\.one: Invalid enum value 'out'"),
         ({"fault": "latency", "latency_s": -1}, r"latency_s is -1.*; it must be at least 0"),
         ({"fault": "duplicate", "share": 2}, r"share is 2.*; it must be above 0, and at most 1"),
@@ -52,6 +58,19 @@ def test_a_scenario_decides_itself_when_its_run_ends() -> None:
     run = replace(options.file.run, budget_tokens=1000)
     with pytest.raises(SettingsError, match="run has a budget"):
         replace(options, file=replace(options.file, run=run))
+
+
+def test_remote_learners_go_without_faults_of_links() -> None:
+    """The proxies of one are not where the others dial; and there are no more than learners."""
+    cut: dict[str, object] = {"fault": "cut", "who": "learner-0"}
+    drop: dict[str, object] = {"fault": "drop", "who": "remote"}
+    assert ChaosOptions(faults={"drop": drop}, remote=2).remote_names == ("learner-1", "learner-2")
+    with pytest.raises(SettingsError, match="remote is set, and there are faults of links"):
+        ChaosOptions(faults={"drop": drop, "cut": cut}, remote=1)
+    with pytest.raises(SettingsError, match="remote is 4; it must be from 0 to learners, 3"):
+        ChaosOptions(faults={"drop": drop}, remote=4)
+    with pytest.raises(SettingsError, match=r"every is 0; it must be at least 1"):
+        ChaosOptions(faults={"drop": {**drop, "every": 0}}, remote=1)
 
 
 @pytest.mark.parametrize("name", ["control_s", "rest_s", "duration_s", "learners", "gap_most_s"])

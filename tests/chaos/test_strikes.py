@@ -1,0 +1,98 @@
+"""A strike does to the processes of a folder what it is told, or says that nobody is there."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from islands.chaos.fleet import Fleet, HubSettings
+from islands.chaos.paths import HOST
+from islands.chaos.schedule import Strike, strikes_of
+from islands.chaos.strikes import NOBODY, Means, PromiseBroken, carry_out
+from islands.hosting.hub_address import HubAddress, write_place
+from islands.hosting.process_identity import Identity, facts, write_records
+from islands.settings.chaos import ChaosOptions
+from islands.settings.run_spec import RunSpec
+
+
+def strike(**fault: object) -> Strike:
+    """One occurrence of a fault."""
+    return strikes_of(ChaosOptions(faults={"one": {"who": "learner-1", **fault}}))[0]
+
+
+def means(folder: Path) -> Means:
+    """The processes that a folder records."""
+    return Means(Fleet(folder, HubSettings(RunSpec(), 2)))
+
+
+@pytest.fixture(name="victim")
+def _victim(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that waits for ever, recorded as learner-1."""
+    command = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        found = facts(process.pid)
+        assert found is not None
+        identity = Identity(process.pid, found.started_ticks)
+        write_records(tmp_path / "processes.json", {"learner-1": identity})
+        yield process
+        process.kill()
+
+
+async def test_a_killed_process_is_gone(tmp_path: Path, victim: subprocess.Popen[bytes]) -> None:
+    """And of a name that nobody has, that is told."""
+    assert await carry_out(means(tmp_path), strike(fault="kill")) == ""
+    assert victim.wait(10.0) == -9
+    assert await carry_out(means(tmp_path), strike(fault="kill")) == NOBODY
+
+
+@pytest.mark.parametrize("kind", ["freeze", "straggle"])
+async def test_a_frozen_process_lives_on(
+    tmp_path: Path, victim: subprocess.Popen[bytes], kind: str
+) -> None:
+    """It stands still meanwhile, and not afterwards."""
+    running = asyncio.create_task(carry_out(means(tmp_path), strike(fault=kind, for_s=0.3)))
+    async with asyncio.timeout(10.0):
+        while state_of(victim.pid) != "T":  # noqa: ASYNC110  the kernel tells nobody
+            await asyncio.sleep(0.002)
+    assert await running == ""
+    assert state_of(victim.pid) != "T"
+
+
+def state_of(pid: int) -> str:
+    """The letter of the kernel for what a process does."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@asynccontextmanager
+async def hub(folder: Path, *, closes: bool) -> AsyncIterator[None]:
+    """Something that listens where a hub is said to, and closes what comes, or does not."""
+    held: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(writer)
+        if closes:
+            await reader.readline()
+            writer.close()
+
+    server = await asyncio.start_server(serve, HOST, 0)
+    port = server.sockets[0].getsockname()[1]
+    write_place(folder, HubAddress(f"ws://{HOST}:{port}/supervisor", "run"))
+    yield
+    server.close()
+    for writer in held:
+        writer.close()
+
+
+async def test_connections_that_never_ask_must_be_closed(tmp_path: Path) -> None:
+    """The promise is broken by those that the hub has left open."""
+    blow = strike(fault="half_open", who="supervisor", count=5, for_s=0.05)
+    async with hub(tmp_path, closes=True):
+        assert await carry_out(means(tmp_path), blow) == ""
+    async with hub(tmp_path, closes=False):
+        with pytest.raises(PromiseBroken, match=r"5 of 5 half-open connections were open after"):
+            await carry_out(means(tmp_path), blow)
+    assert "the hub cannot be reached" in await carry_out(means(tmp_path), blow)
