@@ -13,8 +13,8 @@ from typing import Any
 
 from islands.cli.command import main as run_command
 from islands.cli.parsing import Common
-from islands.settings.chaos import ChaosOptions
 from islands.settings.changing_fleets import GrowOptions, ScavengeOptions
+from islands.settings.chaos import ChaosOptions
 from islands.settings.goodput import GoodputOptions
 from islands.settings.host import (
     CheckOptions,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from islands.cli.schema import Key
-from islands.settings.chaos import ChaosOptions
 from islands.settings.changing_fleets import GrowOptions, ScavengeOptions
+from islands.settings.chaos import ChaosOptions
 from islands.settings.goodput import GoodputOptions
 from islands.settings.host import (
     CheckOptions,

@@ -9,8 +9,8 @@ by the supervisor. Three algorithms have the same time and the same victims:
 
 * **decoupled**: the preset, in which no learner waits;
 * **diloco**: the preset, with 50 steps between merges, as this is a short run: all wait for all;
-* **lock-step**: elastic data-parallel training: all wait for all at each step, and go on without
-  who is gone.
+* **lock-step**: elastic data-parallel training (`islands.goodput.lock_step`): all wait for all at
+  each step, average moments, too, and go on without who is gone.
 
 `--together` lets the three run side by side, which takes a third of the time and more of the cores.
 
@@ -37,9 +37,9 @@ from rich.console import Console
 from rich.table import Table
 
 from islands.data.windows import TokenBatch
-from islands.settings.outer import OuterSettings
+from islands.goodput.lock_step import lock_step
 from islands.settings.presets import PRESETS, Preset
-from islands.settings.run import LearnerWaits, PaceBy, RunSettings
+from islands.settings.run import Timing
 from islands.tasks.stdlib_bytes import StdlibBytes
 from tests.integration.fleet import WatchedHub, make_fleet, running
 
@@ -51,17 +51,7 @@ DILOCO_STEPS = 50
 ALGORITHMS = {
     "decoupled": PRESETS[Preset.DECOUPLED],
     "diloco": replace(PRESETS[Preset.DILOCO], interval_steps=DILOCO_STEPS),
-    "lock-step": RunSettings(
-        interval_steps=1,
-        fragments=1,
-        quorum=None,
-        overlap_steps=0,
-        learner_waits=LearnerWaits.AT_TAU,
-        pace_by=PaceBy.SLOWEST,
-        merge=PRESETS[Preset.DECOUPLED].merge,
-        merge_moments=True,
-        outer=OuterSettings(learning_rate=1.0, momentum=0.0),
-    ),
+    "lock-step": replace(lock_step(Timing()), merge_moments=True),
 }
 
 
@@ -79,7 +69,8 @@ class Sleeper(StdlibBytes):
         self, params: PyTree, state: PyTree, batch: TokenBatch, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], PyTree]:
         """Compute the loss of tokens that come out of the sleep."""
-        slept = jax.pure_callback(self._sleep, jax.ShapeDtypeStruct((), batch.tokens.dtype))
+        told = jax.ShapeDtypeStruct((), batch.tokens.dtype)  # type: ignore[no-untyped-call]
+        slept = jax.pure_callback(self._sleep, told)
         late = batch._replace(tokens=batch.tokens + slept)
         return super().loss(params, state, late, key)
 
@@ -118,7 +109,10 @@ async def measure(
         )
         async with running(hub) as run:
             names = tuple(f"learner-{index}" for index in range(options.learners))
-            await hub.wait_merge_of(names, READY_S)
+            begun = asyncio.create_task(hub.wait_merge_of(names, READY_S))
+            await asyncio.wait((begun, run), return_when=asyncio.FIRST_COMPLETED)
+            assert not run.done(), "the run ended before all learners were in one merge"
+            await begun
             begun_s, stepped_s = hub.now_s, stepping_s(hub)
             ended_s, done_s = begun_s, stepped_s
             kills: list[str] = []
