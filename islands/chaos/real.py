@@ -22,7 +22,7 @@ from islands.chaos.watched import Stepped
 from islands.errors import IslandsError
 from islands.hosting.process_identity import Identity
 from islands.identities import SUPERVISOR, SYNCER
-from islands.settings.chaos import ChaosOptions, faults_of
+from islands.settings.chaos import SLEEPING, ChaosOptions, faults_of
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec, read
 from islands.tape.simulation_entries import Healed
@@ -214,7 +214,8 @@ def _concluded(options: ChaosOptions, folder: Path, spec: RunSpec, rehearsal: Re
     assert found is not None, "the hub wrote it before anything else"
     lines = lines_of(folder, options.names)
     healed = (rehearsal.healed_s, Healed(recovery_s=0.0, period_s=period_s(options)))
-    final = final_of(folder, found[1].layout, lines)
+    whole = spec.task == SLEEPING or not spec.settings.merge_moments
+    final = final_of(folder, found[1].layout, lines, whole=whole)
     struck = sorted(rehearsal.struck, key=lambda each: each.began_s)
     history = history_of([*lines, *([final] if final is not None else [])], struck, healed)
     rows = [row for row in rehearsal.fleet.watched.rows if isinstance(row, Stepped)]
