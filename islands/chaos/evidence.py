@@ -127,21 +127,33 @@ def _was_ended(line: Line, ends: list[tuple[str, float, float]]) -> bool:
     return any(entry.name == name and at_s <= line.at_s <= to_s for name, at_s, to_s in ends)
 
 
-def final_of(folder: Path, layout: Layout, lines: Iterable[Line]) -> Line | None:
-    """Return the entry of the published values with which a run ended; None if it has none."""
+def final_of(
+    folder: Path, layout: Layout, lines: Iterable[Line], *, whole: bool = True
+) -> Line | None:
+    """Return the entry of the published values with which a run ended; None if it has none.
+
+    Args:
+        folder: of the run.
+        layout: of its model.
+        lines: all tapes, in order.
+        whole: whether the file holds all that is merged; where moments are merged with the
+            parameters it does not, so that only its numbers are looked at.
+    """
     path = folder / FINAL_FILE
-    newest: dict[int, str] = {}
+    newest: dict[int, Merged] = {}
     end_s = 0.0
     for line in lines:
         end_s = max(end_s, line.at_s)
         if isinstance(line.entry, Merged):
-            newest[line.entry.fragment] = line.entry.version
+            newest[line.entry.fragment] = line.entry
     if not path.exists() or len(newest) < len(layout.fragments):
         return None
     values = read_values(path, layout)
-    digests = [digest(as_buffer(value)) for value in values]
     finite = all(bool(np.isfinite(value).all()) for value in values)
-    return Line(end_s, CHAOS, Final([newest[index] for index in sorted(newest)], digests, finite))
+    last = [newest[index] for index in sorted(newest)]
+    told = [digest(as_buffer(value)) for value in values]
+    digests = told if whole else [merged.digest for merged in last]
+    return Line(end_s, CHAOS, Final([merged.version for merged in last], digests, finite))
 
 
 def limits_of(spec: RunSpec, plan: RunPlan, learners: Iterable[str]) -> Limits:

@@ -22,7 +22,7 @@ from islands.chaos.watched import Stepped
 from islands.errors import IslandsError
 from islands.hosting.process_identity import Identity
 from islands.identities import SUPERVISOR, SYNCER
-from islands.settings.chaos import ChaosOptions, faults_of
+from islands.settings.chaos import SLEEPING, ChaosOptions, faults_of
 from islands.settings.run import RunSettings
 from islands.settings.run_spec import RunSpec, read
 from islands.tape.simulation_entries import Healed
@@ -109,6 +109,8 @@ class Rehearsal:
         self.struck: list[Struck] = []
         self.span = (0.0, 0.0)
         self.healed_s = 0.0
+        timing = options.file.run.timing
+        self._told_s = REPORTS * timing.scaled(timing.heartbeat_s)
         self._means = means
         self._say = say
         self._open: list[tuple[Strike, asyncio.Task[Struck]]] = []
@@ -120,10 +122,9 @@ class Rehearsal:
         Raises:
             TimeoutError: the run did not recover.
         """
-        names, timing = self.options.names, self.options.file.run.timing
+        names = self.options.names
         await self.fleet.wait(lambda: self.fleet.merged_since(0.0, names), READY_S)
-        told_s = REPORTS * timing.scaled(timing.heartbeat_s)
-        await asyncio.sleep(told_s)
+        await asyncio.sleep(self._told_s)
         began_s = _now_s()
         self._say(f"{len(names)} learners merge; the control takes {self.options.control_s:g} s")
         await asyncio.sleep(self.options.control_s)
@@ -140,7 +141,7 @@ class Rehearsal:
             self._open.append((strike, asyncio.create_task(self._strike(strike))))
         await self._recovered()
         self.healed_s = _now_s()
-        await asyncio.sleep(period_s(self.options) + CALM_S + told_s)
+        await asyncio.sleep(period_s(self.options) + CALM_S + self._told_s)
         self.fleet.watched.read()
 
     async def _recovered(self) -> None:
@@ -153,6 +154,7 @@ class Rehearsal:
                 await asyncio.sleep(max(0.0, rest_s))
                 back_s = await self._back(struck)
                 await self._wait_merge(back_s, names)
+                await asyncio.sleep(self._told_s)
             self.struck.append(replace(struck, until_s=_now_s()))
         self._open.clear()
 
@@ -214,7 +216,8 @@ def _concluded(options: ChaosOptions, folder: Path, spec: RunSpec, rehearsal: Re
     assert found is not None, "the hub wrote it before anything else"
     lines = lines_of(folder, options.names)
     healed = (rehearsal.healed_s, Healed(recovery_s=0.0, period_s=period_s(options)))
-    final = final_of(folder, found[1].layout, lines)
+    whole = spec.task == SLEEPING or not spec.settings.merge_moments
+    final = final_of(folder, found[1].layout, lines, whole=whole)
     struck = sorted(rehearsal.struck, key=lambda each: each.began_s)
     history = history_of([*lines, *([final] if final is not None else [])], struck, healed)
     rows = [row for row in rehearsal.fleet.watched.rows if isinstance(row, Stepped)]

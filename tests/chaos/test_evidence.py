@@ -2,16 +2,22 @@
 
 from pathlib import Path
 
-from islands.chaos.evidence import history_of, lines_of
+import numpy as np
+from numpy.typing import NDArray
+
+from islands.chaos.evidence import final_of, history_of, lines_of
 from islands.chaos.schedule import Struck, strikes_of
 from islands.settings.chaos import ChaosOptions
 from islands.tape.entry import Entry, Line, encode_entry
 from islands.tape.kinds import read
 from islands.tape.member_entries import Paused, ProcessEnded, ProcessStarted, Resumed
 from islands.tape.process_entries import ProcessBegan
-from islands.tape.round_entries import Committed, Finished, Journalled
-from islands.tape.simulation_entries import Fault, Healed, ProcessKilled
+from islands.tape.round_entries import Committed, Finished, Journalled, Merged
+from islands.tape.simulation_entries import Fault, Final, Healed, ProcessKilled
 from islands.tape.writing import HEAD
+from islands.training.export import write_model
+from islands.training.toy import ToyTask
+from messaging.codec.tensors import as_buffer, digest
 
 HEALED = (20.0, Healed(0.0, 1.0))
 
@@ -82,3 +88,32 @@ def test_of_whom_a_second_hub_took_over_nobody_knows_the_exit_code() -> None:
     assert ProcessEnded("learner-0", error="") in found
     assert unknown in entries_of(Line(9.0, "hub", unknown), over, fault="freeze")
     assert not any(isinstance(entry, ProcessStarted) for entry in found)
+
+
+def merge_of(fragment: int, value: NDArray[np.float32]) -> Line:
+    """The syncer's entry of a merge that made this value."""
+    facts = {"round": 1, "fragment": fragment, "version": "1.3", "contributions": 1}
+    lists: dict[str, object] = {"participants": ["a"], "tokens": [8], "steps": [1]}
+    more: dict[str, object] = {"weights": [1.0], "norms": [1.0], "digest": digest(as_buffer(value))}
+    rest = {"direction_norm": 1.0, "cosine": 1.0, "merged_tokens": 8, "clock": 1.0, "asked": 1}
+    told = {**facts, **lists, **more, **rest, "learners": 1, "opened_s": 0.0, "closed_s": 1.0}
+    return Line(5.0 + fragment, "syncer", Merged(**told))  # type: ignore[arg-type]
+
+
+def test_the_file_at_the_end_is_held_against_the_last_merges(tmp_path: Path) -> None:
+    """Its values are digested, unless it holds only a part of what is merged."""
+    layout = ToyTask(2).layout
+    values = [np.full(fragment.size, 1.5, np.float32) for fragment in layout.fragments]
+    lines = [merge_of(index, value) for index, value in enumerate(values)]
+    assert final_of(tmp_path, layout, lines) is None
+    other = [value + 1 for value in values]
+    write_model(tmp_path / "final.safetensors", layout, other, {})
+    final = final_of(tmp_path, layout, lines)
+    assert final is not None
+    digests = [digest(as_buffer(value)) for value in other]
+    assert (final.at_s, final.entry) == (6.0, Final(["1.3", "1.3"], digests, finite=True))
+    part = final_of(tmp_path, layout, lines, whole=False)
+    assert part is not None
+    digests = [digest(as_buffer(value)) for value in values]
+    assert part.entry == Final(["1.3", "1.3"], digests, finite=True)
+    assert final_of(tmp_path, layout, lines[:1]) is None

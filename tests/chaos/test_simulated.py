@@ -148,11 +148,14 @@ def test_packets_of_a_remote_host_are_dropped_as_its_links_are_cut() -> None:
 def test_the_command_writes_the_page_and_the_history(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The exit code is 0 if every promise was kept; a scenario without faults is refused."""
+    """The exit code is 0 if every promise was kept, else 1; without faults it is 2."""
     folder = str(tmp_path / "out")
     assert main(["chaos", str(small(tmp_path)), "--simulate", "--folder", folder]) == 0
     assert "Every promise was kept" in capsys.readouterr().out
     assert read((tmp_path / "out" / "history.jsonl").read_bytes().split(b"\n")[:-1])
     assert (tmp_path / "out" / "chaos.html").read_text().startswith("<!DOCTYPE html>")
+    hasty = ["--back_most_s", "0.001", "--folder", str(tmp_path / "hasty")]
+    assert main(["chaos", str(small(tmp_path)), "--simulate", *hasty]) == 1
+    assert "1 of 1 faults broke a promise" in capsys.readouterr().out
     assert main(["chaos", "--simulate"]) == 2
     assert "faults holds none" in capsys.readouterr().err
