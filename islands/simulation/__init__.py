@@ -1,11 +1,12 @@
 """The production actors on a virtual clock: simulated network, disks, hosts and faults.
 
-==========================  ============
-hosts and processes         `world.py`
+==========================  ===============================
+a run's hosts               `world.py`
+processes that can freeze   `processes.py`
 a disk that loses writes    `disk.py`
-faults drawn from a seed    `faults.py`
+faults drawn from a seed    `faults.py`, `host_faults.py`
 one scenario and its check  `trial.py`
-==========================  ============
+==========================  ===============================
 
 ``python -m islands.simulation SEED`` plays the scenario of one seed and prints the verdict.
 """

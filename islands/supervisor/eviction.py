@@ -21,8 +21,8 @@ are three different figures; only the first one evicts.
 A supervisor whose own process was suspended has heard nobody. It detects that by the gap between
 two of its ticks, and moves every member's deadlines by the gap before it judges: an overdue timer
 runs before the heartbeats that queued up behind it. After a gap of `suspect_s` or more its members
-have closed their links, and may wait for as long as `REDIAL_LONGEST_S` before they dial again: none
-is evicted before that time and `evict_s` have passed.
+have closed their links, and may wait for as long as `REDIAL_LONGEST_S` before they dial again: one
+that is not heard meanwhile is not evicted before that time and `evict_s` have passed.
 """
 
 from collections import deque
@@ -82,7 +82,7 @@ class MemberRecord:
 
     def heard(self, phase: Phase, step: int, now_s: float) -> None:
         """Take in a heartbeat's phase and step, and measure the steps since the one before."""
-        self.heard_s = now_s
+        self.heard_s, self.back_by_s = now_s, 0.0
         if phase is not self.phase:
             self.phase, self.phase_since_s, self.stepped_s = phase, now_s, now_s
         if step <= self.step:

@@ -1,10 +1,10 @@
 """Thirty simulated days of one run: does memory stay flat, and do files stay bounded?
 
-    python -m tests.benchmarks.thirty_days [--days 30] [--step_s 60]
+    python -m tests.benchmarks.thirty_days [--days 30] [--step_s 600]
 
-The production actors on the virtual clock: three learners and a guest, with steps of a minute and
-all timeouts scaled by as much. Every two hours a learner is killed and comes back; a guest, of ten
-names in turn, joins and leaves; twice a day the syncer, and once the supervisor, is killed. The
+The production actors on the virtual clock: three learners and a guest, with steps of ten minutes
+and all timeouts scaled by as much. Every two hours a learner is killed and comes back; a guest, of
+ten names in turn, joins and leaves; twice a day the syncer, and once the supervisor, is killed. The
 tape goes to a file that is rotated as that of a real run, here at 1 MiB.
 
 One line per day has the process's resident memory, the objects that Python's collector follows, the
@@ -154,7 +154,7 @@ def main(arguments: list[str]) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.thirty_days")
     parser.add_argument("--days", type=float, default=30.0)
-    parser.add_argument("--step_s", type=float, default=60.0)
+    parser.add_argument("--step_s", type=float, default=600.0)
     chosen = parser.parse_args(arguments)
     begun_s = time.process_time()
     with tempfile.TemporaryDirectory() as place:

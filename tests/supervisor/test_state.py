@@ -188,7 +188,7 @@ def test_its_own_pause_evicts_nobody() -> None:
     assert "stood_still" in recorded(actions)
     assert desk.status() is Status.LIVE
     assert sent(desk.hear(beat(a)), HeartbeatAck)
-    desk.wait(10)
+    desk.wait(5)
     assert desk.status() is Status.EVICTED, "who stays silent afterwards goes all the same"
 
 
