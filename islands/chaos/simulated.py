@@ -7,16 +7,16 @@ kill, segfault, exit,      a process crashes, with what its disk had not made du
 crash
 terminate                  a learner leaves by itself; of syncer and supervisor there is no such
                            thing
-freeze, hold_gil,          nothing
-block_loop, hang, second,
-half_open
+freeze, hold_gil,          a process stands still
+block_loop
 straggle                   a learner's steps take longer
 cut, drop of all packets   a network partition between the hosts, or a way of it
 flap                       several of them
-latency, bandwidth,        the whole network is so, if they happen to all links of all learners;
-duplicate                  else nothing
-reset, dribble, flip,      nothing
-shape, drop of some
+reset                      all sessions between the hosts break, once
+latency, bandwidth,        the paths between the hosts are so
+duplicate, drop of some
+hang, second, half_open,   nothing
+dribble, flip, shape
 =========================  =====================================================================
 
 Learners compute with NumPy on a toy, whatever the scenario's task is; steps take as long as its
@@ -30,8 +30,9 @@ from math import ceil
 from islands.chaos.findings import Control, Finding, Played, finding_of
 from islands.chaos.schedule import Strike, Struck, end_s, strikes_of
 from islands.identities import SUPERVISOR, SYNCER
-from islands.settings.chaos import EVERYBODY, ChaosOptions, Direction, FaultKind, Peer, PlannedFault
-from islands.simulation.faults import Cut, Fault, Kill, Leave, Scenario, Slow, Weather
+from islands.settings.chaos import ChaosOptions, Direction, FaultKind, Peer, PlannedFault
+from islands.simulation.faults import Cut, Fault, Kill, Leave, Scenario, Slow
+from islands.simulation.host_faults import BadPath, Freeze, Reset
 from islands.simulation.trial import play as play_trial
 from islands.simulation.world import LearnerHost
 from islands.tape.kinds import read
@@ -117,7 +118,6 @@ def play(options: ChaosOptions) -> Played:
 def _faults(strike: Strike, control_s: float) -> Iterator[Fault]:
     """Yield what a strike is in the simulation: nothing if it has no equivalent there."""
     at_s, for_s = control_s + strike.at_s, strike.fault.for_s
-    link, way = strike.fault.link, strike.fault.way
     match strike.kind:
         case FaultKind.KILL | FaultKind.SEGFAULT | FaultKind.EXIT | FaultKind.CRASH:
             away_s = tuple(for_s if name == SUPERVISOR else RESTART_S for name in strike.victims)
@@ -138,27 +138,48 @@ def _faults(strike: Strike, control_s: float) -> Iterator[Fault]:
             for index in range(ceil(for_s / (2 * turn_s))):
                 for name in strike.victims:
                     yield from _cuts(strike.fault, name, at_s + 2 * index * turn_s, turn_s)
-        case FaultKind.LATENCY | FaultKind.BANDWIDTH | FaultKind.DUPLICATE:
-            if strike.fault.who == EVERYBODY and (link, way) == (Peer.BOTH, Direction.BOTH):
-                yield Weather(at_s, _route(strike.fault), for_s)
+        case FaultKind.FREEZE | FaultKind.HOLD_GIL | FaultKind.BLOCK_LOOP:
+            yield Freeze(at_s, strike.victims, for_s)
+        case FaultKind.RESET:
+            for name in strike.victims:
+                for peer in _peers(strike.fault):
+                    yield Reset(at_s, name, peer)
+        case FaultKind.LATENCY | FaultKind.BANDWIDTH | FaultKind.DUPLICATE | FaultKind.DROP:
+            for name in strike.victims:
+                yield from _bad_paths(strike.fault, name, at_s, for_s)
         case _:
             return
 
 
+def _peers(fault: PlannedFault) -> tuple[str, ...]:
+    """Return those to whom the links lead that suffer a fault."""
+    return (SUPERVISOR, SYNCER) if fault.link is Peer.BOTH else (fault.link.value,)
+
+
 def _cuts(fault: PlannedFault, name: str, at_s: float, for_s: float) -> Iterator[Cut]:
     """Yield the partitions between a learner and those of its links that are cut."""
-    for peer in (SUPERVISOR, SYNCER):
-        if fault.link in (peer, Peer.BOTH):
-            ends = (peer, name) if fault.way is Direction.DOWN else (name, peer)
-            yield Cut(at_s, *ends, fault.way is not Direction.BOTH, for_s)
+    for peer in _peers(fault):
+        ends = (peer, name) if fault.way is Direction.DOWN else (name, peer)
+        yield Cut(at_s, *ends, fault.way is not Direction.BOTH, for_s)
+
+
+def _bad_paths(fault: PlannedFault, name: str, at_s: float, for_s: float) -> Iterator[BadPath]:
+    """Yield a path for each way of a learner's links that suffers a fault."""
+    for peer in _peers(fault):
+        if fault.way is not Direction.DOWN:
+            yield BadPath(at_s, name, peer, _route(fault), for_s)
+        if fault.way is not Direction.UP:
+            yield BadPath(at_s, peer, name, _route(fault), for_s)
 
 
 def _route(fault: PlannedFault) -> Route:
-    """Return the behaviour of a network of which all links suffer a fault."""
+    """Return the behaviour of a path that suffers a fault."""
     match fault.fault:
         case FaultKind.LATENCY:
             return replace(ROUTE, latency_s=fault.latency_s, jitter_s=fault.jitter_s)
         case FaultKind.BANDWIDTH:
             return replace(ROUTE, bandwidth_bytes_per_s=fault.bytes_s)
+        case FaultKind.DROP:
+            return replace(ROUTE, drop=1 / fault.every)
         case _:
             return replace(ROUTE, duplicate=fault.share)

@@ -13,7 +13,8 @@ from islands.chaos.verdict import verdict_of
 from islands.cli.__main__ import main
 from islands.cli.parsing import parse
 from islands.settings.chaos import ChaosOptions, faults_of
-from islands.simulation.faults import Cut, Kill, Leave, Slow, Weather
+from islands.simulation.faults import Cut, Kill, Leave, Slow
+from islands.simulation.host_faults import BadPath, Freeze, Reset
 from islands.tape.kinds import read
 
 SCENARIOS = Path(__file__).parents[2] / "examples" / "scenarios"
@@ -99,11 +100,11 @@ def test_faults_become_those_of_the_simulation() -> None:
             "f": {"fault": "kill", "who": "supervisor", "for_s": 2},
             "g": {"fault": "cut", "who": "learner-1", "way": "down", "link": "syncer"},
             "h": {"fault": "flap", "who": "learner-0", "link": "supervisor", "for_s": 2},
-            "i": {"fault": "latency", "who": "all", "latency_s": 0.3, "jitter_s": 0.1},
-            "j": {"fault": "latency", "who": "learner-0"},
-            "k": {"fault": "bandwidth", "who": "all", "bytes_s": 1000},
-            "l": {"fault": "duplicate", "who": "all", "share": 0.5},
-            "m": {"fault": "flip", "who": "all"},
+            "i": {**of(0, "syncer", "up"), "fault": "latency", "latency_s": 0.3, "jitter_s": 0.1},
+            "k": {**of(0, "supervisor", "down"), "fault": "bandwidth", "bytes_s": 9e3},
+            "l": {**of(0, "syncer"), "fault": "duplicate", "share": 0.5},
+            "m": {**of(0, "both"), "fault": "reset"},
+            "n": {"fault": "flip", "who": "all"},
         },
         control_s=3.0,
         rest_s=1.0,
@@ -112,23 +113,30 @@ def test_faults_become_those_of_the_simulation() -> None:
         Kill(3.0, ("learner-1",), silent=False, down_s=(0.3,)),
         Leave(4.0, "learner-0", 1.0),
         Slow(6.0, "learner-0", 4.0, 2.0),
+        Freeze(9.0, ("syncer",), 1.0),
         Kill(13.0, ("supervisor",), silent=False, down_s=(2.0,)),
         Cut(16.0, "syncer", "learner-1", one_way=True, for_s=1.0),
         Cut(18.0, "learner-0", "supervisor", one_way=False, for_s=1.0),
-        Weather(21.0, replace(ROUTE, latency_s=0.3, jitter_s=0.1), 1.0),
-        Weather(25.0, replace(ROUTE, bandwidth_bytes_per_s=1000.0), 1.0),
-        Weather(27.0, replace(ROUTE, duplicate=0.5), 1.0),
+        BadPath(21.0, "learner-0", "syncer", replace(ROUTE, latency_s=0.3, jitter_s=0.1), 1.0),
+        BadPath(23.0, "supervisor", "learner-0", replace(ROUTE, bandwidth_bytes_per_s=9e3), 1.0),
+        BadPath(25.0, "learner-0", "syncer", replace(ROUTE, duplicate=0.5), 1.0),
+        BadPath(25.0, "syncer", "learner-0", replace(ROUTE, duplicate=0.5), 1.0),
+        Reset(27.0, "learner-0", "supervisor"),
+        Reset(27.0, "learner-0", "syncer"),
     ]
     assert [sentence.partition(" has")[0] for sentence in untold(options)] == [
-        "block_loop of syncer",
         "terminate of supervisor",
-        "latency of learner-0",
         "flip of learner-0, learner-1, learner-2",
     ]
 
 
+def of(learner: int, link: str, way: str = "both") -> dict[str, object]:
+    """Which link of a learner suffers a fault."""
+    return {"who": f"learner-{learner}", "link": link, "way": way}
+
+
 def test_packets_of_a_remote_host_are_dropped_as_its_links_are_cut() -> None:
-    """All of them; what is lost only in part has no equivalent."""
+    """All of them; where some are, the paths lose as many."""
     options = ChaosOptions(
         faults={
             "a": {"fault": "drop", "who": "remote", "way": "up"},
@@ -141,8 +149,13 @@ def test_packets_of_a_remote_host_are_dropped_as_its_links_are_cut() -> None:
     assert list(scenario_of(options).faults) == [
         Cut(1.0, "learner-2", "supervisor", one_way=True, for_s=1.0),
         Cut(1.0, "learner-2", "syncer", one_way=True, for_s=1.0),
+        *(
+            BadPath(7.0, source, target, replace(ROUTE, drop=0.2), 1.0)
+            for peer in ("supervisor", "syncer")
+            for source, target in (("learner-2", peer), (peer, "learner-2"))
+        ),
     ]
-    assert len(untold(options)) == 2
+    assert len(untold(options)) == 1
 
 
 def test_the_command_writes_the_page_and_the_history(
