@@ -25,8 +25,8 @@ from islands.settings.update_precision import UpdatePrecision
 DATA_PARALLEL, RING = "data-parallel, bf16", "data-parallel by a ring (formula)"
 DECOUPLED, QUANTISED = "decoupled, bf16 up", "decoupled, int8 both ways"
 FP4 = "decoupled, fp4 both ways"
-FINE, LOCK_STEPS, WARMUP_INTERVALS = 0.9, 24, 2
-LOCK_WARMUP_STEPS = 8
+FINE, LOCK_STEPS, WARMUP_INTERVALS = 0.9, 8, 2
+LOCK_WARMUP_STEPS = 6
 """After which its timeouts know how long an exchange takes, and nothing is sent twice."""
 PUBLISHED = "more than 20 times faster over four regions at 2-5 Gbit/s"
 
